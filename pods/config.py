@@ -1,0 +1,150 @@
+"""The shape of a training config: names and types only. Values and their meaning stand in config/."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class Task:
+    name: str = MISSING
+    style: str = MISSING
+    system: str | None = None
+    date: str | None = None
+    legacy_gold: bool = MISSING
+    validation_size: int = MISSING
+
+
+@dataclass
+class Model:
+    name: str = MISSING
+    path: str = MISSING
+    dtype: str = MISSING
+    load_in_4bit: bool = MISSING
+
+
+@dataclass
+class Lora:
+    rank: int | None = MISSING
+    alpha: float = MISSING
+    dropout: float = MISSING
+    target_modules: list[str] = MISSING
+
+
+@dataclass
+class Rule:
+    name: str = MISSING
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Algorithm:
+    name: str = MISSING
+
+
+@dataclass
+class Rewards:
+    version: str = MISSING
+    weights: dict[str, float] = MISSING
+    workers: int = MISSING
+    deadline_seconds: float = MISSING
+
+
+@dataclass
+class Sampling:
+    temperature: float = MISSING
+    top_p: float = MISSING
+    top_k: int = MISSING
+    max_prompt_length: int = MISSING
+    max_completion_length: int = MISSING
+
+
+@dataclass
+class Optimizer:
+    name: str = MISSING
+    learning_rate: float = MISSING
+    schedule: str = MISSING
+    warmup_steps: int = MISSING
+    betas: list[float] = MISSING
+    weight_decay: float = MISSING
+    max_grad_norm: float = MISSING
+
+
+@dataclass
+class Loss:
+    type: str = MISSING
+    beta: float = MISSING
+    epsilon: float = MISSING
+    scale_rewards: str = MISSING
+
+
+@dataclass
+class Budget:
+    train_seconds: float | None = MISSING
+    wall_seconds: float | None = MISSING
+
+
+@dataclass
+class Checkpoint:
+    every_seconds: float | None = MISSING
+    every_steps: int | None = MISSING
+    keep: int | None = MISSING
+
+
+@dataclass
+class Backend:
+    name: str = MISSING
+    gradient_checkpointing: bool = MISSING
+    threads: int | None = MISSING
+
+
+@dataclass
+class Console:
+    pass
+
+
+@dataclass
+class Wandb:
+    project: str = MISSING
+    mode: str | None = MISSING
+
+
+@dataclass
+class Tensorboard:
+    pass
+
+
+@dataclass
+class Logger:
+    console: Console | None = None
+    wandb: Wandb | None = None
+    tensorboard: Tensorboard | None = None
+
+
+@dataclass
+class TrainConfig:
+    experiment: str = MISSING
+    run: str = MISSING
+    seed: int = MISSING
+    rollouts_per_prompt: int = MISSING
+    kept_per_prompt: int = MISSING
+    micro_batch_size: int = MISSING
+    prompts_per_step: int = MISSING
+    max_steps: int | None = MISSING
+    resume: str = MISSING
+    data_dir: str | None = MISSING
+    output_dir: str = MISSING
+    task: Task = field(default_factory=Task)
+    model: Model = field(default_factory=Model)
+    lora: Lora = field(default_factory=Lora)
+    rule: Rule = field(default_factory=Rule)
+    algorithm: Algorithm = field(default_factory=Algorithm)
+    rewards: Rewards = field(default_factory=Rewards)
+    sampling: Sampling = field(default_factory=Sampling)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    loss: Loss = field(default_factory=Loss)
+    budget: Budget = field(default_factory=Budget)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    backend: Backend = field(default_factory=Backend)
+    logger: Logger = field(default_factory=Logger)
