@@ -1,0 +1,141 @@
+"""results/<run>.json: accuracy of every checkpoint, in the schema of the paper's published results.
+
+    {"checkpoint-<step>": {"<dataset>": {"ans_acc": [r], "for_acc": [r], "both_acc": [r],
+                                         "lengths": [r], "examples": [...]}, "meta": {...}}}
+
+r = repeats; lengths are mean completion tokens; base-<model>.json has no checkpoint level. `meta`
+is ours (train_seconds, tokens, `"pass@k": {"<dataset>": {"<k>": fraction}}` ...): the published
+reader looks datasets up by name and never meets it.
+Used by `uv run evaluate_run.py` (writes) and `uv run scripts/plot.py` (reads).
+"""
+
+import json
+import re
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pods.cli import UserError
+from pods.files import write_atomic
+
+META = "meta"
+
+
+@dataclass
+class Entry:
+    """One checkpoint on one dataset: one number per repeat, and a few completions to look at."""
+
+    ans_acc: list[float] = field(default_factory=list)
+    for_acc: list[float] = field(default_factory=list)
+    both_acc: list[float] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Checkpoint:
+    """All datasets of one checkpoint, and what was measured about it."""
+
+    datasets: dict[str, Entry] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+Results = dict[int, Checkpoint]  # step -> checkpoint, in ascending order of steps
+
+
+def read(path: Path | str) -> Results:
+    """Every checkpoint of a run. Raises UserError when the file is another or half of one."""
+    steps = {}
+    for key, value in _object(path).items():
+        match = re.fullmatch(r"checkpoint-(\d+)", key)
+        if not match or not isinstance(value, dict):
+            raise UserError(
+                f"{path}: top-level key '{key}' is not checkpoint-<step> with an object;"
+                " base files have no such level, read them with read_base"
+            )
+        steps[int(match[1])] = value
+    return {step: _checkpoint(path, steps[step]) for step in sorted(steps)}
+
+
+def write(path: Path | str, results: Results) -> None:
+    """Replace the file by `results`, whole or not at all. Raises ValueError on NaN and infinity."""
+    content = {
+        f"checkpoint-{step}": _entries(results[step].datasets)
+        | ({META: results[step].meta} if results[step].meta else {})
+        for step in sorted(results)
+    }
+    write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def read_base(path: Path | str) -> Checkpoint:
+    """The base model's scores: datasets at the top level, no checkpoints."""
+    content = _object(path)
+    if any(key.startswith("checkpoint-") for key in content):
+        raise UserError(
+            f"{path}: has checkpoint-<step> keys, a base file has none; read it with read"
+        )
+    return _checkpoint(path, content)
+
+
+def write_base(path: Path | str, base: Checkpoint) -> None:
+    """As `write`, without the checkpoint level and without meta: that level is for datasets."""
+    content = _entries(base.datasets)
+    write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def facts_path(path: Path | str) -> Path:
+    """results/<run>.json -> results/<run>.meta.json: config, seed and versions of the run."""
+    return Path(path).with_suffix(".meta.json")
+
+
+def run_order(name: str) -> list[tuple[int, int | str]]:
+    """Sort key under which Run10 follows Run9: digits compare as numbers."""
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
+
+
+def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
+    """Result files whose run name matches any of the shell patterns, Run10 after Run9."""
+    folder = Path(results_dir)
+    found = {path for pattern in patterns for path in folder.glob(f"{pattern}.json")}
+    runs = (path for path in found if not path.name.endswith(".meta.json"))
+    return sorted(runs, key=lambda path: run_order(path.stem))
+
+
+def warn(message: str) -> None:
+    """One line on stderr: stdout is for results."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def _object(path: Path | str) -> dict[str, Any]:
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8", errors="surrogatepass"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path}: not readable as JSON ({error}); delete it and evaluate again"
+        ) from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds a {type(content).__name__}, needs an object of checkpoints")
+    return content
+
+
+def _checkpoint(path: Path | str, content: dict[str, Any]) -> Checkpoint:
+    meta = content.get(META) or {}
+    datasets = {name: entry for name, entry in content.items() if name != META}
+    return Checkpoint({name: _entry(path, name, entry) for name, entry in datasets.items()}, meta)
+
+
+def _entry(path: Path | str, name: str, content: Any) -> Entry:
+    known = Entry.__dataclass_fields__
+    if not isinstance(content, dict) or any(
+        not isinstance(content.get(key, []), list) for key in known
+    ):
+        raise UserError(f"{path}: dataset '{name}' is not an object of lists ({', '.join(known)})")
+    return Entry(**{key: content[key] for key in known if key in content})
+
+
+def _entries(datasets: dict[str, Entry]) -> dict[str, Any]:
+    return {name: asdict(entry) for name, entry in datasets.items()}
