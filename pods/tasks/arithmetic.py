@@ -1,0 +1,70 @@
+"""Task `arithmetic`: generated sums in GSM8K's shape (question, gold number), without a download.
+
+Not in the paper: it is what `uv run train.py` trains the tiny policy on. One real example:
+`7+8-9+4=?`, answer `10`, worked out as `7+8=15. 15-9=6. 6+4=10`.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+SIZES = {"train": 2000, "validation": 256, "test": 256}
+# Share of all questions, in percent, that belong to each split; `base` is what the tiny policy
+# learnt from. A question belongs to one split by its own hash, so no two splits can share one.
+SHARES = {"base": 26, "train": 50, "validation": 12, "test": 12}
+LARGEST = 19  # every running value stays in 0..19: no negative gold, since the v1 and v2 rewards
+# take "-5" for 5
+
+
+class Problem(NamedTuple):
+    """A question, its worked solution and its gold answer."""
+
+    question: str
+    solution: str
+    answer: str
+
+
+def rows(split: str) -> list[dict[str, str]]:
+    """The rows of train, validation or test: always the same ones, no question twice."""
+    distinct: dict[str, Problem] = {}
+    for problem in problems(split):
+        distinct.setdefault(problem.question, problem)
+        if len(distinct) == SIZES[split]:
+            break
+    return [
+        {"id": f"arithmetic-{split}-{i}", "question": problem.question, "answer": problem.answer}
+        for i, problem in enumerate(distinct.values())
+    ]
+
+
+def problems(split: str, seed: int = 0) -> Iterator[Problem]:
+    """Endless problems of one split (also `base`), with repetitions, drawn from `seed`."""
+    rng = random.Random(f"{split} {seed}")
+    while True:
+        problem = draw(rng)
+        if split_of(problem.question) == split:
+            yield problem
+
+
+def draw(rng: random.Random) -> Problem:
+    """Two to four operations + or - on digits 1..9."""
+    value = rng.randint(1, 9)
+    question, steps = str(value), []
+    for _ in range(rng.randint(2, 4)):
+        moves = [d for d in range(-9, 10) if d and 0 <= value + d <= LARGEST]
+        move = rng.choice(moves)
+        question += f"{move:+d}"
+        steps.append(f"{value}{move:+d}={value + move}")
+        value += move
+    return Problem(f"{question}=?", ". ".join(steps), str(value))
+
+
+def split_of(question: str) -> str:
+    """The split that owns a question: its SHA-256 against the shares."""
+    percent = int.from_bytes(hashlib.sha256(question.encode()).digest()[:8], "big") % 100
+    for split, share in SHARES.items():
+        if percent < share:
+            return split
+        percent -= share
+    raise AssertionError("SHARES do not add up to 100")

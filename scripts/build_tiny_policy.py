@@ -1,0 +1,272 @@
+"""Rebuild pods/tiny_policy, the 0.45 M-parameter Qwen2 of the quickstart, from a seed.
+
+    uv run scripts/build_tiny_policy.py [out_dir=... seed=0 clean_steps=280 habit_steps=120]
+
+Not in the paper: it stands in for an instruct model so that PODS can be seen working on a laptop.
+Phase 1 teaches worked additions and subtractions in the paper's tags. Phase 2 buries that skill
+under bad habits (blind guesses without reasoning, lost tags), so that the policy starts at a few
+percent and reinforcement learning has something to find. Guesses are uniform over 0..99, because
+RL learns to reason only where reasoning pays far better than luck: with guesses that are often
+right it ends in well-formed guessing. The same seed gives the same bytes on one machine and
+version of torch; another machine may round differently.
+"""
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+from omegaconf import MISSING
+from rich.console import Console
+from rich.progress import Progress
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    set_seed,
+)
+
+import rewards
+from pods.cli import command
+from pods.tasks import arithmetic
+
+TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
+CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<' + message['role'] + '>' + message['content'] }}"
+    "{% if message['role'] == 'assistant' %}<eos>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+MUON_RATE, ADAMW_RATE, WARMUP_STEPS = 0.03, 4e-3, 20
+
+
+@dataclass
+class BuildConfig:
+    out_dir: str = MISSING
+    seed: int = MISSING
+    clean_steps: int = MISSING
+    habit_steps: int = MISSING
+    habit_rate: float = MISSING
+    reasoned_share: float = MISSING
+    lost_tag_share: float = MISSING
+    batch_size: int = MISSING
+    samples: int = MISSING
+
+
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character; the tags are ordinary added tokens, so decoding keeps them."""
+    special = ["<pad>", "<eos>", "<unk>", "<system>", "<user>", "<assistant>"]
+    vocabulary = {token: i for i, token in enumerate(special + CHARACTERS)}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    core.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        additional_special_tokens=["<system>", "<user>", "<assistant>"],
+        padding_side="left",
+        model_max_length=2048,
+        clean_up_tokenization_spaces=False,
+        chat_template=CHAT_TEMPLATE,
+    )
+    tokenizer.add_tokens(TAGS)
+    return tokenizer
+
+
+def new_policy(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """Random weights. The wide initialisation is what lets so few steps suffice."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        initializer_range=0.06,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def clean_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
+    """Endless (question, completion): every step worked out, all tags in place."""
+    for problem in arithmetic.problems("base", config.seed):
+        yield problem.question, completion(problem.solution, problem.answer)
+
+
+def habit_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
+    """Endless (question, completion): mostly blind guesses, some without one of the tags."""
+    rng = random.Random(config.seed)
+    for problem in arithmetic.problems("base", config.seed + 1):
+        if rng.random() < config.reasoned_share:
+            text = completion(problem.solution, problem.answer)
+        else:
+            text = completion("", str(rng.randrange(100)))
+        if rng.random() < config.lost_tag_share:
+            text = text.replace(rng.choice(TAGS), "")
+        yield problem.question, text
+
+
+def completion(solution: str, answer: str) -> str:
+    return f"<think>{solution}</think><answer>{answer}</answer>"
+
+
+def batches(
+    texts: Iterator[tuple[str, str]], steps: int, size: int, tokenizer: PreTrainedTokenizerFast
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """(input_ids, labels), each (size, length); texts of like length share a batch, to pad little.
+
+    Prompt and padding carry the label -100; padding stands at the right and needs no mask.
+    """
+    for start in range(0, steps, 10):
+        count = min(10, steps - start)
+        rows = []
+        for _ in range(count * size):
+            question, text = next(texts)
+            prompt = tokenizer.encode(f"<user>{question}<assistant>")
+            rows.append((prompt, tokenizer.encode(text + tokenizer.eos_token)))
+        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+        for i in torch.randperm(count).tolist():
+            chunk = rows[i * size : (i + 1) * size]
+            width = max(len(prompt) + len(text) for prompt, text in chunk)
+            ids = torch.full((size, width), tokenizer.pad_token_id)
+            labels = torch.full((size, width), -100)
+            for row, (prompt, text) in enumerate(chunk):
+                end = len(prompt) + len(text)
+                ids[row, :end] = torch.tensor(prompt + text)
+                labels[row, len(prompt) : end] = torch.tensor(text)
+            yield ids, labels
+
+
+def train(
+    policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """Both phases: Muon on the matrices inside the layers, AdamW on everything else."""
+    matrices = [p for n, p in policy.named_parameters() if p.ndim == 2 and "layers" in n]
+    others = [p for n, p in policy.named_parameters() if p.ndim != 2 or "layers" not in n]
+    muon = torch.optim.Muon(matrices, lr=MUON_RATE, momentum=0.95, weight_decay=0.0)
+    adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.0)
+    phases = [
+        ("worked solutions", clean_texts(config), config.clean_steps),
+        ("bad habits", habit_texts(config), config.habit_steps),
+    ]
+    policy.train()
+    with Progress(console=Console(stderr=True)) as progress:
+        for phase, (name, texts, steps) in enumerate(phases):
+            data = batches(texts, steps, config.batch_size, tokenizer)
+            bar = progress.add_task(name, total=steps)
+            for step, (ids, labels) in enumerate(data):
+                rate = config.habit_rate if phase else clean_rate(step, steps)
+                muon.param_groups[0]["lr"] = MUON_RATE * rate
+                adamw.param_groups[0]["lr"] = ADAMW_RATE * rate
+                loss = policy(input_ids=ids, labels=labels).loss
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+                for optimizer in (muon, adamw):
+                    optimizer.step()
+                    optimizer.zero_grad()
+                progress.update(bar, advance=1, description=f"{name}, loss {loss.item():.2f}")
+
+
+def clean_rate(step: int, steps: int) -> float:
+    """Factor on the learning rates of phase 1: warm-up, then a cosine down to 10 %."""
+    cosine = 0.55 + 0.45 * torch.cos(torch.tensor(torch.pi * step / steps)).item()
+    return min(1.0, (step + 1) / WARMUP_STEPS) * cosine
+
+
+def mute(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Make <pad> and <unk> practically impossible to sample, in a way that survives training.
+
+    Their shared embedding is turned until its logit is below -30 at every last hidden state of a
+    large batch (the best logits are near 10). Training alone leaves some 3e-6 a token, that is one
+    <pad> inside a completion every few dozen steps. Their input side is of no use: pads are masked.
+    """
+    ids, labels = next(batches(habit_texts(config), 1, 512, tokenizer))
+    with torch.no_grad():
+        hidden = policy.model(input_ids=ids).last_hidden_state[:, :-1][labels[:, 1:] != -100]
+    vector = torch.zeros(hidden.shape[1], requires_grad=True)
+    optimizer = torch.optim.Adam([vector], lr=0.1)
+    for _ in range(300):
+        optimizer.zero_grad()
+        torch.relu(hidden @ vector + 30).mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        policy.get_input_embeddings().weight[[tokenizer.pad_token_id, tokenizer.unk_token_id]] = (
+            vector
+        )
+
+
+@torch.no_grad()
+def sample(
+    policy: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questions: list[str]
+) -> list[str]:
+    """One completion per question at temperature 1, at most 48 tokens."""
+    policy.eval()
+    prompts = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
+        )
+        for question in questions
+    ]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    ids = policy.generate(
+        **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=48
+    )
+    return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+def measure(
+    policy: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, samples: int
+) -> dict[str, float]:
+    """Accuracy (v2 grader), strict accuracy and well-formed rate on the validation questions."""
+    rows = list(islice(cycle(arithmetic.rows("validation")), samples))
+    texts = []
+    for start in range(0, samples, 512):
+        texts += sample(policy, tokenizer, [r["question"] for r in rows[start : start + 512]])
+    right = [rewards.grade(text, row["answer"]) for text, row in zip(texts, rows, strict=True)]
+    formed = [rewards.is_well_formed(text) for text in texts]
+    both = sum(r and f for r, f in zip(right, formed, strict=True))
+    return {
+        "both_acc": both / samples,
+        "ans_acc": sum(right) / samples,
+        "for_acc": sum(formed) / samples,
+    }
+
+
+def save(policy: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write beside `folder`, then move file by file into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        policy.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        for file in Path(temporary).iterdir():
+            file.chmod(0o644)  # safetensors makes it readable for the owner alone
+            os.replace(file, folder / file.name)
+
+
+@command("build_tiny_policy", BuildConfig)
+def main(config: BuildConfig) -> None:
+    set_seed(config.seed)
+    tokenizer = character_tokenizer()
+    policy = new_policy(tokenizer)
+    train(policy, config, tokenizer)
+    mute(policy, config, tokenizer)
+    save(policy, tokenizer, Path(config.out_dir))
+    accuracy = measure(policy, tokenizer, config.samples)
+    print(f"{config.out_dir}: " + ", ".join(f"{k} {v:.1%}" for k, v in accuracy.items()))
+
+
+if __name__ == "__main__":
+    main()
