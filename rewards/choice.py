@@ -1,0 +1,21 @@
+"""Multiple choice: the letter in the last closed answer block, written in one of four ways.
+
+The paper's chemistry set is not published; the rule is ours: "B", "B.", "(B)" or "B: text" (also "B) text",
+"B. text"), nothing else. "A or B" names no letter, and a sentence's first letter is no choice.
+"""
+
+import re
+
+from rewards.tags import last_closed_answer
+
+MAX_LENGTH = 2000  # characters; an option's own text may follow its letter
+LETTER = re.compile(r"\(?\s*([A-Za-z])\s*(?:[.):]+(?:\s[\s\S]*)?)?")
+
+
+def is_correct(completion: str, gold: str) -> bool:
+    """Whether the last answer block names the gold letter."""
+    answer = last_closed_answer(completion)
+    if answer is None or len(answer) > MAX_LENGTH:
+        return False
+    match = LETTER.fullmatch(answer)
+    return match is not None and match[1].upper() == gold.strip().upper()

@@ -1,0 +1,181 @@
+"""When do the two published versions call an answer right? Both compare normalised strings.
+
+Facts: shared notes on the authors' grader (the PRM800K and Hendrycks normalisers, without sympy). Two
+texts are equal if either of two normal forms is, or if all their elements are the same written
+fractions. Nothing here is repaired: `strict` is the grader that does better.
+"""
+
+import re
+from functools import lru_cache
+
+from rewards import latex, tags
+
+MAX_LENGTH = 300  # characters; no longer text was ever equal to a gold answer
+
+UNITS = (
+    "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
+).split()
+WHOLE_TEXT_MACRO = re.compile(r"^\\text\{(.+?)\}$")
+CARET_DEGREE = re.compile(r"\^ *\\circ")
+THOUSANDS_SPACE = re.compile(r",\\! *")
+MINUS_SPACE = re.compile(r"- *")
+MIXED_NUMBER = re.compile(r"([0-9]) +([0-9])")
+THOUSANDS = re.compile(r"(\d),(\d\d\d)($|\D)")
+WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
+BRACKETS = frozenset("()[]")
+
+
+def is_correct(completion: str, gold: str, version: str) -> bool:
+    """v1, v1-correctness, v2: any of the whole text, the answer block, the last number is right."""
+    pattern = tags.NUMBER_SEARCH_V2 if version == "v2" else tags.NUMBER_SEARCH_V1
+    return (
+        equal(tags.published_answer(completion), gold)
+        or equal(tags.last_number(completion, pattern), gold)
+        or equal(completion, gold)
+    )
+
+
+def equal(given: str, gold: str) -> bool:
+    """Whether the published graders take `given` for `gold`."""
+    if len(given) > MAX_LENGTH and len(given := given.strip()) > MAX_LENGTH:
+        return False
+    if first_form(given) == first_form(gold):
+        return True
+    given, gold = second_form(given), second_form(gold)
+    if given == gold:
+        return True
+    if not given or not gold:
+        return False
+    return _same_fractions(given, gold)
+
+
+def _same_fractions(given: str, gold: str) -> bool:
+    """Tuples and intervals element by element: only fractions, and only as they are written."""
+    ours, theirs = _elements(given), _elements(gold)
+    if len(theirs) > 1 and (given[0], given[-1]) != (gold[0], gold[-1]):
+        return False
+    return ours == theirs and all(WRITTEN_FRACTION.search(element) for element in ours)
+
+
+def _elements(form: str) -> list[str]:
+    form = _join_thousands(form)
+    if len(form) > 2 and form[0] in BRACKETS and form[-1] in BRACKETS:
+        inside = form[1:-1]
+        if BRACKETS.isdisjoint(inside):
+            return [element.strip() for element in inside.split(",")]
+    return [form]
+
+
+@lru_cache(maxsize=8192)
+def first_form(text: str) -> str:
+    """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced."""
+    text = text.strip()
+    if match := WHOLE_TEXT_MACRO.search(text):
+        text = match[1].strip()
+    try:
+        return _first_form(text)
+    except (IndexError, ValueError):
+        return text  # as published: a text that cannot be normalised stands for itself
+
+
+def _first_form(text: str) -> str:
+    for old, new in (("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac")):
+        text = text.replace(old, new)
+    for noise in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$"):
+        text = text.replace(noise, "")
+    if "\\text{ " in text:  # a unit on the right
+        text, unit = text.split("\\text{ ")  # two units: ValueError
+    text = text.replace("\\%", "").replace(" .", " 0.").replace("{.", "{0.")
+    if not text:
+        return text
+    if text[0] == ".":
+        text = "0" + text
+    sides = text.split("=")
+    if len(sides) == 2 and len(sides[0]) <= 2:  # "x=5"
+        text = sides[1]
+    text = _braced(_braced(text, "\\sqrt", 1).replace(" ", ""), "\\frac", 2)
+    if text == "0.5":
+        return "\\frac{1}{2}"
+    return _slash_fraction(text)
+
+
+def _braced(text: str, macro: str, count: int) -> str:
+    """\\sqrt2 -> \\sqrt{2}, \\frac12 -> \\frac{1}{2}. IndexError where nothing follows the macro."""
+    head, *tails = text.split(macro)
+    pieces = [head]
+    for tail in tails:
+        if tail[0] != "{":
+            if len(tail) < count:
+                return text
+            second = tail[1:count]
+            tail = (
+                f"{{{tail[0]}}}"
+                + (second if second in ("", "{") else f"{{{second}}}")
+                + tail[count:]
+            )
+        pieces.append(tail)
+    return macro.join(pieces)
+
+
+def _slash_fraction(text: str) -> str:
+    parts = text.split("/")
+    if len(parts) != 2:
+        return text
+    try:
+        top, bottom = int(parts[0]), int(parts[1])
+    except ValueError:
+        return text
+    return f"\\frac{{{top}}}{{{bottom}}}" if text == f"{top}/{bottom}" else text
+
+
+@lru_cache(maxsize=8192)
+def second_form(text: str) -> str:
+    """The PRM800K form: LaTeX as text, lower case, without units, spaces and braces."""
+    if match := WHOLE_TEXT_MACRO.search(text):
+        text = match[1]
+    for old, new in (("\\%", ""), ("\\$", ""), ("$", ""), ("%", "")):
+        text = text.replace(old, new)
+    for word in (" or ", " and "):
+        text = text.replace(word, " , ")
+    for word, power in (("million", "*10^6"), ("billion", "*10^9"), ("trillion", "*10^12")):
+        text = text.replace(word, power)
+    for unit in UNITS:
+        if unit in text:
+            text = re.sub(unit + r"(es)?(s)? *(\^[0-9]+)?", "", text)
+    text = CARET_DEGREE.sub("", text)
+    if text and text[0] == "{" and text[-1] == "}":
+        text = text[1:-1]
+    text = THOUSANDS_SPACE.sub("", text)
+    text = _whole(text, text) or text
+    if "\\" in text:
+        text = _plain(text)
+    text = MIXED_NUMBER.sub(r"\1+\2", MINUS_SPACE.sub("-", text)).replace(" ", "")
+    text = text.replace("{", "").replace("}", "").lower()
+    return _whole(_join_thousands(text), text.replace(",", ""), int) or text
+
+
+def _plain(text: str) -> str:
+    text = text.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac")
+    try:
+        text = latex.to_text(text.replace("\\frac", " \\frac"))  # the space makes 7\frac34 mixed
+    except latex.Unreadable:
+        return text
+    for symbol, name in zip("√π∞∪·×", ("sqrt", "pi", "inf", "U", "*", "*"), strict=True):
+        text = text.replace(symbol, name)
+    return text.strip()
+
+
+def _whole(test: str, value: str, rounding: type = round) -> str | None:
+    """`value` as an integer's text if `test` is within 1e-7 of an integer, else None."""
+    try:
+        if abs(float(test) - round(float(test))) <= 1e-7:
+            return str(rounding(float(value)))
+    except (ValueError, OverflowError):
+        pass
+    return None
+
+
+def _join_thousands(text: str) -> str:
+    while (joined := THOUSANDS.sub(r"\1\2\3", text)) != text:
+        text = joined
+    return text
