@@ -1,6 +1,7 @@
-"""How every command starts: Hydra composes the config, a typed schema checks it, a mistake is one line.
+"""How a command starts: Hydra composes the config, a typed schema checks it, a mistake is one line.
 
-Exit codes: 0 done, 2 bad input (nothing was written), 3 done but something was skipped, 4 out of memory.
+Exit codes: 0 done, 1 the run failed, 2 bad input (nothing was written), 3 done but something was
+skipped, 4 out of memory.
 """
 
 import functools
@@ -23,7 +24,7 @@ Config = TypeVar("Config")
 
 
 class UserError(Exception):
-    """A mistake that the user can mend: one line naming the key, the value, the rule and the remedy."""
+    """A mistake the user can mend: one line naming the key, the value, the rule and the remedy."""
 
     exit_code = 2
 
@@ -34,6 +35,12 @@ class Skipped(UserError):
     exit_code = 3
 
 
+class RunFailed(UserError):
+    """The run stopped on its own; the message says why and names the last checkpoint."""
+
+    exit_code = 1
+
+
 class OutOfMemory(UserError):
     """The device's memory did not suffice; the message says what to lower."""
 
@@ -41,13 +48,13 @@ class OutOfMemory(UserError):
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
-    """The composed config as an instance of its dataclass; keys forced in with `+` are refused here."""
+    """The composed config as an instance of its dataclass; keys forced in with `+` are refused."""
     values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
 
 
 def command(name: str, schema: type[Config]) -> Callable:
-    """Decorator: `main(config)` becomes a Hydra command on config/<name>.yaml, typed by `schema`."""
+    """Decorator: `main(config)` becomes a Hydra command on config/<name>.yaml of type `schema`."""
     ConfigStore.instance().store(f"{name}_schema", schema)
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
@@ -80,7 +87,7 @@ def _report_and_exit(error: Exception) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The message on one line, without the lines in which OmegaConf and Hydra talk to developers."""
+    """The message on one line, without what OmegaConf and Hydra say to developers."""
     noise = ("object_type=", "reference_type=", "Config search path:", "provider=", "full_key:")
     lines = (line.strip() for line in str(error).splitlines())
     return " ".join(line for line in lines if line and not line.startswith(noise))

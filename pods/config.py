@@ -1,4 +1,4 @@
-"""The shape of a training config: names and types only. Values and their meaning stand in config/."""
+"""The shape of a training config: names and types. Values and their meaning stand in config/."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,6 +93,11 @@ class Checkpoint:
 
 
 @dataclass
+class LedgerConfig:
+    texts: str = MISSING
+
+
+@dataclass
 class Backend:
     name: str = MISSING
     gradient_checkpointing: bool = MISSING
@@ -146,5 +151,6 @@ class TrainConfig:
     loss: Loss = field(default_factory=Loss)
     budget: Budget = field(default_factory=Budget)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    ledger: LedgerConfig = field(default_factory=LedgerConfig)
     backend: Backend = field(default_factory=Backend)
     logger: Logger = field(default_factory=Logger)

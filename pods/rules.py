@@ -1,8 +1,8 @@
-"""Stage 4: which m of a prompt's n rollouts are trained on (paper, section 3). Pure numpy: rewards in, indices out.
+"""Stage 4: which m of a prompt's n rollouts are trained on (paper, section 3). Pure numpy.
 
     select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)  # -> array([0, 1])
 
-A new rule is a function here, a line in RULES, config/rule/<name>.yaml and a case in tests/test_rules.py.
+A new rule is a function here, a line in RULES, config/rule/<name>.yaml and a case in its test.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def random(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.n
 
 
 def percentile(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
-    """The rewards at the mid-quantiles (i + 0.5) / m, i = 0..m-1: an even sample of the sorted list."""
+    """The rewards at the mid-quantiles (i + 0.5) / m, i = 0..m-1: an even sample."""
     middles = ((2 * np.arange(m) + 1) * len(rewards)) // (2 * m)  # integers: no rounding at n == m
     return np.argsort(rewards, kind="stable")[middles]
 

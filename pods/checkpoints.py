@@ -1,0 +1,153 @@
+"""Stage 7: checkpoints that a reader sees whole or not at all, and that say what they hold.
+
+A checkpoint is written under a temporary name, flushed and renamed. Its meta.json, written last,
+lists every file with size and SHA-256, so a truncated or altered one is found before it is used.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pods.cli import UserError
+from pods.files import sync_folder
+
+TRAINING_STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")
+
+
+@dataclass
+class Checkpoint:
+    """One finished checkpoint folder; `meta` as written by `write`."""
+
+    path: Path
+    step: int
+    meta: dict[str, Any]
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the full training state is still there (checkpoint.keep removes old ones)."""
+        return (self.path / "optimizer.pt").is_file() or (self.path / "latest").is_file()
+
+
+def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
+    """Save adapter (or weights), tokenizer and training state of the trainer's current step.
+
+    Args:
+        meta: counters and provenance, stored in meta.json beside step and the list of files.
+
+    Returns: the folder checkpoint-<step>. Raises OSError, leaving nothing but older checkpoints.
+    """
+    step = trainer.state.global_step
+    final = run_folder / f"checkpoint-{step}"
+    temporary = run_folder / f".checkpoint-{step}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
+    try:
+        trainer.save_model(str(temporary), _internal_call=True)
+        (temporary / "training_args.bin").unlink(missing_ok=True)  # a pickle that nobody needs
+        (temporary / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
+        trainer._save_optimizer_and_scheduler(str(temporary))
+        trainer._save_rng_state(str(temporary))
+        trainer.state.save_to_json(str(temporary / "trainer_state.json"))
+        files = {
+            str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest(path)}
+            for path in sorted(temporary.rglob("*"))
+            if path.is_file()
+        }
+        content = {"step": step, **meta, "files": files}
+        (temporary / "meta.json").write_text(json.dumps(content, indent=2) + "\n")
+        for path in temporary.rglob("*"):
+            sync_folder(path)  # files too: fsync needs only a descriptor
+        if final.exists():  # a damaged one, reached again after a resume from an older checkpoint
+            set_aside(final)
+        os.rename(temporary, final)
+        sync_folder(run_folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return final
+
+
+def set_aside(path: Path) -> None:
+    """Move a checkpoint that is in the way to <run>/set-aside/, where nothing looks for it."""
+    folder = path.parent / "set-aside"
+    folder.mkdir(exist_ok=True)
+    target = folder / f"{path.name}.{len(list(folder.iterdir()))}"
+    os.rename(path, target)
+    print(f"{path} moved to {target}", file=sys.stderr)
+
+
+def prune(run_folder: Path, keep: int | None) -> None:
+    """Remove the training state of all but the newest `keep` checkpoints; adapters all stay."""
+    if keep is None:
+        return
+    for checkpoint in find(run_folder)[:-keep]:
+        for name in TRAINING_STATE:
+            (checkpoint.path / name).unlink(missing_ok=True)
+
+
+def find(run_folder: Path) -> list[Checkpoint]:
+    """The finished checkpoints of a run by step; folders without a readable meta.json are not."""
+    found = []
+    for path in run_folder.glob("checkpoint-*"):
+        try:
+            meta = json.loads((path / "meta.json").read_text())
+            found.append(Checkpoint(path, int(path.name.removeprefix("checkpoint-")), meta))
+        except (OSError, ValueError):
+            continue
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def damage(checkpoint: Checkpoint) -> str | None:
+    """What is wrong with a checkpoint's files, or None. Removed training state is no damage."""
+    for name, expected in checkpoint.meta.get("files", {}).items():
+        path = checkpoint.path / name
+        if not path.is_file():
+            if name in TRAINING_STATE:
+                continue
+            return f"{name} is missing"
+        if path.stat().st_size != expected["bytes"]:
+            return f"{name} has {path.stat().st_size} bytes, not {expected['bytes']}"
+        if digest(path) != expected["sha256"]:
+            return f"{name} was altered"
+    return None
+
+
+def newest_intact(run_folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that can be resumed, and a line for each damaged one skipped."""
+    skipped = []
+    known = {checkpoint.path for checkpoint in find(run_folder)}
+    for path in sorted(run_folder.glob("checkpoint-*")):
+        if path not in known:
+            skipped.append(f"{path}: meta.json is missing or unreadable; skipped, left as it is")
+    for checkpoint in reversed(find(run_folder)):
+        problem = damage(checkpoint)
+        if problem:
+            skipped.append(f"{checkpoint.path}: {problem}; skipped, left as it is")
+        elif checkpoint.resumable:
+            return checkpoint, skipped
+    return None, skipped
+
+
+def at(path: str) -> Checkpoint:
+    """The checkpoint that `resume=<path>` names; raises UserError if it cannot be resumed."""
+    folder = Path(path)
+    matches = [c for c in find(folder.parent) if c.path.name == folder.name]
+    if not matches:
+        raise UserError(
+            f"resume={path}: no checkpoint there; resume=auto|never|<checkpoint folder>"
+        )
+    problem = damage(matches[0])
+    if problem is None and not matches[0].resumable:
+        problem = "its training state was removed (checkpoint.keep)"
+    if problem:
+        raise UserError(f"resume={path}: {problem}; name another checkpoint of the run")
+    return matches[0]
+
+
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,81 @@
+"""Stage 8: what was generated, scored and kept: one record per prompt and step, append-only.
+
+`rollouts.jsonl.zst` is a chain of independent zstd frames, one per flush. A kill can tear only the
+last frame, which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from pods.files import write_atomic
+from pods.rollouts import Group
+
+FLUSH_EVERY = 16  # steps in one frame; smaller loses less on a kill, larger compresses better
+
+
+class Ledger:
+    """Writes the ledger of one run.
+
+    Args:
+        path: <run folder>/rollouts.jsonl.zst.
+        texts: first: the texts of the first group of each step; all; none.
+    """
+
+    def __init__(self, path: Path, texts: str) -> None:
+        self.path, self.texts = path, texts
+        self._pending: list[str] = []
+        self._steps = 0
+        self._compressor = zstandard.ZstdCompressor(level=3)
+
+    def append(self, step: int, groups: list[Group]) -> None:
+        for index, group in enumerate(groups):
+            texts = self.texts == "all" or (self.texts == "first" and index == 0)
+            record = {"step": step, "group": index, **group.record(texts)}
+            self._pending.append(json.dumps(record) + "\n")
+        self._steps += 1
+        if self._steps % FLUSH_EVERY == 0:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what is pending as one frame and wait until the disk has it."""
+        if not self._pending:
+            return
+        frame = self._compressor.compress("".join(self._pending).encode())
+        with open(self.path, "ab") as file:
+            file.write(frame)
+            file.flush()
+            os.fsync(file.fileno())
+        self._pending.clear()
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a ledger in order of writing; a frame torn by a kill ends it."""
+    for frame in _frames(path.read_bytes()):
+        for line in frame.decode().splitlines():
+            yield json.loads(line)
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop the records after `step`, and a torn end: a resumed run writes them again."""
+    if not path.is_file():
+        return
+    lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
+    write_atomic(path, zstandard.ZstdCompressor(level=3).compress("".join(lines).encode()))
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    while data:
+        decompressor = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            text = decompressor.decompress(data)
+        except zstandard.ZstdError:
+            return
+        if not decompressor.eof:
+            return
+        data = decompressor.unused_data
+        yield text

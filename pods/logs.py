@@ -1,0 +1,115 @@
+"""Where the metric lines go: metrics.jsonl always, the others when asked for."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from pods.config import TrainConfig
+
+Logger = Callable[[int, dict[str, Any]], None]  # (step, metrics)
+NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows a progress bar
+
+
+def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
+    """The loggers that config.logger names, closed by `stack`."""
+    loggers: list[Logger] = [jsonl(folder / "metrics.jsonl", stack)]
+    if config.logger.console is not None:
+        loggers.append(console(config, stack))
+    if config.logger.wandb is not None:
+        loggers.append(wandb(config, folder, stack))
+    if config.logger.tensorboard is not None:
+        loggers.append(tensorboard(folder / "tensorboard", stack))
+    return loggers
+
+
+def jsonl(path: Path, stack: ExitStack) -> Logger:
+    file = stack.enter_context(path.open("a"))
+
+    def log(step: int, metrics: dict[str, Any]) -> None:
+        file.write(json.dumps({"step": step, **metrics}) + "\n")
+        file.flush()
+
+    return log
+
+
+def console(config: TrainConfig, stack: ExitStack) -> Logger:
+    """A bar over the budget on a terminal, a line every few seconds elsewhere; on stderr."""
+    terminal = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+    progress = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
+    stack.enter_context(progress)
+    task = progress.add_task("first step ...", total=1.0, left="")
+    printed_at = -NON_TTY_EVERY
+
+    def log(step: int, metrics: dict[str, Any]) -> None:
+        nonlocal printed_at
+        done, left = share_done(config, step, metrics)
+        phases = " ".join(
+            f"{name} {metrics.get(f'seconds/{name}', 0.0):.2f}s"
+            for name in ("generate", "score", "select", "update")
+        )
+        line = (
+            f"step {step}  reward {metrics['all/reward_mean']:.3f}"
+            f"  kept variance {metrics['kept/reward_variance']:.3f}  {phases}"
+        )
+        if terminal.is_terminal:
+            progress.update(task, description=line, completed=done, left=left)
+        elif metrics["train_seconds"] - printed_at >= NON_TTY_EVERY or done >= 1:
+            printed_at = metrics["train_seconds"]
+            terminal.print(f"{line}  {left}", highlight=False, soft_wrap=True)
+
+    return log
+
+
+def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple[float, str]:
+    """How much of the budget is used (0..1), and the time left as text."""
+    shares = {0.0: ""}
+    if config.max_steps:
+        share = step / config.max_steps
+        seconds = metrics["train_seconds"] * (1 / share - 1)
+        shares[share] = f"{config.max_steps - step} steps, about {seconds:.0f} s left"
+    for key in ("train_seconds", "wall_seconds"):
+        limit = getattr(config.budget, key)
+        if limit:
+            left = max(0.0, limit - metrics[key])
+            shares[metrics[key] / limit] = f"{left:.0f} s of {key.replace('_', ' ')[:-8]} time left"
+    return max(shares.items())
+
+
+def wandb(config: TrainConfig, folder: Path, stack: ExitStack) -> Logger:
+    """A wandb run; offline where there is no key (`wandb sync <folder>/wandb/offline-*` later)."""
+    import wandb as library
+
+    key = os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()
+    run = library.init(
+        project=config.logger.wandb.project,
+        name=config.run,
+        id=config.run,
+        group=config.run.rsplit("-seed", 1)[0],  # the seeds of one setting together
+        job_type=config.algorithm.name,
+        mode=config.logger.wandb.mode or ("online" if key else "offline"),
+        dir=str(folder),
+        resume="allow",
+        config=OmegaConf.to_container(OmegaConf.structured(config)),
+    )
+    stack.callback(run.finish)
+    return lambda step, metrics: run.log(metrics, step=step)
+
+
+def tensorboard(folder: Path, stack: ExitStack) -> Logger:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = stack.enter_context(SummaryWriter(str(folder)))
+
+    def log(step: int, metrics: dict[str, Any]) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, step)
+
+    return log

@@ -1,0 +1,186 @@
+"""What happens around every optimiser step: clock, metrics, ledger, checkpoint, budget, signals.
+
+A TRL callback. TRL calls on_step_begin, on_step_end, then on_log, once per optimiser step; nothing
+generated is pending then, so that is where checkpoints may fall.
+"""
+
+import json
+import math
+import signal
+import sys
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from pods import checkpoints
+from pods.cli import OutOfMemory, RunFailed
+from pods.clock import Clock
+from pods.config import TrainConfig
+from pods.files import write_atomic
+from pods.ledger import Ledger
+from pods.logs import Logger, open_loggers
+from pods.rollouts import RewardError, Rollouts, summarize
+from pods.runs import RunFolder, config_hash, provenance
+
+COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
+
+
+class NonFinite(RuntimeError):
+    """The loss or the gradient is NaN or infinite; nothing was saved after it."""
+
+
+class Loop(TrainerCallback):
+    """Drives one run; `stack` closes what it opens."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: RunFolder,
+        clock: Clock,
+        rollouts: Rollouts,
+        stack: ExitStack,
+    ) -> None:
+        self.config, self.folder, self.clock = config, folder, clock
+        self.rollouts, self.stack = rollouts, stack
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.provenance = {"config_hash": config_hash(config), **provenance()}
+        self.trainer: Any = None  # set by `train`
+        self.loggers: list[Logger] = []
+        self.ledger: Ledger | None = None
+        self.saved_step = 0
+        self.stop_signal: int | None = None
+
+    def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
+        self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
+        self.counters = {name: checkpoint.meta[name.replace("/", "_")] for name in COUNTERS}
+        self.saved_step = checkpoint.step
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
+        self.loggers = open_loggers(self.config, self.folder.path, self.stack)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop_after_step)
+
+    def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
+        self.stop_signal = number
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.clock.start_step()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.clock.end_step()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict, **_: Any) -> None:
+        state.log_history.clear()  # metrics.jsonl has it; trainer_state.json would grow forever
+        if "loss" not in logs:  # TRL's closing summary
+            return
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(logs.get(name, 0.0)):
+                raise NonFinite(f"{name} is {logs[name]} at step {state.global_step}")
+        metrics = self.metrics(logs)
+        with self.clock.phase("log"):
+            for logger in self.loggers:
+                logger(state.global_step, metrics)
+            self.ledger.append(state.global_step, self.rollouts.groups)
+        over = self.over_budget(state.global_step)
+        if over or self.save_due(state.global_step):
+            self.save()
+        control.should_training_stop = control.should_training_stop or over
+
+    def metrics(self, logs: dict[str, float]) -> dict[str, Any]:
+        """One step's metric line: all n, the m kept, seconds by phase, cumulative counters."""
+        summary = summarize(self.rollouts.groups)
+        self.counters["tokens/generated"] += int(summary.pop("step_tokens/generated"))
+        self.counters["tokens/trained"] += int(summary.pop("step_tokens/trained"))
+        self.counters["rollouts/generated"] += sum(len(g.total) for g in self.rollouts.groups)
+        self.counters["rollouts/trained"] += sum(len(g.kept) for g in self.rollouts.groups)
+        return {
+            "train_seconds": self.clock.train_seconds,
+            "wall_seconds": self.clock.wall_seconds,
+            **{f"seconds/{phase}": seconds for phase, seconds in self.clock.step.items()},
+            **summary,
+            **self.counters,
+            **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
+               if logs.get(name) is not None},
+        }  # fmt: skip
+
+    def over_budget(self, step: int) -> bool:
+        budget = self.config.budget
+        return (
+            self.stop_signal is not None
+            or (self.config.max_steps is not None and step >= self.config.max_steps)
+            or self.clock.train_seconds >= (budget.train_seconds or math.inf)
+            or self.clock.wall_seconds >= (budget.wall_seconds or math.inf)
+        )
+
+    def save_due(self, step: int) -> bool:
+        every_steps = self.config.checkpoint.every_steps
+        return self.clock.passed_mark(self.config.checkpoint.every_seconds) or (
+            every_steps is not None and step % every_steps == 0
+        )
+
+    def save(self) -> None:
+        with self.clock.phase("checkpoint"):
+            self.ledger.flush()  # a checkpoint never refers to groups that are not on disk
+            step = self.trainer.state.global_step
+            checkpoints.write(self.trainer, self.folder.path, self.checkpoint_meta())
+            self.saved_step = step
+            checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
+
+    def checkpoint_meta(self) -> dict[str, Any]:
+        return {
+            "train_seconds": self.clock.train_seconds,
+            **{name.replace("/", "_"): count for name, count in self.counters.items()},
+            "outside_seconds": dict(self.clock.outside),
+            "seed": self.config.seed,
+            **self.provenance,
+        }
+
+
+def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> None:
+    """Run the trainer from `start` to the end of the budget, and say where it ended.
+
+    Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
+    """
+    loop.trainer = trainer
+    folder, config = loop.folder, loop.config
+    loop.folder.begin(start)
+    if start is not None:
+        loop.restore(start)
+    if not loop.over_budget(loop.saved_step):
+        try:
+            trainer.train(resume_from_checkpoint=start and str(start.path))
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory(
+                f"out of GPU memory in {phase_of(loop)} ({error}); lower micro_batch_size="
+                f"{config.micro_batch_size} (update) or rollouts_per_prompt="
+                f"{config.rollouts_per_prompt} (generate); {last_checkpoint(loop)}"
+            ) from error
+        except RewardError as error:
+            report = folder.path / "failed_reward.json"
+            content = {"error": str(error), "completion": error.completion, "answer": error.answer}
+            write_atomic(report, json.dumps(content, indent=2) + "\n")
+            raise RunFailed(f"{error}; completion in {report}; {last_checkpoint(loop)}") from error
+        except (NonFinite, OSError) as error:
+            raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
+    print(
+        f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of training; "
+        f"next: uv run evaluate_run.py run={config.run}"
+    )
+    if loop.stop_signal is not None:
+        print(f"stopped by signal {loop.stop_signal}; run again to resume", file=sys.stderr)
+        sys.exit(128 + loop.stop_signal)
+
+
+def phase_of(loop: Loop) -> str:
+    return "update" if "select" in loop.clock.step else "generation"
+
+
+def last_checkpoint(loop: Loop) -> str:
+    if not loop.saved_step:
+        return "no checkpoint was written yet"
+    return f"last checkpoint: {loop.folder.path / f'checkpoint-{loop.saved_step}'}"

@@ -1,0 +1,147 @@
+"""Stage 2: the model that is trained, its adapter and tokenizer, per backend.
+
+backend=transformers runs anywhere; backend=unsloth needs CUDA and `uv sync --extra gpu`. Weights
+are read as safetensors only, and no code of a model repository is run.
+"""
+
+import importlib.util
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pods.cli import UserError
+from pods.config import TrainConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class Policy:
+    model: Any  # a transformers model; with Unsloth already wrapped by its adapter
+    tokenizer: Any
+    peft_config: Any  # LoraConfig for TRL to apply, None if applied already or full-parameter
+    backend: str  # transformers | unsloth
+    device: str  # cpu | cuda
+    dtype: str  # float32 | bfloat16
+    trainer_arguments: dict[str, Any] = field(default_factory=dict)  # generation engine
+
+
+def choose_backend(name: str) -> tuple[str, str]:
+    """The backend that will run, and why. Raises UserError where the named one cannot."""
+    cuda = torch.cuda.is_available()
+    extra = importlib.util.find_spec("unsloth") is not None
+    if name == "auto":
+        if cuda and extra:
+            return "unsloth", "a CUDA device and the gpu extra are there"
+        missing = "no CUDA device" if not cuda else "the gpu extra is not installed"
+        return "transformers", missing
+    if name == "unsloth" and not (cuda and extra):
+        missing = "the gpu extra (uv sync --extra gpu)" if cuda else "a CUDA device"
+        raise UserError(
+            f"backend=unsloth: it needs {missing}; use backend=transformers on this machine"
+        )
+    return name, "as configured"
+
+
+def choose_optimizer(name: str) -> str:
+    """`auto` is 8-bit AdamW, as published, where bitsandbytes can run it, else torch's AdamW."""
+    if name != "auto":
+        return name
+    eight_bit = torch.cuda.is_available() and importlib.util.find_spec("bitsandbytes")
+    return "adamw_8bit" if eight_bit else "adamw_torch_fused"
+
+
+def set_threads(threads: int | None) -> None:
+    """One core is left free by default: two threads beside a busy process made one generate call
+    40 times slower (measured on 2 cores)."""
+    torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))
+
+
+def locate(path: str) -> str:
+    """`model.path` as a local folder where there is one (also relative to the repository's root),
+    else as the hub id that it then must be."""
+    for folder in (Path(path).expanduser(), ROOT / path):
+        if folder.is_dir():
+            return str(folder)
+    if path.count("/") > 1 or path.startswith((".", "/", "~")):
+        raise UserError(f"model.path={path}: no such folder; give a folder or a hub id (org/name)")
+    return path
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer at `path` (folder or hub id), padded on the left; checks the special tokens."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            locate(path), padding_side="left", trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model.path={path}: not a local model folder, and the hub did not give it "
+            f"({type(error).__name__}); download it where there is a network and set "
+            "model.path=<folder>"
+        ) from error
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
+        raise UserError(
+            f"model.path={path}: the tokenizer's pad token must differ from its end token "
+            f"{tokenizer.eos_token!r}, because masks are rebuilt from it; set pad_token in "
+            "tokenizer_config.json"
+        )
+    return tokenizer
+
+
+def lora_config(config: TrainConfig) -> Any:
+    """PEFT's LoraConfig, or None where every parameter is trained (lora.rank=null)."""
+    from peft import LoraConfig
+
+    if config.lora.rank is None:
+        return None
+    return LoraConfig(
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,
+        lora_dropout=config.lora.dropout,
+        target_modules=list(config.lora.target_modules),
+        task_type="CAUSAL_LM",
+    )
+
+
+def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
+    """The policy of a run on the backend that config.backend.name says (`auto` is resolved)."""
+    if config.backend.name == "unsloth":
+        from pods.unsloth import load_unsloth
+
+        return load_unsloth(config, tokenizer)
+    return load_transformers(config, tokenizer)
+
+
+def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, config.model.dtype)
+    quantization = None
+    if config.model.load_in_4bit:
+        if device == "cpu":
+            raise UserError(
+                "model.load_in_4bit=true: 4-bit weights need CUDA; set model.load_in_4bit=false, "
+                "or model=tiny on a machine without a GPU"
+            )
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            locate(config.model.path),
+            dtype=dtype,
+            device_map=device,
+            quantization_config=quantization,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"model.path={config.model.path}: {error}") from error
+    return Policy(model, tokenizer, lora_config(config), "transformers", device, config.model.dtype)

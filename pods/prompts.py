@@ -1,0 +1,44 @@
+"""Stage 1b: questions -> the prompts that the policy sees, too long ones dropped and counted."""
+
+import sys
+from typing import Any
+
+from datasets import Dataset
+
+from pods import tasks
+from pods.cli import UserError
+from pods.config import TrainConfig
+
+
+def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> Dataset:
+    """The rows of a split with a `prompt` column, rendered and filtered as the config says."""
+    task = config.task
+    rows = tasks.load(
+        task.name,
+        split,
+        data_dir=config.data_dir,
+        legacy_gold=task.legacy_gold,
+        validation_size=task.validation_size,
+    )
+    prompts, dropped = tasks.within_length(
+        rows,
+        tokenizer,
+        config.sampling.max_prompt_length,
+        style=task.style,
+        system=task.system,
+        date=task.date,
+    )
+    if dropped:
+        print(
+            f"{task.name}/{split}: {dropped} of {len(rows)} questions dropped, longer than "
+            f"sampling.max_prompt_length={config.sampling.max_prompt_length} tokens",
+            file=sys.stderr,
+        )
+    needed = config.prompts_per_step
+    if len(prompts) < needed:
+        raise UserError(
+            f"sampling.max_prompt_length={config.sampling.max_prompt_length}: {len(prompts)} "
+            f"questions of {task.name}/{split} are left, prompts_per_step={needed} are needed; "
+            "raise the limit"
+        )
+    return prompts

@@ -1,0 +1,133 @@
+"""Stage 5: TRL's GRPOTrainer with two methods extended; the rest of the update is TRL's own.
+
+`num_generations` is m, so TRL's advantages, log-probabilities, loss and optimiser never see the
+n - m rollouts that were dropped. Called by train.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from datasets import Dataset
+from transformers import set_seed
+
+from pods.cli import UserError
+from pods.config import TrainConfig
+from pods.policy import Policy
+from pods.rollouts import Rollouts
+
+
+class PodsMixin:
+    """Over GRPOTrainer: gives the rollouts their dataset rows, and the data order an epoch."""
+
+    dataset_rows: list[dict] | None = None
+
+    def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
+        self.dataset_rows = inputs  # TRL's rollout_func gets prompts without their columns
+        try:
+            return super()._generate_and_score_completions(inputs)
+        finally:
+            self.dataset_rows = None
+
+    def _get_train_sampler(self, dataset: Dataset | None = None) -> "EpochOrder":
+        return EpochOrder(super()._get_train_sampler(dataset), self)
+
+
+class EpochOrder:
+    """The sampler's order as a function of (seed, epoch): exact resume needs it, epoch 0 is TRL's.
+
+    TRL's generator just runs on, so after a resume in epoch 1 it would repeat epoch 0.
+    """
+
+    def __init__(self, sampler: Any, trainer: Any) -> None:
+        self.sampler, self.trainer = sampler, trainer
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        steps_per_epoch = len(self.sampler.data_source) // self.sampler.batch_size
+        epoch = self.trainer.state.global_step // max(1, steps_per_epoch)
+        self.sampler.generator.manual_seed(self.sampler.seed + 1_000_003 * epoch)
+        return iter(self.sampler)
+
+
+def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
+    """GRPOConfig's arguments: every value that a library could default differently is passed."""
+    rows = config.kept_per_prompt * config.prompts_per_step  # trained per optimiser step
+    accumulation = rows // config.micro_batch_size
+    sampling, optimizer, loss = config.sampling, config.optimizer, config.loss
+    return dict(
+        output_dir=f"{config.output_dir}/{config.run}",
+        seed=config.seed,
+        data_seed=config.seed,
+        max_steps=config.max_steps or 10**9,  # a run without max_steps is ended by its budget
+        num_generations=config.kept_per_prompt,
+        per_device_train_batch_size=config.micro_batch_size,
+        gradient_accumulation_steps=accumulation,
+        steps_per_generation=accumulation,  # one generation per optimiser step: on-policy
+        num_iterations=1,
+        max_completion_length=sampling.max_completion_length,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        optim=optimizer.name,
+        learning_rate=optimizer.learning_rate,
+        lr_scheduler_type=optimizer.schedule,
+        warmup_steps=optimizer.warmup_steps,
+        adam_beta1=optimizer.betas[0],
+        adam_beta2=optimizer.betas[1],
+        weight_decay=optimizer.weight_decay,
+        max_grad_norm=optimizer.max_grad_norm,
+        loss_type=loss.type,
+        beta=loss.beta,
+        use_bias_correction_kl=False,  # the published k3 estimator, unweighted
+        epsilon=loss.epsilon,
+        epsilon_high=loss.epsilon,
+        scale_rewards=loss.scale_rewards,
+        mask_truncated_completions=False,  # truncated completions are trained on, as published
+        reward_weights=list(config.rewards.weights.values()),
+        bf16=policy.dtype == "bfloat16",
+        fp16=False,
+        use_cpu=policy.device == "cpu",
+        gradient_checkpointing=config.backend.gradient_checkpointing,
+        save_strategy="no",  # pods/checkpoints.py writes them
+        logging_steps=1,
+        logging_nan_inf_filter=False,  # a non-finite loss must be seen, not averaged away
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=policy.device != "cpu",
+        **policy.trainer_arguments,
+    )
+
+
+def build_trainer(
+    config: TrainConfig, policy: Policy, dataset: Dataset, rollouts: Rollouts, callback: Any
+) -> Any:
+    """The trainer of a run, over whichever GRPOTrainer the backend left in `trl`."""
+    import trl  # looked up now: `import unsloth` replaces the class
+
+    if policy.backend == "unsloth" and not trl.GRPOTrainer.__name__.startswith("Unsloth"):
+        raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
+    wanted = trl_arguments(config, policy)
+    arguments = trl.GRPOConfig(**wanted)
+    changed = [key for key, value in wanted.items() if _differs(getattr(arguments, key), value)]
+    if changed:
+        raise UserError(f"the trainer replaced {', '.join(changed)} by defaults of its own")
+    set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
+    return type("PodsTrainer", (PodsMixin, trl.GRPOTrainer), {})(
+        model=policy.model,
+        args=arguments,
+        train_dataset=dataset,
+        processing_class=policy.tokenizer,
+        reward_funcs=rollouts.trl_reward_functions(),
+        rollout_func=rollouts,
+        peft_config=policy.peft_config,
+        callbacks=[callback],
+    )
+
+
+def _differs(actual: Any, wanted: Any) -> bool:
+    plain = getattr(actual, "value", actual)  # TRL turns some strings into enums
+    if wanted == "none":
+        return plain not in ("none", [], None)
+    return plain != wanted

@@ -1,0 +1,69 @@
+"""Train a policy with GRPO, GRPO-GA or GRPO-PODS (arXiv 2504.13818) on one machine.
+
+    uv run train.py                                        # quickstart: tiny policy, a minute, CPU
+    uv run train.py experiment=gsm8k_qwen algorithm=pods   # the paper's setting (a), one GPU
+    uv run train.py -m seed=1,2,3 algorithm=grpo,pods      # a sweep
+
+config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
+"""
+
+import os
+import sys
+from contextlib import ExitStack
+from functools import partial
+
+from pods.check import check
+from pods.cli import command
+from pods.clock import Clock
+from pods.config import TrainConfig
+from rewards import Scorer
+
+
+@command("train", TrainConfig)
+def main(config: TrainConfig) -> None:
+    check(config)
+    clock = Clock()
+    with ExitStack() as stack:
+        with clock.phase("load"):
+            prepare(config)
+            from pods import runs  # these import torch and TRL, which Unsloth must precede
+            from pods.loop import Loop, train
+            from pods.policy import load_policy, load_tokenizer
+            from pods.prompts import load_prompts
+            from pods.rollouts import Rollouts
+            from pods.rules import select
+            from pods.trainer import build_trainer
+
+            folder = stack.enter_context(runs.RunFolder(config))
+            start = runs.find_start(config, folder)
+            rewards, rule = config.rewards, config.rule
+            scorer = stack.enter_context(
+                Scorer(rewards.version, rewards.workers, rewards.deadline_seconds)
+            )
+            tokenizer = load_tokenizer(config.model.path)
+            prompts = load_prompts(config, tokenizer)
+            policy = load_policy(config, tokenizer)
+            keep = partial(select, rule.name, m=config.kept_per_prompt, **rule.params)
+            rollouts = Rollouts(
+                config.rollouts_per_prompt, scorer, rewards.weights, keep, clock, config.seed
+            )
+            loop = Loop(config, folder, clock, rollouts, stack)
+            trainer = build_trainer(config, policy, prompts, rollouts, loop)
+        train(trainer, loop, start)
+
+
+def prepare(config: TrainConfig) -> None:
+    """Settle backend and optimiser, say why, and import Unsloth before everything it rewrites."""
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is used on purpose
+    from pods.policy import choose_backend, choose_optimizer, set_threads
+
+    config.backend.name, reason = choose_backend(config.backend.name)
+    config.optimizer.name = choose_optimizer(config.optimizer.name)
+    print(f"backend {config.backend.name} ({reason}), {config.optimizer.name}", file=sys.stderr)
+    set_threads(config.backend.threads)
+    if config.backend.name == "unsloth":
+        import unsloth  # noqa: F401
+
+
+if __name__ == "__main__":
+    main()
