@@ -1,0 +1,79 @@
+"""Figures from result files, the paper's or ours: accuracy against training time with its interval.
+
+    uv run scripts/plot.py figure=quickstart
+    uv run scripts/plot.py figure=all results_dir=<folder with the published files>
+    uv run scripts/plot.py follow=true
+Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; names the folder on stdout.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pods.cli import UserError, command
+from pods.curves import Absent, load, to_json
+from pods.figure import Figure, each
+from pods.files import write_atomic
+from pods.results import warn
+
+
+@dataclass
+class PlotConfig:
+    figure: Figure
+    results_dir: str
+    out_dir: str
+    metric: str | None
+    dataset: str | None
+    x: str
+    band: str
+    resamples: int
+    seed: int
+    fraction_of_best: float
+    follow: bool
+    run: str | None
+    output_dir: str
+
+
+@command("plot", PlotConfig)
+def main(config: PlotConfig) -> None:
+    if config.follow:
+        from pods.live import follow
+
+        follow(config.output_dir, config.run)
+        return
+    for one in each("plot", config, PlotConfig):
+        try:
+            draw(one)
+        except Absent as error:
+            if config.figure.name != "all":
+                raise
+            warn(f"{error}; skipped")
+
+
+def draw(config: PlotConfig) -> None:
+    """Read, draw and write one figure."""
+    from pods import drawing, speedup  # matplotlib takes a second: not for a mistyped key
+
+    if not Path(config.results_dir).is_dir():
+        raise UserError(
+            f"results_dir={config.results_dir}: no such folder; evaluate_run.py fills it"
+        )
+    figure = replace(
+        config.figure,
+        metric=config.metric or config.figure.metric,
+        dataset=config.dataset or config.figure.dataset,
+    )
+    series = load(figure, config.results_dir)
+    options = drawing.Options(config.x, config.band, config.resamples, config.seed)
+    headline = speedup.headline(
+        figure, series, config.fraction_of_best, config.resamples, config.seed
+    )
+    out = Path(config.out_dir) / figure.name
+    drawing.save(drawing.main_figure(figure, series, headline, options), out / "main")
+    drawing.save(drawing.length_figure(figure, series, options), out / "length")
+    write_atomic(out / "curves.json", json.dumps(to_json(series), indent=1) + "\n")
+    print(out)
+
+
+if __name__ == "__main__":
+    main()
