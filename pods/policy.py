@@ -120,7 +120,9 @@ def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
 
 def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, config.model.dtype)
     quantization = None

@@ -20,24 +20,18 @@ def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> D
         legacy_gold=task.legacy_gold,
         validation_size=task.validation_size,
     )
-    prompts, dropped = tasks.within_length(
-        rows,
-        tokenizer,
-        config.sampling.max_prompt_length,
-        style=task.style,
-        system=task.system,
-        date=task.date,
-    )
+    limit = config.sampling.max_prompt_length
+    prompts, dropped = tasks.within_length(rows, tokenizer, limit, task)
     if dropped:
         print(
             f"{task.name}/{split}: {dropped} of {len(rows)} questions dropped, longer than "
-            f"sampling.max_prompt_length={config.sampling.max_prompt_length} tokens",
+            f"sampling.max_prompt_length={limit} tokens",
             file=sys.stderr,
         )
     needed = config.prompts_per_step
     if len(prompts) < needed:
         raise UserError(
-            f"sampling.max_prompt_length={config.sampling.max_prompt_length}: {len(prompts)} "
+            f"sampling.max_prompt_length={limit}: {len(prompts)} "
             f"questions of {task.name}/{split} are left, prompts_per_step={needed} are needed; "
             "raise the limit"
         )

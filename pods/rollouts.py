@@ -15,7 +15,7 @@ from pods.clock import Clock
 from pods.tasks import encode_prompt
 
 Score = Callable[[list[str], list[str], list[str]], dict[str, list[float]]]
-Select = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+Select = Callable[..., np.ndarray]  # (rewards (n,), rng=...) -> (m,)
 
 
 class RewardError(RuntimeError):
@@ -55,7 +55,7 @@ class Rollouts:
         n: rollouts per prompt while training; evaluation generates what TRL asks for.
         score: (completions, answers, kinds) -> reward function -> one float per completion.
         weights: reward function -> weight in the total reward.
-        select: ((n,) total rewards, rng) -> (m,) ascending indices.
+        select: ((n,) total rewards, rng=...) -> (m,) ascending indices.
         clock: times generate, score and select.
         seed: each call is reseeded from (seed, step, rank), so that rollouts are a function of
             weights and position and a resumed run repeats them; None leaves the generator alone.
@@ -109,7 +109,7 @@ class Rollouts:
         with self.clock.phase("select"):
             for index, group in enumerate(self.groups):
                 rng = np.random.default_rng([self.seed or 0, step, rank, index])
-                keep = self.select(np.array(group.total), rng) if training else np.arange(n)
+                keep = self.select(np.array(group.total), rng=rng) if training else np.arange(n)
                 group.kept = [int(i) for i in keep]
         kept = [g * n + i for g, group in enumerate(self.groups) for i in group.kept]
         self._kept_ids = [ids[i] for i in kept]

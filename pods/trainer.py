@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from datasets import Dataset
-from transformers import set_seed
+from transformers import PrinterCallback, set_seed
 
 from pods.cli import UserError
 from pods.config import TrainConfig
@@ -114,7 +114,7 @@ def build_trainer(
     if changed:
         raise UserError(f"the trainer replaced {', '.join(changed)} by defaults of its own")
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
-    return type("PodsTrainer", (PodsMixin, trl.GRPOTrainer), {})(
+    trainer = type("PodsTrainer", (PodsMixin, trl.GRPOTrainer), {})(
         model=policy.model,
         args=arguments,
         train_dataset=dataset,
@@ -124,6 +124,8 @@ def build_trainer(
         peft_config=policy.peft_config,
         callbacks=[callback],
     )
+    trainer.remove_callback(PrinterCallback)  # pods/logs.py prints
+    return trainer
 
 
 def _differs(actual: Any, wanted: Any) -> bool:

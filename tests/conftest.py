@@ -1,0 +1,41 @@
+"""Fixtures for every test: the repository's root, commands run as a user would, shared data."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side on two cores
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """../shared, where the real data and published results are; absent on most machines."""
+    if not SHARED.is_dir():
+        pytest.skip("../shared is not on this machine")
+    return SHARED
+
+
+@pytest.fixture
+def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run one of the repository's commands in a temporary folder; returns the finished process."""
+
+    def run(script: str, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / script), *arguments],
+            cwd=settings.pop("cwd", tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            **settings,
+        )
+
+    return run

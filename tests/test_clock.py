@@ -1,0 +1,95 @@
+"""The clock counts steps and nothing else; its grid does not move."""
+
+import pytest
+
+from pods.clock import Clock
+
+
+class Time:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+def step(clock: Clock, time: Time, **phases: float) -> None:
+    clock.start_step()
+    for name, seconds in phases.items():
+        if name == "update":
+            time.seconds += seconds
+            continue
+        with clock.phase(name):
+            time.seconds += seconds
+    clock.end_step()
+
+
+def test_a_step_is_its_phases_and_the_rest_is_update(time):
+    clock = Clock(time)
+    step(clock, time, generate=3.0, score=0.5, select=0.25, update=1.25)
+    assert clock.step == {"generate": 3.0, "score": 0.5, "select": 0.25, "update": 1.25}
+    assert clock.train_seconds == 5.0
+
+
+def test_loading_checkpoints_and_pauses_are_not_training(time):
+    clock = Clock(time)
+    with clock.phase("load"):
+        time.seconds += 60
+    step(clock, time, generate=1.0)
+    with clock.phase("checkpoint"):
+        time.seconds += 7
+    time.seconds += 1000  # a pause between steps
+    step(clock, time, generate=1.0)
+    assert clock.train_seconds == 2.0
+    assert dict(clock.outside) == {"load": 60.0, "checkpoint": 7.0}
+    assert clock.wall_seconds == 1069.0
+
+
+def test_time_counts_when_a_phase_raises(time):
+    clock = Clock(time)
+    clock.start_step()
+    with pytest.raises(ValueError, match="reward"), clock.phase("score"):
+        time.seconds += 2
+        raise ValueError("reward")
+    assert clock.step["score"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("steps", "saved", "why"),
+    [
+        ([4, 4, 4, 4, 4], [False, False, True, False, True], "marks at 10 and 20"),
+        ([12, 4, 4], [True, False, True], "a late step does not shift the mark at 20"),
+        ([25, 4, 4], [True, False, True], "two marks in one step save once; the next is 30"),
+        ([10, 9, 1], [True, False, True], "exactly on a mark"),
+    ],
+)
+def test_marks_stay_on_the_grid(time, steps, saved, why):
+    clock = Clock(time)
+    passed = []
+    for seconds in steps:
+        step(clock, time, update=seconds)
+        passed.append(clock.passed_mark(10))
+    assert passed == saved, why
+    assert not clock.passed_mark(None)
+
+
+def test_a_resumed_clock_goes_on_where_it_was(time):
+    clock = Clock(time)
+    clock.restore(19.0, {"load": 5.0})
+    assert not clock.passed_mark(10)
+    step(clock, time, update=2.0)
+    assert clock.train_seconds == 21.0
+    assert clock.passed_mark(10)
+    assert clock.outside["load"] == 5.0
+
+
+def test_an_end_without_a_start_is_a_bug():
+    with pytest.raises(RuntimeError, match="start_step"):
+        Clock().end_step()
