@@ -33,17 +33,19 @@ def get(config: TrainConfig, key: str) -> object:
     return value
 
 
-def resolve_micro_batch(config: TrainConfig) -> None:
-    """GRPO-GA trains all n; a smaller kept_per_prompt means its micro-batch (paper, section 4)."""
+def settle_sizes(config: TrainConfig) -> None:
+    """What follows from the sizes given: GRPO-GA trains all n, and a smaller kept_per_prompt means
+    its micro-batch (paper, section 4); a micro-batch never holds more than the m of one prompt."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if config.algorithm.name == "grpo_ga" and 0 < m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
+    config.micro_batch_size = min(config.micro_batch_size, config.kept_per_prompt)
 
 
 def check(config: TrainConfig) -> None:
     """Raise UserError with the first broken rule: key, value, rule, remedy in one line."""
-    resolve_micro_batch(config)
+    settle_sizes(config)
     for problem in problems(config):
         raise UserError(problem)
 
