@@ -5,6 +5,7 @@ an irregular run is aligned or left out with a warning instead of shifting its c
     uv run scripts/plot.py figure=gsm8k_main
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import numpy as np
 from pods import alignment, wandb_export
 from pods.cli import UserError
 from pods.figure import Figure, FigureSeries, SecondsPerStep
-from pods.results import Checkpoint, Entry, Results, find, read, read_base, warn
+from pods.results import Checkpoint, Entry, Results, facts_path, find, read, read_base, warn
 
 QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
@@ -224,11 +225,20 @@ def _base(figure: Figure, folder: Path) -> dict[str, float]:
         except UserError as error:
             warn(f"{error}; not used")
             continue
+        base.meta = base.meta or _base_details(path)
         point = _point(base, figure, path.stem, 0)
         if math.isfinite(point["value"]):
             return {"value": point["value"], "length": point["length"]}
         warn(f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0")
     return {}
+
+
+def _base_details(path: Path) -> dict[str, Any]:
+    """What stands in a run's meta has no place in a base file: evaluate_run.py puts it beside."""
+    try:
+        return json.loads(facts_path(path).read_text(encoding="utf-8")).get("details") or {}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def _read_or_warn(path: Path) -> Results | None:

@@ -65,7 +65,7 @@ def write(path: Path | str, results: Results) -> None:
         | ({META: results[step].meta} if results[step].meta else {})
         for step in sorted(results)
     }
-    write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+    write_atomic(path, json.dumps(content, indent=1, allow_nan=False))
 
 
 def read_base(path: Path | str) -> Checkpoint:
@@ -81,7 +81,7 @@ def read_base(path: Path | str) -> Checkpoint:
 def write_base(path: Path | str, base: Checkpoint) -> None:
     """As `write`, without the checkpoint level and without meta: that level is for datasets."""
     content = _entries(base.datasets)
-    write_atomic(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+    write_atomic(path, json.dumps(content, indent=1, allow_nan=False))
 
 
 def facts_path(path: Path | str) -> Path:
@@ -110,7 +110,7 @@ def warn(message: str) -> None:
 
 def _object(path: Path | str) -> dict[str, Any]:
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8", errors="surrogatepass"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
     except (ValueError, RecursionError) as error:

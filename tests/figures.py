@@ -1,0 +1,102 @@
+"""Result files of the published kinds, made up small: what the figure tests read."""
+
+import csv
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pods.figure import Figure, FigureSeries
+
+
+def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
+    """One dataset of a checkpoint; a list of repeats, or one accuracy for two equal repeats."""
+    repeats = accuracy if isinstance(accuracy, list) else [accuracy, accuracy]
+    return {
+        "ans_acc": repeats,
+        "for_acc": repeats,
+        "both_acc": repeats,
+        "lengths": [length] * len(repeats),
+        "examples": [],
+    }
+
+
+def run_file(
+    folder: Path,
+    name: str,
+    accuracies: Sequence[Any],
+    *,
+    steps: Sequence[int] | None = None,
+    dataset: str = "gsm8k",
+    metas: Sequence[dict[str, Any]] | None = None,
+) -> Path:
+    """results/<name>.json with one checkpoint per accuracy, by default every 100 steps."""
+    steps = steps or range(100, 100 * len(accuracies) + 1, 100)
+    content = {
+        f"checkpoint-{step}": {dataset: entry(accuracy)}
+        for step, accuracy in zip(steps, accuracies, strict=True)
+    }
+    for checkpoint, meta in zip(content.values(), metas or [], strict=False):
+        checkpoint["meta"] = meta
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def base_file(folder: Path, name: str, accuracy: float, dataset: str = "gsm8k") -> None:
+    (folder / f"{name}.json").write_text(json.dumps({dataset: entry(accuracy, 50.0)}))
+
+
+def export_files(
+    folder: Path, name: str, runs: dict[str, Sequence[tuple[float, float]]], length_only: str = ""
+) -> None:
+    """<name>-acc.csv and <name>-length.csv as wandb exports them: (minutes, value) per run.
+
+    `length_only` names a run that the accuracy file lacks.
+    """
+    for kind, metric in (
+        ("acc", "rewards/accuracy_reward/mean"),
+        ("length", "completions/mean_length"),
+    ):
+        held = [run for run in runs if kind == "length" or run != length_only]
+        columns = [
+            f"data/{run} - {what}{copy}"
+            for run in held
+            for what in ("_step", f"eval/{metric}")
+            for copy in ("", "__MIN", "__MAX")
+        ]
+        rows = []
+        for run in held:
+            for i, (minutes, value) in enumerate(runs[run]):
+                cells = {c: 160 * (i + 1) if "_step" in c else value for c in columns if run in c}
+                rows.append({"eval/time": minutes * 60, **cells})
+        random.Random(0).shuffle(rows)
+        with open(folder / f"{name}-{kind}.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, ["eval/time", *columns], quoting=csv.QUOTE_ALL)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def figure(**changes: Any) -> Figure:
+    """A figure on a four-mark, half-hour grid with the arms GRPO and GRPO-PODS."""
+    values: dict[str, Any] = {
+        "name": "toy",
+        "title": "Toy",
+        "dataset": "gsm8k",
+        "metric": "ans_acc",
+        "grid_seconds": 1800.0,
+        "budget_seconds": 7200.0,
+        "checkpoints": 4,
+        "time_unit": "hours",
+        "gpus": 1,
+        "base": ["base-toy"],
+        "baseline": "GRPO",
+        "pods": "GRPO-PODS",
+        "wandb_export": None,
+        "series": {
+            "GRPO": FigureSeries(["grpo-*"]),
+            "GRPO-PODS": FigureSeries(["pods-*"]),
+        },
+    }
+    return Figure(**values | changes)

@@ -1,0 +1,90 @@
+"""pods/results.py: the published schema both ways, and files that are not what they should be."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from pods import results
+from pods.cli import UserError
+from pods.results import Checkpoint, Entry
+from tests.figures import entry
+
+
+def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    scores = Entry([0.5, 0.25], [1.0, 0.5], [0.5, 0.0], [31.5, 30.0], [{"prompt": "<b>é\ud800"}])
+    run = {
+        1000: Checkpoint({"gsm8k": scores}),
+        90: Checkpoint({"gsm8k": Entry(), "math500": scores}, {"train_seconds": 1.5}),
+    }
+    results.write(path, run)
+    assert results.read(path) == run
+    assert list(json.loads(path.read_text())) == ["checkpoint-90", "checkpoint-1000"], (
+        "the published reader parses every key as a step"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"], "no temporary file is left"
+
+
+def test_the_base_has_no_checkpoint_level_and_no_meta(tmp_path: Path) -> None:
+    path = tmp_path / "base-tiny.json"
+    results.write_base(path, Checkpoint({"gsm8k": Entry([0.5])}, {"train_seconds": 1}))
+    assert list(json.loads(path.read_text())) == ["gsm8k"]
+    assert results.read_base(path) == Checkpoint({"gsm8k": Entry([0.5])})
+
+
+def test_nothing_is_written_over_a_file_by_results_that_are_not_json(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    results.write(path, {1: Checkpoint({"gsm8k": Entry([0.5])})})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        results.write(path, {1: Checkpoint({"gsm8k": Entry([math.nan])})})
+    assert results.read(path)[1].datasets["gsm8k"].ans_acc == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param('{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON", id="truncated"),
+        pytest.param("[" * 100_000, "not readable as JSON", id="nested beyond the stack"),
+        pytest.param("[1]", "holds a list", id="no object"),
+        pytest.param('{"gsm8k": {}}', "read_base", id="a base file where a run is expected"),
+        pytest.param('{"checkpoint-x": {}}', "checkpoint-x", id="a step that is no number"),
+        pytest.param('{"checkpoint-1": {"gsm8k": {"ans_acc": 0.5}}}', "gsm8k", id="no list"),
+        pytest.param('{"checkpoint-1": {"gsm8k": 0.5}}', "gsm8k", id="no entry"),
+    ],
+)
+def test_an_unreadable_file_is_one_line_that_names_it(
+    tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=problem) as error:
+        results.read(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_run_file_is_no_base_and_an_absent_file_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"checkpoint-5": {"gsm8k": entry(0.5)}}))
+    with pytest.raises(UserError, match="checkpoint-<step>"):
+        results.read_base(path)
+    with pytest.raises(UserError, match="no such file"):
+        results.read(tmp_path / "absent.json")
+
+
+def test_run10_follows_run9_and_facts_are_no_run(tmp_path: Path) -> None:
+    for name in ("a-Run10", "a-Run2", "a-Run9", "a-0.04-Run1", "b-Run1", "a-Run2.meta"):
+        (tmp_path / f"{name}.json").touch()
+    found = [path.stem for path in results.find(tmp_path, ["a-Run*", "a-*"])]
+    assert found == ["a-0.04-Run1", "a-Run2", "a-Run9", "a-Run10"]
+    assert results.facts_path("results/a-0.04-Run1.json").name == "a-0.04-Run1.meta.json"
+
+
+def test_the_published_files_survive_a_round_trip(shared: Path, tmp_path: Path) -> None:
+    for path in results.find(shared / "reference" / "results", ["Instruct-*"]):
+        results.write(tmp_path / "copy.json", results.read(path))
+        assert json.loads((tmp_path / "copy.json").read_text()) == json.loads(path.read_text())
+    base = shared / "reference" / "results" / "base-qwen.json"
+    results.write_base(tmp_path / "base.json", results.read_base(base))
+    assert json.loads((tmp_path / "base.json").read_text()) == json.loads(base.read_text())
