@@ -53,8 +53,12 @@ def typed(schema: type[Config], config: DictConfig) -> Config:
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
 
 
-def command(name: str, schema: type[Config]) -> Callable:
-    """Decorator: `main(config)` becomes a Hydra command on config/<name>.yaml of type `schema`."""
+def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
+    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
+
+    A command whose keys share names with config groups (rewards, backend) needs a folder of its
+    own: Hydra takes an override of a group's name for a choice in that group.
+    """
     ConfigStore.instance().store(f"{name}_schema", schema)
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
@@ -70,7 +74,7 @@ def command(name: str, schema: type[Config]) -> Callable:
         def entry() -> None:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
             try:
-                hydra.main(config_path=str(CONFIG_DIR), config_name=name, version_base=None)(job)()
+                hydra.main(config_path=str(folder), config_name=name, version_base=None)(job)()
             except Exception as error:
                 _report_and_exit(error)
 

@@ -1,0 +1,34 @@
+"""Score every checkpoint of a run, and its base model: checkpoints/<run>/ -> results/<run>.json.
+
+    uv run evaluate_run.py run=<run>                        # the run's own task, every checkpoint
+    uv run evaluate_run.py run=<run> tasks=[gsm8k,math500] rewards=[v2,strict]
+    uv run evaluate_run.py run=<run> select_on=validation   # pick there, report one test score
+    uv run evaluate_run.py run=<run> watch=true             # beside a training that goes on
+    uv run evaluate_run.py run=null experiment=gsm8k_qwen   # an experiment's base model alone
+
+Can be stopped at any moment; the same command goes on where it was.
+config/evaluate/evaluate.yaml lists every key.
+"""
+
+from pods.cli import CONFIG_DIR, Skipped, command
+from pods.evaluate_config import EvaluateConfig, check
+
+
+@command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
+def main(config: EvaluateConfig) -> None:
+    check(config)
+    from pods.session import (
+        Session,
+    )  # imports torch, which a mistake in the config need not wait for
+
+    session = Session(config)
+    if config.select_on:
+        session.select()
+    else:
+        session.score_everything()
+    if session.skipped:
+        raise Skipped("; ".join(session.skipped))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The arithmetic of evaluation: accuracy, pass@k and majority@k, with 95 % bootstrap intervals.
+
+Arrays in, arrays out: axis 0 is the question, axis 1 the repeat. Intervals resample questions,
+because the repeats of one question are not independent. The published code has none of this.
+    pytest tests/test_metrics.py
+"""
+
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+RESAMPLES = 1000  # the 2.5 % ends then vary by about 2 % of the interval's width
+SUBSETS = 256  # above this many subsets of k repeats, majority@k takes a fixed sample of them
+
+
+def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
+    """Per question, the chance that k of its repeats, drawn without return, hold a correct one.
+
+    correct: (questions, repeats) of 0/1; returns (questions,). Unbiased: 1 - C(n - c, k) / C(n, k)
+    (Chen et al. 2021, eq. 1) in whole numbers. Raises ValueError unless 1 <= k <= repeats.
+    """
+    repeats = _repeats(correct, k)
+    missed = [comb(repeats - int(c), k) / comb(repeats, k) for c in np.sum(correct, axis=1)]
+    return 1.0 - np.array(missed)
+
+
+def majority_at_k(votes: Sequence[Sequence[Hashable]], correct: np.ndarray, k: int) -> np.ndarray:
+    """Per question, the chance that the most frequent answer among k of its repeats is correct.
+
+    votes: the answer of each repeat, None (no vote) where there is none; correct as in pass_at_k.
+    Averaged over all subsets of k (or 256 fixed ones): unbiased. A tie counts by the share of the
+    tied answers that are correct, because a fair coin would decide it.
+    """
+    repeats = _repeats(correct, k)
+    subsets = _subsets(repeats, k)
+    return np.array(
+        [
+            np.mean([_majority(row, flags, subset) for subset in subsets])
+            for row, flags in zip(votes, correct, strict=True)
+        ]
+    )
+
+
+def intervals(values: np.ndarray) -> list[dict[str, float]]:
+    """The mean of each row with its 95 % interval; values: (metrics, questions).
+
+    One set of resamples serves all rows and all checkpoints of a task: differences are paired.
+    """
+    values = np.asarray(values, dtype=float)
+    means = values.mean(axis=1)
+    resampled = values @ _resample_weights(values.shape[1]).T  # (metrics, RESAMPLES)
+    low, high = np.quantile(resampled, [0.025, 0.975], axis=1)
+    columns = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [{"mean": m, "low": lo, "high": hi} for m, lo, hi in columns]
+
+
+def _majority(votes: Sequence[Hashable], correct: np.ndarray, subset: Sequence[int]) -> float:
+    ballots: dict[Hashable, list[float]] = {}
+    for i in subset:
+        if votes[i] is not None:
+            ballots.setdefault(votes[i], []).append(float(correct[i]))
+    if not ballots:
+        return 0.0
+    most = max(map(len, ballots.values()))
+    return float(np.mean([np.mean(flags) for flags in ballots.values() if len(flags) == most]))
+
+
+def _repeats(correct: np.ndarray, k: int) -> int:
+    repeats = np.shape(correct)[1]
+    if not 1 <= k <= repeats:
+        raise ValueError(f"k={k}: must lie in 1..{repeats}, the number of repeats")
+    return repeats
+
+
+@lru_cache
+def _subsets(repeats: int, k: int) -> list[tuple[int, ...]]:
+    if comb(repeats, k) <= SUBSETS:
+        return list(combinations(range(repeats), k))
+    rng = np.random.default_rng([repeats, k])
+    return [tuple(rng.choice(repeats, size=k, replace=False).tolist()) for _ in range(SUBSETS)]
+
+
+@lru_cache
+def _resample_weights(questions: int) -> np.ndarray:
+    """(RESAMPLES, questions): each row, the share of every question in one bootstrap resample."""
+    rng = np.random.default_rng(questions)
+    return rng.multinomial(questions, np.full(questions, 1 / questions), size=RESAMPLES) / questions

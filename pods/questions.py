@@ -1,0 +1,62 @@
+"""The questions a run is tested on: rendered by the code that renders them for training.
+
+Questions with a longer prompt than training allowed are left out, as published (MATH-500 becomes
+496), and counted.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pods import tasks
+from pods.cli import UserError
+from pods.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Questions:
+    """One split of one task, ready for an engine."""
+
+    task: str  # the task's name; of the validation split, "<name>.validation"
+    kind: str  # how answers are graded: math | choice
+    ids: list[str]
+    answers: list[str]
+    prompts: list[str]
+    prompt_ids: list[list[int]]
+    dropped: int  # prompts that were too long
+
+    @property
+    def digest(self) -> str:
+        """Changes with any prompt or gold answer."""
+        content = json.dumps([self.ids, self.answers, self.prompt_ids])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def load(name: str, split: str, config: TrainConfig, tokenizer: Any) -> Questions:
+    """One split of task `name`, prompted as the run's own task is."""
+    task = replace(config.task, name=name)
+    rows = tasks.load(
+        name,
+        split,
+        data_dir=config.data_dir,
+        legacy_gold=task.legacy_gold,
+        validation_size=task.validation_size,
+    )
+    limit = config.sampling.max_prompt_length
+    rows, dropped = tasks.within_length(rows, tokenizer, limit, task)
+    if not len(rows):
+        raise UserError(
+            f"tasks={name}: all {dropped} prompts are longer than the run's "
+            f"sampling.max_prompt_length={limit}; name another task"
+        )
+    (kind,) = set(rows["kind"])
+    return Questions(
+        task=name if split == "test" else f"{name}.{split}",
+        kind=kind,
+        ids=list(rows["id"]),
+        answers=list(rows["answer"]),
+        prompts=list(rows["prompt"]),
+        prompt_ids=[tasks.encode_prompt(prompt, tokenizer) for prompt in rows["prompt"]],
+        dropped=dropped,
+    )

@@ -1,0 +1,108 @@
+"""From the records of one (checkpoint, task) to its numbers: the published entry, and our details.
+
+Grades are kept in the records, so a second grader costs no new generation. Intervals, pass@k and
+majority@k are ours; the published files hold one number a repeat.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import rewards
+from pods import metrics, results
+from pods.records import Record, Store
+from rewards import published, tags
+
+EXAMPLES = 5  # completions kept per dataset, as in the published files
+
+
+def grade(records: list[Record], versions: Sequence[str], kind: str) -> bool:
+    """Add the grades that are missing; says whether any was."""
+    added = False
+    for version in versions:
+        todo = [record for record in records if version not in record["correct"]]
+        texts, answers = [r["completion"] for r in todo], [r["answer"] for r in todo]
+        scores = rewards.score(texts, answers, version, kind)["correctness"]
+        for record, score in zip(todo, scores, strict=True):
+            record["correct"][version] = bool(score)
+            added = True
+    return added
+
+
+def graded(
+    store: Store, checkpoint: str, task: str, versions: Sequence[str], kind: str
+) -> list[list[Record]]:
+    """The records of every repeat on disk; grades that a file lacked are written back to it."""
+    repeats = []
+    for repeat in store.repeats(checkpoint, task):
+        records = store.read(checkpoint, task, repeat)
+        if grade(records, versions, kind):
+            store.write(checkpoint, task, repeat, records)
+        repeats.append(records)
+    return repeats
+
+
+def entry(repeats: list[list[Record]], version: str, prompts: Sequence[str]) -> results.Entry:
+    """The published form: one number a repeat, graded by `version`."""
+    right = _column(repeats, lambda r: r["correct"][version])
+    formed = _column(repeats, lambda r: r["well_formed"])
+    return results.Entry(
+        ans_acc=right.mean(axis=0).tolist(),
+        for_acc=formed.mean(axis=0).tolist(),
+        both_acc=(right * formed).mean(axis=0).tolist(),
+        lengths=_column(repeats, lambda r: r["tokens"]).mean(axis=0).tolist(),
+        examples=[
+            {
+                "prompt": prompt,
+                "answer": record["answer"],
+                "completion": record["completion"],
+                "correct": str(record["correct"][version]),  # text, as published
+                "format_correct": str(record["well_formed"]),
+            }
+            for prompt, record in zip(prompts[:EXAMPLES], repeats[0], strict=False)
+        ],
+    )
+
+
+def details(
+    repeats: list[list[Record]], versions: Sequence[str], pass_at: Sequence[int]
+) -> dict[str, Any]:
+    """Every metric with its interval; a k above the number of repeats cannot be estimated."""
+    formed = _column(repeats, lambda r: r["well_formed"])
+    ks = [k for k in pass_at if k <= len(repeats)]
+    votes = [[vote(r["completion"]) for r in row] for row in zip(*repeats, strict=True)]
+    rows: dict[str, np.ndarray] = {
+        "format": formed.mean(axis=1),
+        "tokens": _column(repeats, lambda r: r["tokens"]).mean(axis=1),
+        "truncated": _column(repeats, lambda r: r["truncated"]).mean(axis=1),
+    }
+    for version in versions:
+        right = _column(repeats, lambda r, v=version: r["correct"][v])
+        rows[f"{version} answer"] = right.mean(axis=1)
+        rows[f"{version} both"] = (right * formed).mean(axis=1)
+        for k in ks:
+            rows[f"{version} pass@{k}"] = metrics.pass_at_k(right, k)
+            rows[f"{version} majority@{k}"] = metrics.majority_at_k(votes, right, k)
+    summary = dict(zip(rows, metrics.intervals(np.array(list(rows.values()))), strict=True))
+    nested: dict[str, Any] = {"questions": len(votes), "repeats": len(repeats)}
+    for name, value in summary.items():
+        version, _, metric = name.rpartition(" ")
+        target = nested.setdefault("rewards", {}).setdefault(version, {}) if version else nested
+        target[metric] = value
+    return nested
+
+
+def vote(completion: str) -> str | None:
+    """What a completion answers, for the majority: its answer block, else its last number."""
+    answer = tags.last_closed_answer(completion)
+    if answer is None:
+        answer = tags.last_number(completion, tags.NUMBER_SEARCH_V1)
+        if answer == "-1":  # the published sign for "no number at all"
+            return None
+    return published.first_form(answer[: published.MAX_LENGTH])
+
+
+def _column(repeats: list[list[Record]], value: Any) -> np.ndarray:
+    """(questions, repeats)"""
+    return np.array([[float(value(record)) for record in records] for records in repeats]).T

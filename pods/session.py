@@ -1,0 +1,236 @@
+"""One evaluate_run.py command: finds the policies, loads the engine when needed, shows the tables.
+
+Called by evaluate_run.py.
+"""
+
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from pods import candidates, engines, questions, runs, scoreboard
+from pods.cli import OutOfMemory, UserError
+from pods.engines import Engine, Limits, Sampling
+from pods.evaluate_config import EvaluateConfig, as_list, training_config
+from pods.evaluation import BASE, Evaluation, Summary, Target
+from pods.policy import load_tokenizer
+from pods.questions import Questions
+from pods.records import Store
+
+POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
+
+
+class Session:
+    def __init__(self, config: EvaluateConfig) -> None:
+        self.config, self.training = config, training_config(config)
+        self.skipped: list[str] = []
+        self._saved_config = training_config(config, moved=False)
+        self._out, self._err = scoreboard.console(), Console(stderr=True, highlight=False)
+        self._sampling = sampling(config, self.training)
+        self._backend, self._reason = engines.choose(config.backend)
+        self._results_dir = Path(config.results_dir)
+        self._folder = Path(config.output_dir) / config.run if config.run else None
+        self._seen: set[str] = set()
+        self._lora_rank = self.training.lora.rank if config.run else None
+        self._store = Store(self._results_dir, config.run) if config.run else None
+        self._targets = self._new_targets()
+        if self._folder and not self._targets and not config.watch:
+            why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"
+            raise UserError(f"run={config.run}: no checkpoints to score in {self._folder}: {why}")
+        self._tokenizer = load_tokenizer(self.training.model.path)
+        self._engine: Engine | None = None
+
+    # The three things a command can ask for
+
+    def score_everything(self) -> None:
+        """The base model and every checkpoint on the test split, with watch=true as they appear."""
+        evaluation = self._evaluation("test")
+        base = self._base(evaluation)
+        rounds = [*([base] if base else [])]
+        if self._store:
+            self._claim(self._store, evaluation.questions)
+            summary = Summary(self._store.summary, self._store)
+            rounds += [(target, summary) for target in self._targets]
+        shown = list(rounds)
+        self._run(evaluation, rounds)
+        while self.config.watch and self._folder:
+            ended = not training_goes_on(self._folder)  # asked before looking: nothing is missed
+            rounds = [(target, summary) for target in self._new_targets()]
+            self._run(evaluation, rounds)
+            shown += rounds
+            if ended:
+                break
+            time.sleep(POLL_SECONDS)
+        for q in evaluation.questions:
+            rows = [_row(target, summary, q.task) for target, summary in shown]
+            note = "all test split: its best row flatters itself, select_on=validation does not"
+            self._out.print(scoreboard.task_table(q.task, rows, note if len(rows) > 1 else ""))
+
+    def select(self) -> None:
+        """Per task: the best checkpoint on the validation split, then its one test score."""
+        validation, test = self._evaluation("validation"), self._evaluation("test")
+        self._claim(self._store, [*validation.questions, *test.questions])
+        summary = Summary(self._store.folder / "validation.json", self._store)
+        rounds = [(target, summary) for target in self._targets]
+        self._run(validation, rounds)
+        selected = Summary(self._store.folder / "selected.json", self._store)
+        for q, test_q in zip(validation.questions, test.questions, strict=True):
+            rows = [_row(target, summary, q.task) for target, _ in rounds]
+            scores = [_answer(details) for _, _, details in rows]
+            best = rounds[scores.index(max(scores))][0]  # the earliest of equals
+            one = Evaluation([test_q], test.repeats, test.seed, test.versions, test.pass_at)
+            self._run(one, [(best, selected)])
+            chosen = _row(best, selected, test_q.task)
+            note = f"{best.name} was chosen on the validation split; its test score was taken once"
+            self._out.print(scoreboard.task_table(test_q.task, rows, note, chosen))
+
+    # How it is done
+
+    def _evaluation(self, split: str) -> Evaluation:
+        config = self.config
+        names = as_list(config.tasks) or [self.training.task.name]
+        loaded = [questions.load(name, split, self.training, self._tokenizer) for name in names]
+        for q in loaded:
+            left_out = f", {q.dropped} longer than in training left out" if q.dropped else ""
+            self._err.print(f"{q.task}: {len(q.ids)} questions{left_out}")
+        versions = as_list(config.rewards) or [self.training.rewards.version]
+        # Greedy completions do not differ between repeats.
+        repeats = config.repeats if self._sampling.temperature > 0 else 1
+        return Evaluation(loaded, repeats, config.seed, versions, config.pass_at)
+
+    def _claim(self, store: Store, sets: Sequence[Questions]) -> None:
+        model, task = self.training.model, self.training.task
+        for q in sets:
+            settings = {
+                "seed": self.config.seed,
+                "backend": self._backend,
+                **asdict(self._sampling),
+                "model": model.name,
+                "dtype": model.dtype,
+                "load_in_4bit": model.load_in_4bit,
+                "style": task.style,
+                "system": task.system,
+                "date": task.date,
+                "questions": len(q.ids),
+                "dropped": q.dropped,
+                "digest": q.digest,
+            }
+            store.claim(q.task, settings, train=asdict(self.training), **runs.provenance())
+
+    def _base(self, evaluation: Evaluation) -> tuple[Target, Summary] | None:
+        """The base model, unless another run had it scored in another way: then that stays."""
+        try:
+            store = Store(self._results_dir, f"base-{self.training.model.name}")
+            self._claim(store, evaluation.questions)
+        except UserError as error:
+            if not self.config.run:
+                raise
+            self._err.print(f"base model not scored: {error}", style="yellow", soft_wrap=True)
+            return None
+        return Target(store, BASE), Summary(store.summary, store, base=True)
+
+    def _new_targets(self) -> list[Target]:
+        """Checkpoints that were not there before; bad ones are named and skipped."""
+        if not self._folder:
+            return []
+        found, problems = candidates.find(self._folder, self._saved_config, self._seen)
+        targets = []
+        for candidate in found:
+            name = candidate.path.name
+            if self._store.knows(name, candidate.digest):
+                targets.append(Target(self._store, name, candidate.path, candidate.meta))
+                self._lora_rank = max(self._lora_rank or 0, candidate.lora_rank or 0) or None
+            else:
+                scored = self._store.folder / name
+                problems.append(
+                    f"{candidate.path}: other weights than {scored}; remove that folder"
+                )
+        for problem in problems:
+            self._err.print(f"skipped {problem}", style="yellow", soft_wrap=True)
+        self.skipped += problems
+        return targets
+
+    def _run(self, evaluation: Evaluation, rounds: Sequence[tuple[Target, Summary]]) -> None:
+        missing = {target.name: evaluation.missing(target) for target, _ in rounds}
+        total = sum(len(unit.prompts) for units in missing.values() for unit in units)
+        with self._progress(total) as progress:
+            bar = progress.add_task("completions", total=total)
+            done = evaluation.run(self._load_engine, rounds, lambda n: progress.advance(bar, n))
+            for (target, summary), _ in zip(rounds, self._guarded(done), strict=True):
+                if missing[target.name]:
+                    rows = [(q.task, summary.details(target, q.task)) for q in evaluation.questions]
+                    progress.stop() if self._out.is_terminal else None
+                    self._out.print(scoreboard.policy_table(_title(target), rows))
+
+    def _guarded(self, done: Iterator[Target]) -> Iterator[Target]:
+        try:
+            yield from done
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory(
+                f"batch_size={self.config.batch_size}: the device's memory did not suffice; lower "
+                "it, or gpu_memory_utilization where vllm shares the card"
+            ) from error
+
+    def _progress(self, total: int) -> Progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        return Progress(
+            *columns, TimeRemainingColumn(), console=self._err, disable=not total, transient=True
+        )
+
+    def _load_engine(self) -> Engine:
+        if self._engine is None:
+            self._err.print(f"backend: {self._backend} ({self._reason})")
+            config = self.config
+            limits = Limits(config.batch_size, config.max_loras, config.gpu_memory_utilization)
+            self._engine = engines.build(
+                self._backend, self.training, self._sampling, limits, self._lora_rank
+            )
+        return self._engine
+
+
+def sampling(config: EvaluateConfig, training: Any) -> Sampling:
+    """As in training, but for what the command sets."""
+    trained = training.sampling
+
+    def either(value: Any, default: Any) -> Any:
+        return default if value is None else value
+
+    return Sampling(
+        temperature=float(either(config.temperature, trained.temperature)),
+        top_p=float(either(config.top_p, trained.top_p)),
+        top_k=either(config.top_k, trained.top_k),
+        max_tokens=either(config.max_tokens, trained.max_completion_length),
+        max_prompt_length=trained.max_prompt_length,
+    )
+
+
+def training_goes_on(folder: Path) -> bool:
+    """Whether train.py holds the run's lock."""
+    try:
+        with open(folder / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _title(target: Target) -> str:
+    seconds = target.meta.get("train_seconds")
+    after = f" after {seconds:.0f} s of training" if seconds is not None else ""
+    return (target.name if target.weights else "base model") + after
+
+
+def _row(target: Target, summary: Summary, task: str) -> tuple[str, float | None, dict[str, Any]]:
+    return target.name, target.meta.get("train_seconds"), summary.details(target, task)
+
+
+def _answer(details: dict[str, Any]) -> float:
+    return next(iter(details["rewards"].values()))["answer"]["mean"]

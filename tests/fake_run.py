@@ -1,0 +1,69 @@
+"""A run as train.py leaves it, without training: random adapters on the tiny policy."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pods.cli import CONFIG_DIR, typed
+from pods.config import TrainConfig
+
+TINY = Path(__file__).resolve().parents[1] / "pods" / "tiny_policy"
+
+
+def quickstart_config(*overrides: str) -> TrainConfig:
+    ConfigStore.instance().store("train_schema", TrainConfig)
+    with hydra.initialize_config_dir(str(CONFIG_DIR), version_base=None):
+        return typed(TrainConfig, hydra.compose("train", overrides=list(overrides)))
+
+
+def make_run(
+    output_dir: Path,
+    run: str = "fake",
+    steps: tuple[int, ...] = (2, 4),
+    scale: float = 0.02,
+    **changes: Any,
+) -> Path:
+    """checkpoints/<run> with an adapter per step; `scale`: the size of what they add to the base."""
+    folder = output_dir / run
+    config = quickstart_config(f"run={run}", *(f"{k}={v}" for k, v in changes.items()))
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    for step in steps:
+        add_checkpoint(folder, step, scale)
+    return folder
+
+
+def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = False) -> Path:
+    """One checkpoint, complete with its meta.json; full: all weights instead of an adapter."""
+    path = folder / f"checkpoint-{step}"
+    generator = torch.Generator().manual_seed(step)
+    model = AutoModelForCausalLM.from_pretrained(TINY)
+    if not full:
+        modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        lora = LoraConfig(r=32, lora_alpha=32, target_modules=modules, task_type="CAUSAL_LM")
+        model = get_peft_model(model, lora)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if full or "lora_" in name:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.add_(scale * noise) if full else parameter.copy_(scale * noise)
+    model.save_pretrained(path)
+    AutoTokenizer.from_pretrained(TINY).save_pretrained(path)
+    files = {
+        file.name: {
+            "bytes": file.stat().st_size,
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        }
+        for file in sorted(path.iterdir())
+    }
+    meta = {"step": step, "train_seconds": 2.5 * step, "tokens_generated": 100 * step}
+    (path / "meta.json").write_text(json.dumps({**meta, "files": files}))
+    return path
