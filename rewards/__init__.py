@@ -1,9 +1,9 @@
 """Rewards decide what is learned, grades decide what is claimed: one definition for both.
 
-Versions: v1 and v2 are the published ones to the bit (v1: the release, Qwen; v2: the later head, Llama),
+Versions: v1 (the release, Qwen) and v2 (the later head, Llama) are the published ones to the bit,
 v1-correctness is the release on MATH, strict is ours. Kinds of answers: math, choice.
-Completions are untrusted: nothing is evaluated, every step is linear in time, and the one that is not
-(math-verify, for strict) runs in a process that is killed at its deadline.
+Completions are untrusted: nothing is evaluated, every step is linear in time, and the one that is
+not (math-verify, for strict) runs in a process that is killed at its deadline.
 """
 
 from collections.abc import Iterable, Sequence

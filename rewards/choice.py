@@ -1,7 +1,7 @@
 """Multiple choice: the letter in the last closed answer block, written in one of four ways.
 
-The paper's chemistry set is not published; the rule is ours: "B", "B.", "(B)" or "B: text" (also "B) text",
-"B. text"), nothing else. "A or B" names no letter, and a sentence's first letter is no choice.
+The paper's chemistry set is not published, so the rule is ours: "B", "B.", "(B)" or "B: text" (also
+"B) text", "B. text"). "A or B" names no letter, and a sentence's first word is no choice.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The rewards: each function here is one, its name is its key in config/rewards/*.yaml `weights`.
 
-A reward sees one completion, the gold answer, whether the grader calls it correct, and the version; it
-returns one float. To add one: write the function, name it in the YAML's weights, test it.
+A reward sees one completion, the gold answer, whether the grader calls it correct, and the version;
+it returns one float. To add one: write the function, name it in the YAML's weights, test it.
 """
 
 from rewards import tags as tag_scan

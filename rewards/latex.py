@@ -1,8 +1,8 @@
 """LaTeX -> plain text, as far as short answers need it: `\\frac{\\pi}{2}` becomes "π/2".
 
-The published grader compares answers after a general LaTeX converter; this is the part of its behaviour
-that answers can reach, in one linear pass with a bounded depth. It is tolerant: what is missing or left
-open ends where the text ends, an unknown macro vanishes and its braces' content stays.
+The published grader compares answers after a general LaTeX converter; this is the part of its
+behaviour that answers can reach, in one pass of bounded depth. It is tolerant: what is left open
+ends where the text ends, an unknown macro vanishes and the content of its braces stays.
 """
 
 import re
@@ -12,61 +12,67 @@ from collections.abc import Callable, Iterator
 MAX_DEPTH = 50  # groups nested deeper are no answer; Python's own recursion limit is far above
 ROW, COLUMN = "\x1e", "\x1f"  # `\\` and `&`, until it is known whether they stand in a matrix
 
-SYMBOLS = dict(
-    pair.split(" ", 1)
-    for pair in (
-        "infty ∞|pm ±|mp ∓|cdot ·|times ×|div ÷|ast ∗|star ⋆|bullet ∙|circ ∘|oplus ⊕|otimes ⊗|"
-        "le ≤|leq ≤|leqslant ⩽|ge ≥|geq ≥|geqslant ⩾|neq ≠|ll ≪|gg ≫|equiv ≡|approx ≈|sim ∼|"
-        "simeq ≃|cong ≅|propto ∝|mid ||parallel ∥|perp ⊥|in ∈|notin ∉|ni ∋|subset ⊂|supset ⊃|"
-        "subseteq ⊆|supseteq ⊇|cup ∪|cap ∩|setminus ∖|emptyset ∅|varnothing ∅|wedge ∧|vee ∨|lnot ¬|"
-        "forall ∀|exists ∃|sum ∑|prod ∏|int ∫|partial ∂|nabla ∇|prime '|angle ∠|triangleleft ◃|"
-        "to →|rightarrow →|leftarrow ←|Rightarrow ⇒|Leftarrow ⇐|leftrightarrow ↔|Leftrightarrow ⇔|"
-        "longrightarrow ⟶|Longrightarrow ⟹|mapsto ↦|uparrow ↑|downarrow ↓|therefore ∴|because ∵|"
-        "langle ⟨|rangle ⟩|lvert ||rvert ||vert ||lVert ‖|rVert ‖|Vert ‖|lfloor ⌊|rfloor ⌋|lceil ⌈|"
-        "rceil ⌉|lbrace {|rbrace }|backslash \\|square □|textdegree °|ell ℓ|hbar ħ|dagger †|"
-        "ldots …|dots …|dotsc …|dotsb …|cdots ⋯|vdots ⋮|ddots ⋱|textasciitilde ~|textdollar $|"
-        "cos cos|sin sin|tan tan|arccos arccos|arcsin arcsin|arctan arctan|cosh cosh|sinh sinh|"
-        "tanh tanh|ln ln|log log|exp exp|max max|min min|sup sup|inf inf|lim lim"
-    ).split("|")
-    if " " in pair
-)
-SYMBOLS |= dict.fromkeys(("mid", "lvert", "rvert", "vert"), "|")
-for _name in (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma"
-    " tau upsilon phi chi psi omega"
-).split():
-    for _macro, _case in ((_name, "SMALL"), (_name.capitalize(), "CAPITAL")):
-        _letter = _name.replace("lambda", "lamda")  # unicode spells it so
-        SYMBOLS[_macro] = unicodedata.lookup(f"GREEK {_case} LETTER {_letter}")
-SYMBOLS |= {"phi": "ϕ", "epsilon": "ϵ", "varphi": "φ", "varepsilon": "ε", "vartheta": "ϑ"}
+SYMBOL_TABLE = """
+infty ∞ pm ± mp ∓ cdot · times × div ÷ ast ∗ star ⋆ bullet ∙ circ ∘ oplus ⊕ otimes ⊗ le ≤ leq ≤
+leqslant ⩽ ge ≥ geq ≥ geqslant ⩾ neq ≠ ll ≪ gg ≫ equiv ≡ approx ≈ sim ∼ simeq ≃ cong ≅ propto ∝
+mid | parallel ∥ perp ⊥ in ∈ notin ∉ ni ∋ subset ⊂ supset ⊃ subseteq ⊆ supseteq ⊇ cup ∪ cap ∩
+setminus ∖ emptyset ∅ varnothing ∅ wedge ∧ vee ∨ lnot ¬ forall ∀ exists ∃ sum ∑ prod ∏ int ∫
+partial ∂ nabla ∇ prime ' angle ∠ to → rightarrow → leftarrow ← Rightarrow ⇒ Leftarrow ⇐
+leftrightarrow ↔ Leftrightarrow ⇔ longrightarrow ⟶ Longrightarrow ⟹ mapsto ↦ uparrow ↑ downarrow ↓
+therefore ∴ because ∵ langle ⟨ rangle ⟩ lvert | rvert | vert | lVert ‖ rVert ‖ Vert ‖ lfloor ⌊
+rfloor ⌋ lceil ⌈ rceil ⌉ lbrace { rbrace } backslash \ square □ textdegree ° ell ℓ hbar ħ dagger †
+ldots … dots … dotsc … dotsb … dotsm … dotsi … dotso … cdots ⋯ vdots ⋮ ddots ⋱ textasciitilde ~ textdollar $ o ø O Ø i ı j ȷ
+surd √ nmid ∤ bigcup ⋃ bigcap ⋂ bigwedge ⋀ bigvee ⋁ odot ⊙ ominus ⊖ doteq ≐ triangleq ≜ nleq ≰
+ngeq ≱ nless ≮ ngtr ≯ leqq ≦ geqq ≧ asymp ≍ top ⊤ vdash ⊢ bigtriangleup △ measuredangle ∡
+subsetneq ⊊ supsetneq ⊋ longleftrightarrow ⟷ Longleftrightarrow ⟺ aleph ℵ wp ℘ star ⋆ diamond ♢
+lozenge ◊ flat ♭ sharp ♯ natural ♮ bigcirc ◯ bigoplus ⊕ bigotimes ⊗ coprod ∐ oint ∮ iint ∬ iiint ∭
+complement ∁ nexists ∄ gtrsim ≳ lesssim ≲ texttimes × textdiv ÷ textpm ± textonehalf ½ textohm Ω
+ss ß ae æ AE Æ oe œ OE Œ aa å AA Å l ł L Ł
+cos cos sin sin tan tan arccos arccos arcsin arcsin arctan arctan cosh cosh sinh sinh tanh tanh
+ln ln log log exp exp max max min min sup sup inf inf lim lim
+"""
+GREEK = """
+alpha beta gamma delta epsilon zeta eta theta iota kappa lamda mu nu xi omicron pi rho sigma tau
+upsilon phi chi psi omega
+"""  # lamda: as unicode spells it
+SYMBOLS = dict(zip(SYMBOL_TABLE.split()[::2], SYMBOL_TABLE.split()[1::2], strict=True))
+for name in GREEK.split():
+    SYMBOLS[name] = unicodedata.lookup(f"GREEK SMALL LETTER {name}")
+    SYMBOLS[name.capitalize()] = unicodedata.lookup(f"GREEK CAPITAL LETTER {name}")
+SYMBOLS |= {"lambda": "λ", "Lambda": "Λ", "phi": "ϕ", "epsilon": "ϵ"}
+SYMBOLS |= {"varphi": "φ", "varepsilon": "ε", "vartheta": "ϑ"}
 SYMBOLS |= {
     "quad": "  ",
     "qquad": "    ",
+    "!": "",
+    "-": "\xad",
     ",": " ",
     ";": " ",
     ":": " ",
     " ": " ",
-    "!": "",
-    "-": "\xad",
 }
 SYMBOLS |= {character: character for character in "&$%#_{}"}
 
-KEEPS_ARGUMENT = frozenset(
-    "text textrm textit textbf textsc textsl emph mathrm overline underline widehat widetilde"
-    " overrightarrow overleftarrow overbrace underbrace".split()
-)
-LOSES_ARGUMENT = frozenset(
-    "mbox textmd textsf texttt textup label ensuremath hphantom vphantom color hspace".split()
-)
-ACCENTS = {"vec": "⃗", "bar": "̄", "hat": "̂", "tilde": "̃", "dot": "̇"}
+TEXT_MACROS = """
+text textrm textit textbf textsc textsl emph mathrm overline underline widehat widetilde
+overrightarrow overleftarrow overbrace underbrace
+"""
+VANISHING_MACROS = """
+mbox textmd textsf texttt textup label ensuremath hphantom vphantom color hspace
+"""
+KEEPS_ARGUMENT = frozenset(TEXT_MACROS.split())
+LOSES_ARGUMENT = frozenset(VANISHING_MACROS.split())
+ACCENTS = {"vec": "\u20d7", "bar": "\u0305", "hat": "\u0302", "tilde": "\u0303", "dot": "\u0307"}
 STYLES = {"mathbf": "BOLD", "mathit": "ITALIC", "mathbb": "DOUBLE-STRUCK", "mathcal": "SCRIPT"}
-MATRICES = frozenset("array pmatrix bmatrix smallmatrix psmallmatrix bsmallmatrix".split())
-DISPLAYS = frozenset("equation equation* align align* gather gather* multline multline*".split())
+TAKES_ARGUMENTS = KEEPS_ARGUMENT | LOSES_ARGUMENT | ACCENTS.keys() | STYLES.keys()
+TAKES_ARGUMENTS |= {"frac", "nicefrac", "sqrt", "begin", "end"}
+MATRICES = frozenset({"array", "pmatrix", "bmatrix", "smallmatrix"})
+DISPLAYS = frozenset({"equation", "equation*", "align", "align*", "gather", "gather*"})
 LIGATURES = {"---": "—", "--": "–", "``": "“", "''": "”", "~": "\xa0", "&": COLUMN}
 
 TOKEN = re.compile(
-    r"\\(?P<macro>[a-zA-Z]+)(?:[ \t\r]|\n(?!\s*\n))*|\\(?P<escape>[\s\S])|(?P<stray>\\)|"
-    r"(?P<brace>[{}])|(?P<ligature>---|--|``|''|[~&])|(?P<chars>[^\\{}\-`'~&]+|[-`'])"
+    r"\\(?P<macro>[a-zA-Z]+)(?P<space>(?:[ \t\r]|\n(?!\s*\n))*)|\\(?P<escape>[\s\S])|(?P<stray>\\)|"
+    r"(?P<brace>[{}])|(?P<ligature>---|--|``|''|[~&])|(?P<chars>(?:[^\\{}\-`'~&]|-(?!-)|`(?!`)|'(?!'))+)"
 )
 
 
@@ -78,7 +84,7 @@ class _Reader:
     """One pass over the tokens of a text; `position` moves forward only."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.position, self.depth = text, 0, 0
+        self.text, self.position, self.depth, self.math = text, 0, 0, 0
 
     def until(self, stop: Callable[[re.Match], bool]) -> str:
         """Everything up to the token that stops (consumed) or the end, as text."""
@@ -98,20 +104,35 @@ class _Reader:
 
     def node(self, token: re.Match) -> str:
         if macro := token["macro"]:
-            return self.macro(macro)
+            return self.macro(macro) + self._kept_space(macro, token["space"])
         if escape := token["escape"]:
             return self.escape(escape)
         if brace := token["brace"]:
             return self.until(lambda t: t["brace"] == "}") if brace == "{" else ""
         if ligature := token["ligature"]:
             return LIGATURES[ligature]
+        if self.math and (token["chars"] or "").isspace():
+            return ""  # between two constructs of a formula
         return token["chars"] or ""
+
+    def _kept_space(self, macro: str, space: str) -> str:
+        """In a formula the space after a macro without arguments stays, before plain characters."""
+        if not (space and self.math) or macro in TAKES_ARGUMENTS:
+            return ""
+        following = TOKEN.match(self.text, self.position)
+        return space if following and following["chars"] else ""
+
+    def formula(self, stop: Callable[[re.Match], bool]) -> str:
+        self.math += 1
+        body = self.until(stop).strip()
+        self.math -= 1
+        return body
 
     def escape(self, character: str) -> str:
         if character == "(":
-            return self.until(lambda t: t["escape"] == ")").strip()
+            return self.formula(lambda t: t["escape"] == ")")
         if character == "[":
-            return _block(self.until(lambda t: t["escape"] == "]"))
+            return _block(self.formula(lambda t: t["escape"] == "]"))
         if character == "\\":
             self._skip(r"\*?(\[[^\]]*\])?")
             return ROW
@@ -121,11 +142,9 @@ class _Reader:
         if name in SYMBOLS:
             return SYMBOLS[name]
         if name in ("frac", "nicefrac"):
-            start, top, bottom = self.position, self.argument(), self.argument()
-            if bottom is None:
-                self.position = start
-                return "%s/%s"  # the converter's own placeholder stays in its output
-            return f"{top}/{bottom}"
+            top, bottom = self.argument(), self.argument()
+            # without both, the converter's own placeholder stays in its output
+            return f"%s/%s{top or ''}" if bottom is None else f"{top}/{bottom}"
         if name == "sqrt":
             self._skip(r"\s*\[[^\]]*\]")
             radicand = self.argument()
@@ -151,26 +170,36 @@ class _Reader:
         if name == "array":
             self._skip(r"\s*\[[^\]]*\]")
             self.argument()
-        body = self.until(lambda t: t["macro"] == "end")
+        read = self.formula if name in DISPLAYS else self.until
+        body = read(lambda t: t["macro"] == "end")
         self.argument()
         if name in MATRICES:
-            rows = [
-                "  ".join(cell.strip() for cell in row.split(COLUMN)) for row in body.split(ROW)
-            ]
-            return "[ " + "; ".join(rows) + " ]"
+            rows = [map(str.strip, row.split(COLUMN)) for row in body.split(ROW)]
+            return "[ " + "; ".join(map("  ".join, rows)) + " ]"
         return _block(body) if name in DISPLAYS else body
 
     def argument(self) -> str | None:
-        """The next group, macro or single character; None at the end or before a closing brace."""
+        """The next group, character or macro (which then takes none itself); None at the end."""
         self._skip(r"\s*")
         token = TOKEN.match(self.text, self.position)
-        if token is None or token["brace"] == "}" or token["escape"] in (")", "]"):
+        if token is None:
             return None
+        if token["brace"] == "}":
+            return ""
         if token["chars"]:
             self.position += 1
             return token["chars"][0]
         self.position = token.end()
-        return self.node(token)
+        if token["macro"]:
+            return self.bare(token["macro"])
+        return SYMBOLS.get(token["escape"], "") if token["escape"] else self.node(token)
+
+    def bare(self, name: str) -> str:
+        """A macro that gets no arguments, because it is one: \\sqrt\\frac12 is a root of "%s/%s"."""
+        if name in ("sqrt", "begin"):
+            raise Unreadable(f"{name} without an argument")
+        placeholder = "%s/%s" if name in ("frac", "nicefrac") else ACCENTS.get(name, "")
+        return SYMBOLS.get(name, placeholder)
 
     def _skip(self, pattern: str) -> None:
         if match := re.compile(pattern).match(self.text, self.position):
@@ -178,7 +207,7 @@ class _Reader:
 
 
 def _block(body: str) -> str:
-    return "\n" + body.strip() + "\n"
+    return f"\n{body}\n"
 
 
 def _styled(letter: str, style: str) -> str:

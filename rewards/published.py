@@ -1,8 +1,8 @@
 """When do the two published versions call an answer right? Both compare normalised strings.
 
-Facts: shared notes on the authors' grader (the PRM800K and Hendrycks normalisers, without sympy). Two
-texts are equal if either of two normal forms is, or if all their elements are the same written
-fractions. Nothing here is repaired: `strict` is the grader that does better.
+They use the normal forms of the Hendrycks and the PRM800K graders, without sympy: two texts are
+equal if either form is, or if all their elements are the same written fractions. Nothing is
+repaired here: `strict` is the grader that does better.
 """
 
 import re
@@ -12,9 +12,10 @@ from rewards import latex, tags
 
 MAX_LENGTH = 300  # characters; no longer text was ever equal to a gold answer
 
-UNITS = (
+UNIT_NAMES = (
     "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
-).split()
+)
+UNITS = UNIT_NAMES.split()  # removed in this order
 WHOLE_TEXT_MACRO = re.compile(r"^\\text\{(.+?)\}$")
 CARET_DEGREE = re.compile(r"\^ *\\circ")
 THOUSANDS_SPACE = re.compile(r",\\! *")
@@ -84,7 +85,7 @@ def _first_form(text: str) -> str:
     for noise in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$"):
         text = text.replace(noise, "")
     if "\\text{ " in text:  # a unit on the right
-        text, unit = text.split("\\text{ ")  # two units: ValueError
+        text, _unit = text.split("\\text{ ")  # two units: ValueError
     text = text.replace("\\%", "").replace(" .", " 0.").replace("{.", "{0.")
     if not text:
         return text
@@ -100,7 +101,7 @@ def _first_form(text: str) -> str:
 
 
 def _braced(text: str, macro: str, count: int) -> str:
-    """\\sqrt2 -> \\sqrt{2}, \\frac12 -> \\frac{1}{2}. IndexError where nothing follows the macro."""
+    """\\sqrt2 -> \\sqrt{2}, \\frac12 -> \\frac{1}{2}. IndexError if nothing follows a macro."""
     head, *tails = text.split(macro)
     pieces = [head]
     for tail in tails:
@@ -108,11 +109,8 @@ def _braced(text: str, macro: str, count: int) -> str:
             if len(tail) < count:
                 return text
             second = tail[1:count]
-            tail = (
-                f"{{{tail[0]}}}"
-                + (second if second in ("", "{") else f"{{{second}}}")
-                + tail[count:]
-            )
+            second = second if second in ("", "{") else f"{{{second}}}"
+            tail = f"{{{tail[0]}}}{second}{tail[count:]}"
         pieces.append(tail)
     return macro.join(pieces)
 
