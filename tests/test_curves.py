@@ -1,0 +1,244 @@
+"""pods/alignment.py, curves.py and wandb_export.py: irregular files never shift a curve."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pods import alignment, curves, wandb_export
+from pods.cli import UserError
+from pods.figure import FigureSeries, WandbExport
+from tests.figures import base_file, entry, export_files, figure, run_file
+
+HEALTHY = [210, 418, 627, 851, 1068, 1271, 1494, 1720, 1957, 2180, 2423, 2649]
+# Two real runs: the steps of an aborted attempt stand between those of the second one.
+RUN9 = [171, 204, 351, 485, 772, 1031, 1348, 1622, 1867, 2138, 2394, 2630, 2859, 3078]
+RUN10 = [181, 210, 359, 426, 666, 877, 1121, 1382, 1669, 1963, 2233, 2514, 2785, 3092]
+INTERLEAVED = [None, 1, None, *range(2, 13)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "marks", "said"),
+    [
+        pytest.param(HEALTHY, [*range(1, 13)], "", id="complete"),
+        pytest.param(
+            [50, 300, *HEALTHY[2:]], [*range(1, 13)], "", id="uneven, but the expected count"
+        ),
+        pytest.param(RUN9, INTERLEAVED, "171, 351", id="aborted attempt, Run9"),
+        pytest.param(RUN10, INTERLEAVED, "181, 359", id="aborted attempt, Run10"),
+        pytest.param([*HEALTHY, 2660], [*range(1, 13), None], "2660", id="a last save too close"),
+        pytest.param(
+            HEALTHY[:4] + HEALTHY[5:], [1, 2, 3, 4, *range(6, 13)], "before step 1271", id="hole"
+        ),
+        pytest.param(HEALTHY[1:], [*range(2, 13)], "before step 418", id="hole at the start"),
+        pytest.param(
+            [*HEALTHY[:3], *HEALTHY[5:]], [1, 2, 3, *range(6, 13)], "before step 1271", id="two"
+        ),
+        pytest.param(HEALTHY[:8], [*range(1, 9)], "ends early", id="killed after two thirds"),
+        pytest.param(
+            [*HEALTHY, 2880], [*range(1, 14)], "the first 12 count", id="went on after the budget"
+        ),
+        pytest.param([], [], "", id="nothing"),
+        pytest.param(
+            sorted([*range(100, 1300, 100), *range(120, 1320, 100)]),
+            [None] * 24,
+            "left out",
+            id="two whole attempts",
+        ),
+    ],
+)
+def test_marks_of_published_checkpoints(
+    steps: list[int], marks: list[int | None], said: str
+) -> None:
+    found, notes = alignment.by_index(steps, 12)
+    assert found == marks
+    assert said in "; ".join(notes)
+    assert bool(notes) == bool(said), "what is done is said, and nothing else"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "marks"),
+    [
+        pytest.param([5.2, 10.1, 15.9], [1, 2, 3], id="a little late, as checkpoints are"),
+        pytest.param([5.2, 15.9], [1, 3], id="a missing one leaves its mark empty"),
+        pytest.param([5.2, 6.0, 9.9], [1, 0, 2], id="the nearer of two takes the mark"),
+        pytest.param([1.0, 5.0], [0, 1], id="before half an interval belongs to no mark"),
+        pytest.param([12.6], [3], id="more than half an interval late counts for the next"),
+    ],
+)
+def test_marks_of_measured_times(seconds: list[float], marks: list[int]) -> None:
+    assert alignment.by_time(np.array(seconds), 5.0).tolist() == marks
+
+
+def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path: Path) -> None:
+    run_file(tmp_path, "grpo-Run2", [[0.2, 0.4], 0.5, 0.6, 0.7])
+    run_file(tmp_path, "grpo-Run10", [[0.5] * 7, 0.5, 0.8, 0.9])
+    base_file(tmp_path, "base-toy", 0.1)
+    (arm,) = curves.load(figure(), tmp_path)
+    assert arm.runs == ["grpo-Run2", "grpo-Run10"]
+    line = curves.to_json([arm])["series"]["GRPO"]
+    assert line["time_hours"] == [0, 0.5, 1, 1.5, 2]
+    assert line["mean"] == pytest.approx([0.1, 0.4, 0.5, 0.7, 0.8])
+    assert line["sem"] == pytest.approx([0, 0.1, 0, 0.1, 0.1]), "ddof 1: |a - b| / 2 for two runs"
+    assert line["n_runs"] == [1, 2, 2, 2, 2]
+
+
+def test_an_arm_without_files_is_named_and_a_figure_without_any_is_absent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(curves.Absent, match=r"results_dir=.* matches grpo-\*, pods-\*"):
+        curves.load(figure(), tmp_path)
+    run_file(tmp_path, "grpo-Run1", [0.1, 0.2, 0.3, 0.4])
+    assert [arm.label for arm in curves.load(figure(), tmp_path)] == ["GRPO"]
+    assert "no results of GRPO-PODS" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "mean", "said"),
+    [
+        pytest.param([0.1, [], 0.3, 0.4], [0.1, None, 0.3, 0.4], "at steps 200", id="empty list"),
+        pytest.param(
+            [0.1, [float("nan")] * 2, 0.3, 0.4], [0.1, None, 0.3, 0.4], "at steps 200", id="NaN"
+        ),
+        pytest.param(
+            [0.1, [0.2, float("nan")], 0.3, 0.4],
+            [0.1, 0.2, 0.3, 0.4],
+            "step 200: 1 of 2 repeats",
+            id="one NaN repeat is dropped",
+        ),
+        pytest.param(
+            [0.1, [None, "x"], 0.3, 0.4], [0.1, None, 0.3, 0.4], "at steps 200", id="no numbers"
+        ),
+        pytest.param([0.1, 0.2], [0.1, 0.2, None, None], "ends early", id="a shorter run"),
+    ],
+)
+def test_holes_stay_where_they_are_and_are_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: list[Any],
+    mean: list[float | None],
+    said: str,
+) -> None:
+    run_file(tmp_path, "grpo-Run1", content)
+    (arm,) = curves.load(figure(), tmp_path)
+    expected = [np.nan if value is None else value for value in mean]
+    np.testing.assert_allclose(arm.quantities["value"][0], expected)
+    errors = capsys.readouterr().err
+    assert "grpo-Run1" in errors
+    assert said in errors
+    line = curves.to_json([arm])["series"]["GRPO"]
+    times = [0.5 * (i + 1) for i, value in enumerate(mean) if value is not None]
+    assert line["time_hours"] == times, "a mark without any run is absent, not null"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("truncated", '{"checkpoint-100": {"gsm8k', id="truncated"),
+        pytest.param("empty", "{}", id="no checkpoint"),
+        pytest.param("other", json.dumps({"checkpoint-1": {"math500": entry(0.5)}}), id="dataset"),
+    ],
+)
+def test_an_unusable_run_is_left_out_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str
+) -> None:
+    run_file(tmp_path, "grpo-Run1", [0.1, 0.2, 0.3, 0.4])
+    (tmp_path / f"grpo-{name}.json").write_text(content)
+    (arm,) = curves.load(figure(), tmp_path)
+    assert arm.runs == ["grpo-Run1"]
+    errors = capsys.readouterr().err
+    assert f"grpo-{name}" in errors
+    assert "left out" in errors
+
+
+def test_the_expected_count_is_that_of_most_runs_where_the_figure_names_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in (1, 2, 3):
+        run_file(tmp_path, f"grpo-Run{i}", [0.1] * 6)
+    run_file(tmp_path, "pods-Run1", [0.1, 0.2, 0.4, 0.5, 0.6], steps=[100, 200, 400, 500, 600])
+    _, pods = curves.load(figure(checkpoints=None), tmp_path)
+    np.testing.assert_allclose(pods.quantities["value"][0], [0.1, 0.2, np.nan, 0.4])
+    errors = capsys.readouterr().err
+    assert "pods-Run1: a checkpoint is missing before step 400" in errors
+    assert "grpo" not in errors, "six checkpoints are this figure's normal, two after the budget"
+
+
+def test_measured_times_win_over_the_published_grid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metas = [
+        {"train_seconds": s, "tokens_generated": 10 * s, "tokens_trained": s}
+        for s in (1803.0, 5420.0, 7210.0)
+    ]
+    run_file(tmp_path, "grpo-Run1", [0.1, 0.3, 0.4], metas=metas)
+    (arm,) = curves.load(figure(), tmp_path)
+    assert arm.measured
+    np.testing.assert_allclose(arm.quantities["value"][0], [0.1, np.nan, 0.3, 0.4])
+    np.testing.assert_allclose(arm.quantities["seconds"][0], [1803, np.nan, 5420, 7210])
+    np.testing.assert_allclose(arm.quantities["tokens_generated"][0, 0], 18030)
+    assert "grpo-Run1: no checkpoint near 3600 s" in capsys.readouterr().err
+
+
+def test_other_metrics(tmp_path: Path) -> None:
+    metas = [{"pass@k": {"gsm8k": {"3": {"mean": value}}}} for value in (0.5, 0.6, 0.7, 0.8)]
+    run_file(tmp_path, "grpo-Run1", [0.1, 0.2, 0.3, 0.4], metas=metas)
+    base_file(tmp_path, "base-toy", 0.1)
+    facts = {"details": {"pass@k": {"gsm8k": {"3": {"mean": 0.4}}}}}
+    (tmp_path / "base-toy.meta.json").write_text(json.dumps(facts))
+    (arm,) = curves.load(figure(metric="pass@3"), tmp_path)
+    assert curves.to_json([arm])["series"]["GRPO"]["mean"] == [0.4, 0.5, 0.6, 0.7, 0.8]
+    with pytest.raises(UserError, match=r"metric=accuracy: needs ans_acc \| for_acc"):
+        curves.load(figure(metric="accuracy"), tmp_path)
+
+
+def export_figure(**changes: Any) -> Any:
+    return figure(
+        base=[],
+        grid_seconds=120.0,
+        budget_seconds=480.0,
+        wandb_export=WandbExport("toy-acc.csv", "toy-length.csv"),
+        series={"GRPO": FigureSeries(["*-n32-*"]), "GRPO-PODS": FigureSeries(["*-n128-*"])},
+        **changes,
+    )
+
+
+def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = {
+        "GRPO-s2-p8-n32-m32-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
+        "GRPO-s10-p8-n32-m32-ga16": [(2.0, 0.4), (9.0, 0.6)],
+        "GRPO-s3-p8-n32-m32-ga16": [(2.0, 1.0), (8.0, 1.0)],
+        "GRPO-s2-p8-n128-m32-ga4": [(1.0, 0.5), (2.0, 0.7)],
+    }
+    export_files(tmp_path, "toy", runs, length_only="GRPO-s3-p8-n32-m32-ga16")
+    grpo, pods = curves.load(export_figure(), tmp_path)
+    assert grpo.runs == ["GRPO-s2-p8-n32-m32-ga16", "GRPO-s10-p8-n32-m32-ga16"]
+    np.testing.assert_allclose(
+        grpo.quantities["value"], [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
+    )
+    np.testing.assert_allclose(pods.quantities["value"], [[0.7, 0.7, 0.7, np.nan]])
+    assert grpo.quantities["steps"][0, 0] == 20, "_step counts micro-steps, 16 to a step"
+    assert pods.quantities["steps"][0, 0] == 80
+    errors = capsys.readouterr().err
+    assert "GRPO-s3-p8-n32-m32-ga16: only in toy-length.csv" in errors
+    assert "GRPO-s2-p8-n128-m32-ga4: no sample near 8 min" in errors
+
+
+def test_an_export_with_damaged_rows_or_columns_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "toy-acc.csv"
+    column = "data/GRPO-s1-n32-m32-ga4 - eval/accuracy"
+    path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
+    samples = wandb_export.read(path)["GRPO-s1-n32-m32-ga4"]
+    np.testing.assert_allclose(samples[:, [0, 2]], [[60, 0.5], [240, 0.8]])
+    assert "toy-acc.csv: 3 rows" in capsys.readouterr().err
+    path.write_text("time,value\n1,2\n")
+    with pytest.raises(UserError, match="eval/time"):
+        wandb_export.read(path)
+    with pytest.raises(curves.Absent, match=r"toy-length\.csv"):
+        curves.load(export_figure(), tmp_path)
