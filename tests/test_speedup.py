@@ -71,7 +71,7 @@ def test_the_base_starts_the_interpolated_line_but_reaches_nothing_itself() -> N
 
 def test_the_bootstrap_agrees_with_all_resamples_of_three_runs() -> None:
     slow = [[0.1, 0.6, 0.9, 0.9], [0.2, 0.3, 0.4, 0.9], [0.5, 0.9, 0.9, 0.9]]
-    fast = [[0.9, 0.9, 0.9, 0.9], [0.5, 0.7, 0.9, 0.8], [0.1, 0.95, 0.9, 0.9]]
+    fast = [[0.9, 0.9, 0.9, 0.9], [0.5, 0.7, 0.9, 0.8], [0.1, 0.85, 0.85, 0.85]]
     found = compare(arm("GRPO", slow), arm("PODS", fast), resamples=50_000)
     ratios, draws = [], list(itertools.product(range(3), repeat=3))
     for a in draws:
