@@ -28,20 +28,21 @@ def main(config: TrainConfig) -> None:
             prepare(config)
             from pods import runs  # these import torch and TRL, which Unsloth must precede
             from pods.loop import Loop, train
-            from pods.policy import load_policy, load_tokenizer
+            from pods.policy import check_device, load_policy, load_tokenizer
             from pods.prompts import load_prompts
             from pods.rollouts import Rollouts
             from pods.rules import select
             from pods.trainer import build_trainer
 
+            tokenizer = load_tokenizer(config.model.path)
+            check_device(config)
+            prompts = load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
             start = runs.find_start(config, folder)
             rewards, rule = config.rewards, config.rule
             scorer = stack.enter_context(
                 Scorer(rewards.version, rewards.workers, rewards.deadline_seconds)
             )
-            tokenizer = load_tokenizer(config.model.path)
-            prompts = load_prompts(config, tokenizer)
             policy = load_policy(config, tokenizer)
             keep = partial(select, rule.name, m=config.kept_per_prompt, **rule.params)
             rollouts = Rollouts(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from pods.cli import UserError
 from pods.config import TrainConfig
@@ -114,6 +115,8 @@ def run_problems(config: TrainConfig) -> Iterator[str]:
             f"sampling.top_p={config.sampling.top_p} top_k={config.sampling.top_k}: "
             "top_p must lie in (0, 1] and top_k be 0 (off) or more"
         )
+    if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
+        yield f"resume={config.resume}: no such folder; auto, never or a run's checkpoint folder"
     if config.seed < 0:
         yield f"seed={config.seed}: must be 0 or more"
     if "/" in config.run or config.run.startswith(".") or not config.run:

@@ -14,6 +14,7 @@ import torch
 
 from pods.cli import UserError
 from pods.config import TrainConfig
+from pods.hub import go_offline_if_unreachable
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,6 +47,15 @@ def choose_backend(name: str) -> tuple[str, str]:
     return name, "as configured"
 
 
+def check_device(config: TrainConfig) -> None:
+    """Raise UserError where the model cannot be held by this machine's device."""
+    if config.model.load_in_4bit and not torch.cuda.is_available():
+        raise UserError(
+            "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
+            "a GPU, or model.load_in_4bit=false"
+        )
+
+
 def choose_optimizer(name: str) -> str:
     """`auto` is 8-bit AdamW, as published, where bitsandbytes can run it, else torch's AdamW."""
     if name != "auto":
@@ -75,9 +85,12 @@ def load_tokenizer(path: str) -> Any:
     """The tokenizer at `path` (folder or hub id), padded on the left; checks the special tokens."""
     from transformers import AutoTokenizer
 
+    place = locate(path)
+    if not Path(place).is_dir():
+        go_offline_if_unreachable()
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            locate(path), padding_side="left", trust_remote_code=False
+            place, padding_side="left", trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         raise UserError(
@@ -127,11 +140,6 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
     dtype = getattr(torch, config.model.dtype)
     quantization = None
     if config.model.load_in_4bit:
-        if device == "cpu":
-            raise UserError(
-                "model.load_in_4bit=true: 4-bit weights need CUDA; set model.load_in_4bit=false, "
-                "or model=tiny on a machine without a GPU"
-            )
         quantization = BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
         )

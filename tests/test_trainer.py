@@ -36,7 +36,8 @@ def digits(completions: list[str], answers: list[str], kinds: list[str]) -> dict
     """Rewards that differ between completions and use the answer, so that mix-ups show."""
     return {
         "correctness": [
-            sum(map(ord, text)) % 17 + len(answer) for text, answer in zip(completions, answers)
+            sum(map(ord, text)) % 17 + len(answer)
+            for text, answer in zip(completions, answers, strict=True)
         ],
         "format": [-0.01 * len(text) for text in completions],
         "tags": [0.0 for _ in completions],
