@@ -219,7 +219,8 @@ def _number(value: Any) -> float:
 
 def _base(figure: Figure, folder: Path) -> dict[str, float]:
     """Accuracy and length of the first base file that is there and has the figure's metric."""
-    for path in [path for pattern in figure.base for path in find(folder, [pattern])]:
+    paths = [path for pattern in figure.base for path in find(folder, [pattern])]
+    for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
             base = read_base(path)
         except UserError as error:

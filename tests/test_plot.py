@@ -1,0 +1,137 @@
+"""scripts/plot.py: every figure from files, and what a user's mistakes get."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import pytest
+
+from pods import drawing
+from pods.curves import Series
+from tests.conftest import ROOT
+from tests.figures import base_file, figure, run_file
+from tests.test_speedup import published_files
+
+Run = Callable[..., CompletedProcess[str]]
+PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
+
+
+def quickstart_files(folder: Path) -> None:
+    """Three arms, two seeds each, with measured times a little after the 5 s marks."""
+    arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n64-m64": 0.05, "pods-max_variance-n64-m16": 0.2}
+    for arm, slope in arms.items():
+        for seed in (0, 1):
+            metas = [
+                {
+                    "train_seconds": 5 * k + 0.3,
+                    "tokens_generated": k * 1000,
+                    "tokens_trained": k * 9,
+                }
+                for k in (1, 2, 3, 4)
+            ]
+            accuracies = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
+            name = f"quickstart-{arm}-seed{seed}"
+            run_file(folder, name, accuracies, dataset="arithmetic", metas=metas)
+    base_file(folder, "base-tiny", 0.02, "arithmetic")
+
+
+def test_quickstart_is_three_curves_with_bands_from_measured_times(
+    run_command: Run, tmp_path: Path
+) -> None:
+    quickstart_files(tmp_path)
+    done = run_command(
+        "scripts/plot.py", "figure=quickstart", f"results_dir={tmp_path}", "out_dir=out"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["out/quickstart"]
+    assert done.stderr == ""
+    out = tmp_path / "out" / "quickstart"
+    for name, magic in (("main.png", PNG), ("length.png", PNG), ("main.pdf", PDF)):
+        assert (out / name).read_bytes().startswith(magic)
+    assert b"/FontFile2" in (out / "main.pdf").read_bytes(), "fonts are embedded as TrueType"
+    series = json.loads((out / "curves.json").read_text())["series"]
+    assert list(series) == ["GRPO", "GRPO-GA", "GRPO-PODS"]
+    assert series["GRPO-PODS"]["time_hours"] == pytest.approx([k * 5 / 3600 for k in range(5)])
+    assert series["GRPO-PODS"]["mean"] == pytest.approx([0.02, 0.205, 0.405, 0.605, 0.805])
+    assert series["GRPO-PODS"]["sem"] == pytest.approx([0, 0.005, 0.005, 0.005, 0.005])
+    assert series["GRPO-PODS"]["n_runs"] == [1, 2, 2, 2, 2]
+
+
+def test_all_draws_what_is_there_and_names_the_rest(run_command: Run, tmp_path: Path) -> None:
+    published_files(tmp_path)
+    done = run_command("scripts/plot.py", "figure=all", f"results_dir={tmp_path}", "band=runs")
+    assert done.returncode == 0, done.stderr
+    drawn = {path.parent.name for path in (tmp_path / "figures").glob("*/main.pdf")}
+    assert drawn == {
+        *("a100s", "gsm8k_main", "llama_main", "m_scaling", "math_main", "n_scaling", "rules")
+    }
+    for name in ("quickstart", "chemistry_main", "h100s"):
+        assert f"figure={name}" in done.stderr
+    a100s = json.loads((tmp_path / "figures" / "a100s" / "curves.json").read_text())["series"]
+    assert a100s["GRPO"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
+
+
+def test_every_figure_of_the_paper_has_a_definition() -> None:
+    found = {path.stem for path in (ROOT / "config" / "figure").glob("*.yaml")}
+    assert found >= {
+        *("n_scaling", "m_scaling", "gsm8k_main", "math_main", "rules", "llama_main"),
+        *("chemistry_main", "h100s", "a100s", "quickstart", "all"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["figure=math_main"], "Instruct-MATH-*512-8-8-*", id="files are absent"),
+        pytest.param(["figure=nothing"], "gsm8k_main", id="unknown figure, choices listed"),
+        pytest.param(["x=tokens"], "tokens_trained", id="unknown axis, choices listed"),
+        pytest.param(["band=std"], "sem | bootstrap | runs", id="unknown band, choices listed"),
+        pytest.param(["metric=acc"], "both_acc", id="unknown metric, choices listed"),
+        pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
+        pytest.param(["+figure.colour=red"], "colour", id="unknown key, forced in"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(
+    run_command: Run, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "results").mkdir()
+    quickstart_files(tmp_path / "results")
+    done = run_command("scripts/plot.py", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+    assert not (tmp_path / "figures").exists()
+
+
+def toy_arm(measured: bool = True) -> Series:
+    steps = np.array([[10.0, 20.0], [20.0, np.nan]])
+    quantities = {q: np.full((2, 2), np.nan) for q in ("tokens_generated", "tokens_trained")}
+    return Series(
+        label="GRPO",
+        colour=None,
+        runs=["a", "b"],
+        quantities=quantities | {"steps": steps, "seconds": np.array([[30.0, 80.0], [60, np.nan]])},
+        hours=np.array([0.5, 1.0]),
+        measured=measured,
+    )
+
+
+def test_axes_and_seconds_per_step() -> None:
+    toy = figure(gpus=8, time_unit="minutes")
+    assert drawing.x_values(toy, toy_arm(), "time").tolist() == [30, 60]
+    assert drawing.x_values(toy, toy_arm(), "gpu_hours").tolist() == [4, 8]
+    assert drawing.x_values(toy, toy_arm(), "steps").tolist() == [15, 20], (
+        "mean over the runs there"
+    )
+    assert drawing.seconds_per_step(toy_arm()) == pytest.approx((80 / 20 + 60 / 20) / 2)
+    with pytest.raises(Exception, match="x=tokens_trained: the results of GRPO do not hold it"):
+        drawing.x_values(toy, toy_arm(), "tokens_trained")
+
+
+def test_arms_differ_in_more_than_colour() -> None:
+    looks = [drawing.style(i, None) for i in range(5)]
+    for channel in ("color", "linestyle", "marker"):
+        assert len({str(look[channel]) for look in looks}) == 5
