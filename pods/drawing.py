@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pods.cli import UserError
 from pods.curves import Series, statistics
@@ -158,6 +158,10 @@ def _curves(
         _band(axes, x, values, mean, sem, there, look["color"], options)
     axes.set_xlabel(_x_label(figure, options.x, all(arm.measured for arm in series)))
     axes.margins(x=0.02)
+    left, right = axes.get_xlim()
+    axes.set_xlim(left=min(left, -0.02 * right))  # time 0 also where no base is drawn
+    if options.x.startswith("tokens"):
+        axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(loc="best")
     axes.yaxis.set_major_locator(MaxNLocator(8))
 
@@ -218,7 +222,7 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")
-    long = len(series) > 3 or max(len(arm.label) for arm in series) > 9
+    long = sum(len(arm.label) for arm in series) > 16
     labels = [arm.label for arm in series]
     axes.set_xticks(
         range(len(series)), labels, rotation=40 if long else 0, ha="right" if long else "center"
@@ -249,6 +253,8 @@ def sentence(speedup: Speedup) -> str:
         return f"{speedup.pods} does not reach {goal}"
     interval = "no interval: one run" if speedup.ci95 is None else "95% interval {:.2f}–{:.2f}"
     spread = interval.format(*(speedup.ci95 or ()))
+    rising = f"; {speedup.baseline} was still rising" if speedup.baseline_still_rising else ""
     return (
-        f"{speedup.pods} reaches {goal} {speedup.speedup:.2f}× as fast in training time ({spread})"
+        f"{speedup.pods} reaches {goal} {speedup.speedup:.2f}× as fast in training time"
+        f"\n({spread}{rising})"
     )

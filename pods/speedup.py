@@ -24,6 +24,7 @@ class Speedup:
     pods: str
     n_runs: list[int]  # baseline, pods
     fraction_of_best: float
+    baseline_still_rising: bool  # its best mark is its last: best within the budget, no plateau
     threshold: float
     baseline_hours: float
     pods_hours: float | None
@@ -95,6 +96,7 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
     line = times[0].interpolated / times[1].interpolated
     both = np.flatnonzero(np.isfinite(means[0][0]) & np.isfinite(means[1][0]))
     final = means[1][:, both[-1]] - means[0][:, both[-1]] if both.size else np.array([])
+    ends = [np.flatnonzero(np.isfinite(m[0]))[-1] for m in means]  # last mark of each arm
     sure = min(len(v) for v in values) > 1  # one run resampled is the same run again
     reached = bool(np.isfinite(times[1].grid[0]))
     return Speedup(
@@ -102,6 +104,7 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
         pods=pods.label,
         n_runs=[len(v) for v in values],
         fraction_of_best=fraction,
+        baseline_still_rising=bool(np.nanargmax(means[0][0]) == ends[0]),
         threshold=float(thresholds[0]),
         baseline_hours=float(times[0].grid[0]),
         pods_hours=float(times[1].grid[0]) if reached else None,
