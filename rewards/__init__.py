@@ -6,52 +6,31 @@ Completions are untrusted: nothing is evaluated, every step is linear in time, a
 not (math-verify, for strict) runs in a process that is killed at its deadline.
 """
 
-from collections.abc import Iterable, Sequence
+import atexit
+from collections.abc import Sequence
+from functools import lru_cache
 
-from rewards import choice, functions, published
+from rewards.scorer import KINDS, NAMES, VERSIONS, Scorer
 from rewards.tags import is_well_formed
 
-VERSIONS = ("v1", "v1-correctness", "v2", "strict")
-KINDS = ("math", "choice")
-NAMES = ("correctness", "format", "tags")
-
-__all__ = ["KINDS", "NAMES", "VERSIONS", "grade", "is_well_formed", "score"]
+__all__ = ["KINDS", "NAMES", "VERSIONS", "Scorer", "grade", "is_well_formed", "score"]
 
 
 def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
     """Whether the completion's answer is right."""
-    check(version, kind)
-    if kind == "choice":
-        return choice.is_correct(completion, answer)
-    return published.is_correct(completion, answer, version)
+    return _scorer(version).grade([completion], [answer], [kind])[0]
 
 
 def score(
-    completions: Sequence[str],
-    answers: Sequence[str],
-    version: str = "v2",
-    kind: str = "math",
-    names: Iterable[str] = NAMES,
+    completions: Sequence[str], answers: Sequence[str], version: str = "v2", kind: str = "math"
 ) -> dict[str, list[float]]:
-    """Every reward of every completion, unweighted: {name: one float per completion}."""
-    correct = [grade(c, a, version, kind) for c, a in zip(completions, answers, strict=True)]
-    return apply(completions, answers, correct, version, names)
+    """correctness, format and tags of every completion, unweighted: what the trainer adds up."""
+    return _scorer(version).score(completions, answers, [kind] * len(completions))
 
 
-def apply(
-    completions: Sequence[str],
-    answers: Sequence[str],
-    correct: Sequence[bool],
-    version: str,
-    names: Iterable[str] = NAMES,
-) -> dict[str, list[float]]:
-    """The reward functions on graded completions."""
-    rows = list(zip(completions, answers, correct, strict=True))
-    return {name: [getattr(functions, name)(*row, version) for row in rows] for name in names}
-
-
-def check(version: str, kind: str = "math") -> None:
-    """ValueError naming the valid choices."""
-    for key, value, valid in (("version", version, VERSIONS), ("kind", kind, KINDS)):
-        if value not in valid:
-            raise ValueError(f"{key}={value}: unknown; one of {', '.join(valid)}")
+@lru_cache(maxsize=None)
+def _scorer(version: str) -> Scorer:
+    """The scorer behind the two functions above; strict starts its process with the first call."""
+    scorer = Scorer(version, workers=1)
+    atexit.register(scorer.close)
+    return scorer

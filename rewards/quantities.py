@@ -1,0 +1,80 @@
+"""Exact numbers out of short text: 0.5 = 1/2 = \\frac12, 1,000 = 1000, "27 miles" = 27. Never floats."""
+
+import re
+from fractions import Fraction
+
+DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+NUMBER = rf"(?P<sign>[+-]?)\s*(?:{DECIMAL})"
+FRACTION = re.compile(rf"([+-]?)\s*({DECIMAL})\s*/\s*([+-]?)\s*({DECIMAL})")
+MIXED = re.compile(r"([+-]?)\s*([0-9]+)(?:\s+|\s*(?:and|\+)\s*)([0-9]+)\s*/\s*([0-9]+)")
+SCIENTIFIC = re.compile(rf"([+-]?)\s*({DECIMAL})\s*\*\s*10\s*\^\s*([+-]?[0-9]{{1,2}})")
+PLAIN = re.compile(rf"([+-]?)\s*({DECIMAL})\.?")
+QUANTITY = re.compile(
+    rf"(?P<number>[+-]?\s*(?:{DECIMAL})(?:\s*/\s*[0-9]+)?)(?P<gap>\s*)(?P<unit>[A-Za-z%°(/][^0-9=<>+*]*)"
+    r"(?P<power>\^\s*[23])?\.?"
+)
+MULTIPLIERS = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+MULTIPLIERS |= {"trillion": 10**12}
+# A first word that makes the number something else than a count of units.
+NO_UNIT_TEXT = """
+pi sqrt root sin cos tan cot sec csc log ln exp mod over squared cubed times plus minus divided e i
+theta alpha beta infinity inf is
+"""
+# Words anywhere behind the number that take back what it says.
+NO_QUANTITY_TEXT = """
+or and not no nor but half halves third thirds quarter quarters fourth fourths than wrong incorrect
+unless maybe perhaps one two three four five six seven eight nine ten eleven twelve twenty thirty
+forty fifty sixty seventy eighty ninety hundred thousand million billion trillion between versus
+"""
+NO_UNIT = frozenset(NO_UNIT_TEXT.split())
+NO_QUANTITY = frozenset(NO_QUANTITY_TEXT.split())
+LETTER_UNITS = frozenset("m g s h L l W V N J K C F A".split())
+ATTACHED_TEXT = """
+cm mm km dm m ft in yd mi kg g mg lb lbs oz ml mL L l s sec min h hr hrs hours mph kph am pm % °
+"""
+ATTACHED_UNITS = frozenset(ATTACHED_TEXT.split())
+MAX_UNIT_WORDS = 12
+
+
+def rational(text: str) -> Fraction | None:
+    """The number that the whole text is, exactly; None if it is anything else."""
+    text = text.strip()
+    if match := PLAIN.fullmatch(text):
+        return _signed(match[1], _decimal(match[2]))
+    if match := FRACTION.fullmatch(text):
+        bottom = _signed(match[3], _decimal(match[4]))
+        return _signed(match[1], _decimal(match[2])) / bottom if bottom else None
+    if match := MIXED.fullmatch(text):
+        whole, top, bottom = (Fraction(int(part)) for part in match.group(2, 3, 4))
+        return _signed(match[1], whole + top / bottom) if bottom else None
+    if match := SCIENTIFIC.fullmatch(text):
+        return _signed(match[1], _decimal(match[2])) * Fraction(10) ** int(match[3])
+    return None
+
+
+def quantity(text: str) -> Fraction | None:
+    """The number of "27 miles from City A", "18 dollars.", "5 million"; None with a second number."""
+    match = QUANTITY.fullmatch(text.strip())
+    if match is None:
+        return None
+    number, words = rational(match["number"]), re.findall(r"[A-Za-z%°]+", match["unit"])
+    if number is None or not words or len(words) > MAX_UNIT_WORDS:
+        return None
+    if match["gap"] and words[0].lower() in MULTIPLIERS:
+        number, words = number * MULTIPLIERS[words[0].lower()], words[1:] or ["of"]
+    first, lower = words[0], [word.lower() for word in words]
+    if not match["gap"] and first not in ATTACHED_UNITS and match["unit"][0] not in "(/":
+        return None  # 3x, 2pi
+    if lower[0] in NO_UNIT or not NO_QUANTITY.isdisjoint(lower):
+        return None
+    if len(first) == 1 and first.isalpha() and first not in LETTER_UNITS:
+        return None  # 3 x
+    return number
+
+
+def _decimal(text: str) -> Fraction:
+    return Fraction(text.replace(",", ""))
+
+
+def _signed(sign: str, value: Fraction) -> Fraction:
+    return -value if sign == "-" else value

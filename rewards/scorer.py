@@ -1,0 +1,99 @@
+"""Scores batches of completions for training and evaluation: bounded in time, whatever they say.
+
+v1, v2, choice and all exact steps of strict are linear and run here: 20,000 completions a second, faster
+than a process pool's pipes. Only what needs computer algebra goes to the verifier's processes, each
+question with a deadline; one that is late scores 0 and counts in `timeouts`.
+"""
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+from rewards import choice, functions, published, strict
+from rewards.symbolic import Verifier
+
+VERSIONS = ("v1", "v1-correctness", "v2", "strict")
+KINDS = ("math", "choice")
+NAMES = ("correctness", "format", "tags")
+
+
+class Scorer:
+    """Make it before CUDA is used; close it, or use it in a `with`.
+
+    `workers` 0 (or a version other than strict) starts no process: what exact rules leave open is wrong.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        *,
+        workers: int = 0,
+        deadline_seconds: float = 0.5,
+        names: Iterable[str] = NAMES,
+    ) -> None:
+        check("version", version, VERSIONS)
+        self.names = tuple(names)
+        for name in self.names:
+            check("weights", name, functions.ALL)
+        self.version = version
+        self.timeouts = 0  # completions so far that scored 0 because they were late
+        self._verifier = None
+        if version == "strict" and workers > 0:
+            self._verifier = Verifier(workers, deadline_seconds)
+
+    def score(
+        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
+    ) -> dict[str, list[float]]:
+        """{name: one float per completion}, unweighted."""
+        correct = self.grade(completions, answers, kinds)
+        rows = list(zip(completions, answers, correct, strict=True))
+        return {
+            name: [getattr(functions, name)(*row, self.version) for row in rows]
+            for name in self.names
+        }
+
+    def grade(
+        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
+    ) -> list[bool]:
+        """Whether each completion's answer is right."""
+        verdicts = [
+            _decide(*row, self.version) for row in zip(completions, answers, kinds, strict=True)
+        ]
+        doubts = {v for v in verdicts if isinstance(v, strict.Doubt)}  # rollouts repeat themselves
+        settled: dict[strict.Doubt, bool | None] = dict.fromkeys(doubts, False)
+        if self._verifier:
+            ordered = sorted(doubts, key=lambda doubt: (doubt.gold, doubt.given))
+            settled = dict(zip(ordered, self._verifier.ask(ordered), strict=True))
+        final = [settled[v] if isinstance(v, strict.Doubt) else v for v in verdicts]
+        self.timeouts += final.count(None)
+        return [bool(verdict) for verdict in final]
+
+    def close(self) -> None:
+        """End the worker processes."""
+        if self._verifier:
+            self._verifier.close()
+
+    def __enter__(self) -> "Scorer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _decide(completion: str, answer: str, kind: str, version: str) -> bool | strict.Doubt:
+    check("kind", kind, KINDS)
+    if kind == "choice":
+        return choice.is_correct(completion, answer)
+    if version == "strict":
+        return strict.decide(completion, answer)
+    return published.is_correct(completion, answer, version)
+
+
+def check(key: str, value: str, valid: Iterable[str]) -> None:
+    """ValueError naming the valid choices."""
+    if value not in valid:
+        raise ValueError(f"{key}={value}: unknown; one of {', '.join(valid)}")

@@ -1,0 +1,197 @@
+"""Our grader: the last closed answer block must say the gold answer, and nothing else may.
+
+Departs from both published versions: no whole text, no last number, the sign counts, a sentence-final
+full stop does not, 0.5 is 1/2. `decide` is exact and linear; it returns a Doubt where only a computer
+algebra system could tell, which `rewards.symbolic` asks in a process that can be killed.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from rewards import latex, published
+from rewards.quantities import quantity, rational
+from rewards.tags import last_closed_answer
+from rewards.tidying import TEXT, spoken, tidy
+
+MAX_LENGTH = 600  # characters of an answer block; a longer one is an essay
+MAX_SYMBOLIC_LENGTH = 120  # characters of what may reach the computer algebra system
+
+MACRO = re.compile(r"\\([a-zA-Z]+)")
+EQUALS = re.compile(r"(?<![<>!=:~\\])=+(?![<>=])")
+UNKNOWN = re.compile(r"(?:\bor\b|\band\b|[,;])\s*\\?[A-Za-z][A-Za-z_0-9']*(?:\([a-z]\))?\s*$")
+TAKEN_BACK = re.compile(
+    r"\b(?:not|never|no|discard|reject|exclud|ignor|impossible|extraneous|wrong|incorrect)",
+    re.IGNORECASE,
+)
+SEPARATOR = re.compile(r"\s*(?:,|;|\bor\b|\band\b)\s*")
+DIGIT_GAP = re.compile(r"[0-9]\s+[0-9]")
+PERCENT = re.compile(r"%|\bpercent\b")
+SYMBOL = re.compile(r"[A-Za-z\\^_√]")
+WORD = re.compile(r"(?<!\\)\b[A-Za-z]{3,}\b")
+FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "arctan"})
+FUNCTIONS |= {"arcsin", "arccos", "pmatrix", "bmatrix", "vmatrix", "matrix", "cases"}
+BASE = re.compile(r"[0-9]_")
+HOSTILE = re.compile(r"\^\s*\{?\s*-?\s*[0-9]{3,}|[0-9]{16,}|\^.{0,8}\^.{0,8}\^|!\s*!|(?:\{.*){12,}")
+BRACKETS = {"(": ")", "[": "]", "{": "}"}
+KNOWN_MACROS = (
+    latex.SYMBOLS.keys() | latex.KEEPS_ARGUMENT | {"frac", "dfrac", "tfrac", "left", "right"}
+)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Two expressions of which only a computer algebra system can say whether they are equal."""
+
+    given: str
+    gold: str
+
+
+def decide(completion: str, gold: str) -> bool | Doubt:
+    """Whether the last closed, non-empty answer block says the gold answer."""
+    answer = last_closed_answer(completion)
+    if answer is None or len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
+        return False
+    given, gold = tidy(answer), tidy(gold)
+    if same(given, gold):
+        return True
+    return Doubt(given, gold) if _worth_asking(given, gold) else False
+
+
+def same(given: str, gold: str) -> bool:
+    """Equal as written, as exact numbers, element by element, or as words."""
+    if given == gold:
+        return True
+    if not given or not gold:
+        return False
+    if _published_equal(given, gold) or _same_number(given, gold):
+        return True
+    sides = _right_side(given)
+    if sides is not None and same(sides, _right_side(gold) or gold):
+        return True
+    return _same_elements(given, gold) or _same_words(given, gold)
+
+
+def _published_equal(given: str, gold: str) -> bool:
+    """The published normal forms, except where they drop what makes a difference."""
+    if DIGIT_GAP.search(given) and not DIGIT_GAP.search(gold):
+        return False  # they join "3 4" to 34
+    if published.first_form(given) == published.first_form(gold):
+        return True
+    for text in (given, gold):
+        macros = set(MACRO.findall(text))
+        if "\\sqrt[" in text or not macros <= KNOWN_MACROS | {"sqrt"}:
+            return False  # they drop unknown macros and the degree of a root
+    return published.equal(given, gold)
+
+
+def _same_number(given: str, gold: str) -> bool:
+    """As exact rationals; a percentage only against a percentage."""
+    given, gold = spoken(given), spoken(gold)
+    value = rational(PERCENT.sub("", gold)) if PERCENT.search(gold) else rational(gold)
+    if value is None:
+        value = quantity(gold)
+        if value is None:
+            return False
+    if PERCENT.search(given):
+        return bool(PERCENT.search(gold)) and _number(PERCENT.sub("", given, count=1)) == value
+    return _number(given) == value
+
+
+def _number(text: str) -> object:
+    number = rational(text)
+    return quantity(text) if number is None else number
+
+
+def _right_side(text: str) -> str | None:
+    """What follows the last "=", unless the text lists several unknowns ("x = 3 or x = 5")."""
+    signs = list(EQUALS.finditer(text))
+    if not signs:
+        return None
+    if len(signs) > 1 and UNKNOWN.search(text[signs[-2].end() : signs[-1].start()]):
+        return None
+    sentence = re.split(r"[.\n]\s", text[: signs[-1].start()])[-1]
+    return None if TAKEN_BACK.search(sentence) else text[signs[-1].end() :].strip()
+
+
+def _same_elements(given: str, gold: str) -> bool:
+    """Tuples and intervals in order, with the same brackets; sets and bare lists in any order."""
+    ours, theirs = _elements(given), _elements(gold)
+    if ours is None or theirs is None or ours[0] != theirs[0] or len(ours[1]) != len(theirs[1]):
+        return False
+    if ours[0] in ("()", "[]", "(]", "[)"):
+        return all(same(a, b) for a, b in zip(ours[1], theirs[1], strict=True))
+    rest = list(ours[1])
+    for element in theirs[1]:
+        found = next((index for index, other in enumerate(rest) if same(other, element)), None)
+        if found is None:
+            return False
+        rest.pop(found)
+    return True
+
+
+def _elements(text: str) -> tuple[str, list[str]] | None:
+    """Brackets and elements of a list of two or more; None for anything else."""
+    text = text.replace("\\{", "{").replace("\\}", "}").replace("\\lbrace", "{")
+    text = text.replace("\\rbrace", "}")
+    brackets = ""
+    if text[:1] in BRACKETS and text[-1:] in BRACKETS.values():
+        if not _one_pair(text):
+            return None
+        brackets, text = text[0] + text[-1], text[1:-1]
+    elif rational(text) is not None:
+        return None  # 1,000
+    parts = _split(text)
+    return (brackets, parts) if len(parts) > 1 and all(parts) and len(parts) <= 20 else None
+
+
+def _one_pair(text: str) -> bool:
+    """Whether the first bracket is closed by the last character and not before."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0:
+            return position == len(text) - 1
+    return False
+
+
+def _split(text: str) -> list[str]:
+    """At separators outside brackets."""
+    depth, parts, start, position = 0, [], 0, 0
+    while position < len(text):
+        character = text[position]
+        depth += (character in "([{") - (character in ")]}")
+        separator = SEPARATOR.match(text, position) if depth == 0 else None
+        if separator and separator.end() > position:
+            parts.append(text[start:position])
+            start = position = separator.end()
+        else:
+            position += 1
+    return [*parts, text[start:]]
+
+
+def _same_words(given: str, gold: str) -> bool:
+    """Text answers whatever their case, quotes and spacing; (E) is E."""
+    ours, theirs = _words(given), _words(gold)
+    return ours == theirs and theirs.replace(" ", "").isalpha()
+
+
+def _words(text: str) -> str:
+    text = TEXT.sub(r" \1", text).strip("\"' .")
+    if len(text) == 3 and text[0] == "(" and text[-1] == ")":
+        text = text[1]
+    return " ".join(text.lower().split())
+
+
+def _worth_asking(given: str, gold: str) -> bool:
+    """Whether both are short, tame expressions and the gold one is symbolic, not a number or a word."""
+    if max(len(given), len(gold)) > MAX_SYMBOLIC_LENGTH or not SYMBOL.search(gold):
+        return False
+    if rational(spoken(gold)) is not None or quantity(spoken(gold)) is not None:
+        return False
+    if ("." in given and "." not in gold) or BASE.search(gold):
+        return False  # an approximation is not the exact value; 52_8 is a numeral, not algebra
+    for text in (given, gold):
+        if HOSTILE.search(text) or not FUNCTIONS.issuperset(WORD.findall(TEXT.sub(r"\1", text))):
+            return False
+    return True

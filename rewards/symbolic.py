@@ -1,0 +1,173 @@
+"""math-verify behind a wall: a clean process that forks one child per question and kills it in time.
+
+Computer algebra on untrusted text can run for ever or fill the memory, so it never runs in the trainer.
+The server process is a fresh interpreter (no CUDA, no torch, nothing of the caller's main module);
+each question is answered by a fork of it, which is killed at the deadline. A kill costs nothing else:
+the server keeps math-verify loaded.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rewards.strict import Doubt
+
+CHILD_MEMORY = (
+    4 * 2**30
+)  # bytes of address space; beyond it the child fails, and its doubt is False
+START_SECONDS = 60.0  # loading math-verify takes 1-3 s; on a busy machine much longer
+SLACK_SECONDS = (
+    10.0  # what a whole batch may take beyond its deadlines before the server is replaced
+)
+
+WARM_UP = (
+    ("(x+1)(x+2)", "x^2+3x+2"),
+    ("\\frac{\\sqrt{3}}{2}", "\\sqrt{3}/2"),
+    ("x \\in [1,2] \\cup (3,\\infty)", "[1,2] \\cup (3,\\infty)"),
+    ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\{1, 2\\pi\\}"),
+)
+
+Verdict = bool | None  # None: out of time
+
+
+class Verifier:
+    """Asks math-verify about doubts. One server process, `workers` children at a time."""
+
+    def __init__(self, workers: int, deadline_seconds: float) -> None:
+        self.workers, self.deadline_seconds = workers, deadline_seconds
+        self._server: subprocess.Popen | None = None
+        self._start()
+
+    def ask(self, doubts: Sequence[Doubt]) -> list[Verdict]:
+        """One verdict per doubt, in order; None where the deadline passed."""
+        if not doubts:
+            return []
+        request = {"pairs": [[doubt.given, doubt.gold] for doubt in doubts]}
+        patience = START_SECONDS + SLACK_SECONDS + self.deadline_seconds * len(doubts)
+        reply = self._exchange(json.dumps(request), patience)
+        return [None] * len(doubts) if reply is None else json.loads(reply)
+
+    def close(self) -> None:
+        """End the server and whatever it runs."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)  # its own session: the children too
+        for pipe in (server.stdin, server.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        server.wait()
+
+    def __enter__(self) -> "Verifier":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        code = f"from rewards.symbolic import serve; serve({self.workers}, {self.deadline_seconds})"
+        root = str(Path(__file__).resolve().parents[1])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # parsers complain about every text that is no mathematics
+            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+            start_new_session=True,
+        )
+
+    def _exchange(self, line: str, patience: float) -> bytes | None:
+        """The server's answer to one line; None, and a new server, where it died or hangs."""
+        if self._server is None or self._server.poll() is not None:
+            self.close()
+            self._start()
+        try:
+            self._server.stdin.write(line.encode() + b"\n")
+            self._server.stdin.flush()
+            if select.select([self._server.stdout], [], [], patience)[0]:
+                if reply := self._server.stdout.readline():
+                    return reply
+        except OSError:
+            pass
+        self.close()
+        self._start()
+        return None
+
+
+def serve(workers: int, deadline_seconds: float) -> None:
+    """The server's loop: a line of pairs in, a line of verdicts out, until stdin ends."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # nothing that a library prints may reach the pipe
+    import math_verify  # noqa: F401  # loaded once, before the first fork
+
+    for text, other in WARM_UP:  # parsers and sympy build their tables on first use
+        equal(text, other)
+    for line in sys.stdin:
+        pairs = json.loads(line)["pairs"]
+        answers.write(json.dumps(_verdicts(pairs, workers, deadline_seconds)).encode() + b"\n")
+
+
+def _verdicts(pairs: list[list[str]], workers: int, deadline_seconds: float) -> list[Verdict]:
+    verdicts: list[Verdict] = [None] * len(pairs)
+    waiting = list(enumerate(pairs))[::-1]
+    running: dict[int, tuple[int, int, float]] = {}  # pipe -> (index, pid, time of death)
+    while waiting or running:
+        while waiting and len(running) < workers:
+            index, pair = waiting.pop()
+            pipe, pid = _fork(pair, deadline_seconds)
+            running[pipe] = (index, pid, time.monotonic() + deadline_seconds)
+        patience = min(death for _, _, death in running.values()) - time.monotonic()
+        ready = select.select(list(running), [], [], max(0.0, patience))[0]
+        late = [pipe for pipe, (_, _, death) in running.items() if death <= time.monotonic()]
+        for pipe in {*ready, *late}:
+            index, pid, _ = running.pop(pipe)
+            if pipe in ready:
+                verdicts[index] = os.read(pipe, 1) == b"1"
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(pipe)
+    return verdicts
+
+
+def _fork(pair: list[str], deadline_seconds: float) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return reader, pid
+    try:
+        os.close(reader)
+        seconds = int(deadline_seconds) + 2  # of processor time, should the server die first
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        with contextlib.suppress(ValueError, OSError):  # not every system has it
+            resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY, CHILD_MEMORY))
+        os.write(writer, b"1" if equal(*pair) else b"0")
+    finally:
+        os._exit(0)
+
+
+def equal(given: str, gold: str) -> bool:
+    """What math-verify says. Only ever called in a child of the server."""
+    from math_verify import parse, verify
+
+    try:
+        readings = [parse(f"${text}$", parsing_timeout=None) for text in (gold, given)]
+        return all(readings) and bool(verify(*readings, timeout_seconds=None))
+    except Exception:  # sympy and its parsers raise anything
+        return False

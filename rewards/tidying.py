@@ -1,0 +1,66 @@
+"""One spelling for what models write in many: unicode, math delimiters, \\boxed, spacing macros."""
+
+import re
+
+UNICODE = {
+    "π": "\\pi ", "∞": "\\infty ", "∪": "\\cup ", "∩": "\\cap ", "∅": "\\emptyset ", "∈": "\\in ",
+    "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "⁄": "/", "∕": "/",
+    "±": "\\pm ", "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "θ": "\\theta ",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-",
+    "°": "^\\circ ", "º": "^\\circ ", "∘": "\\circ ", "％": "%",
+    "\xa0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "\u2061": "",
+    "²": "^2", "³": "^3", "⁴": "^4", "₂": "_2", "₁": "_1", "€": "$", "£": "$", "¥": "$",
+    "“": '"', "”": '"', "’": "'", "‘": "'", "，": ",", "．": ".", "（": "(", "）": ")",
+}  # fmt: skip
+for _top, _bottom, _character in (
+    (1, 2, "½"), (1, 3, "⅓"), (2, 3, "⅔"), (1, 4, "¼"), (3, 4, "¾"), (1, 5, "⅕"), (2, 5, "⅖"),
+    (3, 5, "⅗"), (4, 5, "⅘"), (1, 6, "⅙"), (5, 6, "⅚"), (1, 8, "⅛"), (3, 8, "⅜"), (5, 8, "⅝"), (7, 8, "⅞"),
+):  # fmt: skip
+    UNICODE[_character] = f" {_top}/{_bottom}"
+UNICODE_TABLE = str.maketrans(UNICODE)
+
+ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|([0-9]+|[A-Za-z]))")
+DELIMITERS = re.compile(
+    r"(?<!\\)\\[()\[\]]|\\?\$|\*\*|`|\\displaystyle|\\(?:left|right)(?![a-zA-Z])"
+)
+SPACING = re.compile(r"(?<!\\)\\[,;: !]|\\q?quad(?![a-zA-Z])|~|\s+")
+THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
+TEXT = re.compile(r"\\(?:text|textrm|textbf|mathrm|mbox|textit|operatorname)\s*\{([^{}]*)\}")
+DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?")
+BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+LABEL = re.compile(
+    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:final\s+|correct\s+)?answer\s*(?:is\b|:|=)\s*:?",
+    re.IGNORECASE,
+)
+FRACTION = re.compile(r"\\[tdc]?frac\s*(?:\{([^{}]*)\}|([0-9]))\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))")
+
+
+def tidy(text: str) -> str:
+    """The answer without its wrapping; what it says is untouched."""
+    text = text.translate(UNICODE_TABLE)
+    text = ROOT.sub(lambda m: f"\\sqrt{{{m[1] or m[2] or m[3] or ''}}}", text)
+    text = _unboxed(THOUSANDS.sub(",", text).replace(",,", ","))
+    text = DEGREES.sub("", DELIMITERS.sub("", text))
+    text = SPACING.sub(" ", text).strip()
+    text = LABEL.sub("", text, count=1).strip() if LABEL.match(text) else text
+    return text.rstrip(" .;,").strip() if len(text) > 1 else text
+
+
+def spoken(text: str) -> str:
+    """With \\text{...} opened, \\frac{a}{b} of plain parts as a/b and \\times as *: for numbers."""
+    text = TEXT.sub(r" \1", text).replace("\\%", "%").replace("\\times", "*").replace("\\cdot", "*")
+    text = FRACTION.sub(lambda m: f" {m[1] or m[2] or ''}/{m[3] or m[4] or ''}", text)
+    return re.sub(r"-\s+", "-", text.replace("{", "").replace("}", "")).strip()
+
+
+def _unboxed(text: str) -> str:
+    """The content of \\boxed{...} where there is exactly one."""
+    boxes = list(BOXED.finditer(text))
+    if len(boxes) != 1:
+        return text
+    depth, start = 1, boxes[0].end()
+    for position in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start:position]
+    return text[start:]
