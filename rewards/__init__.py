@@ -8,7 +8,7 @@ not (math-verify, for strict) runs in a process that is killed at its deadline.
 
 import atexit
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 from rewards.scorer import KINDS, NAMES, VERSIONS, Scorer
 from rewards.tags import is_well_formed
@@ -28,7 +28,7 @@ def score(
     return _scorer(version).score(completions, answers, [kind] * len(completions))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _scorer(version: str) -> Scorer:
     """The scorer behind the two functions above; strict starts its process with the first call."""
     scorer = Scorer(version, workers=1)

@@ -6,8 +6,6 @@ it returns one float. To add one: write the function, name it in the YAML's weig
 
 from rewards import tags as tag_scan
 
-ALL = ("correctness", "format", "tags")  # what a config may weigh; add a new one here
-
 NO_BONUS_WHEN_CORRECT = "v1"  # the release paid for format only where the answer was wrong
 CORRECTNESS_ONLY = "v1-correctness"  # the release's MATH runs ("NF")
 

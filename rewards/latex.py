@@ -21,7 +21,8 @@ partial ∂ nabla ∇ prime ' angle ∠ to → rightarrow → leftarrow ← Righ
 leftrightarrow ↔ Leftrightarrow ⇔ longrightarrow ⟶ Longrightarrow ⟹ mapsto ↦ uparrow ↑ downarrow ↓
 therefore ∴ because ∵ langle ⟨ rangle ⟩ lvert | rvert | vert | lVert ‖ rVert ‖ Vert ‖ lfloor ⌊
 rfloor ⌋ lceil ⌈ rceil ⌉ lbrace { rbrace } backslash \ square □ textdegree ° ell ℓ hbar ħ dagger †
-ldots … dots … dotsc … dotsb … dotsm … dotsi … dotso … cdots ⋯ vdots ⋮ ddots ⋱ textasciitilde ~ textdollar $ o ø O Ø i ı j ȷ
+ldots … dots … dotsc … dotsb … dotsm … dotsi … dotso … cdots ⋯ vdots ⋮ ddots ⋱ textasciitilde ~
+textdollar $ o ø O Ø i ı j ȷ
 surd √ nmid ∤ bigcup ⋃ bigcap ⋂ bigwedge ⋀ bigvee ⋁ odot ⊙ ominus ⊖ doteq ≐ triangleq ≜ nleq ≰
 ngeq ≱ nless ≮ ngtr ≯ leqq ≦ geqq ≧ asymp ≍ top ⊤ vdash ⊢ bigtriangleup △ measuredangle ∡
 subsetneq ⊊ supsetneq ⊋ longleftrightarrow ⟷ Longleftrightarrow ⟺ aleph ℵ wp ℘ star ⋆ diamond ♢
@@ -195,7 +196,7 @@ class _Reader:
         return SYMBOLS.get(token["escape"], "") if token["escape"] else self.node(token)
 
     def bare(self, name: str) -> str:
-        """A macro that gets no arguments, because it is one: \\sqrt\\frac12 is a root of "%s/%s"."""
+        """A macro that is an argument gets none itself: \\sqrt\\frac12 is a root of "%s/%s"."""
         if name in ("sqrt", "begin"):
             raise Unreadable(f"{name} without an argument")
         placeholder = "%s/%s" if name in ("frac", "nicefrac") else ACCENTS.get(name, "")

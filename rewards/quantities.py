@@ -1,4 +1,4 @@
-"""Exact numbers out of short text: 0.5 = 1/2 = \\frac12, 1,000 = 1000, "27 miles" = 27. Never floats."""
+"""Exact numbers in short text: 0.5 is 1/2, 1,000 is 1000, "27 miles" is 27. Never floats."""
 
 import re
 from fractions import Fraction
@@ -28,7 +28,7 @@ forty fifty sixty seventy eighty ninety hundred thousand million billion trillio
 """
 NO_UNIT = frozenset(NO_UNIT_TEXT.split())
 NO_QUANTITY = frozenset(NO_QUANTITY_TEXT.split())
-LETTER_UNITS = frozenset("m g s h L l W V N J K C F A".split())
+LETTER_UNITS = frozenset("mgshLlWVNJKCFA")
 ATTACHED_TEXT = """
 cm mm km dm m ft in yd mi kg g mg lb lbs oz ml mL L l s sec min h hr hrs hours mph kph am pm % °
 """
@@ -53,7 +53,7 @@ def rational(text: str) -> Fraction | None:
 
 
 def quantity(text: str) -> Fraction | None:
-    """The number of "27 miles from City A", "18 dollars.", "5 million"; None with a second number."""
+    """The number of "27 miles from City A", "18 dollars.", "5 million"; None with two numbers."""
     match = QUANTITY.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,8 +1,8 @@
 """Scores batches of completions for training and evaluation: bounded in time, whatever they say.
 
-v1, v2, choice and all exact steps of strict are linear and run here: 20,000 completions a second, faster
-than a process pool's pipes. Only what needs computer algebra goes to the verifier's processes, each
-question with a deadline; one that is late scores 0 and counts in `timeouts`.
+v1, v2, choice and all exact steps of strict are linear and run here: 20,000 completions a second,
+which a process pool's pipes only slow down. What needs computer algebra goes to the verifier's
+processes, each question with a deadline; one that is late scores 0 and counts in `timeouts`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,8 @@ NAMES = ("correctness", "format", "tags")
 class Scorer:
     """Make it before CUDA is used; close it, or use it in a `with`.
 
-    `workers` 0 (or a version other than strict) starts no process: what exact rules leave open is wrong.
+    `workers` 0 (or a version other than strict) starts no process; what the exact rules leave open
+    is then wrong.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class Scorer:
         check("version", version, VERSIONS)
         self.names = tuple(names)
         for name in self.names:
-            check("weights", name, functions.ALL)
+            check("weights", name, [n for n, value in vars(functions).items() if callable(value)])
         self.version = version
         self.timeouts = 0  # completions so far that scored 0 because they were late
         self._verifier = None

@@ -1,12 +1,11 @@
 """Our grader: the last closed answer block must say the gold answer, and nothing else may.
 
-Departs from both published versions: no whole text, no last number, the sign counts, a sentence-final
-full stop does not, 0.5 is 1/2. `decide` is exact and linear; it returns a Doubt where only a computer
+Departs from both published versions: no whole text, no last number, the sign counts, a final full
+stop does not, 0.5 is 1/2. `decide` is exact and linear; it returns a Doubt where only a computer
 algebra system could tell, which `rewards.symbolic` asks in a process that can be killed.
 """
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 from rewards import latex, published
@@ -184,7 +183,7 @@ def _words(text: str) -> str:
 
 
 def _worth_asking(given: str, gold: str) -> bool:
-    """Whether both are short, tame expressions and the gold one is symbolic, not a number or a word."""
+    """Whether both are short, tame expressions and the gold one is neither a number nor a word."""
     if max(len(given), len(gold)) > MAX_SYMBOLIC_LENGTH or not SYMBOL.search(gold):
         return False
     if rational(spoken(gold)) is not None or quantity(spoken(gold)) is not None:

@@ -1,9 +1,9 @@
-"""math-verify behind a wall: a clean process that forks one child per question and kills it in time.
+"""math-verify behind a wall: a clean process forks a child per question and kills it in time.
 
-Computer algebra on untrusted text can run for ever or fill the memory, so it never runs in the trainer.
-The server process is a fresh interpreter (no CUDA, no torch, nothing of the caller's main module);
-each question is answered by a fork of it, which is killed at the deadline. A kill costs nothing else:
-the server keeps math-verify loaded.
+Computer algebra on untrusted text can run for ever or fill the memory, so it never runs in the
+trainer. The server is a fresh interpreter (no CUDA, no torch, nothing of the caller's main module);
+each question is answered by a fork of it, which is killed at the deadline. A kill costs nothing
+else: the server keeps math-verify loaded.
 """
 
 import contextlib
@@ -100,9 +100,9 @@ class Verifier:
         try:
             self._server.stdin.write(line.encode() + b"\n")
             self._server.stdin.flush()
-            if select.select([self._server.stdout], [], [], patience)[0]:
-                if reply := self._server.stdout.readline():
-                    return reply
+            readable = select.select([self._server.stdout], [], [], patience)[0]
+            if readable and (reply := self._server.stdout.readline()):
+                return reply
         except OSError:
             pass
         self.close()

@@ -1,6 +1,7 @@
 """One spelling for what models write in many: unicode, math delimiters, \\boxed, spacing macros."""
 
 import re
+import unicodedata
 
 UNICODE = {
     "π": "\\pi ", "∞": "\\infty ", "∪": "\\cup ", "∩": "\\cap ", "∅": "\\emptyset ", "∈": "\\in ",
@@ -12,11 +13,8 @@ UNICODE = {
     "²": "^2", "³": "^3", "⁴": "^4", "₂": "_2", "₁": "_1", "€": "$", "£": "$", "¥": "$",
     "“": '"', "”": '"', "’": "'", "‘": "'", "，": ",", "．": ".", "（": "(", "）": ")",
 }  # fmt: skip
-for _top, _bottom, _character in (
-    (1, 2, "½"), (1, 3, "⅓"), (2, 3, "⅔"), (1, 4, "¼"), (3, 4, "¾"), (1, 5, "⅕"), (2, 5, "⅖"),
-    (3, 5, "⅗"), (4, 5, "⅘"), (1, 6, "⅙"), (5, 6, "⅚"), (1, 8, "⅛"), (3, 8, "⅜"), (5, 8, "⅝"), (7, 8, "⅞"),
-):  # fmt: skip
-    UNICODE[_character] = f" {_top}/{_bottom}"
+for character in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞":
+    UNICODE[character] = " " + unicodedata.normalize("NFKC", character).replace("⁄", "/")
 UNICODE_TABLE = str.maketrans(UNICODE)
 
 ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|([0-9]+|[A-Za-z]))")
