@@ -1,4 +1,4 @@
-"""The shape of config/evaluate/evaluate.yaml, its rules, and the config that a run was trained with.
+"""The shape of config/evaluate/evaluate.yaml, its rules, and the config a run was trained with.
 
 Called by evaluate_run.py; the published script reads the model and the task out of the run's name.
 """
@@ -39,6 +39,7 @@ class EvaluateConfig:
     top_k: int | None = MISSING
     max_tokens: int | None = MISSING
     batch_size: int = MISSING
+    window: int = MISSING
     max_loras: int = MISSING
     gpu_memory_utilization: float = MISSING
     output_dir: str = MISSING
@@ -47,7 +48,7 @@ class EvaluateConfig:
 
 def check(config: EvaluateConfig) -> None:
     """Every rule of the config alone, before anything heavy loads. Raises UserError."""
-    for key in ("repeats", "batch_size", "max_loras", "max_tokens"):
+    for key in ("repeats", "batch_size", "window", "max_loras", "max_tokens"):
         value = getattr(config, key)
         if value is not None and value < 1:
             raise UserError(f"{key}={value}: must be 1 or more")

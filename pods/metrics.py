@@ -51,7 +51,9 @@ def intervals(values: np.ndarray) -> list[dict[str, float]]:
     """
     values = np.asarray(values, dtype=float)
     means = values.mean(axis=1)
-    resampled = values @ _resample_weights(values.shape[1]).T  # (metrics, RESAMPLES)
+    weights = _resample_weights(values.shape[1])
+    # Row by row: a product of matrices would round by how many metrics were asked for.
+    resampled = np.array([weights @ row for row in values])  # (metrics, RESAMPLES)
     low, high = np.quantile(resampled, [0.025, 0.975], axis=1)
     columns = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
     return [{"mean": m, "low": lo, "high": hi} for m, lo, hi in columns]

@@ -1,10 +1,10 @@
-"""Where an evaluation keeps what it generated: a file per (checkpoint, task, repeat), whole or absent.
+"""What an evaluation keeps of its work: a file per (checkpoint, task, repeat), whole or absent.
 
-    results/<run>/<checkpoint>/<task>/repeat-<k>.jsonl   a line a question: id, answer, completion,
-                                                         tokens, truncated, well_formed, correct
-    results/<run>.json        the summary, in the published schema
-    results/<run>.meta.json   what the files were made with; other settings are refused, not mixed
-The published script keeps none of this: a crash loses a checkpoint, another grader a new generation.
+results/<run>/<checkpoint>/<task>/repeat-<k>.jsonl   a line a question: id, answer, completion,
+                                                     tokens, truncated, well_formed, correct
+results/<run>.json        the summary, in the published schema
+results/<run>.meta.json   what the files were made with; other settings are refused, not mixed
+results/<run>.meta.json   what they were made with; other settings are refused
 """
 
 import errno

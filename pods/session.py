@@ -187,7 +187,9 @@ class Session:
         if self._engine is None:
             self._err.print(f"backend: {self._backend} ({self._reason})")
             config = self.config
-            limits = Limits(config.batch_size, config.max_loras, config.gpu_memory_utilization)
+            limits = Limits(
+                config.batch_size, config.window, config.max_loras, config.gpu_memory_utilization
+            )
             self._engine = engines.build(
                 self._backend, self.training, self._sampling, limits, self._lora_rank
             )

@@ -31,7 +31,7 @@ def make_run(
     scale: float = 0.02,
     **changes: Any,
 ) -> Path:
-    """checkpoints/<run> with an adapter per step; `scale`: the size of what they add to the base."""
+    """checkpoints/<run> with an adapter per step; `scale`: how far from the base to the base."""
     folder = output_dir / run
     config = quickstart_config(f"run={run}", *(f"{k}={v}" for k, v in changes.items()))
     (folder / ".hydra").mkdir(parents=True)

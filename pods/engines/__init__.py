@@ -34,7 +34,8 @@ class Sampling:
 class Limits:
     """What fits on this machine; none of it changes a completion by more than rounding."""
 
-    batch_size: int  # completions at once (transformers), requests in flight at least (vLLM)
+    batch_size: int  # completions at once (transformers)
+    window: int  # completions handed over at once (vLLM), which batches them by itself
     max_loras: int  # adapters in one vLLM batch
     gpu_memory_utilization: float  # the share of the card's memory that vLLM takes
 

@@ -46,7 +46,7 @@ class TransformersEngine:
     ) -> Iterator[tuple[Unit, list[Completion]]]:
         for unit in units:
             self._switch_to(unit.weights)
-            # By length: little of a batch is padding, and the longest shows a lack of memory at once.
+            # By length: little of a batch is padding; the longest shows a lack of memory at once.
             order = sorted(range(len(unit.prompts)), key=lambda i: (-len(unit.prompts[i]), i))
             done: dict[int, Completion] = {}
             for start in range(0, len(order), self._batch_size):

@@ -19,7 +19,7 @@ from pods.config import TrainConfig
 from pods.engines import Advance, Completion, Limits, Sampling, Unit, is_adapter
 from pods.engines.transformers_engine import finish, stop_tokens
 
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # read when vllm is imported
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 if not torch.cuda.is_available():
     os.environ.setdefault(
@@ -54,7 +54,7 @@ class VllmEngine:
                 yield from self._together(window, advance)
                 window = []
             window.append(unit)
-            if sum(len(u.prompts) for u in window) >= self._limits.batch_size:
+            if sum(len(u.prompts) for u in window) >= self._limits.window:
                 yield from self._together(window, advance)
                 window = []
         if window:

@@ -1,0 +1,85 @@
+"""pods/metrics.py: estimators against enumeration, intervals against coverage."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from pods import metrics
+
+
+def stupid_pass_at_k(row: list[int], k: int) -> float:
+    return float(
+        np.mean([any(row[i] for i in subset) for subset in combinations(range(len(row)), k)])
+    )
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5, 7])
+def test_pass_at_k_equals_the_mean_over_all_subsets(repeats: int) -> None:
+    correct = np.random.default_rng(repeats).integers(0, 2, size=(40, repeats))
+    for k in range(1, repeats + 1):
+        expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
+        np.testing.assert_allclose(metrics.pass_at_k(correct, k), expected)
+
+
+@pytest.mark.parametrize(
+    ("votes", "correct", "k", "expected", "why"),
+    [
+        (["4", "4", "5"], [1, 1, 0], 3, 1.0, "two of three"),
+        (["4", "5", "5"], [1, 0, 0], 3, 0.0, "outvoted"),
+        (["4", "5"], [1, 0], 2, 0.5, "a tie is a coin"),
+        (["4", "5", "6"], [1, 0, 0], 3, 1 / 3, "a tie of three"),
+        (["4", "4", "5"], [1, 1, 0], 1, 2 / 3, "one vote is plain accuracy"),
+        (["4", "4", "5"], [1, 1, 0], 2, 2 / 3, "44 right, 45 and 45 a coin each"),
+        ([None, None, "4"], [0, 0, 1], 3, 1.0, "no answer, no vote"),
+        ([None, None], [0, 0], 2, 0.0, "nobody votes"),
+        (["4", "4", "4"], [1, 0, 1], 3, 2 / 3, "one answer, graded both ways: its share"),
+    ],
+)
+def test_majority(votes: list, correct: list[int], k: int, expected: float, why: str) -> None:
+    assert metrics.majority_at_k([votes], np.array([correct]), k)[0] == pytest.approx(expected), why
+
+
+def test_majority_over_too_many_subsets_is_a_fixed_sample_near_the_truth() -> None:
+    rng = np.random.default_rng(0)
+    correct = (rng.random((300, 20)) < 0.6).astype(float)
+    votes = [[str(int(flag)) for flag in row] for row in correct]  # C(20, 5) = 15504 subsets
+    first = metrics.majority_at_k(votes, correct, 5)
+    np.testing.assert_array_equal(first, metrics.majority_at_k(votes, correct, 5))
+    right = correct.sum(axis=1)[:, None]
+    hits = np.arange(3, 6)  # hypergeometric: at least 3 of 5
+    from math import comb
+
+    exact = [
+        sum(comb(int(c), h) * comb(20 - int(c), 5 - h) for h in hits) / comb(20, 5)
+        for (c,) in right
+    ]
+    assert np.mean(first) == pytest.approx(np.mean(exact), abs=0.01)
+
+
+@pytest.mark.parametrize("k", [0, 4, -1])
+def test_k_outside_the_repeats_is_refused(k: int) -> None:
+    with pytest.raises(ValueError, match="must lie in"):
+        metrics.pass_at_k(np.ones((2, 3)), k)
+    with pytest.raises(ValueError, match="must lie in"):
+        metrics.majority_at_k([["a"] * 3] * 2, np.ones((2, 3)), k)
+
+
+def test_interval_of_a_constant_has_no_width() -> None:
+    (interval,) = metrics.intervals(np.full((1, 50), 0.25))
+    assert interval["mean"] == 0.25
+    assert interval["low"] == pytest.approx(0.25)
+    assert interval["high"] == pytest.approx(0.25)
+
+
+def test_intervals_cover_the_truth_about_95_times_in_100() -> None:
+    samples = np.random.default_rng(1).random((400, 200)) < 0.7  # 400 experiments of 200 questions
+    covered = [i["low"] <= 0.7 <= i["high"] for i in metrics.intervals(samples)]
+    assert 0.91 <= np.mean(covered) <= 0.98
+
+
+def test_equal_rows_get_equal_intervals() -> None:
+    row = np.random.default_rng(2).random(64)
+    first, second = metrics.intervals(np.stack([row, row]))
+    assert first == second
+    assert metrics.intervals(row[None]) == [first]

