@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 MAX_DEPTH = 50  # groups nested deeper are no answer; Python's own recursion limit is far above
 ROW, COLUMN = "\x1e", "\x1f"  # `\\` and `&`, until it is known whether they stand in a matrix
 
-SYMBOL_TABLE = """
+SYMBOL_TABLE = r"""
 infty ∞ pm ± mp ∓ cdot · times × div ÷ ast ∗ star ⋆ bullet ∙ circ ∘ oplus ⊕ otimes ⊗ le ≤ leq ≤
 leqslant ⩽ ge ≥ geq ≥ geqslant ⩾ neq ≠ ll ≪ gg ≫ equiv ≡ approx ≈ sim ∼ simeq ≃ cong ≅ propto ∝
 mid | parallel ∥ perp ⊥ in ∈ notin ∉ ni ∋ subset ⊂ supset ⊃ subseteq ⊆ supseteq ⊇ cup ∪ cap ∩

@@ -1,0 +1,116 @@
+"""The public interface: versions, kinds, keys, their configs, and the process boundary."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+import rewards
+from rewards import functions
+from tests.conftest import ROOT
+
+RIGHT = "<think>a</think><answer>27</answer>"
+WRONG = "<think>a</think>\n<answer>26</answer>!"
+
+CHOICES = [
+    # answer block, gold, right
+    ("B", "B", True),
+    ("b", "B", True),
+    ("B.", "B", True),
+    ("(B)", "B", True),
+    (" (B). ", "B", True),
+    ("B: 2249.7 g/mol", "B", True),
+    ("B) 2249.7 g/mol", "B", True),
+    ("C", "B", False),
+    ("A or B", "B", False),
+    ("AB", "B", False),
+    ("B because", "B", False),
+    ("Both", "B", False),
+    ("A cat", "A", False),  # an article, not a letter
+    ("E", "B", False),  # not an option
+    ("1", "B", False),
+    ("", "B", False),
+]
+SCORES = [
+    # version, completion, correctness, format, tags
+    ("v1", RIGHT, 1.0, 0.0, 0.0),  # no bonus for the right ones
+    ("v1", WRONG, 0.0, 0.099, 0.1),  # one character outside
+    ("v1-correctness", WRONG, 0.0, 0.0, 0.0),
+    ("v1-correctness", RIGHT, 1.0, 0.0, 0.0),
+    ("v2", RIGHT, 1.0, 0.1, 0.1),
+    ("v2", WRONG, 0.0, 0.099, 0.1),
+    ("v2", WRONG + "x" * 200, 0.0, 0.0, 0.1),  # never below 0
+    ("v2", "<think>" + WRONG, 0.0, 0.099, 0.075),  # greedy from the first tag; one tag twice
+    ("strict", RIGHT, 1.0, 0.1, 0.1),
+    ("strict", "27", 0.0, 0.0, 0.0),
+]
+
+
+@pytest.mark.parametrize(("version", "completion", "correctness", "format", "tags"), SCORES)
+def test_scores(
+    version: str, completion: str, correctness: float, format: float, tags: float
+) -> None:
+    scores = rewards.score([completion], ["27"], version=version)
+    expected = {"correctness": correctness, "format": format, "tags": tags}
+    assert scores == {name: [pytest.approx(value)] for name, value in expected.items()}
+
+
+@pytest.mark.parametrize(("answer", "gold", "right"), CHOICES)
+@pytest.mark.parametrize("version", rewards.VERSIONS)
+def test_choices(answer: str, gold: str, right: bool, version: str) -> None:
+    completion = f"<think>A? C?</think><answer>{answer}</answer>"
+    assert rewards.grade(completion, gold, version, kind="choice") is right
+
+
+@pytest.mark.parametrize("completion", ["B", "<answer>B", "<answer>B</answer><answer>C</answer>"])
+def test_a_choice_stands_in_the_last_closed_block(completion: str) -> None:
+    assert not rewards.grade(completion, "B", kind="choice")
+
+
+def test_kinds_may_be_mixed_in_a_batch() -> None:
+    with rewards.Scorer("v2") as scorer:
+        correct = scorer.grade(["<answer>B</answer>", "27"], ["B", "27"], ["choice", "math"])
+    assert correct == [True, True]
+
+
+def test_an_empty_batch() -> None:
+    assert rewards.score([], []) == {"correctness": [], "format": [], "tags": []}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rewards.grade("", "", version="v3"), "version=v3: unknown; one of v1, "),
+        (lambda: rewards.grade("", "", kind="poem"), "kind=poem: unknown; one of math, choice"),
+        (lambda: rewards.Scorer("v2", names=["tag"]), "weights=tag: unknown; one of correctness, "),
+        (lambda: rewards.score(["a"], []), "shorter"),
+    ],
+)
+def test_mistakes_are_named(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("version", rewards.VERSIONS)
+def test_every_version_has_a_config(version: str) -> None:
+    folder = ROOT / "config" / "rewards"
+    own = yaml.safe_load((folder / f"{version}.yaml").read_text())
+    shared = yaml.safe_load((folder / "_shared.yaml").read_text())
+    assert own["version"] == version
+    assert own.get("workers", shared["workers"]) == (2 if version == "strict" else 0)
+    assert all(callable(getattr(functions, name)) for name in shared["weights"])
+
+
+def test_a_script_without_a_main_guard_may_use_workers_and_loads_no_torch() -> None:
+    """The server never re-imports the caller's main module, which may hold CUDA or start training."""
+    code = (
+        "import sys; from rewards import Scorer\n"
+        "scorer = Scorer('strict', workers=1, deadline_seconds=20)\n"
+        "answer = '<answer>(x+1)(x+2)</answer>'\n"
+        "print(scorer.grade([answer], ['x^2+3x+2'], ['math']), 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split("\n")[0] == "[True] False", done.stderr

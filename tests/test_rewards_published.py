@@ -1,0 +1,149 @@
+"""v1 and v2 as published: our own cases for every rule, and the shared sample to the bit."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rewards
+from rewards import latex, published
+
+EQUAL = [
+    ("3\\pi", "3 π\\,", "unicode beside LaTeX"),
+    # gold, given, why they are equal
+    ("42", " 42 ", "outer spaces"),
+    ("42", "$42$", "dollar signs"),
+    ("42", "\\$42", "currency"),
+    ("42", "42\\%", "per cent"),
+    ("42", "\\boxed{42}", "an unknown macro vanishes, its content stays"),
+    ("42", "\\[ 42 \\]", "display mathematics"),
+    ("42", "\\text{42}", "text"),
+    ("42", "42 minutes", "a unit of the list"),
+    ("42", "42 meters^2", "a unit with its power"),
+    ("42", "42.", "a float that is an integer"),
+    ("42", "x=42", "a short left-hand side"),
+    ("42", "42\\text{ apples}", "a unit in \\text"),
+    ("4200", "4,200", "thousands"),
+    ("4200", "4,\\!200", "thousands with a negative space"),
+    ("1200", "1.2e3", "a float"),
+    ("\\frac{3}{7}", "3/7", "a slash"),
+    ("\\frac{3}{7}", "\\frac37", "no braces"),
+    ("\\frac{3}{7}", "\\dfrac{3}{7}", "display style"),
+    ("\\frac{1}{2}", "0.5", "the one decimal that is known"),
+    ("\\frac{1}{2}", ".5", "a leading zero"),
+    ("2\\frac{3}{7}", "2 3/7", "a mixed number"),
+    ("\\sqrt{3}", "\\sqrt3", "a root without braces"),
+    ("\\left( 2, 5 \\right)", "(2,5)", "sized brackets"),
+    ("60^\\circ", "60", "degrees"),
+    ("\\text{North}", "north", "case"),
+    ("2,7", "2 and 7", "a list in words"),
+    ("3/7", "(3/7)", "one element in brackets, the same written fraction"),
+    ("2,000/7", "2000/7", "fractions whose thousands are written differently"),
+    ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "spacing"),
+]
+UNEQUAL = [
+    ("3\\pi", "3π", "unicode is not read where there is no LaTeX"),
+    ("42", "-42", "the sign"),
+    ("42", "42,", "a comma is kept"),
+    ("42", "42 apples", "not a unit of the list"),
+    ("42", "6 * 7 = 42", "a long left-hand side"),
+    ("\\frac{1}{2}", "2/4", "fractions match as written"),
+    ("0.25", "1/4", "only one half is known"),
+    ("(1,2)", "[1,2]", "brackets"),
+    ("(1,2)", "(2,1)", "order"),
+    ("(1,2)", "(1,2,3)", "length"),
+    ("42", "", "nothing"),
+    ("42", "0" * 400 + "42", "longer than any answer"),
+    ("x+1", "1+x", "no algebra"),
+    ("42", "\\frac", "a macro without anything"),
+    ("42", "5\\text{ a}\\text{ b}", "two units"),
+]
+ROWS = [
+    # completion, gold, correct in v1, correct in v2, well-formed
+    ("<think>a</think><answer>27</answer>", "27", True, True, True),
+    ("It is 27 miles.", "27", True, False, False),  # v2 reads "27" and then "." as the number
+    ("It costs 1,200", "1200", False, True, False),  # v1 reads 200
+    ("I do not know, but 27", "27", True, True, False),
+    ("minus -5", "5", True, True, False),  # both lose the sign
+    ("<answer>5</answer> of 27", "27", True, True, False),
+    ("<answer>27</answer><answer>5</answer>", "27", False, False, False),
+    ("nothing here", "-1", True, True, False),  # no number reads as -1
+    ("٣", "3", True, True, False),  # any decimal digits
+]
+
+
+@pytest.mark.parametrize(("gold", "given", "why"), EQUAL)
+def test_equal(gold: str, given: str, why: str) -> None:
+    assert published.equal(given, gold), why
+
+
+@pytest.mark.parametrize(("gold", "given", "why"), UNEQUAL)
+def test_unequal(gold: str, given: str, why: str) -> None:
+    assert not published.equal(given, gold), why
+
+
+@pytest.mark.parametrize(("completion", "gold", "v1", "v2", "formed"), ROWS)
+def test_rows(completion: str, gold: str, v1: bool, v2: bool, formed: bool) -> None:
+    assert rewards.grade(completion, gold, "v1") is v1
+    assert rewards.grade(completion, gold, "v1-correctness") is v1
+    assert rewards.grade(completion, gold, "v2") is v2
+    assert rewards.is_well_formed(completion) is formed
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("\\frac{1}{2}", "1/2"),
+        ("\\frac12", "1/2"),
+        ("\\frac{1}", "%s/%s1"),  # the converter's placeholder
+        ("\\sqrt[3]{x}", "√(x)"),
+        ("\\sqrt\\frac12", "√(%s/%s)12"),  # a macro that is an argument takes none
+        ("\\mathbb{R}", "ℝ"),
+        ("\\mathbf{v}", "𝐯"),
+        ("\\vec{v}", "v⃗"),
+        ("\\binom{3}{2}", "32"),
+        ("\\mbox{cm}", ""),
+        ("a \\( b", "a b"),
+        ("{a}}b", "ab"),
+        ("x--y", "x–y"),
+        ("\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", "[ 1  2; 3  4 ]"),
+        ("\\begin{align*} x &= 1 \\end{align*}", "\nx    = 1\n"),
+        ("\\[ \\pi x \\pi 2 \\]", "\nπ x π 2\n"),  # in a formula the space after a macro stays
+        ("\\pi x", "πx"),
+        ("\\lambda\\Omega\\,!", "λΩ !"),
+        ("\\", ""),
+    ],
+)
+def test_latex_to_text(source: str, text: str) -> None:
+    assert latex.to_text(source) == text
+
+
+@pytest.mark.parametrize("source", ["\\sqrt", "\\sqrt\\sqrt2", "{" * 200])
+def test_unreadable_latex_stays_as_it_is(source: str) -> None:
+    with pytest.raises(latex.Unreadable):
+        latex.to_text(source)
+    assert not published.equal(source, "5")
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_shared_pairs(shared: Path) -> None:
+    pairs = read(shared / "reference" / "grade_pairs.jsonl")
+    wrong = [p for p in pairs if published.equal(p["given"], p["gold"]) != p["equal"]]
+    assert len(pairs) > 1000
+    assert wrong == []
+
+
+def test_the_shared_sample(shared: Path) -> None:
+    rows = read(shared / "reference" / "grading_sample.jsonl")
+    completions, answers = [r["completion"] for r in rows], [r["answer"] for r in rows]
+    for version in ("v1", "v2"):
+        scores = rewards.score(completions, answers, version=version)
+        for name, column in (("correctness", "c"), ("format", "f"), ("tags", "x")):
+            expected = [row[column + version[1]] for row in rows]
+            assert scores[name] == pytest.approx(expected, abs=1e-9), (version, name)
+        flags = [rewards.grade(c, a, version) for c, a in zip(completions, answers, strict=True)]
+        assert flags == [row[f"correct_{version}"] for row in rows]
+    assert [rewards.is_well_formed(c) for c in completions] == [r["format_ok"] for r in rows]

@@ -1,0 +1,229 @@
+"""The strict grader: what it credits, what it does not, and that no text can stall or fool it."""
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import rewards
+from rewards.quantities import quantity, rational
+from rewards.scorer import Scorer
+from rewards.strict import Doubt, decide
+from rewards.symbolic import Verifier
+
+RIGHT = [
+    # gold, the answer block, why it is right
+    ("18", "18", "as written"),
+    ("18", "$18$", "mathematics"),
+    ("18", "\\[ \\boxed{18} \\]", "boxed"),
+    ("18", "The final answer is \\(18\\).", "a label before it"),
+    ("18", "**18**", "bold"),
+    ("18", "\\$18.00", "currency, exact decimals"),
+    ("18", "18.", "a final full stop"),
+    ("18", "36/2", "an exact rational"),
+    ("18", "18 dollars", "a unit"),
+    ("18", "18 dollars every day at the market.", "unit words"),
+    ("18", "$18/day", "a rate"),
+    ("18", "18\\text{ cm}^2", "a unit in LaTeX"),
+    ("18", "18cm", "a unit without a space"),
+    ("18", "9 * 2 = 18", "the right-hand side"),
+    ("18", "x + y = 18", "an unknown sum"),
+    ("18", "price = 9 eggs * $2/egg = $18 per day", "the last right-hand side"),
+    ("1000", "1,000", "thousands"),
+    ("1000", "1,\\!000", "thousands in LaTeX"),
+    ("5000000", "5 million", "a multiplier"),
+    ("0.5", "1/2", "rationals"),
+    ("\\frac12", "0.5", "rationals"),
+    ("\\frac12", "½", "a vulgar fraction"),
+    ("\\frac{7}{2}", "3½", "a mixed number"),
+    ("-3", "−3", "a unicode minus"),
+    ("-3", "\\(-3\\)", "the sign kept"),
+    ("50\\%", "50%", "a percentage against a percentage"),
+    ("50\\%", "50 percent", "in words"),
+    ("45^\\circ", "45°", "degrees"),
+    ("3\\pi", "3π", "unicode"),
+    ("\\sqrt{2}", "√2", "a root sign"),
+    ("(3, \\frac{\\pi}{2})", "(3, π/2)", "a tuple, element by element"),
+    ("\\{1, 2\\}", "{2, 1}", "a set in any order"),
+    ("1,-2", "x = -2 or x = 1", "a list of solutions"),
+    ("(-\\infty, 2]", "(-∞, 2]", "an interval"),
+    ("\\text{Evelyn}", "evelyn.", "words"),
+    ("\\text{(E)}", "E", "a letter"),
+    ("x^2+3x+2", "$x^2 + 3x + 2$", "symbols as written"),
+]
+WRONG = [
+    ("18", "", "nothing"),
+    ("18", "I do not know, but 18", "the last number of a text"),
+    ("18", "18 or 19", "two answers"),
+    ("18", "18 and a half", "more than the number"),
+    ("18", "3 18", "two numbers"),
+    ("34", "3 4", "numbers are not joined"),
+    ("18", "-18", "the sign"),
+    ("-18", "18", "the sign"),
+    ("18", "18x", "a term"),
+    ("18", "18 pi", "a multiple"),
+    ("18", "18 million", "a multiplier"),
+    ("5", "5 squared", "not a unit"),
+    ("5", "x = 3 or x = 5", "one of two solutions"),
+    ("5", "x ≥ 5", "an inequality"),
+    ("5", "x != 5", "an inequality"),
+    ("5", "We reject x = 5", "taken back"),
+    ("0.5", "50%", "a percentage is no fraction"),
+    ("\\frac12", "50%", "a percentage is no fraction"),
+    ("32", "\\binom{3}{2}", "unknown macros do not vanish"),
+    ("\\sqrt{2}", "\\sqrt[3]{2}", "the degree of a root"),
+    ("(1,2)", "(2,1)", "order"),
+    ("(1,2)", "[1,2]", "brackets"),
+    ("\\{1,2\\}", "\\{1,2,3\\}", "length"),
+    ("\\{1,1,2\\}", "\\{1,2,2\\}", "multiplicity"),
+    ("1,-2", "1, 2", "one element"),
+    ("\\pi", "3.14159", "an approximation"),
+    ("\\text{Evelyn}", "Eve", "part of a word"),
+    ("1000", "1000" + " x" * 500, "an essay"),
+]
+SYMBOLIC = [
+    # gold, given, equal to a computer algebra system
+    ("x^2+3x+2", "(x+1)(x+2)", True),
+    ("\\frac{\\sqrt{3}}{2}", "\\frac{3}{2\\sqrt{3}}", True),
+    ("3 \\pm \\sqrt{2}", "3+\\sqrt{2}, 3-\\sqrt{2}", True),
+    ("x^2+3x+2", "(x+1)(x+3)", False),
+    ("\\sqrt{2}", "\\sqrt[3]{2}", False),
+]
+HOSTILE = {
+    "power tower": "9^{9^{9^{9^{9}}}}",
+    "factorials": "((((9!)!)!)!)!",
+    "deep braces": "{" * 500,
+    "deep brackets": "(" * 50_000,
+    "deep fractions": "\\frac{" * 100,
+    "a million digits": "9" * 1_000_000,
+    "a million digits of pi": "\\pi + " + "9" * 1_000_000,
+    "megabytes of tags": "<think></think><answer></answer>" * 100_000,
+    "open answers": "<answer>" * 300_000,
+    "closed answers": "</answer>" * 300_000,
+    "thousands": "1,000" * 100_000,
+    "spaces": " " * 2_000_000,
+    "newlines": "\n" * 2_000_000,
+    "null bytes": "\x00" * 1_000_000,
+    "lone surrogates": "\ud800\udfff" * 100_000,
+    "python": "__import__('os').abort()",
+    "equals": "=" * 100_000,
+    "separators": "1," * 100_000,
+    "sets of sets": "\\{" * 250 + "1,2" + "\\}" * 250,
+}
+
+
+def block(answer: str) -> str:
+    return f"<think>reasons</think><answer>{answer}</answer>"
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer("strict", workers=2, deadline_seconds=20) as made:  # the machine may be busy
+        yield made
+
+
+@pytest.mark.parametrize(("gold", "answer", "why"), RIGHT)
+def test_right(gold: str, answer: str, why: str) -> None:
+    assert decide(block(answer), gold) is True, why
+
+
+@pytest.mark.parametrize(("gold", "answer", "why"), WRONG)
+def test_wrong(gold: str, answer: str, why: str, scorer: Scorer) -> None:
+    assert scorer.grade([block(answer)], [gold], ["math"]) == [False], why
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "18",
+        "<answer>18",
+        "18</answer>",
+        "The answer is 18",
+        "<answer></answer>18",
+        "<answer>17</answer>18",
+    ],
+)
+def test_only_a_closed_block_counts(completion: str) -> None:
+    assert decide(completion, "18") is False
+
+
+def test_the_last_block_counts() -> None:
+    assert decide(block("17") + block("18"), "18") is True
+    assert decide(block("18") + block("17"), "18") is False
+
+
+def test_algebra_is_asked_in_a_worker(scorer: Scorer) -> None:
+    completions = [block(given) for _, given, _ in SYMBOLIC]
+    doubts = [decide(c, gold) for c, (gold, *_) in zip(completions, SYMBOLIC, strict=True)]
+    assert all(isinstance(doubt, Doubt) for doubt in doubts)
+    assert scorer.grade(completions, [gold for gold, *_ in SYMBOLIC], ["math"] * 5) == [
+        equal for *_, equal in SYMBOLIC
+    ]
+    assert scorer.timeouts == 0
+
+
+def test_without_workers_a_doubt_is_wrong() -> None:
+    assert Scorer("strict").grade([block("(x+1)(x+2)")], ["x^2+3x+2"], ["math"]) == [False]
+
+
+@pytest.mark.parametrize("version", rewards.VERSIONS)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_scores_and_comes_to_an_end(name: str, version: str) -> None:
+    text = HOSTILE[name]
+    for completion, gold in itertools.product((text, block(text)), ("18", "\\frac{\\pi}{2}")):
+        scores = rewards.score([completion], [gold], version=version)
+        assert scores["correctness"] == [0.0]
+        assert 0.0 <= scores["format"][0] + scores["tags"][0] <= 0.2
+
+
+def test_a_late_answer_scores_nothing_and_is_counted() -> None:
+    with Scorer("strict", workers=1, deadline_seconds=1e-6) as hurried:
+        scores = hurried.score([block("(x+1)(x+2)")] * 2, ["x^2+3x+2"] * 2, ["math"] * 2)
+        assert scores["correctness"] == [0.0, 0.0]
+        assert hurried.timeouts == 2
+
+
+def test_a_dead_server_is_replaced() -> None:
+    doubt = Doubt("(x+1)(x+2)", "x^2+3x+2")
+    with Verifier(workers=1, deadline_seconds=20) as verifier:
+        assert verifier.ask([doubt]) == [True]
+        os.kill(verifier._server.pid, signal.SIGKILL)
+        verifier._server.wait()
+        assert verifier.ask([doubt]) == [True]
+
+
+def test_closing_ends_every_process() -> None:
+    verifier = Verifier(workers=1, deadline_seconds=20)
+    group = verifier._server.pid
+    verifier.close()
+    verifier.close()  # twice is harmless
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the server outlived its verifier")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("-1,234.50", "-2469/2"),
+        (".5", "1/2"),
+        ("1 1/2", "3/2"),
+        ("1.5*10^3", "1500"),
+        ("6/4", "3/2"),
+    ],
+)
+def test_rationals_are_exact(text: str, value: str) -> None:
+    assert str(rational(text)) == value
+
+
+@pytest.mark.parametrize("text", ["", "1/0", "1,00", "1e5", "inf", "nan", "1_0", "٣", "--5", "5-5"])
+def test_what_is_no_rational(text: str) -> None:
+    assert rational(text) is None
+    assert quantity(text) is None
