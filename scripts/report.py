@@ -1,0 +1,58 @@
+"""One HTML page to look at: a run's card, curves, seconds and rollouts; a figure's speed-ups.
+
+    uv run scripts/report.py run=<run>
+    uv run scripts/report.py figure=quickstart
+The page needs no network. The paper has no such view: it shows only means over what was kept.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pods.cli import UserError, command
+from pods.figure import Figure
+from pods.files import write_atomic
+
+
+@dataclass
+class ReportConfig:
+    run: str | None
+    output_dir: str
+    results_dir: str
+    out_dir: str
+    max_rollouts: int
+    fraction_of_best: float
+    resamples: int
+    seed: int
+    figure: Figure | None = None
+
+
+@command("report", ReportConfig)
+def main(config: ReportConfig) -> None:
+    if config.run is None and config.figure is None:
+        raise UserError(
+            "run=null figure=null: one of them must be given, run=<run> or figure=<name>"
+        )
+    if config.figure is not None and config.figure.name == "all":
+        raise UserError("figure=all: a page shows one figure; name it")
+
+    from pods import curves, report, speedup
+
+    sections = []
+    if config.figure is not None:
+        series = curves.load(config.figure, config.results_dir)
+        how = (config.fraction_of_best, config.resamples, config.seed)
+        pairs = speedup.pairs(series, *how)
+        sections += report.figure_sections(config.figure, series, pairs)
+    if config.run is not None:
+        folders = (Path(config.output_dir), Path(config.results_dir))
+        sections += report.run_sections(config.run, *folders, config.max_rollouts)
+    name = config.run or config.figure.name
+    out = Path(config.out_dir) / f"{name}.html"
+    write_atomic(
+        out, report.page(f"PODS: {name}", "max-variance down-sampling of rollouts", sections)
+    )
+    print(out)
+
+
+if __name__ == "__main__":
+    main()
