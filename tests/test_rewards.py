@@ -103,7 +103,7 @@ def test_every_version_has_a_config(version: str) -> None:
 
 
 def test_a_script_without_a_main_guard_may_use_workers_and_loads_no_torch() -> None:
-    """The server never re-imports the caller's main module, which may hold CUDA or start training."""
+    """The server never re-imports the caller's main module, which may start training."""
     code = (
         "import sys; from rewards import Scorer\n"
         "scorer = Scorer('strict', workers=1, deadline_seconds=20)\n"

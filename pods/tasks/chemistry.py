@@ -18,7 +18,10 @@ TEST_SHARE = 0.1
 
 def question(row: Row) -> str:
     """The question with its options below it, one a line."""
-    labels, options = row["choices"]["label"], row["choices"]["text"]
+    choices = row["choices"]
+    if not isinstance(choices, dict) or not {"text", "label"} <= choices.keys():
+        raise ValueError("column 'choices' must hold text and label lists")
+    labels, options = choices["label"], choices["text"]
     if not labels or len(labels) != len(options):
         raise ValueError(f"column 'choices' has {len(labels)} labels for {len(options)} options")
     lines = [f"{label}. {option}" for label, option in zip(labels, options, strict=True)]

@@ -1,0 +1,106 @@
+"""Prompts: equal to the published ones where those are given, one BOS, a counted length filter."""
+
+import json
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from pods.cli import UserError
+from pods.config import Task
+from pods.tasks import encode_prompt, render_prompt, within_length
+from pods.tasks.prompts import SYSTEM_TEXTS
+from tests.tokenizers_like import like
+
+TASK = Task(name="gsm8k", style="instruct", system=None, date="26 Jul 2024")
+
+
+@pytest.mark.parametrize("family", ["qwen", "llama"])
+def test_rendered_prompts_equal_the_published_ones(family: str, shared: Path) -> None:
+    lines = (shared / "reference" / "golden_prompts.jsonl").read_text().split("\n")
+    rows = [json.loads(line) for line in lines if line]
+    rows = [row for row in rows if row["fam"] == family]
+    between = {
+        "qwen": ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant"),
+        "llama": ("user<|end_header_id|>\n\n", "<|eot_id|><|start_header_id|>assistant"),
+    }[family]
+    for row in rows:
+        question = row["prompt"].split(between[0])[1].split(between[1])[0]
+        date = row["prompt"].split("Today Date: ")[-1][:11] if family == "llama" else None
+        assert render_prompt(question, tokenizer=like(family), date=date) == row["prompt"]
+    assert len(rows) == 5
+
+
+def test_a_date_is_printed_only_where_the_template_asks_for_it() -> None:
+    prompt = render_prompt("How many?", tokenizer=like("llama"), date="26 Jul 2024")
+    assert "Today Date: 26 Jul 2024\n" in prompt
+    assert prompt.startswith("<|begin_of_text|><|start_header_id|>system")
+    assert "2024" not in render_prompt("How many?", tokenizer=like("qwen"), date="26 Jul 2024")
+
+
+def test_system_texts() -> None:
+    qwen = like("qwen")
+    assert "<|im_start|>system\nBe brief.<|im_end|>" in render_prompt(
+        "1+1", tokenizer=qwen, system="Be brief."
+    )
+    bare = render_prompt("1+1", tokenizer=qwen, system="")
+    assert "A default." in bare  # no system message: the template's own affair
+    assert "<think>" not in bare
+
+
+def test_base_style_is_one_block() -> None:
+    prompt = render_prompt("1+1", tokenizer=like("qwen"), style="base")
+    assert prompt.endswith("Problem: 1+1\nSolution: ")
+    assert all(tag in prompt for tag in ("<think>", "</think>", "<answer>", "</answer>"))
+    assert "<|im_start|>" not in prompt
+    assert render_prompt("1+1", tokenizer=like("qwen"), style="base", system="") == (
+        "Problem: 1+1\nSolution: "
+    )
+
+
+def test_an_unknown_style_is_refused() -> None:
+    with pytest.raises(UserError, match=r"task.style=chat: unknown; one of instruct, base"):
+        render_prompt("1+1", tokenizer=like("qwen"), style="chat")
+
+
+def test_a_tokenizer_without_a_template_is_refused() -> None:
+    tokenizer = like("qwen")
+    tokenizer.chat_template = None
+    with pytest.raises(UserError, match=r"task.style=instruct: .* use task.style=base"):
+        render_prompt("1+1", tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize("style", ["instruct", "base"])
+def test_the_bos_stands_there_once(style: str) -> None:
+    llama = like("llama")
+    prompt = render_prompt("How many?", tokenizer=llama, style=style, date="26 Jul 2024")
+    ids = encode_prompt(prompt, llama)
+    assert ids[0] == llama.bos_token_id
+    assert ids.count(llama.bos_token_id) == 1
+    assert llama.decode(ids).replace(llama.bos_token, "") == prompt.replace(llama.bos_token, "")
+    if style == "instruct":  # what a plain call of the tokenizer does, and the published code did
+        assert llama(prompt)["input_ids"].count(llama.bos_token_id) == 2
+
+
+def test_without_a_bos_nothing_is_added() -> None:
+    qwen = like("qwen")
+    assert encode_prompt("ab", qwen) == [ord("a"), ord("b")]
+
+
+def test_long_prompts_are_left_out_and_counted() -> None:
+    qwen, questions = like("qwen"), ["short", "x" * 100, "also short"]
+    dataset = Dataset.from_dict({"question": questions, "kind": ["math"] * 3})
+    limit = len(encode_prompt(render_prompt("also short", tokenizer=qwen), qwen))
+    kept, dropped = within_length(dataset, qwen, limit, TASK)
+    assert (kept["question"][:], dropped) == (["short", "also short"], 1)
+    assert kept["prompt"][0] == render_prompt("short", tokenizer=qwen)
+    assert within_length(dataset, qwen, 1, TASK)[1] == 3
+
+
+def test_a_row_gets_the_system_text_of_its_kind() -> None:
+    dataset = Dataset.from_dict({"question": ["Which?"], "kind": ["choice"]})
+    kept, _ = within_length(dataset, like("qwen"), 10_000, TASK)
+    assert SYSTEM_TEXTS["instruct", "choice"] in kept["prompt"][0]
+    own = Task(name="chemistry", style="instruct", system="Choose.", date=None)
+    kept, _ = within_length(dataset, like("qwen"), 10_000, own)
+    assert "<|im_start|>system\nChoose.<|im_end|>" in kept["prompt"][0]
