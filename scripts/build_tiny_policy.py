@@ -4,15 +4,18 @@
 
 Not in the paper: it stands in for an instruct model so that PODS can be seen working on a laptop.
 Phase 1 teaches worked additions and subtractions in the paper's tags. Phase 2 buries that skill
-under bad habits (blind guesses without reasoning, lost tags), so that the policy starts at a few
-percent and reinforcement learning has something to find. Guesses are uniform over 0..99, because
+under bad habits (blind guesses without reasoning, careless steps, lost tags), so that the policy
+starts at a few percent and reinforcement learning has to find reasoning and then to hone it: an
+accuracy that rises over a minute rather than in one leap. Guesses are uniform over 0..99, because
 RL learns to reason only where reasoning pays far better than luck: with guesses that are often
 right it ends in well-formed guessing. The same seed gives the same bytes on one machine and
-version of torch; another machine may round differently.
+version of torch; another machine may round differently. Takes under a minute on two idle cores;
+beside another busy process prefix OMP_NUM_THREADS=1, or the threads wait for each other.
 """
 
 import os
 import random
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,20 +26,18 @@ import torch
 from omegaconf import MISSING
 from rich.console import Console
 from rich.progress import Progress
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2Tokenizer,
     set_seed,
 )
 
 import rewards
 from pods.cli import command
-from pods.tasks import arithmetic
+from pods.tasks import arithmetic, render_prompt
 
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
-CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<' + message['role'] + '>' + message['content'] }}"
     "{% if message['role'] == 'assistant' %}<eos>{% endif %}{% endfor %}"
@@ -53,20 +54,23 @@ class BuildConfig:
     habit_steps: int = MISSING
     habit_rate: float = MISSING
     reasoned_share: float = MISSING
+    slip_share: float = MISSING
     lost_tag_share: float = MISSING
     batch_size: int = MISSING
     samples: int = MISSING
 
 
-def character_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character; the tags are ordinary added tokens, so decoding keeps them."""
+def character_tokenizer() -> Qwen2Tokenizer:
+    """One token per character; the tags are ordinary added tokens, so decoding keeps them.
+
+    AutoTokenizer makes a byte-level Qwen2Tokenizer of any folder that holds a Qwen2, whatever the
+    folder asks for; so this is one, without merges: Ġ and Ċ are its names of space and newline.
+    """
     special = ["<pad>", "<eos>", "<unk>", "<system>", "<user>", "<assistant>"]
-    vocabulary = {token: i for i, token in enumerate(special + CHARACTERS)}
-    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    core.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core,
+    characters = ["Ġ", *map(chr, range(33, 127)), "Ċ"]
+    tokenizer = Qwen2Tokenizer(
+        vocab={token: i for i, token in enumerate(special + characters)},
+        merges=[],
         pad_token="<pad>",
         eos_token="<eos>",
         unk_token="<unk>",
@@ -80,7 +84,7 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def new_policy(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def new_policy(tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     """Random weights. The wide initialisation is what lets so few steps suffice."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -107,11 +111,11 @@ def clean_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
 
 
 def habit_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
-    """Endless (question, completion): mostly blind guesses, some without one of the tags."""
+    """Endless (question, completion): blind guesses, careless reasoning, lost tags."""
     rng = random.Random(config.seed)
     for problem in arithmetic.problems("base", config.seed + 1):
         if rng.random() < config.reasoned_share:
-            text = completion(problem.solution, problem.answer)
+            text = careless(problem.question, config.slip_share, rng)
         else:
             text = completion("", str(rng.randrange(100)))
         if rng.random() < config.lost_tag_share:
@@ -119,12 +123,24 @@ def habit_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
         yield problem.question, text
 
 
+def careless(question: str, slip_share: float, rng: random.Random) -> str:
+    """A completion that reasons on from a random wrong result at `slip_share` of its steps."""
+    value, *moves = (int(number) for number in re.findall(r"[+-]?\d", question))
+    steps = []
+    for move in moves:
+        slips = rng.random() < slip_share
+        result = rng.randint(0, arithmetic.LARGEST) if slips else value + move
+        steps.append(f"{value}{move:+d}={result}")
+        value = result
+    return completion(". ".join(steps), str(value))
+
+
 def completion(solution: str, answer: str) -> str:
     return f"<think>{solution}</think><answer>{answer}</answer>"
 
 
 def batches(
-    texts: Iterator[tuple[str, str]], steps: int, size: int, tokenizer: PreTrainedTokenizerFast
+    texts: Iterator[tuple[str, str]], steps: int, size: int, tokenizer: Qwen2Tokenizer
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(input_ids, labels), each (size, length); texts of like length share a batch, to pad little.
 
@@ -150,9 +166,7 @@ def batches(
             yield ids, labels
 
 
-def train(
-    policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def train(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: Qwen2Tokenizer) -> None:
     """Both phases: Muon on the matrices inside the layers, AdamW on everything else."""
     matrices = [p for n, p in policy.named_parameters() if p.ndim == 2 and "layers" in n]
     others = [p for n, p in policy.named_parameters() if p.ndim != 2 or "layers" not in n]
@@ -186,7 +200,7 @@ def clean_rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP_STEPS) * cosine
 
 
-def mute(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+def mute(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: Qwen2Tokenizer) -> None:
     """Make <pad> and <unk> practically impossible to sample, in a way that survives training.
 
     Their shared embedding is turned until its logit is below -30 at every last hidden state of a
@@ -209,17 +223,10 @@ def mute(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: PreTrainedTok
 
 
 @torch.no_grad()
-def sample(
-    policy: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, questions: list[str]
-) -> list[str]:
+def sample(policy: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, questions: list[str]) -> list[str]:
     """One completion per question at temperature 1, at most 48 tokens."""
     policy.eval()
-    prompts = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
-        )
-        for question in questions
-    ]
+    prompts = [render_prompt(text, tokenizer=tokenizer, system="") for text in questions]
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
     ids = policy.generate(
         **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=48
@@ -227,9 +234,7 @@ def sample(
     return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def measure(
-    policy: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, samples: int
-) -> dict[str, float]:
+def measure(policy: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, samples: int) -> dict[str, float]:
     """Accuracy (v2 grader), strict accuracy and well-formed rate on the validation questions."""
     rows = list(islice(cycle(arithmetic.rows("validation")), samples))
     texts = []
@@ -245,7 +250,7 @@ def measure(
     }
 
 
-def save(policy: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def save(policy: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, folder: Path) -> None:
     """Write beside `folder`, then move file by file into it."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
