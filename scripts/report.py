@@ -48,9 +48,9 @@ def main(config: ReportConfig) -> None:
         sections += report.run_sections(config.run, *folders, config.max_rollouts)
     name = config.run or config.figure.name
     out = Path(config.out_dir) / f"{name}.html"
-    write_atomic(
-        out, report.page(f"PODS: {name}", "max-variance down-sampling of rollouts", sections)
-    )
+    given = {"run": config.run, "figure": config.figure and config.figure.name}
+    words = " ".join(f"{key}={value}" for key, value in given.items() if value)
+    write_atomic(out, report.page(f"PODS: {name}", f"made by scripts/report.py {words}", sections))
     print(out)
 
 

@@ -1,5 +1,6 @@
 """scripts/plot.py: every figure from files, and what a user's mistakes get."""
 
+import fcntl
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from pods import drawing
+from pods import drawing, live
 from pods.curves import Series
 from tests.conftest import ROOT
 from tests.figures import base_file, export_files, figure, run_file
@@ -105,6 +106,44 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
     assert not (tmp_path / "figures").exists()
+
+
+def test_the_live_view_shows_the_newest_run_once_through_a_pipe(
+    run_command: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoints" / "quickstart-a"
+    folder.mkdir(parents=True)
+    rows = [{"step": k, "all/reward_mean": k / 4, "loss": 0.123} for k in (1, 2, 3, 4)]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"step": 5, "al')
+    done = run_command("scripts/plot.py", "follow=true")
+    assert done.returncode == 0, done.stderr
+    assert "quickstart-a: not training, 4 steps" in done.stdout
+    assert "0.123" in done.stdout
+    done = run_command("scripts/plot.py", "follow=true", "run=absent")
+    assert done.returncode == 2
+    assert "run=absent: no checkpoints/absent/metrics.jsonl" in done.stderr
+
+
+def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:
+    assert not live.locked(tmp_path)
+    with open(tmp_path / ".lock", "w") as lock:
+        assert not live.locked(tmp_path), "an old lock file of a run that ended"
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert live.locked(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "columns", "top", "bottom"),
+    [
+        pytest.param([0, 1], 9, "        1  █", "        0  █", id="no more columns than values"),
+        pytest.param([0, 0, 2, 2], 2, "        2  █", "        0  █", id="means of equal shares"),
+        pytest.param([0, 0], 2, "        0   ", "        0   ", id="flat at zero"),
+        pytest.param([1, -1], 2, "        1 █ ", "       -1 █ ", id="negative rewards"),
+    ],
+)
+def test_the_terminal_chart(values: list[float], columns: int, top: str, bottom: str) -> None:
+    lines = live.chart(values, columns)
+    assert (lines[0], lines[-1]) == (top, bottom)
 
 
 def toy_arm(measured: bool = True) -> Series:
