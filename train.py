@@ -34,7 +34,7 @@ def main(config: TrainConfig) -> None:
             from pods.rules import select
             from pods.trainer import build_trainer
 
-            tokenizer = load_tokenizer(config.model.path)
+            tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
             check_device(config)
             prompts = load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
@@ -63,7 +63,9 @@ def prepare(config: TrainConfig) -> None:
     print(f"backend {config.backend.name} ({reason}), {config.optimizer.name}", file=sys.stderr)
     set_threads(config.backend.threads)
     if config.backend.name == "unsloth":
-        import unsloth  # noqa: F401
+        from pods.unsloth import import_unsloth
+
+        import_unsloth(config)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ CHOICES = {
     "loss.scale_rewards": ("group", "batch", "none"),
     "model.dtype": ("float32", "bfloat16"),
     "backend.name": ("auto", "transformers", "unsloth"),
+    "backend.engine": ("auto", "vllm", "generate"),
     "optimizer.schedule": ("constant", "linear", "cosine"),
     "rewards.version": ("v1", "v1-correctness", "v2", "strict"),
     "ledger.texts": ("first", "all", "none"),
@@ -23,7 +24,8 @@ POSITIVE = (
     "sampling.temperature", "sampling.max_prompt_length", "sampling.max_completion_length",
     "optimizer.learning_rate", "lora.rank", "lora.alpha", "budget.train_seconds",
     "budget.wall_seconds", "checkpoint.every_seconds", "checkpoint.every_steps", "checkpoint.keep",
-    "rewards.deadline_seconds", "backend.threads",
+    "rewards.deadline_seconds", "backend.threads", "backend.max_logprob_gap",
+    "backend.gpu_memory_utilization",
 )  # fmt: skip
 
 

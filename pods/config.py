@@ -22,6 +22,7 @@ class Model:
     path: str = MISSING
     dtype: str = MISSING
     load_in_4bit: bool = MISSING
+    pad_token: str | None = None
 
 
 @dataclass
@@ -102,6 +103,11 @@ class Backend:
     name: str = MISSING
     gradient_checkpointing: bool = MISSING
     threads: int | None = MISSING
+    engine: str = MISSING
+    gpu_memory_utilization: float = MISSING
+    standby: bool = MISSING
+    importance_sampling_correction: bool = MISSING
+    max_logprob_gap: float = MISSING
 
 
 @dataclass

@@ -104,6 +104,7 @@ class Loop(TrainerCallback):
             **{f"seconds/{phase}": seconds for phase, seconds in self.clock.step.items()},
             **summary,
             **self.counters,
+            **(guard.metrics if (guard := self.trainer.engine_guard) else {}),
             **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
                if logs.get(name) is not None},
         }  # fmt: skip

@@ -28,7 +28,7 @@ from pods.files import write_atomic
 # What a resumed run may change; everything else would make it another experiment.
 MAY_CHANGE = (
     "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "resume", "output_dir", "data_dir",
-    "backend.threads",
+    "backend.threads", "backend.gpu_memory_utilization", "backend.standby",
 )  # fmt: skip
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 

@@ -43,7 +43,7 @@ class Session:
         if self._folder and not self._targets and not config.watch:
             why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"
             raise UserError(f"run={config.run}: no checkpoints to score in {self._folder}: {why}")
-        self._tokenizer = load_tokenizer(self.training.model.path)
+        self._tokenizer = load_tokenizer(self.training.model.path, self.training.model.pad_token)
         self._engine: Engine | None = None
 
     # The three things a command can ask for

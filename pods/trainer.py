@@ -12,6 +12,7 @@ from transformers import PrinterCallback, set_seed
 
 from pods.cli import UserError
 from pods.config import TrainConfig
+from pods.engine_guard import EngineGuard
 from pods.policy import Policy
 from pods.rollouts import Rollouts
 
@@ -20,6 +21,7 @@ class PodsMixin:
     """Over GRPOTrainer: gives the rollouts their dataset rows, and the data order an epoch."""
 
     dataset_rows: list[dict] | None = None
+    engine_guard: EngineGuard | None = None  # with a vLLM engine
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
         self.dataset_rows = inputs  # TRL's rollout_func gets prompts without their columns
@@ -56,48 +58,50 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     rows = config.kept_per_prompt * config.prompts_per_step  # trained per optimiser step
     accumulation = rows // config.micro_batch_size
     sampling, optimizer, loss = config.sampling, config.optimizer, config.loss
-    return dict(
-        output_dir=f"{config.output_dir}/{config.run}",
-        seed=config.seed,
-        data_seed=config.seed,
-        max_steps=config.max_steps or 10**9,  # a run without max_steps is ended by its budget
-        num_generations=config.kept_per_prompt,
-        per_device_train_batch_size=config.micro_batch_size,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=accumulation,  # one generation per optimiser step: on-policy
-        num_iterations=1,
-        max_completion_length=sampling.max_completion_length,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        optim=optimizer.name,
-        learning_rate=optimizer.learning_rate,
-        lr_scheduler_type=optimizer.schedule,
-        warmup_steps=optimizer.warmup_steps,
-        adam_beta1=optimizer.betas[0],
-        adam_beta2=optimizer.betas[1],
-        weight_decay=optimizer.weight_decay,
-        max_grad_norm=optimizer.max_grad_norm,
-        loss_type=loss.type,
-        beta=loss.beta,
-        use_bias_correction_kl=False,  # the published k3 estimator, unweighted
-        epsilon=loss.epsilon,
-        epsilon_high=loss.epsilon,
-        scale_rewards=loss.scale_rewards,
-        mask_truncated_completions=False,  # truncated completions are trained on, as published
-        reward_weights=list(config.rewards.weights.values()),
-        bf16=policy.dtype == "bfloat16",
-        fp16=False,
-        use_cpu=policy.device == "cpu",
-        gradient_checkpointing=config.backend.gradient_checkpointing,
-        save_strategy="no",  # pods/checkpoints.py writes them
-        logging_steps=1,
-        logging_nan_inf_filter=False,  # a non-finite loss must be seen, not averaged away
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=policy.device != "cpu",
-        **policy.trainer_arguments,
-    )
+    arguments = {
+        "output_dir": f"{config.output_dir}/{config.run}",
+        "seed": config.seed,
+        "data_seed": config.seed,
+        "max_steps": config.max_steps or 10**9,  # a run without max_steps is ended by its budget
+        "num_generations": config.kept_per_prompt,
+        "per_device_train_batch_size": config.micro_batch_size,
+        "gradient_accumulation_steps": accumulation,
+        "steps_per_generation": accumulation,  # one generation per optimiser step: on-policy
+        "num_iterations": 1,
+        "max_completion_length": sampling.max_completion_length,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "optim": optimizer.name,
+        "learning_rate": optimizer.learning_rate,
+        "lr_scheduler_type": optimizer.schedule,
+        "warmup_steps": optimizer.warmup_steps,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "weight_decay": optimizer.weight_decay,
+        "max_grad_norm": optimizer.max_grad_norm,
+        "loss_type": loss.type,
+        "beta": loss.beta,
+        "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
+        "epsilon": loss.epsilon,
+        "epsilon_high": loss.epsilon,
+        "scale_rewards": loss.scale_rewards,
+        "mask_truncated_completions": False,  # truncated completions are trained on, as published
+        "reward_weights": list(config.rewards.weights.values()),
+        "bf16": policy.dtype == "bfloat16",
+        "fp16": False,
+        "use_cpu": policy.device == "cpu",
+        "gradient_checkpointing": config.backend.gradient_checkpointing,
+        "save_strategy": "no",  # pods/checkpoints.py writes them
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # a non-finite loss must be seen, not averaged away
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": policy.device != "cpu",
+        "torch_empty_cache_steps": None,
+        "vllm_importance_sampling_correction": config.backend.importance_sampling_correction,
+    }
+    return arguments | policy.trainer_arguments
 
 
 def build_trainer(
@@ -110,9 +114,7 @@ def build_trainer(
         raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
     wanted = trl_arguments(config, policy)
     arguments = trl.GRPOConfig(**wanted)
-    changed = [key for key, value in wanted.items() if _differs(getattr(arguments, key), value)]
-    if changed:
-        raise UserError(f"the trainer replaced {', '.join(changed)} by defaults of its own")
+    refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
     trainer = type("PodsTrainer", (PodsMixin, trl.GRPOTrainer), {})(
         model=policy.model,
@@ -125,7 +127,22 @@ def build_trainer(
         callbacks=[callback],
     )
     trainer.remove_callback(PrinterCallback)  # pods/logs.py prints
+    refuse_changes(arguments, wanted)  # again: Unsloth's constructor sets some of its own
+    policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
+    if wanted.get("use_vllm"):
+        trainer.engine_guard = EngineGuard(trainer, config.backend.max_logprob_gap)
     return trainer
+
+
+def refuse_changes(arguments: Any, wanted: dict[str, Any]) -> None:
+    """Raise UserError where a library replaced a value that was passed to it."""
+    changed = [
+        f"{key} ({value} -> {getattr(arguments, key)})"
+        for key, value in wanted.items()
+        if _differs(getattr(arguments, key), value)
+    ]
+    if changed:
+        raise UserError(f"the trainer replaced {', '.join(changed)} by defaults of its own")
 
 
 def _differs(actual: Any, wanted: Any) -> bool:

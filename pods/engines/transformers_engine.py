@@ -36,7 +36,7 @@ class TransformersEngine:
         policy.set_threads(config.backend.threads)
         self._config, self._sampling, self._batch_size = config, sampling, batch_size
         self._unsloth = unsloth
-        self._tokenizer = policy.load_tokenizer(config.model.path)
+        self._tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
         self._model = self._load(config.model.path)
         self._stops = stop_tokens(self._tokenizer, self._model.generation_config)
         self._weights: Path | None = None

@@ -39,7 +39,7 @@ class VllmEngine:
         self._config, self._sampling, self._limits = config, sampling, limits
         self._rank = lora_rank
         self._base = policy.locate(config.model.path)
-        self._tokenizer = policy.load_tokenizer(config.model.path)
+        self._tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
         self._stops = stop_tokens(self._tokenizer, _generation_config(self._base))
         self._adapters: dict[Path, LoRARequest] = {}
         self._model = self._base

@@ -1,7 +1,7 @@
 """Questions with gold answers: `load(name, split)` and the prompt the policy sees.
 
 Departs from the published code: questions for validation are carved from train, so that no
-checkpoint is chosen on the test set; bad rows are errors with their place, none is dropped silently.
+checkpoint is chosen on the test set; a bad row is an error with its place, none is dropped.
 """
 
 import os

@@ -1,0 +1,163 @@
+"""Stage 2 on an NVIDIA GPU: Unsloth's fast LoRA and a vLLM engine that shares the base weights.
+
+Departs from the published code: the base is quantised from `model.path` itself (Unsloth would swap
+in a repository of its own), and a run stops where the engine does not sample from the policy that
+is trained. Run by `uv run train.py backend=unsloth ...` after `uv sync --extra gpu`.
+"""
+
+import importlib.util
+import os
+from typing import Any
+
+import torch
+
+from pods.cli import UserError
+from pods.config import TrainConfig
+from pods.policy import Policy, locate
+
+# load_vllm takes exactly this value for "not given" and then picks one from the free memory.
+UNSLOTH_DEFAULT_SEQUENCES = 256
+BNB_PLUGIN = "vllm_bnb_plugin"  # vLLM 0.28 moved bitsandbytes out of its own package
+
+
+def import_unsloth(config: TrainConfig) -> None:
+    """Import Unsloth with the environment it reads at import. Must precede TRL, transformers, PEFT.
+
+    Raises UserError where the gpu extra is incomplete or TRL was not rewritten.
+    """
+    packed = config.model.load_in_4bit and uses_vllm(config)
+    if packed and not importlib.util.find_spec(BNB_PLUGIN):
+        raise UserError(
+            "model.load_in_4bit=true: vLLM reads 4-bit weights through the package "
+            "vllm-bnb-plugin, which is not installed; run uv sync --extra gpu, or set "
+            "backend.engine=generate"
+        )
+    os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.backend.standby))
+    # Else a folder of generated code appears in the working folder.
+    os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", f"{config.output_dir}/.unsloth_compiled")
+    import unsloth  # noqa: F401
+
+    require_rewrite()
+
+
+def require_rewrite() -> None:
+    """Raise UserError unless `import unsloth` rewrote TRL's trainer: it swallows its own errors."""
+    import trl
+
+    if not trl.GRPOTrainer.__name__.startswith("Unsloth"):
+        raise UserError(
+            "backend=unsloth: trl.GRPOTrainer is TRL's own, so Unsloth did not rewrite it; install "
+            "the pinned versions (uv sync --locked --extra gpu), or set backend=transformers"
+        )
+
+
+def uses_vllm(config: TrainConfig) -> bool:
+    return config.backend.engine in ("auto", "vllm")
+
+
+def max_sequences(config: TrainConfig) -> int:
+    """How many sequences the engine runs at once: every rollout of a step.
+
+    TRL's own default is m x P, which would generate n x P in several waves.
+    """
+    sequences = config.rollouts_per_prompt * config.prompts_per_step
+    return sequences + (sequences == UNSLOTH_DEFAULT_SEQUENCES)
+
+
+def end_tokens(path: str, tokenizer: Any) -> set[int]:
+    """Every token that ends a completion: the tokenizer's, and those of generation_config.json."""
+    from transformers import GenerationConfig
+
+    tokens = {tokenizer.eos_token_id}
+    try:
+        ends = GenerationConfig.from_pretrained(locate(path)).eos_token_id
+    except OSError:  # a model folder may go without the file
+        ends = None
+    if ends is not None:
+        tokens |= set(ends) if isinstance(ends, list) else {ends}
+    return tokens
+
+
+def check_pad(path: str, tokenizer: Any) -> None:
+    """Raise UserError where the pad token ends completions: Unsloth rebuilds masks as ids != pad,
+    so the end of a completion would leave the loss."""
+    if tokenizer.pad_token_id in end_tokens(path, tokenizer):
+        raise UserError(
+            f"model.pad_token={tokenizer.pad_token}: this token also ends completions of {path}, "
+            "and Unsloth masks every pad; set model.pad_token=<another special "
+            "token of the tokenizer>"
+        )
+
+
+def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
+    """The policy with its adapter applied, and the vLLM engine in `model.vllm_engine`."""
+    if config.lora.rank is None:
+        raise UserError("lora.rank=null: backend=unsloth trains adapters; set lora.rank=64")
+    check_pad(config.model.path, tokenizer)
+    from unsloth import FastLanguageModel
+
+    vllm, backend = uses_vllm(config), config.backend
+    length = config.sampling.max_prompt_length + config.sampling.max_completion_length
+    engine = {
+        "gpu_memory_utilization": backend.gpu_memory_utilization,
+        "max_lora_rank": config.lora.rank,
+        "max_num_seqs": max_sequences(config),
+        "unsloth_vllm_standby": backend.standby,
+    }
+    try:
+        model, _ = FastLanguageModel.from_pretrained(
+            model_name=locate(config.model.path),
+            max_seq_length=length,
+            dtype=getattr(torch, config.model.dtype),
+            load_in_4bit=config.model.load_in_4bit,
+            load_in_16bit=not config.model.load_in_4bit,
+            use_exact_model_name=True,  # else a 4-bit repository of Unsloth's takes its place
+            fast_inference=vllm,
+            random_state=config.seed,
+            **(engine if vllm else {}),
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"model.path={config.model.path}: {error}") from error
+    model = FastLanguageModel.get_peft_model(
+        model,
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,
+        lora_dropout=config.lora.dropout,
+        target_modules=list(config.lora.target_modules),
+        use_gradient_checkpointing="unsloth" if backend.gradient_checkpointing else False,
+        random_state=config.seed,  # seeds again: building the engine reset every generator
+        max_seq_length=length,
+    )
+    if vllm:
+        check_engine(model, config)
+    policy = Policy(model, tokenizer, None, "unsloth", "cuda", config.model.dtype)
+    policy.trainer_arguments = engine_arguments(config) if vllm else {}
+    return policy
+
+
+def check_engine(model: Any, config: TrainConfig) -> None:
+    """Raise UserError where there is no engine, or it runs fewer sequences at once than asked."""
+    engine = getattr(model, "vllm_engine", None)
+    if engine is None:
+        raise UserError(
+            "backend.engine=vllm: Unsloth loaded no vLLM engine (it falls back in silence); see "
+            "its messages above, or set backend.engine=generate"
+        )
+    actual = engine.llm_engine.vllm_config.scheduler_config.max_num_seqs
+    if actual < config.rollouts_per_prompt * config.prompts_per_step:
+        raise UserError(
+            f"rollouts_per_prompt={config.rollouts_per_prompt} prompts_per_step="
+            f"{config.prompts_per_step}: the engine runs only {actual} sequences at once; raise "
+            "backend.gpu_memory_utilization or lower one of them"
+        )
+
+
+def engine_arguments(config: TrainConfig) -> dict[str, Any]:
+    """GRPOConfig's arguments for a colocated engine."""
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": config.backend.gpu_memory_utilization,
+        "vllm_enable_sleep_mode": config.backend.standby,
+        "top_k": config.sampling.top_k or -1,  # vLLM's word for "off"
+    }

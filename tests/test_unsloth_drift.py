@@ -1,0 +1,110 @@
+"""Our trainer inside Unsloth's rewritten one agrees with plain TRL: fails when a pin moves too far.
+
+    UV_PROJECT_ENVIRONMENT=.venv-gpu uv sync --locked --extra gpu     # once; several GB
+    uv run pytest tests/test_unsloth_drift.py                         # no GPU needed
+
+Each side runs in a process of its own, because Unsloth rewrites TRL for the whole process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+# Keys of GRPOConfig whose value may differ between the sides, each with why that is harmless.
+# Every other difference means that Unsloth changed a default which pods/trainer.py must then pass.
+MAY_DIFFER = {
+    "eval_accumulation_steps": "no evaluation inside the trainer",
+    "per_device_eval_batch_size": "no evaluation inside the trainer",
+    "bf16_full_eval": "no evaluation inside the trainer",
+    "router_aux_loss_coef": "mixture-of-experts models only",
+}
+
+
+def gpu_python() -> Path:
+    path = os.environ.get("PODS_GPU_PYTHON", ROOT / ".venv-gpu" / "bin" / "python")
+    if not Path(path).is_file():
+        pytest.skip(f"no gpu environment at {path}; see the top of this file, or PODS_GPU_PYTHON")
+    return Path(path)
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    """What tests/unsloth_drift.py reports for both sides, run side by side."""
+    folder = tmp_path_factory.mktemp("drift")
+    pythons = {"plain": Path(sys.executable), "unsloth": gpu_python()}
+    processes = {}
+    for side, python in pythons.items():
+        with open(folder / f"{side}.out", "w") as out, open(folder / f"{side}.err", "w") as err:
+            processes[side] = subprocess.Popen(
+                [python, "-m", "tests.unsloth_drift", side, str(folder)],
+                cwd=ROOT, stdout=out, stderr=err,
+            )  # fmt: skip
+    results = {}
+    for side, process in processes.items():
+        code = process.wait(timeout=500)
+        assert code == 0, (folder / f"{side}.err").read_text()[-3000:]
+        results[side] = json.loads((folder / f"{side}.out").read_text().splitlines()[-1])
+    return results
+
+
+def test_the_class_is_the_rewritten_one(sides):
+    assert sides["plain"]["class"] == "GRPOTrainer"
+    assert sides["unsloth"]["class"] == "UnslothGRPOTrainer"
+
+
+def test_signatures_are_those_we_extend(sides):
+    plain, unsloth = sides["plain"]["signatures"], sides["unsloth"]["signatures"]
+    assert plain["_generate_and_score_completions"] == ["self", "inputs"]
+    assert unsloth["_generate_and_score_completions"] == ["self", "args", "kwargs"]  # its wrapper
+    for side in (plain, unsloth):
+        expected = ["self", "prompt_ids", "images", "multimodal_fields"]
+        assert side["_generate_single_turn"][:4] == expected
+        assert side["_get_train_sampler"] == ["self", "dataset"]
+
+
+def test_the_adapter_is_injected_into_the_engine(sides):
+    assert not sides["plain"]["adapter_injected"]
+    assert sides["unsloth"]["adapter_injected"]
+
+
+@pytest.mark.parametrize("case", ["per_token", "kl"])
+class TestCase:
+    def test_one_generation_of_n_a_step_and_the_same_rows_kept(self, sides, case):
+        plain, unsloth = (sides[side]["cases"][case] for side in ("plain", "unsloth"))
+        assert unsloth["generated"] == plain["generated"] == [2 * 16] * 3
+        assert unsloth["kept"] == plain["kept"]
+        assert all(len(group) == 4 for step in plain["kept"] for group in step)
+
+    def test_losses_and_gradients_agree(self, sides, case):
+        plain, unsloth = (sides[side]["cases"][case] for side in ("plain", "unsloth"))
+        assert len(plain["loss"]) == len(unsloth["loss"]) == 3
+        assert max(map(abs, plain["loss"])) > 1e-5  # else the comparison says nothing
+        assert unsloth["loss"] == pytest.approx(plain["loss"], rel=2e-2, abs=1e-6)
+        assert unsloth["grad_norm"] == pytest.approx(plain["grad_norm"], rel=5e-3)
+        assert unsloth["moved"] == pytest.approx(plain["moved"], rel=5e-3)
+
+    def test_the_guard_reads_the_log_probabilities_of_the_loss(self, sides, case):
+        plain, unsloth = (sides[side]["cases"][case]["logprobs"] for side in ("plain", "unsloth"))
+        assert len(plain) == 5
+        assert unsloth == pytest.approx(plain, rel=1e-3)
+
+    def test_a_checkpoint_holds_one_adapter_at_its_root(self, sides, case):
+        assert sides["unsloth"]["cases"][case]["saved"] == [
+            "adapter_config.json",
+            "adapter_model.safetensors",
+        ]
+
+    def test_no_argument_is_replaced(self, sides, case):
+        plain, unsloth = (sides[side]["cases"][case]["arguments"] for side in ("plain", "unsloth"))
+        differ = {
+            key: (value, unsloth.get(key))
+            for key, value in plain.items()
+            if unsloth.get(key) != value and key not in MAY_DIFFER
+        }
+        assert differ == {}

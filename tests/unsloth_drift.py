@@ -1,0 +1,159 @@
+"""One side of the drift check, run by tests/test_unsloth_drift.py in a process of its own.
+
+    <python of the gpu environment> -m tests.unsloth_drift plain|unsloth <folder>
+
+Three steps of our trainer on a CPU, inside TRL's own GRPOTrainer or inside the one that Unsloth
+rewrites; the last line on stdout is what happened, as JSON. `import unsloth` skips the rewrite on a
+machine without a GPU, so the functions that perform it are called here. Not covered:
+FastLanguageModel's kernels, a real vLLM engine, torch.compile, 4-bit weights.
+"""
+
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+CASES = {  # a loss that is not 0 at the first step, and the reference pass
+    "per_token": ["loss.type=dapo", "loss.beta=0.0"],
+    "kl": ["loss.type=grpo", "loss.beta=0.04"],
+}
+METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
+
+
+def import_rewritten(folder: str) -> None:
+    os.environ.update(
+        UNSLOTH_ALLOW_CPU="1",
+        UNSLOTH_COMPILE_DISABLE="1",
+        TORCHDYNAMO_DISABLE="1",
+        ACCELERATE_MIXED_PRECISION="no",
+        UNSLOTH_MIXED_PRECISION="bfloat16",  # no autocast: it would give a float32 model fp16 here
+        UNSLOTH_COMPILE_LOCATION=f"{folder}/compiled",  # else the working folder
+    )
+    import unsloth  # noqa: F401  before trl, transformers and peft
+    import unsloth.models.rl as rl
+
+    rl.patch_trl_disable_gradient_checkpointing()
+    rl._patch_trl_rl_trainers_impl("grpo_trainer")  # the public wrapper swallows errors
+    rl.patch_trl_vllm_generation()
+
+
+def letters(completions: list[str], answers: list[str], kinds: list[str]) -> dict[str, list[float]]:
+    """Rewards that differ between completions, so that a mix-up of rows changes the loss."""
+    return {
+        "correctness": [float(sum(map(ord, text)) % 17) for text in completions],
+        "format": [-0.01 * len(text) for text in completions],
+        "tags": [0.0] * len(completions),
+    }
+
+
+def policy_as_unsloth_loads_it(config: Any) -> Any:
+    """What load_unsloth returns on a GPU: the adapter applied, two methods on the model."""
+    from peft import get_peft_model
+    from transformers import set_seed
+
+    from pods.policy import load_tokenizer, load_transformers
+
+    tokenizer = load_tokenizer(config.model.path)
+    policy = load_transformers(config, tokenizer)
+    set_seed(config.seed)
+    policy.model = get_peft_model(policy.model, policy.peft_config)
+    policy.model.for_training = lambda *_, **__: policy.model.train()
+    policy.model.for_inference = lambda *_, **__: policy.model.eval()
+    policy.model.max_seq_length = 512
+    policy.model._unsloth_gradient_checkpointing = False
+    policy.peft_config, policy.backend = None, config.backend.name
+    # A sampled pad would leave Unsloth's loss (masks are rebuilt as ids != pad), not TRL's.
+    suppressed = {"suppress_tokens": [tokenizer.pad_token_id]}
+    policy.trainer_arguments = {"generation_kwargs": suppressed}
+    return policy
+
+
+def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[list[int]]]]:
+    from functools import partial
+
+    from datasets import Dataset
+    from transformers import TrainerCallback
+
+    from pods.clock import Clock
+    from pods.rollouts import Rollouts
+    from pods.rules import select
+    from pods.trainer import build_trainer
+    from tests.configs import compose
+
+    sizes = ["rollouts_per_prompt=16", "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3"]
+    config = compose(*sizes, "sampling.max_completion_length=24", "sampling.temperature=0.9",
+                     f"output_dir={folder}", *overrides)  # fmt: skip
+    config.backend.name = "unsloth" if side == "unsloth" else "transformers"
+    rows = [
+        {"id": str(i), "prompt": f"<user>{i}+{i % 7}=?<assistant>", "answer": "1", "kind": "math"}
+        for i in range(8)
+    ]
+    keep = partial(select, config.rule.name, m=config.kept_per_prompt)
+    weights = dict(config.rewards.weights)
+    rollouts = Rollouts(config.rollouts_per_prompt, letters, weights, keep, Clock(), config.seed)
+    kept: list[list[list[int]]] = []
+
+    class Spy(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            kept.append([group.kept for group in rollouts.groups])
+
+    policy = policy_as_unsloth_loads_it(config)
+    return build_trainer(config, policy, Dataset.from_list(rows), rollouts, Spy()), kept
+
+
+def run(side: str, case: str, folder: str) -> dict[str, Any]:
+    from pods.engine_guard import trainer_logprobs
+
+    trainer, kept = build(folder, CASES[case], side)
+    generated, generate = [], trainer._generate_single_turn
+
+    def spy(prompt_ids: list, *rest: Any) -> Any:
+        generated.append(len(prompt_ids))
+        return generate(prompt_ids, *rest)
+
+    trainer._generate_single_turn = spy
+    prompt, completion = [22, 17, 23, 35], [23, 6, 24, 25, 1]
+    logprobs = trainer_logprobs(trainer, prompt, completion).tolist()
+    before = {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_B" in k}
+    trainer.train()
+    history = [line for line in trainer.state.log_history if "loss" in line]
+    after = trainer.model.state_dict()
+    saved = Path(folder) / case / side
+    trainer.save_model(str(saved), _internal_call=True)
+    return {
+        "generated": generated,
+        "kept": kept,
+        "logprobs": logprobs,
+        "loss": [line["loss"] for line in history],
+        "grad_norm": [line["grad_norm"] for line in history],
+        "moved": sum((after[k] - v).abs().sum().item() for k, v in before.items()),
+        "saved": sorted(path.name for path in saved.glob("adapter_*")),
+        "arguments": {key: repr(value) for key, value in trainer.args.to_dict().items()},
+    }
+
+
+def main(side: str, folder: str) -> None:
+    if side == "unsloth":
+        import_rewritten(folder)
+    import torch
+    import trl
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    torch.set_num_threads(1)
+    result = {
+        "class": trl.GRPOTrainer.__name__,
+        "signatures": {
+            name: list(inspect.signature(getattr(trl.GRPOTrainer, name)).parameters)
+            for name in METHODS
+        },
+        # Unsloth injects the adapter in this method; where its patch fails it only logs.
+        "adapter_injected": hasattr(VLLMGeneration.generate, "__wrapped__"),
+        "cases": {case: run(side, case, folder) for case in CASES},
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
