@@ -13,6 +13,7 @@ from rewards.symbolic import Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 KINDS = ("math", "choice")
+MAX_KNOWN = 100_000  # remembered verdicts, some 30 MB
 NAMES = ("correctness", "format", "tags")
 
 
@@ -38,6 +39,7 @@ class Scorer:
         self.version = version
         self.timeouts = 0  # completions so far that scored 0 because they were late
         self._verifier = None
+        self._known: dict[strict.Doubt, bool] = {}
         if version == "strict" and workers > 0:
             self._verifier = Verifier(workers, deadline_seconds)
 
@@ -59,14 +61,23 @@ class Scorer:
         verdicts = [
             _decide(*row, self.version) for row in zip(completions, answers, kinds, strict=True)
         ]
-        doubts = {v for v in verdicts if isinstance(v, strict.Doubt)}  # rollouts repeat themselves
-        settled: dict[strict.Doubt, bool | None] = dict.fromkeys(doubts, False)
-        if self._verifier:
-            ordered = sorted(doubts, key=lambda doubt: (doubt.gold, doubt.given))
-            settled = dict(zip(ordered, self._verifier.ask(ordered), strict=True))
+        doubts = dict.fromkeys(v for v in verdicts if isinstance(v, strict.Doubt))
+        settled = self._settle(list(doubts))
         final = [settled[v] if isinstance(v, strict.Doubt) else v for v in verdicts]
         self.timeouts += final.count(None)
         return [bool(verdict) for verdict in final]
+
+    def _settle(self, doubts: list[strict.Doubt]) -> dict[strict.Doubt, bool | None]:
+        """What the verifier says of each; rollouts repeat themselves, so it is asked once."""
+        if self._verifier is None:
+            return dict.fromkeys(doubts, False)
+        new = [doubt for doubt in doubts if doubt not in self._known]
+        settled = dict(zip(new, self._verifier.ask(new), strict=True))
+        settled |= {doubt: self._known[doubt] for doubt in doubts if doubt in self._known}
+        if len(self._known) > MAX_KNOWN:
+            self._known.clear()
+        self._known |= {doubt: verdict for doubt, verdict in settled.items() if verdict is not None}
+        return settled
 
     def close(self) -> None:
         """End the worker processes."""

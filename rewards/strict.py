@@ -15,6 +15,7 @@ from rewards.tidying import TEXT, spoken, tidy
 
 MAX_LENGTH = 600  # characters of an answer block; a longer one is an essay
 MAX_SYMBOLIC_LENGTH = 120  # characters of what may reach the computer algebra system
+MAX_SYMBOLIC_BRACES = 12
 
 MACRO = re.compile(r"\\([a-zA-Z]+)")
 EQUALS = re.compile(r"(?<![<>!=:~\\])=+(?![<>=])")
@@ -31,7 +32,9 @@ WORD = re.compile(r"(?<!\\)\b[A-Za-z]{3,}\b")
 FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "arctan"})
 FUNCTIONS |= {"arcsin", "arccos", "pmatrix", "bmatrix", "vmatrix", "matrix", "cases"}
 BASE = re.compile(r"[0-9]_")
-HOSTILE = re.compile(r"\^\s*\{?\s*-?\s*[0-9]{3,}|[0-9]{16,}|\^.{0,8}\^.{0,8}\^|!\s*!|(?:\{.*){12,}")
+LARGE_POWER = r"\^\s*\{?\s*-?\s*[0-9]{3,}"
+TOWER = r"\^\s*[{(]?\s*[0-9]+\s*\^"
+HOSTILE = re.compile(rf"{LARGE_POWER}|{TOWER}|[0-9]{{16,}}|!.*!")
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
 KNOWN_MACROS = (
     latex.SYMBOLS.keys() | latex.KEEPS_ARGUMENT | {"frac", "dfrac", "tfrac", "left", "right"}
@@ -191,6 +194,8 @@ def _worth_asking(given: str, gold: str) -> bool:
     if ("." in given and "." not in gold) or BASE.search(gold):
         return False  # an approximation is not the exact value; 52_8 is a numeral, not algebra
     for text in (given, gold):
-        if HOSTILE.search(text) or not FUNCTIONS.issuperset(WORD.findall(TEXT.sub(r"\1", text))):
+        if text.count("{") > MAX_SYMBOLIC_BRACES or HOSTILE.search(text):
+            return False
+        if not FUNCTIONS.issuperset(WORD.findall(TEXT.sub(r"\1", text))):
             return False
     return True
