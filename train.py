@@ -41,14 +41,19 @@ def main(config: TrainConfig) -> None:
             start = runs.find_start(config, folder)
             rewards, rule = config.rewards, config.rule
             scorer = stack.enter_context(
-                Scorer(rewards.version, rewards.workers, rewards.deadline_seconds)
+                Scorer(
+                    rewards.version,
+                    workers=rewards.workers,
+                    deadline_seconds=rewards.deadline_seconds,
+                    names=rewards.weights,
+                )
             )
             policy = load_policy(config, tokenizer)
             keep = partial(select, rule.name, m=config.kept_per_prompt, **rule.params)
             rollouts = Rollouts(
-                config.rollouts_per_prompt, scorer, rewards.weights, keep, clock, config.seed
+                config.rollouts_per_prompt, scorer.score, rewards.weights, keep, clock, config.seed
             )
-            loop = Loop(config, folder, clock, rollouts, stack)
+            loop = Loop(config, folder, clock, rollouts, scorer, stack)
             trainer = build_trainer(config, policy, prompts, rollouts, loop)
         train(trainer, loop, start)
 

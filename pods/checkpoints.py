@@ -19,6 +19,10 @@ from pods.files import sync_folder
 TRAINING_STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")
 
 
+class WriteError(RuntimeError):
+    """A checkpoint could not be written: disk full, read-only, quota."""
+
+
 @dataclass
 class Checkpoint:
     """One finished checkpoint folder; `meta` as written by `write`."""
@@ -39,7 +43,7 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
     Args:
         meta: counters and provenance, stored in meta.json beside step and the list of files.
 
-    Returns: the folder checkpoint-<step>. Raises OSError, leaving nothing but older checkpoints.
+    Returns: the folder checkpoint-<step>. Raises WriteError, leaving the older checkpoints whole.
     """
     step = trainer.state.global_step
     final = run_folder / f"checkpoint-{step}"
@@ -65,9 +69,9 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
             set_aside(final)
         os.rename(temporary, final)
         sync_folder(run_folder)
-    except BaseException:
+    except Exception as error:  # safetensors and torch have types of their own for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        raise WriteError(f"{final} could not be written ({error})") from error
     return final
 
 

@@ -24,6 +24,7 @@ from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
 from pods.rollouts import RewardError, Rollouts, summarize
 from pods.runs import RunFolder, config_hash, provenance
+from rewards import Scorer
 
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
 
@@ -41,10 +42,11 @@ class Loop(TrainerCallback):
         folder: RunFolder,
         clock: Clock,
         rollouts: Rollouts,
+        scorer: Scorer,
         stack: ExitStack,
     ) -> None:
         self.config, self.folder, self.clock = config, folder, clock
-        self.rollouts, self.stack = rollouts, stack
+        self.rollouts, self.scorer, self.stack = rollouts, scorer, stack
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.provenance = {"config_hash": config_hash(config), **provenance()}
         self.trainer: Any = None  # set by `train`
@@ -104,6 +106,7 @@ class Loop(TrainerCallback):
             **{f"seconds/{phase}": seconds for phase, seconds in self.clock.step.items()},
             **summary,
             **self.counters,
+            "score_timeouts": self.scorer.timeouts,
             **(guard.metrics if (guard := self.trainer.engine_guard) else {}),
             **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
                if logs.get(name) is not None},
@@ -166,7 +169,7 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
             content = {"error": str(error), "completion": error.completion, "answer": error.answer}
             write_atomic(report, json.dumps(content, indent=2) + "\n")
             raise RunFailed(f"{error}; completion in {report}; {last_checkpoint(loop)}") from error
-        except (NonFinite, OSError) as error:
+        except (NonFinite, OSError, checkpoints.WriteError) as error:
             raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
     print(
         f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of training; "

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, disable_progress_bars
 
 from pods import tasks
 from pods.cli import UserError
@@ -12,6 +12,7 @@ from pods.config import TrainConfig
 
 def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> Dataset:
     """The rows of a split with a `prompt` column, rendered and filtered as the config says."""
+    disable_progress_bars()
     task = config.task
     rows = tasks.load(
         task.name,

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side on two cores
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # commands are forked
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 

@@ -3,6 +3,7 @@
 import pytest
 
 from pods.cli import UserError
+from tests import processes
 from tests.configs import compose
 
 
@@ -90,12 +91,13 @@ def test_runs_with_other_settings_have_other_names():
         (["backend=unsloth"], "backend=unsloth"),
     ],
 )
-def test_the_command_says_it_in_one_line_and_writes_nothing(run_command, tmp_path, arguments, said):
-    done = run_command("train.py", *arguments)
+def test_the_command_says_it_in_one_line_and_writes_nothing(tmp_path, arguments, said):
+    (tmp_path / "work").mkdir()
+    done = processes.run(tmp_path / "said", *arguments, cwd=tmp_path / "work")
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if not line.startswith("backend ")]
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("train.py: ")
     assert said in lines[0]
     assert done.stdout == ""
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "work").iterdir()) == []

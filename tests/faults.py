@@ -1,0 +1,84 @@
+"""Faults at the boundary to the system, each striking at optimiser step 4 of a forked train.py."""
+
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+from pods import checkpoints, ledger, loop, rollouts
+from rewards import functions
+
+STEP = 4
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def before(owner: Any, name: str, act: Any) -> None:
+    """Call act(*args) before owner.name; its return value, if any, replaces the call."""
+    inner = getattr(owner, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = act(*args, **kwargs)
+        return inner(*args, **kwargs) if result is None else result
+
+    setattr(owner, name, wrapped)
+
+
+def kill_in_step() -> None:
+    before(rollouts.Rollouts, "_score", lambda self, rows: kill() if at_step(self) else None)
+
+
+def at_step(self: Any) -> bool:
+    self.calls = getattr(self, "calls", 0) + 1
+    return self.calls == STEP
+
+
+def kill_in_checkpoint() -> None:
+    def act(path: Path) -> None:
+        if path.parent.name == f".checkpoint-{STEP}.tmp" and path.name == "optimizer.pt":
+            kill()
+
+    before(checkpoints, "digest", act)
+
+
+def kill_in_ledger() -> None:
+    def act(self: Any) -> None:
+        if self._steps == STEP:
+            frame = self._compressor.compress("".join(self._pending).encode())
+            with open(self.path, "ab") as file:
+                file.write(frame[: len(frame) // 2])
+            kill()
+
+    before(ledger.Ledger, "flush", act)
+
+
+def disk_full() -> None:
+    def act(trainer: Any, *_: Any) -> None:
+        if trainer.state.global_step == STEP:  # the kernel refuses to let a file grow further
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    before(checkpoints, "write", act)
+
+
+def reward_raises() -> None:
+    before(functions, "correctness", lambda text, *_: 1 / 0 if late("7") and "7" in text else None)
+
+
+def reward_is_nan() -> None:
+    before(functions, "tags", lambda *_: float("nan") if late("nan") else None)
+
+
+def loss_is_nan() -> None:
+    def act(self: Any, args: Any, state: Any, control: Any, logs: dict, **_: Any) -> None:
+        if state.global_step == STEP:
+            logs["grad_norm"] = float("nan")
+
+    before(loop.Loop, "on_log", act)
+
+
+def late(name: str, calls: dict[str, int] = {}) -> bool:  # noqa: B006  counts across calls
+    calls[name] = calls.get(name, 0) + 1
+    return calls[name] > (STEP - 1) * 16  # 2 prompts x 8 rollouts a step

@@ -1,0 +1,210 @@
+"""Kills, full disks and broken rewards, done for real to train.py; what is left must be usable.
+
+The reference is one run that nothing happened to. It spans two epochs (three steps each), with two
+prompts and four micro-batches per step. A killed and resumed run must end with the same bits.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pods import checkpoints, ledger
+from pods.runs import read_metrics
+from tests import faults, processes
+
+SETTINGS = [
+    "task=gsm8k", "task.system=''", "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4",
+    "micro_batch_size=2", "sampling.max_completion_length=8", "max_steps=6",
+    "budget.train_seconds=null", "checkpoint.every_seconds=null", "checkpoint.every_steps=2",
+    "loss.beta=0.04", "ledger.texts=all",
+]  # fmt: skip
+
+
+def write_questions(folder: Path) -> None:
+    (folder / "gsm8k").mkdir(parents=True)
+    rows = [{"question": f"{i}+{i + 1}=?", "answer": f"... #### {2 * i + 1}"} for i in range(8)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "gsm8k" / "train.jsonl").write_text(text)
+
+
+def begin(folder: Path, *overrides: str, fault: Callable | None = None) -> processes.Process:
+    data = [f"data_dir={folder / 'data'}", f"output_dir={folder / 'checkpoints'}"]
+    return processes.start(folder, *SETTINGS, *data, *overrides, fault=fault)
+
+
+def run(folder: Path, *overrides: str, fault: Callable | None = None) -> processes.Process:
+    return begin(folder, *overrides, fault=fault).wait()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference")
+    write_questions(folder / "data")
+    done = run(folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "checkpoints" / "r"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_questions(tmp_path / "data")
+    return tmp_path
+
+
+def steady(line: dict) -> dict:
+    return {key: value for key, value in line.items() if "seconds" not in key}
+
+
+def assert_same_run(actual: Path, expected: Path) -> None:
+    """Adapter, optimiser, metric lines and rollouts are those of a run that was never stopped."""
+    mine, theirs = actual / "checkpoint-6", expected / "checkpoint-6"
+    name = "adapter_model.safetensors"
+    assert (mine / name).read_bytes() == (theirs / name).read_bytes()
+    states = [torch.load(p / "optimizer.pt", weights_only=True)["state"] for p in (mine, theirs)]
+    for key, moments in states[1].items():
+        assert all(torch.equal(value, states[0][key][k]) for k, value in moments.items())
+    lines = [
+        [steady(line) for line in read_metrics(p / "metrics.jsonl")] for p in (actual, expected)
+    ]
+    assert lines[0] == lines[1]
+    records = [list(ledger.read(p / "rollouts.jsonl.zst")) for p in (actual, expected)]
+    assert records[0] == records[1]
+    assert [c.step for c in checkpoints.find(actual)] == [2, 4, 6]
+    assert not list(actual.glob(".checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    "fault", [faults.kill_in_step, faults.kill_in_checkpoint, faults.kill_in_ledger]
+)
+def test_a_killed_run_resumes_to_the_same_bits(folder, reference, fault):
+    killed = run(folder, fault=fault)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    path = folder / "checkpoints" / "r"
+    assert [c.step for c in checkpoints.find(path)] == [2]
+    resumed = run(folder)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "checkpoint-2" in resumed.stderr
+    assert_same_run(path, reference)
+
+
+def test_a_full_disk_stops_the_run_and_the_rest_is_whole(folder, reference):
+    stopped = run(folder, fault=faults.disk_full)
+    assert stopped.returncode == 1
+    last = stopped.stderr.splitlines()[-1]
+    assert "checkpoint-4 could not be written" in last
+    assert "last checkpoint:" in last
+    assert last.endswith("checkpoint-2")
+    assert run(folder).returncode == 0
+    assert_same_run(folder / "checkpoints" / "r", reference)
+
+
+def test_a_damaged_checkpoint_is_named_skipped_and_kept(folder, reference):
+    path = folder / "checkpoints" / "r"
+    assert run(folder, "max_steps=4").returncode == 0
+    adapter = path / "checkpoint-4" / "adapter_model.safetensors"
+    adapter.write_bytes(adapter.read_bytes()[:-100])
+    resumed = run(folder)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "checkpoint-4: adapter_model.safetensors has" in resumed.stderr
+    assert "resuming" in resumed.stderr
+    aside = list((path / "set-aside").glob("checkpoint-4.*/adapter_model.safetensors"))
+    assert [p.stat().st_size for p in aside] == [adapter.stat().st_size - 100]
+    assert_same_run(path, reference)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (faults.reward_raises, "a reward function raised ZeroDivisionError"),
+        (faults.reward_is_nan, "reward function tags returned nan"),
+    ],
+)
+def test_a_broken_reward_stops_the_run_and_saves_the_completion(folder, fault, said):
+    stopped = run(folder, "max_steps=40", fault=fault)
+    assert stopped.returncode == 1
+    assert said in stopped.stderr.splitlines()[-1]
+    saved = json.loads((folder / "checkpoints" / "r" / "failed_reward.json").read_text())
+    assert said in saved["error"]
+    assert saved["answer"]
+    assert "completion" in saved
+
+
+def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
+    stopped = run(folder, fault=faults.loss_is_nan)
+    assert stopped.returncode == 1
+    last = stopped.stderr.splitlines()[-1]
+    assert "grad_norm is nan at step 4" in last
+    assert last.endswith("checkpoint-2")
+    assert [c.step for c in checkpoints.find(folder / "checkpoints" / "r")] == [2]
+
+
+def wait_for_a_step(path: Path, process: processes.Process) -> None:
+    deadline = time.monotonic() + 200
+    while not (path / "metrics.jsonl").is_file() or not read_metrics(path / "metrics.jsonl"):
+        assert not process.poll(), process.stderr
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_sigterm_saves_a_lock_names_its_holder_and_the_run_goes_on(folder):
+    path = folder / "checkpoints" / "r"
+    first = begin(folder, "max_steps=100000", "checkpoint.every_steps=null")
+    wait_for_a_step(path, first)
+    second = run(folder / "second", f"output_dir={folder / 'checkpoints'}", "task=arithmetic")
+    assert second.returncode == 2
+    assert f"pid {first.pid} on " in second.stderr
+    assert "run=<another name>" in second.stderr
+    os.kill(first.pid, signal.SIGTERM)
+    first.wait()
+    assert first.returncode == 128 + signal.SIGTERM
+    assert "run again to resume" in first.stderr
+    saved = checkpoints.find(path)[-1]
+    assert checkpoints.damage(saved) is None
+    assert saved.step == read_metrics(path / "metrics.jsonl")[-1]["step"]
+    assert saved.meta["train_seconds"] > 0
+
+
+def test_resume_rules(folder):
+    path = folder / "checkpoints" / "r"
+    assert run(folder, "max_steps=4").returncode == 0
+    never = run(folder, "resume=never")
+    assert never.returncode == 2
+    assert "resume=never" in never.stderr
+    changed = run(folder, "optimizer.learning_rate=0.5", "seed=3")
+    assert changed.returncode == 2
+    assert "optimizer.learning_rate (0.001 -> 0.5), seed (0 -> 3)" in changed.stderr
+    finished = run(folder, "max_steps=4")
+    assert finished.returncode == 0
+    assert "4 steps" in finished.stdout
+    back = run(folder, f"resume={path / 'checkpoint-2'}", "max_steps=4")
+    assert back.returncode == 0, back.stderr
+    assert [c.step for c in checkpoints.find(path)] == [2, 4]
+    seconds = [line["train_seconds"] for line in read_metrics(path / "metrics.jsonl")]
+    assert seconds == sorted(seconds)
+    assert len(seconds) == 4
+    assert [p.name for p in (path / "set-aside").iterdir()] == ["checkpoint-4.0"]
+
+
+def test_old_training_state_is_pruned_and_adapters_stay(reference):
+    found = checkpoints.find(reference)
+    assert [c.step for c in found] == [2, 4, 6]
+    assert [c.resumable for c in found] == [False, True, True]  # checkpoint.keep is 2
+    assert [checkpoints.damage(c) for c in found] == [None, None, None]
+    meta = found[-1].meta
+    assert meta["tokens_generated"] > meta["tokens_trained"] > 0
+    assert meta["rollouts_generated"] == 6 * 2 * 8
+    assert {"seed", "git_commit", "config_hash", "versions", "train_seconds"} <= meta.keys()
+
+
+def test_an_output_folder_that_cannot_be_written_is_said_at_once(folder):
+    (folder / "checkpoints").write_text("a file where a folder should be")
+    done = run(folder)
+    assert done.returncode == 2
+    assert "output_dir=" in done.stderr
+    assert "choose another output_dir" in done.stderr
