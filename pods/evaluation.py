@@ -69,13 +69,14 @@ class Summary:
         return self._results[target.step].meta["scores"][task]
 
     def write(self) -> None:
+        if self._base:
+            self._store.facts["details"] = self._results[0].meta
+        self._store.write_facts()
         with named_disk_errors(self._path):
             if self._base:
                 results.write_base(self._path, self._results[0])
-                self._store.facts["details"] = self._results[0].meta
             else:
                 results.write(self._path, self._results)
-        self._store.write_facts()
 
 
 @dataclass
@@ -110,6 +111,8 @@ class Evaluation:
         """
         missing = {target.name: self.missing(target) for target, _ in targets}
         units = [unit for todo in missing.values() for unit in todo]
+        for target, _ in targets:
+            target.store.write_facts()  # first, so that no file is ever without them
         finished = engine().generate(units, advance) if units else iter(())
         for target, summary in targets:
             for q in self.questions:

@@ -47,7 +47,8 @@ class Store:
 
     def claim(self, task: str, settings: dict[str, Any], **facts: Any) -> None:
         """Note what `task` is scored with. Raises UserError if it was scored otherwise."""
-        before = self.facts["tasks"].get(task, settings)
+        scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
+        before = self.facts["tasks"].get(task, settings) if scored else settings
         differ = [
             f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
             for key in sorted(before.keys() | settings.keys())

@@ -1,0 +1,472 @@
+"""evaluate_run.py and what stands below it, on random adapters of the tiny policy and a few sums.
+
+Sessions run in this process; the kill and the exit code use the real command.
+"""
+
+import errno
+import fcntl
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+
+from pods import engines, files, results, session
+from pods.cli import CONFIG_DIR, UserError, typed
+from pods.evaluate_config import EvaluateConfig, check
+from tests.fake_run import add_checkpoint, make_run
+
+ROOT = Path(__file__).resolve().parents[1]
+SUMS = [f"{a}+{b}-{c}=?" for a, b, c in [(1, 2, 1), (5, 4, 3), (9, 9, 2), (7, 3, 8), (2, 2, 2)]]
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two tasks of five questions each, in the tiny policy's language, in GSM8K's columns."""
+    monkeypatch.chdir(tmp_path)
+    for task, field in (("gsm8k", "#### "), ("math500", "")):
+        folder = tmp_path / "data" / task
+        folder.mkdir(parents=True)
+        question = "question" if field else "problem"
+        rows = [{question: s, "answer": f"{field}{eval(s[:-2])}"} for s in SUMS]  # our own text
+        lines = [json.dumps(row | {"unique_id": str(i)}) + "\n" for i, row in enumerate(rows)]
+        (folder / "test.jsonl").write_text("".join(lines))
+        (folder / "train.jsonl").write_text("".join(lines * 4).replace("unique_id", "number"))
+    return tmp_path / "data"
+
+
+@pytest.fixture(scope="session")
+def two_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "checkpoints"
+    make_run(folder, steps=(2, 4), scale=0.05)
+    return folder
+
+
+@pytest.fixture
+def run(two_checkpoints: Path, tmp_path: Path) -> Path:
+    """A run with two intact checkpoints that the test may spoil."""
+    shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
+    return tmp_path / "checkpoints" / "fake"
+
+
+def configured(*overrides: str) -> EvaluateConfig:
+    ConfigStore.instance().store("evaluate_schema", EvaluateConfig)
+    with initialize_config_dir(str(CONFIG_DIR / "evaluate"), version_base=None):
+        fixed = ["run=fake", "tasks=[gsm8k]", "data_dir=data", "repeats=2"]
+        return typed(EvaluateConfig, compose("evaluate", overrides=[*fixed, *overrides]))
+
+
+def evaluate(*overrides: str) -> session.Session:
+    config = configured(*overrides)
+    check(config)
+    done = session.Session(config)
+    done.select() if config.select_on else done.score_everything()
+    return done
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def no_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(*_: object) -> None:
+        raise AssertionError("an engine was built, though nothing was missing")
+
+    monkeypatch.setattr(engines, "build", build)
+
+
+# What is written
+
+
+def test_results_are_what_the_published_reader_expects(run: Path) -> None:
+    """A model of the published plot script: every key a step, every list one number a repeat."""
+    evaluate("tasks=[gsm8k,math500]")
+    content = json.loads(Path("results/fake.json").read_text())
+    steps = sorted(content, key=lambda key: int(key.split("-")[1]))
+    assert steps == ["checkpoint-2", "checkpoint-4"]
+    for step in steps:
+        for dataset in ("gsm8k", "math500"):
+            entry = content[step][dataset]
+            for metric in ("ans_acc", "for_acc", "both_acc", "lengths"):
+                assert [type(value) for value in entry[metric]] == [float, float], metric
+            keys = {"prompt", "answer", "completion", "correct", "format_correct"}
+            assert [set(example) for example in entry["examples"]] == [keys] * 5
+    base = json.loads(Path("results/base-tiny.json").read_text())
+    assert set(base) == {"gsm8k", "math500"}
+    read = results.read("results/fake.json")
+    assert read[4].meta["train_seconds"] == 10.0
+    assert set(read[4].meta["pass@k"]["gsm8k"]) == {"1"}  # 3 and 5 need more than two repeats
+
+
+def test_published_files_read_as_ours_and_write_back_the_same(shared: Path, tmp_path: Path) -> None:
+    published = sorted((shared / "reference" / "results").glob("*.json"))
+    assert published
+    for path in published:
+        copy, before = tmp_path / path.name, json.loads(path.read_text())
+        if path.name.startswith("base"):
+            results.write_base(copy, results.read_base(path))
+        else:
+            results.write(copy, results.read(path))
+        assert json.loads(copy.read_text()) == before, path.name
+
+
+def test_meta_says_what_the_scores_were_made_with(run: Path) -> None:
+    evaluate("temperature=0.5", "top_p=0.9")
+    facts = json.loads(Path("results/fake.meta.json").read_text())
+    task = facts["tasks"]["gsm8k"]
+    assert (task["temperature"], task["top_p"], task["max_tokens"]) == (0.5, 0.9, 48)
+    assert (task["backend"], task["questions"], task["dropped"]) == ("transformers", 5, 0)
+    assert facts["train"]["experiment"] == "quickstart"
+    assert "torch" in facts["versions"]
+
+
+def test_too_long_prompts_are_left_out_and_counted(run: Path, data_dir: Path) -> None:
+    path = data_dir / "gsm8k" / "test.jsonl"
+    row = {"question": "1+" * 400 + "1=?", "answer": "#### 401", "unique_id": "long"}
+    path.write_text(path.read_text() + json.dumps(row) + "\n")
+    evaluate()
+    task = json.loads(Path("results/fake.meta.json").read_text())["tasks"]["gsm8k"]
+    assert (task["questions"], task["dropped"]) == (5, 1)
+
+
+def test_greedy_takes_one_repeat(run: Path) -> None:
+    evaluate("temperature=0")
+    assert len(results.read("results/fake.json")[2].datasets["gsm8k"].ans_acc) == 1
+
+
+# What is not done twice
+
+
+def test_a_second_command_generates_nothing_and_changes_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate()
+    before = tree(Path("results"))
+    no_generation(monkeypatch)
+    evaluate()
+    assert tree(Path("results")) == before
+
+
+def test_another_grader_costs_no_generation(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate()
+    published = results.read("results/fake.json")[2].datasets["gsm8k"]
+    no_generation(monkeypatch)
+    evaluate("rewards=[v2,v1,strict]")
+    again = results.read("results/fake.json")[2]
+    assert again.datasets["gsm8k"] == published  # the first grader fills the published fields
+    assert list(again.meta["scores"]["gsm8k"]["rewards"]) == ["v2", "v1", "strict"]
+
+
+def test_more_repeats_and_tasks_keep_what_is_there(run: Path) -> None:
+    evaluate()
+    before = tree(Path("results"))
+    evaluate("repeats=3", "tasks=[math500]")
+    evaluate("repeats=3", "tasks=[gsm8k,math500]")
+    after = tree(Path("results"))
+    records = {name: text for name, text in before.items() if name.endswith(".jsonl")}
+    assert records.items() <= after.items()
+    checkpoint = results.read("results/fake.json")[2]
+    assert {n: len(e.ans_acc) for n, e in checkpoint.datasets.items()} == {"gsm8k": 3, "math500": 3}
+
+
+def test_a_kill_loses_at_most_the_repeat_it_interrupts(run: Path) -> None:
+    """SIGKILL in the middle; the files are valid then, and end as the uninterrupted ones."""
+    wanted = ["tasks=[gsm8k,math500]", "repeats=4"]
+    command = [sys.executable, str(ROOT / "evaluate_run.py"), "run=fake", "data_dir=data", *wanted]
+    with subprocess.Popen(
+        [*command, "results_dir=killed"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while len(list(Path("killed").rglob("repeat-*.jsonl"))) < 13:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    for path in Path("killed").glob("*.json"):
+        json.loads(path.read_text())
+    evaluate(*wanted, "results_dir=killed")
+    evaluate(*wanted, "results_dir=whole")
+    killed = {n: t for n, t in tree(Path("killed")).items() if not n.endswith(".tmp")}
+    assert killed == tree(Path("whole"))
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches a signal."""
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 5, 8, 11])
+def test_whatever_write_is_the_last_one_the_end_is_the_same(
+    run: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate("results_dir=whole")
+    stop_after(writes, Killed(), monkeypatch)
+    with pytest.raises(Killed):
+        evaluate()
+    for path in Path("results").glob("*.json"):
+        json.loads(path.read_text())
+    monkeypatch.undo()
+    monkeypatch.chdir(run.parents[1])
+    evaluate()
+    assert tree(Path("results")) == tree(Path("whole"))
+
+
+def stop_after(writes: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let so many files be written, then raise."""
+    written = []
+
+    def write(path: Path, content: str) -> None:
+        written.append(path)
+        if len(written) > writes:
+            raise error
+        files.write_atomic(path, content)
+
+    monkeypatch.setattr("pods.records.write_atomic", write)
+    monkeypatch.setattr("pods.results.write_atomic", write)
+
+
+# What is refused, what is skipped
+
+
+def spoil_adapter(run: Path) -> None:
+    path = run / "checkpoint-2" / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def spoil_meta(run: Path) -> None:
+    (run / "checkpoint-2" / "meta.json").write_text('{"step": 2')
+
+
+def other_base(run: Path) -> None:
+    path = run / "checkpoint-2" / "adapter_config.json"
+    adapter = json.loads(path.read_text()) | {"base_model_name_or_path": "somebody/else"}
+    path.write_text(json.dumps(adapter))
+    meta = json.loads((run / "checkpoint-2" / "meta.json").read_text())
+    del meta["files"]["adapter_config.json"]  # as if it had been saved so
+    (run / "checkpoint-2" / "meta.json").write_text(json.dumps(meta))
+
+
+def no_number(run: Path) -> None:
+    (run / "checkpoint-2").rename(run / "checkpoint-best")
+
+
+def renamed(run: Path) -> None:
+    (run / "checkpoint-2").rename(run / "checkpoint-3")
+
+
+def no_weights(run: Path) -> None:
+    (run / "checkpoint-2" / "adapter_model.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (spoil_adapter, "adapter_model.safetensors has 1000 bytes"),
+        (spoil_meta, "meta.json"),
+        (other_base, "adapter of another base (somebody/else)"),
+        (no_number, "checkpoint-best"),
+        (renamed, "of step 2"),
+        (no_weights, "adapter_model.safetensors is missing"),
+    ],
+)
+def test_bad_folders_are_named_and_skipped(
+    run: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    spoil(run)
+    done = evaluate()
+    assert [reason in line for line in done.skipped] == [True]
+    assert list(results.read("results/fake.json")) == [4]
+
+
+def test_skipping_ends_with_exit_code_3(run: Path, run_command: Any) -> None:
+    spoil_adapter(run)
+    arguments = ["run=fake", "tasks=[gsm8k]", "data_dir=data", "repeats=1"]
+    done = run_command("evaluate_run.py", *arguments)
+    assert done.returncode == 3, done.stderr
+    assert "checkpoint-2" in done.stderr.splitlines()[-1]
+    assert "checkpoint-4" in done.stdout
+
+
+def nothing(run: Path) -> None:
+    pass
+
+
+def only_bad(run: Path) -> None:
+    other_base(run)
+    shutil.rmtree(run / "checkpoint-4")
+
+
+def no_checkpoints(run: Path) -> None:
+    for path in run.glob("checkpoint-*"):
+        shutil.rmtree(path)
+
+
+def published_file(run: Path) -> None:
+    Path("results").mkdir()
+    Path("results/fake.json").write_text('{"checkpoint-210": {"gsm8k": {"ans_acc": [0.5]}}}')
+
+
+def foreign_notes(run: Path) -> None:
+    published_file(run)
+    Path("results/fake.meta.json").write_text('["not", "ours"]')
+
+
+def no_yaml(run: Path) -> None:
+    (run / ".hydra" / "config.yaml").write_text("experiment: [")
+
+
+def other_schema(run: Path) -> None:
+    (run / ".hydra" / "config.yaml").write_text("model: 3\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "overrides", "parts"),
+    [
+        (nothing, ["run=typo"], ["run=typo", "there are: fake"]),
+        (nothing, ["run=x", "output_dir=nowhere"], ["there are none yet"]),
+        (nothing, ["run=null"], ["run=null", "experiment"]),
+        (nothing, ["run=null", "experiment=typo"], ["experiment=typo", "quickstart"]),
+        (no_checkpoints, [], ["no checkpoints", "watch=true"]),
+        (only_bad, [], ["no checkpoints", "somebody/else"]),
+        (nothing, ["tasks=[gsm8k,typo]"], ["tasks=typo", "math500"]),
+        (nothing, ["rewards=v9"], ["rewards=v9", "strict"]),
+        (nothing, ["backend=typo"], ["backend=typo", "transformers"]),
+        (nothing, ["backend=vllm"], ["backend=vllm", "not installed", "uv sync"]),
+        (nothing, ["backend=unsloth"], ["backend=unsloth", "not installed"]),
+        (nothing, ["repeats=0"], ["repeats=0", "1 or more"]),
+        (nothing, ["temperature=-1"], ["temperature=-1", "greedy"]),
+        (nothing, ["top_p=0"], ["top_p=0"]),
+        (nothing, ["top_k=-1"], ["top_k=-1"]),
+        (nothing, ["pass_at=[0]"], ["pass_at=[0]"]),
+        (nothing, ["select_on=test"], ["select_on=test", "validation"]),
+        (nothing, ["select_on=validation", "tasks=[math500]"], ["math500", "validation"]),
+        (nothing, ["data_dir=nowhere"], ["nowhere/gsm8k/test.jsonl"]),
+        (nothing, ["model_path=./nowhere"], ["./nowhere"]),
+        (published_file, [], ["results/fake.json", "not written by", "results_dir"]),
+        (foreign_notes, [], ["results/fake.json", "not written by"]),
+        (no_yaml, [], [".hydra/config.yaml", "not readable"]),
+        (other_schema, [], [".hydra/config.yaml"]),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(
+    run: Path, spoil: Callable[[Path], None], overrides: list[str], parts: list[str]
+) -> None:
+    spoil(run)
+    before = tree(Path("results")) if Path("results").exists() else {}
+    with pytest.raises(UserError) as mistake:
+        evaluate(*overrides)
+    assert "\n" not in str(mistake.value)
+    for part in parts:
+        assert part in str(mistake.value)
+    assert (tree(Path("results")) if Path("results").exists() else {}) == before
+
+
+def test_scores_made_otherwise_are_not_mixed_in(run: Path) -> None:
+    evaluate()
+    before = tree(Path("results"))
+    for override in ("temperature=0.3", "seed=7", "max_tokens=9"):
+        with pytest.raises(UserError, match=override.split("=")[0]):
+            evaluate(override)
+    assert tree(Path("results")) == before
+
+
+def test_a_checkpoint_trained_anew_is_not_given_its_old_score(run: Path) -> None:
+    evaluate()
+    before = results.read("results/fake.json")
+    shutil.rmtree(run / "checkpoint-4")
+    add_checkpoint(run, 4, scale=0.2)
+    done = evaluate()
+    assert len(done.skipped) == 1
+    assert "other weights" in done.skipped[0]
+    assert results.read("results/fake.json") == before
+
+
+def test_a_full_disk_is_one_line_and_the_next_command_goes_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(3, OSError(errno.ENOSPC, "No space left on device"), monkeypatch)
+    with pytest.raises(UserError, match="No space left on device; free some space"):
+        evaluate()
+    monkeypatch.undo()
+    monkeypatch.chdir(run.parents[1])
+    evaluate()
+    assert list(results.read("results/fake.json")) == [2, 4]
+
+
+# The base model, choosing, watching
+
+
+def test_the_base_is_scored_once_and_another_runs_settings_leave_it(
+    run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    evaluate()
+    before = {n: t for n, t in tree(Path("results")).items() if n.startswith("base")}
+    make_run(Path("checkpoints"), "second", steps=(2,))
+    evaluate("run=second", "seed=5")
+    assert "base model not scored" in capsys.readouterr().err
+    assert list(results.read("results/second.json")) == [2]
+    assert {n: t for n, t in tree(Path("results")).items() if n.startswith("base")} == before
+
+
+def test_run_null_scores_the_experiments_base_model() -> None:
+    evaluate("run=null", "experiment=quickstart", "tasks=[gsm8k]")
+    base = results.read_base("results/base-tiny.json")
+    assert len(base.datasets["gsm8k"].ans_acc) == 2
+    assert sorted(path.name for path in Path("results").iterdir()) == [
+        "base-tiny",
+        "base-tiny.json",
+        "base-tiny.meta.json",
+    ]
+
+
+def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
+    run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    evaluate("select_on=validation")
+    validation = results.read("results/fake/validation.json")
+    accuracy = {s: sum(c.datasets["gsm8k.validation"].ans_acc) for s, c in validation.items()}
+    best = max(accuracy, key=lambda step: (accuracy[step], -step))
+    selected = results.read("results/fake/selected.json")
+    assert list(selected) == [best]
+    assert list(selected[best].datasets) == ["gsm8k"]
+    assert not Path("results/fake.json").exists()  # no test score of the others
+    assert [p.parent.name for p in Path("results").rglob("gsm8k")] == [f"checkpoint-{best}"]
+    table = capsys.readouterr().out
+    assert table.count("validation") >= 2
+    assert "test score was taken once" in table.replace("\n", " ")
+
+
+def test_watching_picks_up_checkpoints_until_the_training_ends(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "POLL_SECONDS", 0.05)
+    lock = open(run / ".lock", "a+")  # noqa: SIM115  closed by the training's end
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    def training() -> None:
+        while not Path("results/fake.json").exists():
+            time.sleep(0.05)
+        add_checkpoint(run.parent, 6).rename(run / "checkpoint-6")
+        lock.close()
+
+    thread = threading.Thread(target=training)
+    thread.start()
+    evaluate("watch=true")
+    thread.join()
+    assert list(results.read("results/fake.json")) == [2, 4, 6]
+
+
+def test_tables_and_errors_go_to_their_streams(run: Path, capsys: pytest.CaptureFixture) -> None:
+    evaluate("tasks=[gsm8k,math500]", "rewards=[v2,strict]")
+    shown = capsys.readouterr()
+    assert shown.out.count("checkpoint-4") == 3  # its own table, then one per task
+    assert "graded by v2" in shown.out
+    assert "strict" in shown.out
+    assert "backend: transformers (no CUDA device)" in shown.err
+    assert max(map(len, shown.out.splitlines())) <= 100
