@@ -36,7 +36,7 @@ class Group:
     completions: list[str]  # (n,)
     lengths: list[int]  # (n,) tokens
     clipped: list[bool]  # (n,) stopped by the length limit
-    scores: dict[str, list[float]] = field(default_factory=dict)  # reward function -> (n,)
+    rewards: dict[str, list[float]] = field(default_factory=dict)  # reward function -> (n,)
     total: list[float] = field(default_factory=list)  # (n,) weighted sum, what selection sees
     kept: list[int] = field(default_factory=list)  # (m,) ascending indices into the n
 
@@ -114,7 +114,7 @@ class Rollouts:
         kept = [g * n + i for g, group in enumerate(self.groups) for i in group.kept]
         self._kept_ids = [ids[i] for i in kept]
         self._kept_scores = {
-            name: [group.scores[name][i] for group in self.groups for i in group.kept]
+            name: [group.rewards[name][i] for group in self.groups for i in group.kept]
             for name in self.weights
         }
         return {
@@ -139,9 +139,9 @@ class Rollouts:
         start = 0
         for group in self.groups:
             end = start + len(group.completions)
-            group.scores = {name: list(scores[name][start:end]) for name in self.weights}
+            group.rewards = {name: list(scores[name][start:end]) for name in self.weights}
             group.total = [
-                sum(self.weights[name] * group.scores[name][i] for name in self.weights)
+                sum(self.weights[name] * group.rewards[name][i] for name in self.weights)
                 for i in range(end - start)
             ]
             start = end
@@ -212,5 +212,5 @@ def summarize(groups: list[Group]) -> dict[str, float]:
 
 
 def _by_function(groups: list[Group]) -> Iterator[tuple[str, list[float]]]:
-    for name in groups[0].scores:
-        yield name, [value for group in groups for value in group.scores[name]]
+    for name in groups[0].rewards:
+        yield name, [value for group in groups for value in group.rewards[name]]

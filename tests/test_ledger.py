@@ -1,0 +1,120 @@
+"""The ledger survives kills, forgets what a resume will repeat, and replays under other rules."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pods import ledger
+from pods.rollouts import Group
+from scripts import replay
+from tests import processes
+
+
+def group(name: str, total: list[float], kept: list[int]) -> Group:
+    n = len(total)
+    return Group(
+        question_id=name,
+        prompt=f"{name}?",
+        answer="1",
+        completions=["<script>", "é\udc80"] * (n // 2),
+        lengths=[3] * n,
+        clipped=[False] * n,
+        rewards={"correctness": total},
+        total=total,
+        kept=kept,
+    )
+
+
+def write(path: Path, steps: int, texts: str = "first") -> ledger.Ledger:
+    book = ledger.Ledger(path, texts)
+    for step in range(1, steps + 1):
+        book.append(step, [group("a", [0.0, 1.0, 0.5, 0.2], [0, 1]), group("b", [1.0] * 4, [0, 1])])
+    return book
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "rollouts.jsonl.zst"
+    write(path, 3).flush()
+    records = list(ledger.read(path))
+    assert [(r["step"], r["group"]) for r in records] == [(s, g) for s in (1, 2, 3) for g in (0, 1)]
+    assert records[0]["completions"] == ["<script>", "é\udc80"] * 2  # hostile text stays text
+    assert "completions" not in records[1]  # texts of the first group only
+    assert records[0]["rewards"] == {"correctness": [0.0, 1.0, 0.5, 0.2]}
+    assert records[0]["kept"] == [0, 1]
+
+
+@pytest.mark.parametrize(("texts", "with_text"), [("all", 2), ("first", 1), ("none", 0)])
+def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
+    path = tmp_path / "rollouts.jsonl.zst"
+    write(path, 1, texts).flush()
+    assert sum("completions" in record for record in ledger.read(path)) == with_text
+
+
+def test_a_torn_end_is_dropped_at_every_length(tmp_path):
+    path = tmp_path / "rollouts.jsonl.zst"
+    book = write(path, 2)
+    book.flush()
+    whole = len(path.read_bytes())
+    book.append(3, [group("c", [0.0, 1.0], [0, 1])])
+    book.flush()
+    data = path.read_bytes()
+    for cut in range(whole, len(data)):
+        path.write_bytes(data[:cut])
+        assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2]
+
+
+def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
+    path = tmp_path / "rollouts.jsonl.zst"
+    write(path, 5).flush()
+    path.write_bytes(path.read_bytes() + b"torn")
+    ledger.forget_after(path, 2)
+    book = ledger.Ledger(path, "none")
+    book.append(3, [group("c", [0.0, 1.0], [0, 1])])
+    book.flush()
+    assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
+    ledger.forget_after(tmp_path / "absent", 2)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_replay_chooses_again_from_the_same_rewards(tmp_path):
+    run = tmp_path / "checkpoints" / "r"
+    run.mkdir(parents=True)
+    write(run / "rollouts.jsonl.zst", 4).flush()
+    done = processes.run(
+        tmp_path / "out", "run=r", "rule=max_reward", main=replay.main, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {}
+    for line in done.stdout.splitlines():
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        if len(cells) == 3:
+            rows[cells[0]] = cells[1]
+    # group a: {0, 1} -> {1, 2}; group b: nothing to choose
+    assert rows["differs"] == "0.5000"
+    assert rows["rollouts in common"] == "0.7500"
+    assert rows["variance kept by the run"] == "0.1250"
+    assert rows["variance kept now"] == "0.0312"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run=absent"], "runs there: r"),
+        (["run=r", "kept_per_prompt=9"], "kept_per_prompt=9"),
+        (["run=r", "rule=best"], "max_variance"),
+    ],
+)
+def test_replay_says_what_is_wrong(tmp_path, arguments, said):
+    run = tmp_path / "checkpoints" / "r"
+    run.mkdir(parents=True)
+    write(run / "rollouts.jsonl.zst", 1).flush()
+    done = processes.run(tmp_path / "out", *arguments, main=replay.main, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_records_are_plain_json():
+    record = group("a", [0.0, 1.0], [1]).record(texts=True)
+    assert json.loads(json.dumps(record)) == record
