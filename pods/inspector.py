@@ -15,6 +15,7 @@ REASONS = {
 }
 # max_variance keeps the top i and the bottom m - i of the sorted rewards
 TOP, BOTTOM, MIDDLE = "kept: top end", "kept: bottom end", "dropped: between the ends"
+TIED = "dropped: tied with kept ones"  # ties go by index
 EQUAL_KEPT = "kept: all rewards are equal, ties go by index"
 EQUAL_DROPPED = "dropped: all rewards are equal, ties go by index"
 
@@ -29,8 +30,13 @@ def reasons(total: list[float], kept: list[int], rule: str) -> list[str]:
     if min(total) == max(total):
         return [EQUAL_KEPT if i in chosen else EQUAL_DROPPED for i in range(len(total))]
     middle = (min(total[i] for i in chosen) + max(total[i] for i in chosen)) / 2
+    ends = {total[i] for i in chosen}
     return [
-        MIDDLE if i not in chosen else TOP if reward >= middle else BOTTOM
+        (TIED if reward in ends else MIDDLE)
+        if i not in chosen
+        else TOP
+        if reward >= middle
+        else BOTTOM
         for i, reward in enumerate(total)
     ]
 

@@ -106,6 +106,13 @@ def run_folder(folder: Path, steps: int, groups: int = 2, n: int = 64) -> None:
             id="tie",
         ),
         pytest.param(
+            "max_variance",
+            [1.0, 0.0, 1.0],
+            [0, 1],
+            ["kept: top end", "kept: bottom end", inspector.TIED],
+            id="a tie at an end",
+        ),
+        pytest.param(
             "max_reward", [0.1, 1.0], [1], ["dropped: below the m highest", None], id="max_reward"
         ),
         pytest.param("random", [0.1, 1.0], [0], ["kept: drawn at random", None], id="random"),
