@@ -63,8 +63,10 @@ class Store:
         self.facts["tasks"][task] = settings
 
     def knows(self, checkpoint: str, weights: str) -> bool:
-        """Whether `checkpoint` has these weights (a digest); a new one is noted."""
-        return self.facts["weights"].setdefault(checkpoint, weights) == weights
+        """Whether what is scored of `checkpoint`, if anything, has these weights (a digest)."""
+        if not any((self.folder / checkpoint).glob("*/repeat-*.jsonl")):
+            self.facts["weights"][checkpoint] = weights
+        return self.facts["weights"].get(checkpoint) == weights
 
     def path(self, checkpoint: str, task: str, repeat: int) -> Path:
         return self.folder / checkpoint / task / f"repeat-{repeat}.jsonl"

@@ -139,9 +139,10 @@ class SeededDraw(LogitsProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         cumulative = scores.float().softmax(dim=-1).cumsum(dim=-1)  # (rows, vocabulary)
         draw = self._draws[:, input_ids.shape[1] - self._prompt_width, None]
-        # Scaled by the last sum, which rounding leaves off 1; right=True skips tokens of weight 0.
-        token = torch.searchsorted(cumulative, draw * cumulative[:, -1:], right=True)
-        token.clamp_(max=scores.shape[-1] - 1)
+        total = cumulative[:, -1:]  # rounding leaves it off 1
+        # Below the total, and right=True: a token of probability 0 is never the one.
+        point = torch.minimum(draw * total, torch.nextafter(total, torch.zeros_like(total)))
+        token = torch.searchsorted(cumulative, point, right=True)
         return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
 
