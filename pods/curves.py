@@ -46,6 +46,10 @@ def load(figure: Figure, results_dir: Path | str) -> list[Series]:
     """The arms of a figure that have files, in the order of its YAML. Raises Absent if none has."""
     if figure.metric not in ACCURACIES and not figure.metric.startswith("pass@"):
         raise UserError(f"metric={figure.metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
+    if figure.wandb_export and figure.metric != "ans_acc":
+        raise UserError(
+            f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
+        )
     grid = figure.grid_seconds * np.arange(
         1, round(figure.budget_seconds / figure.grid_seconds) + 1
     )
@@ -261,7 +265,7 @@ def _from_export(figure: Figure, folder: Path, grid: np.ndarray) -> list[Series]
             f"figure={figure.name}: results_dir={folder} has no {' and '.join(missing)};"
             " point results_dir at the folder that holds them"
         )
-    runs = wandb_export.on_grid(paths[0], paths[1], grid, figure.grid_seconds)
+    runs = wandb_export.on_grid(paths[0], paths[1], grid)
     found = []
     for label, arm in figure.series.items():
         mine = [(name, run) for name, run in runs.items() if wandb_export.matches(name, arm.runs)]

@@ -20,12 +20,11 @@ from pods.cli import UserError
 from pods.results import run_order, warn
 
 COLUMN = re.compile(r"(?:data/)?(?P<run>\S+) - (?P<metric>.+)")
-REACH = 2.0  # grid intervals: half of the longest gap between samples of a living run
+REACH = 420.0  # s, the longest pause between samples: a mark farther from all is outside the run
+NEAR = 120.0  # s, farther samples are still taken, as published, but not in silence
 
 
-def on_grid(
-    accuracy: Path, length: Path, grid: np.ndarray, grid_seconds: float
-) -> dict[str, dict[str, Any]]:
+def on_grid(accuracy: Path, length: Path, grid: np.ndarray) -> dict[str, dict[str, Any]]:
     """{run: {quantity: (marks,)}} of the runs that both files hold, Run10 after Run9."""
     accuracies, lengths = read(accuracy), read(length)
     for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
@@ -33,12 +32,11 @@ def on_grid(
         warn(f"{name}: only in {only}; the run is left out, its seed is not in both files")
     runs = {}
     for name in sorted(accuracies.keys() & lengths.keys(), key=run_order):
-        values = _sampled(accuracies[name], grid, grid_seconds)
-        gaps = grid[~np.isfinite(values["value"])] / 60
-        if gaps.size:
-            at = ", ".join(f"{minute:g}" for minute in gaps)
-            warn(f"{name}: no sample near {at} min; the marks stay empty")
-        values["length"] = _sampled(lengths[name], grid, grid_seconds)["value"]
+        values = _sampled(accuracies[name], grid)
+        _say(name, "no sample near {} min; the marks stay empty", grid[np.isnan(values["value"])])
+        far = grid[np.abs(values["seconds"] - grid) > NEAR]
+        _say(name, f"the nearest sample is over {NEAR / 60:g} min from {{}} min; used there", far)
+        values["length"] = _sampled(lengths[name], grid)["value"]
         ga = int(match[1]) if (match := re.search(r"-ga(\d+)", name)) else 1
         nothing = np.full(len(grid), np.nan)
         runs[name] = values | {
@@ -58,7 +56,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """{run: (samples, 3) of seconds, micro-steps, value} by time; other rows are skipped."""
     samples: dict[str, list[tuple[float, float, float]]] = {}
     skipped = 0
-    with open(path, newline="", encoding="utf-8") as file:
+    with open(path, newline="", encoding="utf-8-sig") as file:
         rows = csv.DictReader(file)
         columns = _columns(path, rows.fieldnames or [])
         for row in rows:
@@ -91,8 +89,13 @@ def _columns(path: Path, header: list[str]) -> dict[str, tuple[str, str]]:
     return runs
 
 
-def _sampled(samples: np.ndarray, grid: np.ndarray, grid_seconds: float) -> dict[str, np.ndarray]:
-    index = alignment.by_nearest_sample(samples[:, 0], grid, REACH * grid_seconds)
+def _say(name: str, message: str, marks: np.ndarray) -> None:
+    if marks.size:
+        warn(f"{name}: {message.format(', '.join(f'{mark / 60:g}' for mark in marks))}")
+
+
+def _sampled(samples: np.ndarray, grid: np.ndarray) -> dict[str, np.ndarray]:
+    index = alignment.by_nearest_sample(samples[:, 0], grid, REACH)
     there = index >= 0
     names = ("seconds", "steps", "value")
     return {name: np.where(there, samples[index, i], np.nan) for i, name in enumerate(names)}

@@ -212,7 +212,7 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(
         "GRPO-s2-p8-n32-m32-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
         "GRPO-s10-p8-n32-m32-ga16": [(2.0, 0.4), (9.0, 0.6)],
         "GRPO-s3-p8-n32-m32-ga16": [(2.0, 1.0), (8.0, 1.0)],
-        "GRPO-s2-p8-n128-m32-ga4": [(1.0, 0.5), (2.0, 0.7)],
+        "GRPO-s2-p8-n128-m32-ga4": [(0.5, 0.5), (0.9, 0.7)],
     }
     export_files(tmp_path, "toy", runs, length_only="GRPO-s3-p8-n32-m32-ga16")
     grpo, pods = curves.load(export_figure(), tmp_path)
@@ -225,7 +225,8 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(
     assert pods.quantities["steps"][0, 0] == 80
     errors = capsys.readouterr().err
     assert "GRPO-s3-p8-n32-m32-ga16: only in toy-length.csv" in errors
-    assert "GRPO-s2-p8-n128-m32-ga4: no sample near 8 min" in errors
+    assert "GRPO-s2-p8-n128-m32-ga4: no sample near 8 min" in errors, "the run had ended"
+    assert "GRPO-s2-p8-n128-m32-ga4: the nearest sample is over 2 min from 4, 6 min" in errors
 
 
 def test_an_export_with_damaged_rows_or_columns_is_named(
@@ -240,5 +241,7 @@ def test_an_export_with_damaged_rows_or_columns_is_named(
     path.write_text("time,value\n1,2\n")
     with pytest.raises(UserError, match="eval/time"):
         wandb_export.read(path)
+    with pytest.raises(UserError, match="metric=both_acc: the export of figure=toy"):
+        curves.load(export_figure(metric="both_acc"), tmp_path)
     with pytest.raises(curves.Absent, match=r"toy-length\.csv"):
         curves.load(export_figure(), tmp_path)

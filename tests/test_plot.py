@@ -86,7 +86,7 @@ def test_every_figure_of_the_paper_has_a_definition() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["figure=math_main"], "Instruct-MATH-*512-8-8-*", id="files are absent"),
+        pytest.param(["figure=math_main"], "Instruct-MATH-NF-512-8-8-*", id="files are absent"),
         pytest.param(["figure=nothing"], "gsm8k_main", id="unknown figure, choices listed"),
         pytest.param(["x=tokens"], "tokens_trained", id="unknown axis, choices listed"),
         pytest.param(["band=std"], "sem | bootstrap | runs", id="unknown band, choices listed"),
