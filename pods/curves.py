@@ -7,6 +7,7 @@ an irregular run is aligned or left out with a warning instead of shifting its c
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -119,6 +120,9 @@ def _series(
 ) -> list[Series]:
     if not runs:
         return []
+    settings = dict.fromkeys(re.sub(r"-(seed|Run)\d+$", "", name) for name, _ in runs)
+    if len(settings) > 1 and "seed" in runs[0][0]:
+        warn(f"{label}: averages runs of different settings: {_listed(list(settings))}")
     measured = [run["measured"] for _, run in runs]
     if any(measured) and not all(measured):
         warn(f"{label}: some runs have measured times and some the published grid")

@@ -3,11 +3,17 @@
 import csv
 import json
 import random
+import runpy
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from hydra.core.global_hydra import GlobalHydra
 
 from pods.figure import Figure, FigureSeries
+from tests.conftest import ROOT
 
 
 def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
@@ -76,6 +82,19 @@ def export_files(
             writer = csv.DictWriter(file, ["eval/time", *columns], quoting=csv.QUOTE_ALL)
             writer.writeheader()
             writer.writerows(rows)
+
+
+def in_process(script: str, *arguments: str) -> int:
+    """A command's exit code; what it prints goes to capsys. A new process takes a second each."""
+    argv = [str(ROOT / script), *arguments]
+    with mock.patch.object(sys, "argv", argv):
+        try:
+            runpy.run_path(argv[0], run_name="__main__")
+        except SystemExit as error:
+            return error.code
+        finally:
+            GlobalHydra.instance().clear()
+    return 0
 
 
 def figure(**changes: Any) -> Figure:

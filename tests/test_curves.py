@@ -182,6 +182,15 @@ def test_measured_times_win_over_the_published_grid(
     assert "grpo-Run1: no checkpoint near 3600 s" in capsys.readouterr().err
 
 
+def test_an_arm_of_different_settings_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("grpo-n16-seed0", "grpo-n16-seed1", "grpo-n4-seed0"):
+        run_file(tmp_path, name, [0.1, 0.2, 0.3, 0.4])
+    curves.load(figure(), tmp_path)
+    assert "GRPO: averages runs of different settings: grpo-n16, grpo-n4" in capsys.readouterr().err
+
+
 def test_other_metrics(tmp_path: Path) -> None:
     metas = [{"pass@k": {"gsm8k": {"3": {"mean": value}}}} for value in (0.5, 0.6, 0.7, 0.8)]
     run_file(tmp_path, "grpo-Run1", [0.1, 0.2, 0.3, 0.4], metas=metas)

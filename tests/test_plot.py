@@ -12,7 +12,7 @@ import pytest
 from pods import drawing, live
 from pods.curves import Series
 from tests.conftest import ROOT
-from tests.figures import base_file, export_files, figure, run_file
+from tests.figures import base_file, export_files, figure, in_process, run_file
 
 Run = Callable[..., CompletedProcess[str]]
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
@@ -59,18 +59,21 @@ def test_quickstart_is_three_curves_with_bands_from_measured_times(
     assert series["GRPO-PODS"]["n_runs"] == [1, 2, 2, 2, 2]
 
 
-def test_all_draws_what_is_there_and_names_the_rest(run_command: Run, tmp_path: Path) -> None:
+def test_all_draws_what_is_there_and_names_the_rest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     quickstart_files(tmp_path)
     samples = [(minute, 0.1 * minute / 30) for minute in range(2, 32, 2)]
     arms = ("n32-m32-ga16", "n128-m32-ga4")
     runs = {f"GR7B-s{seed}-p8-{arm}": samples for seed in (1, 2) for arm in arms}
     export_files(tmp_path, "a100s", runs)
-    done = run_command("scripts/plot.py", "figure=all", f"results_dir={tmp_path}", "band=runs")
-    assert done.returncode == 0, done.stderr
+    out = f"out_dir={tmp_path}/figures"
+    assert in_process("scripts/plot.py", "figure=all", f"results_dir={tmp_path}", out) == 0
+    errors = capsys.readouterr().err
     drawn = {path.parent.name for path in (tmp_path / "figures").glob("*/main.pdf")}
     assert drawn == {"a100s", "quickstart"}
     for name in ("gsm8k_main", "chemistry_main", "h100s"):
-        assert f"figure={name}" in done.stderr
+        assert f"figure={name}" in errors
     a100s = json.loads((tmp_path / "figures" / "a100s" / "curves.json").read_text())["series"]
     assert a100s["GRPO"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
 
@@ -96,32 +99,37 @@ def test_every_figure_of_the_paper_has_a_definition() -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(
-    run_command: Run, tmp_path: Path, arguments: list[str], said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
 ) -> None:
     (tmp_path / "results").mkdir()
     quickstart_files(tmp_path / "results")
-    done = run_command("scripts/plot.py", *arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+    monkeypatch.chdir(tmp_path)
+    assert in_process("scripts/plot.py", *arguments) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert printed.out == ""
     assert not (tmp_path / "figures").exists()
 
 
 def test_the_live_view_shows_the_newest_run_once_through_a_pipe(
-    run_command: Run, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "checkpoints" / "quickstart-a"
     folder.mkdir(parents=True)
     rows = [{"step": k, "all/reward_mean": k / 4, "loss": 0.123} for k in (1, 2, 3, 4)]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"step": 5, "al')
-    done = run_command("scripts/plot.py", "follow=true")
-    assert done.returncode == 0, done.stderr
-    assert "quickstart-a: not training, 4 steps" in done.stdout
-    assert "0.123" in done.stdout
-    done = run_command("scripts/plot.py", "follow=true", "run=absent")
-    assert done.returncode == 2
-    assert "run=absent: no checkpoints/absent/metrics.jsonl" in done.stderr
+    assert in_process("scripts/plot.py", "follow=true") == 0
+    printed = capsys.readouterr().out
+    assert "quickstart-a: not training, 4 steps" in printed
+    assert "0.123" in printed
+    assert in_process("scripts/plot.py", "follow=true", "run=absent") == 2
+    assert "run=absent: no checkpoints/absent/metrics.jsonl" in capsys.readouterr().err
 
 
 def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pods import speedup
 from pods.curves import Series
-from tests.figures import base_file, export_files, run_file
+from tests.figures import base_file, export_files, in_process, run_file
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -157,11 +157,13 @@ def published_files(folder: Path) -> None:
     export_files(folder, "a100s", runs | {f"GR7B-s{s}-p8-n128-m32-ga4": fast for s in (1, 3)})
 
 
-def test_published_kinds_that_were_not_given(run_command: Run, tmp_path: Path) -> None:
+def test_published_kinds_that_were_not_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     published_files(tmp_path)
-    done = run_command("scripts/speedup.py", "figure=all", f"results_dir={tmp_path}", "json=true")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    where = f"results_dir={tmp_path}"
+    assert in_process("scripts/speedup.py", "figure=all", where, "json=true") == 0
+    found = json.loads(capsys.readouterr().out)
     speedups = {name: values["speedup"] for name, values in found.items()}
     assert speedups == {
         "a100s": pytest.approx(5),
@@ -172,21 +174,25 @@ def test_published_kinds_that_were_not_given(run_command: Run, tmp_path: Path) -
     }
     assert found["llama_main"]["baseline_hours"] == pytest.approx(4 / 6), "a mark is h/6"
     assert found["a100s"]["baseline_hours"] == pytest.approx(20 / 60)
-    rules = run_command("scripts/speedup.py", "figure=rules", f"results_dir={tmp_path}")
-    assert rules.returncode == 0, rules.stderr
+    assert in_process("scripts/speedup.py", "figure=rules", where) == 0
+    printed = capsys.readouterr().out
     for pair in ("random vs max-reward", "max-variance vs max-reward", "max-variance vs random"):
-        assert pair in rules.stdout
+        assert pair in printed
 
 
-def test_a_threshold_that_is_never_reached_is_null(run_command: Run, tmp_path: Path) -> None:
+def test_a_threshold_that_is_never_reached_is_null(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for i in (1, 2):
         run_file(tmp_path, f"Instruct-GSM8K-512-16-16-Run{i}", [0.5] * 12)
         run_file(tmp_path, f"Instruct-GSM8K-512-64-16-Run{i}", [0.1] * 12)
     arguments = ("scripts/speedup.py", "figure=gsm8k_main", f"results_dir={tmp_path}")
-    found = json.loads(run_command(*arguments, "json=true").stdout)["gsm8k_main"]
+    assert in_process(*arguments, "json=true") == 0
+    found = json.loads(capsys.readouterr().out)["gsm8k_main"]
     assert found["pods_hours"] is found["speedup"] is None
     assert found["ci95"] == [0.0, 0.0]
-    table = run_command(*arguments, "markdown=true").stdout.splitlines()
+    assert in_process(*arguments, "markdown=true") == 0
+    table = capsys.readouterr().out.splitlines()
     assert table[1].count("---") == table[0].count("|") - 1
     assert "never vs 30 min" in table[2]
 
@@ -203,11 +209,16 @@ def test_a_threshold_that_is_never_reached_is_null(run_command: Run, tmp_path: P
     ],
 )
 def test_a_mistake_is_one_line(
-    run_command: Run, tmp_path: Path, arguments: list[str], said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
 ) -> None:
     (tmp_path / "results").mkdir()
-    done = run_command("scripts/speedup.py", *arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    monkeypatch.chdir(tmp_path)
+    assert in_process("scripts/speedup.py", *arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert len(printed.err.splitlines()) == 1
