@@ -103,6 +103,7 @@ class Backend:
     name: str = MISSING
     gradient_checkpointing: bool = MISSING
     threads: int | None = MISSING
+    warmup: bool = MISSING
     engine: str = MISSING
     gpu_memory_utilization: float = MISSING
     standby: bool = MISSING

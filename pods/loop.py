@@ -24,6 +24,7 @@ from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
 from pods.rollouts import RewardError, Rollouts, summarize
 from pods.runs import RunFolder, config_hash, provenance
+from pods.warmup import warm_up
 from rewards import Scorer
 
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
@@ -65,6 +66,9 @@ class Loop(TrainerCallback):
         self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_after_step)
+        if self.config.backend.warmup:
+            with self.clock.phase("warmup"):
+                warm_up(self.trainer)
 
     def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
         self.stop_signal = number

@@ -191,6 +191,16 @@ def test_resume_rules(folder):
     assert [p.name for p in (path / "set-aside").iterdir()] == ["checkpoint-4.0"]
 
 
+def test_a_warm_up_is_reported_apart_and_leaves_no_trace(folder, reference):
+    assert run(folder, "backend.warmup=true").returncode == 0
+    path = folder / "checkpoints" / "r"
+    assert_same_run(path, reference)
+    outside = [checkpoints.find(p)[-1].meta["outside_seconds"] for p in (path, reference)]
+    assert outside[0]["warmup"] > 0
+    assert "warmup" not in outside[1]
+    assert {"load", "log", "checkpoint"} <= outside[0].keys()
+
+
 def test_old_training_state_is_pruned_and_adapters_stay(reference):
     found = checkpoints.find(reference)
     assert [c.step for c in found] == [2, 4, 6]
