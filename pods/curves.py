@@ -120,8 +120,8 @@ def _series(
 ) -> list[Series]:
     if not runs:
         return []
-    settings = dict.fromkeys(re.sub(r"-(seed|Run)\d+$", "", name) for name, _ in runs)
-    if len(settings) > 1 and "seed" in runs[0][0]:
+    settings = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", name) for name, _ in runs)
+    if len(settings) > 1:
         warn(f"{label}: averages runs of different settings: {_listed(list(settings))}")
     measured = [run["measured"] for _, run in runs]
     if any(measured) and not all(measured):

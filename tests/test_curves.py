@@ -188,7 +188,7 @@ def test_an_arm_of_different_settings_is_named(
     for name in ("grpo-n16-seed0", "grpo-n16-seed1", "grpo-n4-seed0"):
         run_file(tmp_path, name, [0.1, 0.2, 0.3, 0.4])
     curves.load(figure(), tmp_path)
-    assert "GRPO: averages runs of different settings: grpo-n16, grpo-n4" in capsys.readouterr().err
+    assert "GRPO: averages runs of different settings: grpo-n4, grpo-n16" in capsys.readouterr().err
 
 
 def test_other_metrics(tmp_path: Path) -> None:
