@@ -6,7 +6,7 @@ from fractions import Fraction
 DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
 NUMBER = rf"(?P<sign>[+-]?)\s*(?:{DECIMAL})"
 FRACTION = re.compile(rf"([+-]?)\s*({DECIMAL})\s*/\s*([+-]?)\s*({DECIMAL})")
-MIXED = re.compile(r"([+-]?)\s*([0-9]+)(?:\s+|\s*(?:and|\+)\s*)([0-9]+)\s*/\s*([0-9]+)")
+MIXED = re.compile(r"([+-]?)\s*([0-9]+)(?:\s+|\s*and\s*)([0-9]+)\s*/\s*([0-9]+)")
 SCIENTIFIC = re.compile(rf"([+-]?)\s*({DECIMAL})\s*\*\s*10\s*\^\s*([+-]?[0-9]{{1,2}})")
 PLAIN = re.compile(rf"([+-]?)\s*({DECIMAL})\.?")
 QUANTITY = re.compile(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rewards import latex, published
 from rewards.quantities import quantity, rational
 from rewards.tags import last_closed_answer
-from rewards.tidying import TEXT, spoken, tidy
+from rewards.tidying import TAKEN_BACK, TEXT, spoken, tidy
 
 MAX_LENGTH = 600  # characters of an answer block; a longer one is an essay
 MAX_SYMBOLIC_LENGTH = 120  # characters of what may reach the computer algebra system
@@ -20,12 +20,12 @@ MAX_SYMBOLIC_BRACES = 12
 MACRO = re.compile(r"\\([a-zA-Z]+)")
 EQUALS = re.compile(r"(?<![<>!=:~\\])=+(?![<>=])")
 UNKNOWN = re.compile(r"(?:\bor\b|\band\b|[,;])\s*\\?[A-Za-z][A-Za-z_0-9']*(?:\([a-z]\))?\s*$")
-TAKEN_BACK = re.compile(
-    r"\b(?:not|never|no|discard|reject|exclud|ignor|impossible|extraneous|wrong|incorrect)",
-    re.IGNORECASE,
-)
+NAME = re.compile(r"\s*[A-Za-z](?:\([a-z]\)|_\{?[0-9a-z]\}?)?\s*")  # x, f(x), a_1
+FACTOR = re.compile(r"\s*[^\sA-Za-z=]\s*[^\s=]?\s*=")
+UNIT_TAIL = re.compile(r"\\text\{ [^{}]*\}\s*[^\s^]")
 SEPARATOR = re.compile(r"\s*(?:,|;|\bor\b|\band\b)\s*")
 DIGIT_GAP = re.compile(r"[0-9]\s+[0-9]")
+UNIT_WORD = re.compile(r"[A-Za-z]{2}")  # of a gold answer; in 5h the h is a variable
 PERCENT = re.compile(r"%|\bpercent\b")
 SYMBOL = re.compile(r"[A-Za-z^_]")
 WORD = re.compile(r"(?<!\\)\b[A-Za-z]{3,}\b")
@@ -68,8 +68,8 @@ def same(given: str, gold: str) -> bool:
         return False
     if _published_equal(given, gold) or _same_number(given, gold):
         return True
-    sides = _right_side(given)
-    if sides is not None and same(sides, _right_side(gold) or gold):
+    said, meant = _value(given), _named_value(gold, given)
+    if said and meant and (said, meant) != (given, gold) and same(said, meant):
         return True
     return _same_elements(given, gold) or _same_words(given, gold)
 
@@ -78,6 +78,10 @@ def _published_equal(given: str, gold: str) -> bool:
     """The published normal forms, except where they drop what makes a difference."""
     if DIGIT_GAP.search(given) and not DIGIT_GAP.search(gold):
         return False  # they join "3 4" to 34
+    if given.partition("=")[0] != gold.partition("=")[0] and FACTOR.match(given):
+        return False  # they take 2x=5 for x=5
+    if UNIT_TAIL.search(given):
+        return False  # they cut what follows a unit
     if published.first_form(given) == published.first_form(gold):
         return True
     for text in (given, gold):
@@ -91,10 +95,10 @@ def _same_number(given: str, gold: str) -> bool:
     """As exact rationals; a percentage only against a percentage."""
     given, gold = spoken(given), spoken(gold)
     value = rational(PERCENT.sub("", gold)) if PERCENT.search(gold) else rational(gold)
-    if value is None:
+    if value is None and UNIT_WORD.search(gold):
         value = quantity(gold)
-        if value is None:
-            return False
+    if value is None:
+        return False
     if PERCENT.search(given):
         return bool(PERCENT.search(gold)) and _number(PERCENT.sub("", given, count=1)) == value
     return _number(given) == value
@@ -105,15 +109,26 @@ def _number(text: str) -> object:
     return quantity(text) if number is None else number
 
 
-def _right_side(text: str) -> str | None:
-    """What follows the last "=", unless the text lists several unknowns ("x = 3 or x = 5")."""
+def _value(text: str) -> str | None:
+    """What follows the last "=", if any; None for a list of unknowns ("x = 3 or x = 5")."""
     signs = list(EQUALS.finditer(text))
     if not signs:
+        return text
+    before = text[signs[-2].end() if len(signs) > 1 else 0 : signs[-1].start()]
+    if len(signs) > 1 and UNKNOWN.search(before):
         return None
-    if len(signs) > 1 and UNKNOWN.search(text[signs[-2].end() : signs[-1].start()]):
-        return None
-    sentence = re.split(r"[.\n]\s", text[: signs[-1].start()])[-1]
+    sentence = re.split(r"[.]\s", text[: signs[-1].start()])[-1]
     return None if TAKEN_BACK.search(sentence) else text[signs[-1].end() :].strip()
+
+
+def _named_value(gold: str, given: str) -> str | None:
+    """A gold "x = 5" is 5 to an answer that names the same or nothing; an equation is no value."""
+    name, sign, value = gold.partition("=")
+    if not sign:
+        return gold
+    names = given.partition("=")[0].replace(" ", ""), name.replace(" ", "")
+    same_name = "=" not in given or names[0] == names[1]
+    return value.strip() if same_name and "=" not in value and NAME.fullmatch(name) else None
 
 
 def _same_elements(given: str, gold: str) -> bool:

@@ -19,18 +19,24 @@ UNICODE_TABLE = str.maketrans(UNICODE)
 
 ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|([0-9]+|[A-Za-z]))")
 DELIMITERS = re.compile(
-    r"(?<!\\)\\[()\[\]]|\\?\$|\*\*|`|\\displaystyle|\\(?:left|right)(?![a-zA-Z])"
+    r"(?<!\\)\\[()\[\]]|\\?\$|(?<![0-9A-Za-z)])\*\*|\*\*(?![0-9A-Za-z(])|`|\\displaystyle|\\(?:left|right)(?![a-zA-Z])"
 )
 SPACING = re.compile(r"(?<!\\)\\[,;: !]|\\q?quad(?![a-zA-Z])|~|\s+")
 THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
 TEXT = re.compile(r"\\(?:text|textrm|textbf|mathrm|mbox|textit|operatorname)\s*\{([^{}]*)\}")
 DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?")
+TAKEN_BACK = re.compile(
+    r"\b(?:(?:not|never|no|nor|or|but)\b|discard|reject|exclud|ignor|impossible|extraneous|wrong"
+    r"|incorrect)",
+    re.IGNORECASE,
+)
 BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 LABEL = re.compile(
     r"(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:final\s+|correct\s+)?answer\s*(?:is\b|:|=)\s*:?",
     re.IGNORECASE,
 )
-FRACTION = re.compile(r"\\[tdc]?frac\s*(?:\{([^{}]*)\}|([0-9]))\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))")
+PART = r"\{(\s*-?[^{}+*/=-]*)\}"  # no sums: a slash would bind tighter than the bar
+FRACTION = re.compile(rf"\\[tdc]?frac\s*(?:{PART}|([0-9]))\s*(?:{PART}|([0-9a-zA-Z]))")
 
 
 def tidy(text: str) -> str:
@@ -52,9 +58,9 @@ def spoken(text: str) -> str:
 
 
 def _unboxed(text: str) -> str:
-    """The content of \\boxed{...} where there is exactly one."""
+    """The content of \\boxed{...} where there is exactly one and nothing takes it back."""
     boxes = list(BOXED.finditer(text))
-    if len(boxes) != 1:
+    if len(boxes) != 1 or TAKEN_BACK.search(text):
         return text
     depth, start = 1, boxes[0].end()
     for position in range(start, len(text)):

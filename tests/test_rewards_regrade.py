@@ -12,7 +12,7 @@ ROWS = [
     {
         "answer": "18",
         "completion": "<think>a</think><answer>18 dollars</answer>",
-    },  # v2: the tags end
+    },  # all agree
     {"answer": "18", "completion": "It is 18"},
     {"answer": "18", "completion": "<answer>17</answer>"},
     {"answer": "0.5", "completion": "<answer>2/4</answer>"},

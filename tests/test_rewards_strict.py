@@ -53,6 +53,9 @@ RIGHT = [
     ("\\text{Evelyn}", "evelyn.", "words"),
     ("\\text{(E)}", "E", "a letter"),
     ("x^2+3x+2", "$x^2 + 3x + 2$", "symbols as written"),
+    ("x = 5", "5", "the value of an unknown"),
+    ("f(x) = 2x + 1", "f(x) = \\boxed{2x+1}", "a function"),
+    ("23", "x = \\boxed{23}", "boxed behind its name"),
 ]
 WRONG = [
     ("18", "", "nothing"),
@@ -74,6 +77,12 @@ WRONG = [
     ("0.5", "50%", "a percentage is no fraction"),
     ("\\frac12", "50%", "a percentage is no fraction"),
     ("32", "\\binom{3}{2}", "unknown macros do not vanish"),
+    ("\\frac{5}{3}", "\\frac{1+2}{3}", "a sum over the bar"),
+    ("-\\frac{3}{2}", "-1+1/2", "no arithmetic"),
+    ("23", "2**3", "no arithmetic"),
+    ("5", "It is not \\boxed{5}", "taken back"),
+    ("2x - 3y + 4 = 0", "x + y = 0", "another equation"),
+    ("5h", "5", "a variable is no unit"),
     ("\\sqrt{2}", "\\sqrt[3]{2}", "the degree of a root"),
     ("(1,2)", "(2,1)", "order"),
     ("(1,2)", "[1,2]", "brackets"),
