@@ -7,6 +7,7 @@ not (math-verify, for strict) runs in a process that is killed at its deadline.
 """
 
 import atexit
+import os
 from collections.abc import Sequence
 from functools import cache
 
@@ -31,6 +32,6 @@ def score(
 @cache
 def _scorer(version: str) -> Scorer:
     """The scorer behind the two functions above; strict starts its process with the first call."""
-    scorer = Scorer(version, workers=1)
+    scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=0.5)
     atexit.register(scorer.close)
     return scorer

@@ -28,8 +28,8 @@ class Scorer:
         self,
         version: str,
         *,
-        workers: int = 0,
-        deadline_seconds: float = 0.5,
+        workers: int,
+        deadline_seconds: float,
         names: Iterable[str] = NAMES,
     ) -> None:
         check("version", version, VERSIONS)

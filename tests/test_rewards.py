@@ -24,6 +24,10 @@ CHOICES = [
     ("B) 2249.7 g/mol", "B", True),
     ("C", "B", False),
     ("A or B", "B", False),
+    ("A. or B.", "A", False),
+    ("A: water B: salt", "A", False),  # the whole list
+    ("B:salt", "B", True),
+    ("B: CC(=O)N.", "B", True),
     ("AB", "B", False),
     ("B because", "B", False),
     ("Both", "B", False),
@@ -69,7 +73,7 @@ def test_a_choice_stands_in_the_last_closed_block(completion: str) -> None:
 
 
 def test_kinds_may_be_mixed_in_a_batch() -> None:
-    with rewards.Scorer("v2") as scorer:
+    with rewards.Scorer("v2", workers=0, deadline_seconds=1) as scorer:
         correct = scorer.grade(["<answer>B</answer>", "27"], ["B", "27"], ["choice", "math"])
     assert correct == [True, True]
 
@@ -83,7 +87,10 @@ def test_an_empty_batch() -> None:
     [
         (lambda: rewards.grade("", "", version="v3"), "version=v3: unknown; one of v1, "),
         (lambda: rewards.grade("", "", kind="poem"), "kind=poem: unknown; one of math, choice"),
-        (lambda: rewards.Scorer("v2", names=["tag"]), "weights=tag: unknown; one of correctness, "),
+        (
+            lambda: rewards.Scorer("v2", workers=0, deadline_seconds=1, names=["tag"]),
+            "weights=tag: unknown; one of correctness, ",
+        ),
         (lambda: rewards.score(["a"], []), "shorter"),
     ],
 )

@@ -175,7 +175,8 @@ def test_algebra_is_asked_in_a_worker(scorer: Scorer) -> None:
 
 
 def test_without_workers_a_doubt_is_wrong() -> None:
-    assert Scorer("strict").grade([block("(x+1)(x+2)")], ["x^2+3x+2"], ["math"]) == [False]
+    alone = Scorer("strict", workers=0, deadline_seconds=1)
+    assert alone.grade([block("(x+1)(x+2)")], ["x^2+3x+2"], ["math"]) == [False]
 
 
 @pytest.mark.parametrize("version", rewards.VERSIONS)

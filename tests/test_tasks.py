@@ -101,6 +101,8 @@ def test_an_empty_and_an_absent_file(tmp_path: Path) -> None:
         ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", "\\frac{1"),  # the published cut
         ("\\boxed{ \\{1,2\\} }", "\\{1,2\\}", "\\{1,2\\"),
         ("\\boxed{1} or \\boxed{2}", "2", "2"),
+        ("so \\fbox{5}", "5", "5"),
+        ("so $\\boxed 5$.", "5", "5"),
     ],
 )
 def test_gold_with_balanced_braces_or_the_published_cut(

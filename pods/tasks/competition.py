@@ -22,17 +22,18 @@ SUBJECTS = (
     "precalculus",
 )
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are characters, not braces
-UNBRACED = re.compile(r"\\boxed\s+([^\s$.]+)")  # a few solutions write \boxed 5
+BOXED = re.compile(r"\\(?:boxed|fbox)\{")
+UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed 5
 
 
 def boxed(solution: str, legacy: bool = False) -> str:
     """The content of the last \\boxed{...}. ValueError without one or with open braces."""
-    start = solution.rfind("\\boxed{")
-    if start < 0:
-        if not legacy and (bare := UNBRACED.findall(solution)):
-            return bare[-1].strip("{}$")
+    boxes = list(BOXED.finditer(solution))
+    if not boxes:
+        if bare := UNBRACED.findall(solution):
+            return bare[-1]
         raise ValueError("column 'solution' has no \\boxed{...}")
-    start += len("\\boxed{")
+    start = boxes[-1].end()
     if legacy:
         return solution[start:].split("}")[0].strip()
     depth = 1
