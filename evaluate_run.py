@@ -10,6 +10,7 @@ Can be stopped at any moment; the same command goes on where it was.
 config/evaluate/evaluate.yaml lists every key.
 """
 
+from pods import engines
 from pods.cli import CONFIG_DIR, Skipped, command
 from pods.evaluate_config import EvaluateConfig, check
 
@@ -17,11 +18,12 @@ from pods.evaluate_config import EvaluateConfig, check
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
 def main(config: EvaluateConfig) -> None:
     check(config)
+    backend, reason = engines.choose(config.backend)
     from pods.session import (
         Session,
     )  # imports torch, which a mistake in the config need not wait for
 
-    session = Session(config)
+    session = Session(config, backend, reason)
     if config.select_on:
         session.select()
     else:

@@ -27,13 +27,13 @@ POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
 
 
 class Session:
-    def __init__(self, config: EvaluateConfig) -> None:
+    def __init__(self, config: EvaluateConfig, backend: str, reason: str) -> None:
         self.config, self.training = config, training_config(config)
         self.skipped: list[str] = []
         self._saved_config = training_config(config, moved=False)
         self._out, self._err = scoreboard.console(), Console(stderr=True, highlight=False)
         self._sampling = sampling(config, self.training)
-        self._backend, self._reason = engines.choose(config.backend)
+        self._backend, self._reason = backend, reason
         self._results_dir = Path(config.results_dir)
         self._folder = Path(config.output_dir) / config.run if config.run else None
         self._seen: set[str] = set()

@@ -12,7 +12,9 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from pods.engines import Completion, Sampling, Unit
-from pods.engines.transformers_engine import SeededDraw, TransformersEngine
+from pods.engines.decoding import Draw
+from pods.engines.transformers_engine import TransformersEngine
+from pods.engines.unsloth_engine import UnslothEngine
 from pods.evaluation import sampling_seed
 from pods.policy import load_tokenizer
 from pods.tasks import encode_prompt
@@ -71,19 +73,33 @@ def test_seeds_differ_in_every_argument() -> None:
 
 def test_draws_follow_the_probabilities() -> None:
     logits = torch.tensor([[0.1, 2.0, -1.0, 0.7, -torch.inf]])
-    rows = 40_000
-    draw = SeededDraw(torch.rand(rows, 1, generator=torch.Generator().manual_seed(0)), 7)
-    chosen = draw(torch.zeros(rows, 7), logits.expand(rows, -1)).argmax(dim=-1)
+    rows = 20_000
+    draw = Draw(replace(SAMPLING, temperature=2.0, max_tokens=1), range(rows), "cpu")
+    chosen = draw(logits.expand(rows, -1), torch.arange(rows), 0)
     shares = torch.bincount(chosen, minlength=5) / rows
-    torch.testing.assert_close(shares, logits.softmax(-1)[0], atol=0.01, rtol=0)
+    torch.testing.assert_close(shares, (logits / 2).softmax(-1)[0], atol=0.012, rtol=0)
     assert shares[4] == 0
 
 
 @pytest.mark.parametrize("number", [0.0, 1.0 - 2**-24, 1.0])
 def test_no_number_draws_a_token_of_probability_zero(number: float) -> None:
     logits = torch.tensor([[-torch.inf, 0.3, 0.1, -torch.inf]])
-    draw = SeededDraw(torch.full((1, 1), number), 0)
-    assert draw(torch.zeros(1, 0), logits).argmax().item() in (1, 2)
+    draw = Draw(replace(SAMPLING, max_tokens=1), [0], "cpu")
+    draw._draws.fill_(number)
+    assert draw(logits, torch.tensor([0]), 0).item() in (1, 2)
+
+
+def test_unsloths_generate_is_forced_to_the_same_tokens(prompts: list[list[int]]) -> None:
+    """The engine's own loop and transformers' generate, on a model that Unsloth did not load."""
+
+    class OnPlainModel(UnslothEngine):
+        _load = TransformersEngine._load
+
+    same = [
+        complete(kind(quickstart_config(), SAMPLING, 256), [unit(prompts)])
+        for kind in (TransformersEngine, OnPlainModel)
+    ]
+    assert same[0] == same[1]
 
 
 @pytest.mark.parametrize("narrow", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])

