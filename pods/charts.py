@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from pods.curves import Series, statistics
-from pods.drawing import COLOURS, METRIC_NAMES, UNITS, style
+from pods.curves import UNITS, Series, statistics
+from pods.drawing import COLOURS, METRIC_NAMES, style
 from pods.figure import Figure
 from pods.results import Results
 

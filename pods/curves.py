@@ -22,6 +22,7 @@ from pods.figure import Figure, FigureSeries, SecondsPerStep
 from pods.results import Checkpoint, Entry, Results, facts_path, find, read, read_base, warn
 
 QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
+UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
 
 
@@ -45,12 +46,7 @@ class Series:
 
 def load(figure: Figure, results_dir: Path | str) -> list[Series]:
     """The arms of a figure that have files, in the order of its YAML. Raises Absent if none has."""
-    if figure.metric not in ACCURACIES and not figure.metric.startswith("pass@"):
-        raise UserError(f"metric={figure.metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
-    if figure.wandb_export and figure.metric != "ans_acc":
-        raise UserError(
-            f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
-        )
+    _check(figure)
     grid = figure.grid_seconds * np.arange(
         1, round(figure.budget_seconds / figure.grid_seconds) + 1
     )
@@ -92,6 +88,22 @@ def to_json(series: list[Series]) -> dict[str, Any]:
             zip(("time_hours", "mean", "sem", "n_runs"), map(list, columns), strict=True)
         )
     return {"series": content}
+
+
+def _check(figure: Figure) -> None:
+    if figure.metric not in ACCURACIES and not figure.metric.startswith("pass@"):
+        raise UserError(f"metric={figure.metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
+    if figure.wandb_export and figure.metric != "ans_acc":
+        raise UserError(
+            f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
+        )
+    if not 0 < figure.grid_seconds <= figure.budget_seconds:
+        raise UserError(
+            f"figure.grid_seconds={figure.grid_seconds}: must lie above 0 and at most at"
+            f" figure.budget_seconds={figure.budget_seconds}"
+        )
+    if figure.time_unit not in UNITS:
+        raise UserError(f"figure.time_unit={figure.time_unit}: needs {' | '.join(UNITS)}")
 
 
 def _from_files(figure: Figure, folder: Path, grid: np.ndarray) -> list[Series]:
@@ -144,6 +156,8 @@ def on_grid(
     name: str, results: Results, figure: Figure, expected: int, grid: np.ndarray
 ) -> dict[str, Any] | None:
     """One run as arrays over the marks; None, with a warning, if nothing is usable."""
+    if 0 in results:
+        warn(f"{name}: checkpoint-0 is dropped, time 0 is the base file's")
     results = {step: checkpoint for step, checkpoint in results.items() if step > 0}
     marks, measured = _marks(name, results, figure, expected)
     values = {quantity: np.full(len(grid), np.nan) for quantity in QUANTITIES}

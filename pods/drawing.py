@@ -16,7 +16,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pods.cli import UserError
-from pods.curves import Series, statistics
+from pods.curves import UNITS, Series, statistics
 from pods.figure import Figure
 from pods.speedup import Speedup, resampled_means
 
@@ -29,7 +29,6 @@ METRIC_NAMES = {
     "both_acc": "accuracy (right answer, right format), %",
     "for_acc": "format kept, %",
 }
-UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 AXES = {
     "steps": ("optimiser steps", "steps"),
     "tokens_generated": ("generated tokens", "tokens_generated"),
@@ -72,7 +71,7 @@ def main_figure(
 ) -> Canvas:
     """Accuracy on the left, seconds per step on the right, and the speed-up with its interval."""
     with matplotlib.rc_context(STYLE):
-        canvas = Canvas(figsize=(8.0, 3.9), layout="constrained")
+        canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
         _curves(curve, figure, series, "value", 100.0, options)
         name = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")

@@ -123,7 +123,7 @@ def _object(path: Path | str) -> dict[str, Any]:
 
 
 def _checkpoint(path: Path | str, content: dict[str, Any]) -> Checkpoint:
-    meta = content.get(META) or {}
+    meta = content.get(META) if isinstance(content.get(META), dict) else {}
     datasets = {name: entry for name, entry in content.items() if name != META}
     return Checkpoint({name: _entry(path, name, entry) for name, entry in datasets.items()}, meta)
 

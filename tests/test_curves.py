@@ -1,6 +1,7 @@
 """pods/alignment.py, curves.py and wandb_export.py: irregular files never shift a curve."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,28 @@ def test_an_arm_of_different_settings_is_named(
         run_file(tmp_path, name, [0.1, 0.2, 0.3, 0.4])
     curves.load(figure(), tmp_path)
     assert "GRPO: averages runs of different settings: grpo-n4, grpo-n16" in capsys.readouterr().err
+
+
+def test_a_checkpoint_0_shifts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file(tmp_path, "grpo-Run1", [0.0, 0.1, 0.2, 0.3, 0.4], steps=[0, 100, 200, 300, 400])
+    (arm,) = curves.load(figure(), tmp_path)
+    np.testing.assert_allclose(arm.quantities["value"], [[0.1, 0.2, 0.3, 0.4]])
+    assert "grpo-Run1: checkpoint-0 is dropped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"grid_seconds": 0.0}, "grid_seconds=0.0", id="no grid"),
+        pytest.param({"budget_seconds": 60.0}, "budget_seconds=60.0", id="less than one mark"),
+        pytest.param({"time_unit": "days"}, "hours | minutes | seconds", id="unit, choices listed"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_one_line(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        curves.load(figure(**changes), tmp_path)
 
 
 def test_other_metrics(tmp_path: Path) -> None:
