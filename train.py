@@ -1,17 +1,19 @@
-"""Train a policy with GRPO, GRPO-GA or GRPO-PODS (arXiv 2504.13818) on one machine.
+"""Train a policy with GRPO, GRPO-GA or GRPO-PODS (arXiv 2504.13818) on one GPU, or several.
 
     uv run train.py                                        # quickstart: tiny policy, a minute, CPU
     uv run train.py experiment=gsm8k_qwen algorithm=pods   # the paper's setting (a), one GPU
     uv run train.py -m seed=1,2,3 algorithm=grpo,pods      # a sweep
+    uv run accelerate launch --config_file config/accelerate/zero2.yaml train.py \\
+        experiment=gsm8k_h100 algorithm=pods               # setting (e), 8 GPUs
 
 config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
 """
 
 import os
-import sys
 from contextlib import ExitStack
 from functools import partial
 
+from pods import distributed
 from pods.check import check
 from pods.cli import command
 from pods.clock import Clock
@@ -34,11 +36,12 @@ def main(config: TrainConfig) -> None:
             from pods.rules import select
             from pods.trainer import build_trainer
 
+            distributed.start()
             tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
             check_device(config)
             prompts = load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
-            start = runs.find_start(config, folder)
+            start = distributed.from_main(partial(runs.find_start, config, folder))
             rewards, rule = config.rewards, config.rule
             scorer = stack.enter_context(
                 Scorer(
@@ -65,7 +68,7 @@ def prepare(config: TrainConfig) -> None:
 
     config.backend.name, reason = choose_backend(config.backend.name)
     config.optimizer.name = choose_optimizer(config.optimizer.name)
-    print(f"backend {config.backend.name} ({reason}), {config.optimizer.name}", file=sys.stderr)
+    distributed.say(f"backend {config.backend.name} ({reason}), {config.optimizer.name}")
     set_threads(config.backend.threads)
     if config.backend.name == "unsloth":
         from pods.unsloth import import_unsloth

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from pods import distributed
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.rules import RULES
@@ -38,12 +39,14 @@ def get(config: TrainConfig, key: str) -> object:
 
 def settle_sizes(config: TrainConfig) -> None:
     """What follows from the sizes given: GRPO-GA trains all n, and a smaller kept_per_prompt means
-    its micro-batch (paper, section 4); a micro-batch never holds more than the m of one prompt."""
+    its micro-batch (paper, section 4); a micro-batch never holds more than the m of one prompt,
+    nor more than a rank's share."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if config.algorithm.name == "grpo_ga" and 0 < m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
-    config.micro_batch_size = min(config.micro_batch_size, config.kept_per_prompt)
+    share = config.kept_per_prompt * config.prompts_per_step // distributed.world_size()
+    config.micro_batch_size = min(config.micro_batch_size, config.kept_per_prompt, max(1, share))
 
 
 def check(config: TrainConfig) -> None:
@@ -63,6 +66,7 @@ def problems(config: TrainConfig) -> Iterator[str]:
         if value is not None and not (value > 0 and math.isfinite(value)):
             yield f"{key}={value}: must be greater than 0"
     yield from group_problems(config)
+    yield from rank_problems(config)
     yield from run_problems(config)
 
 
@@ -93,6 +97,23 @@ def group_problems(config: TrainConfig) -> Iterator[str]:
         yield (
             f"micro_batch_size={size}: must divide kept_per_prompt={m}, so that no micro-batch "
             f"is short; set a divisor, e.g. {math.gcd(size, m)}"
+        )
+
+
+def rank_problems(config: TrainConfig) -> Iterator[str]:
+    """What several ranks need: equal shares, in whole micro-batches."""
+    ranks, prompts = distributed.world_size(), config.prompts_per_step
+    size, rows = config.micro_batch_size, config.kept_per_prompt * prompts
+    if config.rollouts_per_prompt * prompts % ranks or rows % ranks:
+        yield (
+            f"prompts_per_step={prompts}: the {config.rollouts_per_prompt * prompts} rollouts of a "
+            f"step, and the {rows} kept, must be shared equally by {ranks} processes; set a "
+            f"multiple of {ranks}"
+        )
+    elif rows // ranks % size:
+        yield (
+            f"micro_batch_size={size}: must divide the {rows // ranks} kept rollouts of each of "
+            f"{ranks} processes; set e.g. {math.gcd(size, rows // ranks)}"
         )
 
 

@@ -10,13 +10,19 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from pods import distributed
 from pods.cli import UserError
 from pods.files import sync_folder
 
-TRAINING_STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")
+# What only a resume needs; the last three are DeepSpeed's.
+TRAINING_STATE = (
+    "optimizer.pt", "scheduler.pt", "rng_state*.pth", "scaler.pt", "global_step*", "latest",
+    "zero_to_fp32.py",
+)  # fmt: skip
 
 
 class WriteError(RuntimeError):
@@ -40,6 +46,9 @@ class Checkpoint:
 def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
     """Save adapter (or weights), tokenizer and training state of the trainer's current step.
 
+    Every rank calls it: each saves its part, the first tidies up and renames. A failure is raised
+    at once on the rank that has it, whose end is the end of the others.
+
     Args:
         meta: counters and provenance, stored in meta.json beside step and the list of files.
 
@@ -48,31 +57,41 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
     step = trainer.state.global_step
     final = run_folder / f"checkpoint-{step}"
     temporary = run_folder / f".checkpoint-{step}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
+    if distributed.is_main():
+        shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
+    distributed.wait()
     try:
         trainer.save_model(str(temporary), _internal_call=True)
-        (temporary / "training_args.bin").unlink(missing_ok=True)  # a pickle that nobody needs
-        (temporary / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
         trainer._save_optimizer_and_scheduler(str(temporary))
         trainer._save_rng_state(str(temporary))
-        trainer.state.save_to_json(str(temporary / "trainer_state.json"))
-        files = {
-            str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest(path)}
-            for path in sorted(temporary.rglob("*"))
-            if path.is_file()
-        }
-        content = {"step": step, **meta, "files": files}
-        (temporary / "meta.json").write_text(json.dumps(content, indent=2) + "\n")
-        for path in temporary.rglob("*"):
-            sync_folder(path)  # files too: fsync needs only a descriptor
-        if final.exists():  # a damaged one, reached again after a resume from an older checkpoint
-            set_aside(final)
-        os.rename(temporary, final)
-        sync_folder(run_folder)
+        distributed.wait()
+        if distributed.is_main():
+            trainer.state.save_to_json(str(temporary / "trainer_state.json"))
+            seal(temporary, {"step": step, **meta})
+            if final.exists():  # damaged, reached again after a resume from an older checkpoint
+                set_aside(final)
+            os.rename(temporary, final)
+            sync_folder(run_folder)
+        distributed.wait()
     except Exception as error:  # safetensors and torch have types of their own for a full disk
-        shutil.rmtree(temporary, ignore_errors=True)
+        if distributed.is_main():
+            shutil.rmtree(temporary, ignore_errors=True)
         raise WriteError(f"{final} could not be written ({error})") from error
     return final
+
+
+def seal(folder: Path, meta: dict[str, Any]) -> None:
+    """Write meta.json with the digest of every file, and flush all of it to the disk."""
+    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle that nobody needs
+    (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
+    files = {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    (folder / "meta.json").write_text(json.dumps({**meta, "files": files}, indent=2) + "\n")
+    for path in folder.rglob("*"):
+        sync_folder(path)  # files too: fsync needs only a descriptor
 
 
 def set_aside(path: Path) -> None:
@@ -89,8 +108,8 @@ def prune(run_folder: Path, keep: int | None) -> None:
     if keep is None:
         return
     for checkpoint in find(run_folder)[:-keep]:
-        for name in TRAINING_STATE:
-            (checkpoint.path / name).unlink(missing_ok=True)
+        for path in [p for name in TRAINING_STATE for p in checkpoint.path.glob(name)]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def find(run_folder: Path) -> list[Checkpoint]:
@@ -110,7 +129,7 @@ def damage(checkpoint: Checkpoint) -> str | None:
     for name, expected in checkpoint.meta.get("files", {}).items():
         path = checkpoint.path / name
         if not path.is_file():
-            if name in TRAINING_STATE:
+            if any(fnmatch(Path(name).parts[0], pattern) for pattern in TRAINING_STATE):
                 continue
             return f"{name} is missing"
         if path.stat().st_size != expected["bytes"]:

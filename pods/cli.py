@@ -86,8 +86,11 @@ def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Calla
 def _report_and_exit(error: Exception) -> None:
     if not isinstance(error, (UserError, HydraException, OmegaConfBaseException)):
         raise error  # a bug keeps its traceback
-    print(f"{os.path.basename(sys.argv[0])}: {one_line(error)}", file=sys.stderr)
-    sys.exit(getattr(error, "exit_code", UserError.exit_code))
+    code = getattr(error, "exit_code", UserError.exit_code)
+    # Bad input is the same for all processes of a machine (accelerate launch): one says it.
+    if code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"{os.path.basename(sys.argv[0])}: {one_line(error)}", file=sys.stderr)
+    sys.exit(code)
 
 
 def one_line(error: BaseException) -> str:

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from pods import distributed
+
 STEP_PHASES = ("generate", "score", "select", "update")
 
 
@@ -58,6 +60,8 @@ class Clock:
             raise RuntimeError("end_step without start_step")
         seconds = self.now() - self._step_started
         self.step["update"] = seconds - sum(self.step.values())
+        # A step of several ranks took as long as its slowest.
+        seconds, self.step = max(distributed.gather([(seconds, self.step)]), key=lambda s: s[0])
         self.before_step = self.train_seconds
         self.train_seconds += seconds
         self._step_started = None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from pods import checkpoints
+from pods import checkpoints, distributed
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
@@ -62,8 +62,9 @@ class Loop(TrainerCallback):
         self.saved_step = checkpoint.step
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
-        self.loggers = open_loggers(self.config, self.folder.path, self.stack)
+        if distributed.is_main():
+            self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
+            self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_after_step)
         if self.config.backend.warmup:
@@ -75,6 +76,7 @@ class Loop(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        distributed.wait()  # for what only the first rank does between steps
         self.clock.start_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -91,7 +93,8 @@ class Loop(TrainerCallback):
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
-            self.ledger.append(state.global_step, self.rollouts.groups)
+            if self.ledger is not None:
+                self.ledger.append(state.global_step, self.rollouts.groups)
         over = self.over_budget(state.global_step)
         if over or self.save_due(state.global_step):
             self.save()
@@ -110,20 +113,27 @@ class Loop(TrainerCallback):
             **{f"seconds/{phase}": seconds for phase, seconds in self.clock.step.items()},
             **summary,
             **self.counters,
-            "score_timeouts": self.scorer.timeouts,
+            "score_timeouts": sum(distributed.gather([self.scorer.timeouts])),
             **(guard.metrics if (guard := self.trainer.engine_guard) else {}),
             **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
                if logs.get(name) is not None},
         }  # fmt: skip
 
-    def over_budget(self, step: int) -> bool:
-        budget = self.config.budget
-        return (
-            self.stop_signal is not None
-            or (self.config.max_steps is not None and step >= self.config.max_steps)
-            or self.clock.train_seconds >= (budget.train_seconds or math.inf)
-            or self.clock.wall_seconds >= (budget.wall_seconds or math.inf)
+    def finished(self, step: int) -> bool:
+        """Whether the run has had all the steps or training time it was given."""
+        return step >= (self.config.max_steps or math.inf) or self.clock.train_seconds >= (
+            self.config.budget.train_seconds or math.inf
         )
+
+    def over_budget(self, step: int) -> bool:
+        """Whether to end after this step: finished, out of wall time, or told to by a signal.
+
+        One rank's time or signal is every rank's: all must leave after the same step.
+        """
+        out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
+        ranks = distributed.gather([(out_of_time, self.stop_signal)])
+        self.stop_signal = next((number for _, number in ranks if number), None)
+        return self.finished(step) or any(out or number for out, number in ranks)
 
     def save_due(self, step: int) -> bool:
         every_steps = self.config.checkpoint.every_steps
@@ -133,11 +143,13 @@ class Loop(TrainerCallback):
 
     def save(self) -> None:
         with self.clock.phase("checkpoint"):
-            self.ledger.flush()  # a checkpoint never refers to groups that are not on disk
+            if self.ledger is not None:
+                self.ledger.flush()  # a checkpoint never refers to groups that are not on disk
             step = self.trainer.state.global_step
             checkpoints.write(self.trainer, self.folder.path, self.checkpoint_meta())
             self.saved_step = step
-            checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
+            if distributed.is_main():
+                checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
 
     def checkpoint_meta(self) -> dict[str, Any]:
         return {
@@ -145,6 +157,7 @@ class Loop(TrainerCallback):
             **{name.replace("/", "_"): count for name, count in self.counters.items()},
             "outside_seconds": dict(self.clock.outside),
             "seed": self.config.seed,
+            "ranks": distributed.world_size(),
             **self.provenance,
         }
 
@@ -156,10 +169,11 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
     """
     loop.trainer = trainer
     folder, config = loop.folder, loop.config
-    loop.folder.begin(start)
+    if distributed.is_main():
+        folder.begin(start)
     if start is not None:
         loop.restore(start)
-    if not loop.over_budget(loop.saved_step):
+    if not loop.finished(loop.saved_step):
         try:
             trainer.train(resume_from_checkpoint=start and str(start.path))
         except torch.OutOfMemoryError as error:
@@ -175,12 +189,17 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
             raise RunFailed(f"{error}; completion in {report}; {last_checkpoint(loop)}") from error
         except (NonFinite, OSError, checkpoints.WriteError) as error:
             raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
-    print(
-        f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of training; "
-        f"next: uv run evaluate_run.py run={config.run}"
-    )
+        except RuntimeError as error:
+            if not distributed.lost_a_rank(error):
+                raise
+            raise RunFailed(f"another process of the run ended; {last_checkpoint(loop)}") from error
+    if distributed.is_main():
+        print(
+            f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of "
+            f"training; next: uv run evaluate_run.py run={config.run}"
+        )
     if loop.stop_signal is not None:
-        print(f"stopped by signal {loop.stop_signal}; run again to resume", file=sys.stderr)
+        distributed.say(f"stopped by signal {loop.stop_signal}; run again to resume")
         sys.exit(128 + loop.stop_signal)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pods import distributed
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.hub import go_offline_if_unreachable
@@ -34,6 +35,14 @@ def choose_backend(name: str) -> tuple[str, str]:
     """The backend that will run, and why. Raises UserError where the named one cannot."""
     cuda = torch.cuda.is_available()
     extra = importlib.util.find_spec("unsloth") is not None
+    ranks = distributed.world_size()
+    if ranks > 1 and name == "auto":
+        return "transformers", f"{ranks} processes; Unsloth trains on one GPU"
+    if ranks > 1 and name == "unsloth":
+        raise UserError(
+            f"backend=unsloth: it trains on one GPU, and {ranks} processes were launched; use "
+            "backend=transformers"
+        )
     if name == "auto":
         if cuda and extra:
             return "unsloth", "a CUDA device and the gpu extra are there"
@@ -72,8 +81,9 @@ def choose_optimizer(name: str) -> str:
 
 def set_threads(threads: int | None) -> None:
     """One core is left free by default: two threads beside a busy process made one generate call
-    40 times slower (measured on 2 cores)."""
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))
+    40 times slower (measured on 2 cores). The ranks of one machine share the others."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    torch.set_num_threads(threads or max(1, ((os.cpu_count() or 2) - 1) // ranks))
 
 
 def locate(path: str) -> str:
@@ -144,6 +154,14 @@ def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
     return load_transformers(config, tokenizer)
 
 
+def placement(device: str, quantized: bool) -> Any:
+    """Where the weights go. Several ranks: the trainer, or DeepSpeed, moves them to each one's GPU;
+    quantised ones cannot be moved."""
+    if distributed.world_size() == 1:
+        return device
+    return {"": int(os.environ["LOCAL_RANK"])} if quantized else None
+
+
 def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
     from transformers.utils import logging
@@ -160,7 +178,7 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
         model = AutoModelForCausalLM.from_pretrained(
             locate(config.model.path),
             dtype=dtype,
-            device_map=device,
+            device_map=placement(device, config.model.load_in_4bit),
             quantization_config=quantization,
             trust_remote_code=False,
             use_safetensors=True,

@@ -1,11 +1,10 @@
 """Stage 1b: questions -> the prompts that the policy sees, too long ones dropped and counted."""
 
-import sys
 from typing import Any
 
 from datasets import Dataset, disable_progress_bars
 
-from pods import tasks
+from pods import distributed, tasks
 from pods.cli import UserError
 from pods.config import TrainConfig
 
@@ -24,10 +23,9 @@ def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> D
     limit = config.sampling.max_prompt_length
     prompts, dropped = tasks.within_length(rows, tokenizer, limit, task)
     if dropped:
-        print(
+        distributed.say(
             f"{task.name}/{split}: {dropped} of {len(rows)} questions dropped, longer than "
-            f"sampling.max_prompt_length={limit} tokens",
-            file=sys.stderr,
+            f"sampling.max_prompt_length={limit} tokens"
         )
     needed = config.prompts_per_step
     if len(prompts) < needed:

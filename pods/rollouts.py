@@ -2,6 +2,10 @@
 
 Everything after this file (log-probabilities, advantages, loss, optimiser) sees m rows per prompt,
 never n. Advantages are taken by TRL on the m kept, as in the paper (section 3, algorithm 1).
+
+With several ranks each generates and scores an equal share of all n * P rollouts, whatever group
+they belong to; the shares are gathered, every rank selects alike on whole groups, and trains on an
+equal share of the m * P kept, in TRL's order. The published 8-GPU code selects wrongly.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +15,7 @@ from typing import Any
 import numpy as np
 from transformers import set_seed
 
+from pods import distributed
 from pods.clock import Clock
 from pods.tasks import encode_prompt
 
@@ -49,7 +54,8 @@ class Group:
 
 
 class Rollouts:
-    """Callable that TRL hands its prompts to; keeps the groups of the newest call in `groups`.
+    """Callable that TRL hands its prompts to; keeps the groups of the newest call in `groups`:
+    those of all ranks, on every rank.
 
     Args:
         n: rollouts per prompt while training; evaluation generates what TRL asks for.
@@ -80,17 +86,22 @@ class Rollouts:
         training = trainer.model.training  # read before generating: Unsloth leaves it switched on
         m = trainer.num_generations if training else trainer.num_generations_eval
         n = self.n if training else m  # evaluation does not down-sample
-        rows = group_rows(prompts, trainer.dataset_rows, m)
-        step, rank = trainer.state.global_step, trainer.accelerator.process_index
+        rows = group_rows(distributed.gather(prompts), distributed.gather(trainer.dataset_rows), m)
+        step = trainer.state.global_step
         if self.seed is not None:
-            set_seed(int(np.random.SeedSequence([self.seed, step, rank]).generate_state(1)[0]))
+            entropy = [self.seed, step, distributed.rank()]
+            set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         tokenizer = trainer.processing_class
         with self.clock.phase("generate"):
-            prompt_ids = [encode_prompt(row["prompt"], tokenizer) for row in rows for _ in range(n)]
-            ids, logprobs = trainer._generate_single_turn(prompt_ids, None, {})
-            if len(ids) != len(prompt_ids):
-                raise RuntimeError(f"asked for {len(prompt_ids)} completions, got {len(ids)}")
+            encoded = [encode_prompt(row["prompt"], tokenizer) for row in rows]
+            prompt_ids = [tokens for tokens in encoded for _ in range(n)]
+            mine = prompt_ids[distributed.share(len(prompt_ids))]
+            ids, logprobs = trainer._generate_single_turn(mine, None, {})
+            if len(ids) != len(mine):
+                raise RuntimeError(f"asked for {len(mine)} completions, got {len(ids)}")
             ids = [tokens or [tokenizer.eos_token_id] for tokens in ids]  # TRL reads the last token
+            ids = distributed.gather(ids)
+            logprobs = logprobs and distributed.gather(logprobs)
             texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
         stop = {tokenizer.eos_token_id, tokenizer.pad_token_id}
         self.groups = [
@@ -108,14 +119,14 @@ class Rollouts:
             self._score(rows)
         with self.clock.phase("select"):
             for index, group in enumerate(self.groups):
-                rng = np.random.default_rng([self.seed or 0, step, rank, index])
+                rng = np.random.default_rng([self.seed or 0, step, 0, index])
                 keep = self.select(np.array(group.total), rng=rng) if training else np.arange(n)
                 group.kept = [int(i) for i in keep]
         kept = [g * n + i for g, group in enumerate(self.groups) for i in group.kept]
+        kept = kept[distributed.share(len(kept))]
         self._kept_ids = [ids[i] for i in kept]
         self._kept_scores = {
-            name: [group.rewards[name][i] for group in self.groups for i in group.kept]
-            for name in self.weights
+            name: [self.groups[i // n].rewards[name][i % n] for i in kept] for name in self.weights
         }
         return {
             "prompt_ids": [prompt_ids[i] for i in kept],
@@ -127,6 +138,8 @@ class Rollouts:
         texts = [text for group in self.groups for text in group.completions]
         answers = [group.answer for group in self.groups for _ in group.completions]
         kinds = [row["kind"] for row, g in zip(rows, self.groups, strict=True) for _ in g.lengths]
+        mine = distributed.share(len(texts))
+        texts, answers, kinds = texts[mine], answers[mine], kinds[mine]
         try:
             scores = self.score(texts, answers, kinds)
         except Exception as error:
@@ -136,10 +149,11 @@ class Rollouts:
                 if value is None or not np.isfinite(value):
                     message = f"reward function {name} returned {value}, not a finite number"
                     raise RewardError(message, texts[i], answers[i])
+        scores = {name: distributed.gather(list(scores[name])) for name in self.weights}
         start = 0
         for group in self.groups:
             end = start + len(group.completions)
-            group.rewards = {name: list(scores[name][start:end]) for name in self.weights}
+            group.rewards = {name: values[start:end] for name, values in scores.items()}
             group.total = [
                 sum(self.weights[name] * group.rewards[name][i] for name in self.weights)
                 for i in range(end - start)
@@ -174,12 +188,12 @@ class Rollouts:
 
 def group_rows(prompts: list[str], rows: list[dict], m: int) -> list[dict]:
     """One dataset row per group. TRL sends each prompt m times in a row; two neighbouring groups
-    may hold the same text, so groups go by position. Raises where a group straddles two ranks."""
+    may hold the same text, so groups go by position. Raises where rows are no whole groups."""
     if len(rows) != len(prompts) or len(prompts) % m:
         raise RuntimeError(f"{len(prompts)} prompts for {len(rows)} rows are no groups of {m}")
     starts = range(0, len(prompts), m)
     if any(rows[s] != rows[s + j] for s in starts for j in range(m)):
-        raise RuntimeError(f"a group of {m} straddles two ranks: micro-batches do not divide it")
+        raise RuntimeError(f"a group of {m} straddles two groups of rows: they came out of order")
     return [rows[s] for s in starts]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pods import checkpoints, ledger
+from pods import checkpoints, distributed, ledger
 from pods.checkpoints import Checkpoint
 from pods.cli import UserError
 from pods.config import TrainConfig
@@ -41,9 +41,13 @@ class RunFolder:
         self.config = config
 
     def __enter__(self) -> "RunFolder":
+        distributed.from_main(self._take)
+        return self
+
+    def _take(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "a+")
+            self._lock = open(self.path / ".lock", "a+")  # noqa: SIM115  held to the end
         except OSError as error:
             raise UserError(
                 f"output_dir={self.config.output_dir}: {self.path} cannot be written "
@@ -62,11 +66,11 @@ class RunFolder:
         self._lock.truncate(0)
         self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
         self._lock.flush()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._lock.truncate(0)
-        self._lock.close()
+        if distributed.is_main():
+            self._lock.truncate(0)
+            self._lock.close()
 
     def begin(self, start: Checkpoint | None) -> None:
         """Before the first step: save config and provenance of a new run; of a resumed one drop
@@ -139,9 +143,21 @@ def find_start(config: TrainConfig, folder: RunFolder) -> Checkpoint | None:
                 "set run=<another name>"
             )
     if start is not None:
+        refuse_other_ranks(start)
         folder.refuse_changes()
         print(f"resuming {start.path}", file=sys.stderr)
     return start
+
+
+def refuse_other_ranks(start: Checkpoint) -> None:
+    """Raise UserError where the run was started on another number of ranks: each draws rollouts of
+    its own and holds its own part of the optimiser's state."""
+    before, now = start.meta.get("ranks", 1), distributed.world_size()
+    if before != now:
+        raise UserError(
+            f"{start.path} was written by {before} processes, and this run has {now}; launch with "
+            f"--num_processes {before}, or set run=<another name>"
+        )
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

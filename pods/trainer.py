@@ -10,6 +10,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import PrinterCallback, set_seed
 
+from pods import distributed
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.engine_guard import EngineGuard
@@ -55,7 +56,8 @@ class EpochOrder:
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     """GRPOConfig's arguments: every value that a library could default differently is passed."""
-    rows = config.kept_per_prompt * config.prompts_per_step  # trained per optimiser step
+    ranks = distributed.world_size()
+    rows = config.kept_per_prompt * config.prompts_per_step // ranks  # trained per optimiser step
     accumulation = rows // config.micro_batch_size
     sampling, optimizer, loss = config.sampling, config.optimizer, config.loss
     arguments = {
@@ -101,6 +103,8 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "torch_empty_cache_steps": None,
         "vllm_importance_sampling_correction": config.backend.importance_sampling_correction,
     }
+    if ranks > 1:
+        arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     return arguments | policy.trainer_arguments
 
 

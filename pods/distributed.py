@@ -1,0 +1,87 @@
+"""Several processes, one run: which of them writes, and how they stay in step.
+
+Processes come from `accelerate launch --config_file config/accelerate/<name>.yaml train.py ...`,
+one a GPU (a rank each). A plain `uv run train.py` is one rank, for which nothing here costs
+anything. Every rank must make the same collective calls in the same order: decisions that depend
+on a clock, a signal or a disk are therefore taken by one rank, or gathered first.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pods.cli import UserError
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=30)  # longest wait for another rank; the launcher ends a run sooner
+
+
+def world_size() -> int:
+    """How many processes the launcher started for this run."""
+    return int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
+
+
+def rank() -> int:
+    return int(os.environ["RANK"]) if world_size() > 1 else 0
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes and prints."""
+    return rank() == 0
+
+
+def say(line: str) -> None:
+    """A line on stderr, once for all ranks."""
+    if is_main():
+        print(line, file=sys.stderr)
+
+
+def start() -> None:
+    """Join the other processes; before anything that gathers."""
+    if world_size() > 1:
+        import torch
+        from accelerate import PartialState
+
+        PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
+
+
+def share(count: int) -> slice:
+    """This rank's part of `count` things that are cut into equal parts in rank order."""
+    size = count // world_size()
+    return slice(rank() * size, (rank() + 1) * size)
+
+
+def gather(items: list[T]) -> list[T]:
+    """The items of every rank in rank order, on every rank."""
+    if world_size() == 1:
+        return items
+    from accelerate.utils import gather_object
+
+    return gather_object(items)
+
+
+def wait() -> None:
+    """Until every rank is here."""
+    gather([None])
+
+
+def from_main(work: Callable[[], T]) -> T:
+    """What `work` returns on rank 0, on every rank; its UserError is raised on every rank."""
+    outcome: list[Any] = []
+    if is_main():
+        try:
+            outcome = [(work(), None)]
+        except UserError as error:
+            outcome = [(None, error)]
+    ((value, error),) = gather(outcome)
+    if error is not None:
+        raise error
+    return value
+
+
+def lost_a_rank(error: BaseException) -> bool:
+    """Whether a collective call failed because another process is gone."""
+    text = str(error)
+    return world_size() > 1 and any(sign in text for sign in ("gloo", "NCCL", "by peer"))
