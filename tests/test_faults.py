@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from pods import checkpoints, ledger
 from pods.runs import read_metrics
@@ -123,6 +124,7 @@ def test_a_damaged_checkpoint_is_named_skipped_and_kept(folder, reference):
     [
         (faults.reward_raises, "a reward function raised ZeroDivisionError"),
         (faults.reward_is_nan, "reward function tags returned nan"),
+        (faults.reward_is_none, "reward function tags returned None"),
     ],
 )
 def test_a_broken_reward_stops_the_run_and_saves_the_completion(folder, fault, said):
@@ -199,6 +201,38 @@ def test_a_warm_up_is_reported_apart_and_leaves_no_trace(folder, reference):
     assert outside[0]["warmup"] > 0
     assert "warmup" not in outside[1]
     assert {"load", "log", "checkpoint"} <= outside[0].keys()
+
+
+def test_another_seed_is_another_run(folder, reference):
+    assert run(folder, "seed=1", "max_steps=2").returncode == 0
+    path = folder / "checkpoints" / "r"
+    first = [next(ledger.read(p / "rollouts.jsonl.zst")) for p in (path, reference)]
+    assert first[0]["completions"] != first[1]["completions"]  # sampling
+    orders = [
+        [r["question_id"] for r in ledger.read(p / "rollouts.jsonl.zst")][:4]
+        for p in (path, reference)
+    ]
+    assert orders[0] != orders[1]  # data order
+    tensors = [
+        load_file(p / "checkpoint-2" / "adapter_model.safetensors") for p in (path, reference)
+    ]
+    assert all(not torch.equal(tensors[0][k], tensors[1][k]) for k in tensors[0])  # LoRA init
+
+
+@pytest.mark.parametrize("budget", ["train_seconds", "wall_seconds"])
+def test_a_budget_ends_the_run_with_a_checkpoint(folder, budget):
+    limits = [f"budget.{budget}=0.5", "max_steps=null", "checkpoint.every_steps=null"]
+    done = run(folder, *limits, "checkpoint.every_seconds=0.2")
+    assert done.returncode == 0, done.stderr
+    path = folder / "checkpoints" / "r"
+    lines = read_metrics(path / "metrics.jsonl")
+    saved = checkpoints.find(path)
+    assert saved[-1].step == lines[-1]["step"]
+    assert lines[-1][budget] >= 0.5
+    assert all(line[budget] < 0.5 for line in lines[:-1])
+    marks = {line["step"]: line["train_seconds"] // 0.2 for line in lines}
+    crossed = [step for step in marks if marks[step] > marks.get(step - 1, 0)]
+    assert [c.step for c in saved] == sorted({*crossed, lines[-1]["step"]})
 
 
 def test_old_training_state_is_pruned_and_adapters_stay(reference):
