@@ -1,11 +1,11 @@
-"""One engine with adapters against merge + reload per checkpoint: seconds end to end, and the ratio.
+"""One engine with adapters against merge + reload per checkpoint: seconds end to end, their ratio.
 
-    uv run benchmarks/evaluation.py [<output_dir>/<run>]     # without a run: trains the quickstart first
+    uv run benchmarks/evaluation.py [<output_dir>/<run>]   # without a run: trains the quickstart
 
-Both sides are evaluate_run.py with its defaults on the same backend, the same questions and repeats. The
-second side does what the published script does: it merges every checkpoint into the base, writes the
-merged model and loads it into a new engine. Backends: transformers, and vllm where vllm, or the
-environment of .ci/vllm-env, is there. Nothing else should run beside it.
+Both sides are evaluate_run.py with its defaults: same backend, questions and repeats. The second
+does what the published script does: it merges every checkpoint into the base, writes the merged
+model and loads it into a new engine. Backends: transformers, and vllm where it or the environment of
+.ci/vllm-env is there. Nothing else should run beside it.
 """
 
 import importlib.util

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods import tasks
@@ -100,11 +100,10 @@ def _saved(config: EvaluateConfig) -> TrainConfig:
     if not path.is_file():
         raise UserError(f"run={config.run}: no such run in {config.output_dir}; {_runs(config)}")
     try:
-        return typed(TrainConfig, OmegaConf.load(path))
-    except (OmegaConfBaseException, ValueError, OSError) as error:
+        # A key that is younger than the run takes the default that train.py gives it today.
+        return typed(TrainConfig, OmegaConf.merge(_compose([]), OmegaConf.load(path)))
+    except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
         raise UserError(f"{path}: not a config that train.py saved ({one_line(error)})") from None
-    except Exception as error:  # YAML's own errors have no common type with the others
-        raise UserError(f"{path}: not readable ({one_line(error)})") from None
 
 
 def _composed(config: EvaluateConfig) -> TrainConfig:
@@ -116,14 +115,15 @@ def _composed(config: EvaluateConfig) -> TrainConfig:
     known = sorted(file.stem for file in (CONFIG_DIR / "experiment").glob("*.yaml"))
     if config.experiment not in known:
         raise UserError(f"experiment={config.experiment}: unknown; one of {', '.join(known)}")
+    return typed(TrainConfig, _compose([f"experiment={config.experiment}"]))
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    """config/train.yaml, as `train.py <overrides>` would see it."""
     ConfigStore.instance().store("train_schema", TrainConfig)
-    GlobalHydra.instance().clear()  # of evaluate's own folder; nothing reads it after this
-    try:
-        with hydra.initialize_config_dir(str(CONFIG_DIR), version_base=None):
-            composed = hydra.compose("train", overrides=[f"experiment={config.experiment}"])
-        return typed(TrainConfig, composed)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(f"experiment={config.experiment}: {one_line(error)}") from None
+    GlobalHydra.instance().clear()  # of this command's own folder, which nothing reads after this
+    with hydra.initialize_config_dir(str(CONFIG_DIR), version_base=None):
+        return hydra.compose("train", overrides=overrides)
 
 
 def _runs(config: EvaluateConfig) -> str:

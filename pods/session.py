@@ -67,7 +67,7 @@ class Session:
             if ended:
                 break
             time.sleep(POLL_SECONDS)
-        for q in evaluation.questions:
+        for q in evaluation.questions if shown else ():
             rows = [_row(target, summary, q.task) for target, summary in shown]
             note = "all test split: its best row flatters itself, select_on=validation does not"
             self._out.print(scoreboard.task_table(q.task, rows, note if len(rows) > 1 else ""))
@@ -165,8 +165,9 @@ class Session:
             for (target, summary), _ in zip(rounds, self._guarded(done), strict=True):
                 if missing[target.name]:
                     rows = [(q.task, summary.details(target, q.task)) for q in evaluation.questions]
-                    progress.stop() if self._out.is_terminal else None
+                    progress.stop()  # the bar is on stderr, of the same terminal
                     self._out.print(scoreboard.policy_table(_title(target), rows))
+                    progress.start()
 
     def _guarded(self, done: Iterator[Target]) -> Iterator[Target]:
         try:

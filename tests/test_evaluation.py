@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 from pods import engines, files, results, session
 from pods.cli import CONFIG_DIR, UserError, typed
@@ -117,6 +118,15 @@ def test_published_files_read_as_ours_and_write_back_the_same(shared: Path, tmp_
         else:
             results.write(copy, results.read(path))
         assert json.loads(copy.read_text()) == before, path.name
+
+
+def test_a_run_from_before_a_key_existed_can_be_scored(run: Path) -> None:
+    path = run / ".hydra" / "config.yaml"
+    saved = OmegaConf.load(path)
+    del saved.backend.threads
+    OmegaConf.save(saved, path)
+    evaluate()
+    assert list(results.read("results/fake.json")) == [2, 4]
 
 
 def test_meta_says_what_the_scores_were_made_with(run: Path) -> None:
@@ -350,7 +360,7 @@ def other_schema(run: Path) -> None:
         (nothing, ["model_path=./nowhere"], ["./nowhere"]),
         (published_file, [], ["results/fake.json", "not written by", "results_dir"]),
         (foreign_notes, [], ["results/fake.json", "not written by"]),
-        (no_yaml, [], [".hydra/config.yaml", "not readable"]),
+        (no_yaml, [], [".hydra/config.yaml", "not a config"]),
         (other_schema, [], [".hydra/config.yaml"]),
     ],
 )
