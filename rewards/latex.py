@@ -59,11 +59,16 @@ text textrm textit textbf textsc textsl emph mathrm overline underline widehat w
 overrightarrow overleftarrow overbrace underbrace
 """
 VANISHING_MACROS = """
-mbox textmd textsf texttt textup label ensuremath hphantom vphantom color hspace
+mbox textmd textsf texttt textup label ensuremath hphantom vphantom color hspace vspace input
 """
 KEEPS_ARGUMENT = frozenset(TEXT_MACROS.split())
 LOSES_ARGUMENT = frozenset(VANISHING_MACROS.split())
 ACCENTS = {"vec": "\u20d7", "bar": "\u0305", "hat": "\u0302", "tilde": "\u0303", "dot": "\u0307"}
+ACCENTS |= {"ddot": "\u0308", "check": "\u030c", "breve": "\u0306", "acute": "\u0301"}
+ACCENTS |= {"grave": "\u0300", "not": "\u0338", "b": "\u0331", "c": "\u0327", "d": "\u0323"}
+ACCENTS |= {"k": "\u0328", "r": "\u030a", "u": "\u0306", "v": "\u030c", "H": "\u030b"}
+ACCENTS |= {"^": "\u0302", "'": "\u0301", "`": "\u0300", '"': "\u0308", "~": "\u0303"}
+ACCENTS |= {".": "\u0307", "=": "\u0304"}
 STYLES = {"mathbf": "BOLD", "mathit": "ITALIC", "mathbb": "DOUBLE-STRUCK", "mathcal": "SCRIPT"}
 TAKES_ARGUMENTS = KEEPS_ARGUMENT | LOSES_ARGUMENT | ACCENTS.keys() | STYLES.keys()
 TAKES_ARGUMENTS |= {"frac", "nicefrac", "sqrt", "begin", "end"}
@@ -75,6 +80,9 @@ TOKEN = re.compile(
     r"\\(?P<macro>[a-zA-Z]+)(?P<space>(?:[ \t\r]|\n(?!\s*\n))*)|\\(?P<escape>[\s\S])|(?P<stray>\\)|"
     r"(?P<brace>[{}])|(?P<ligature>---|--|``|''|[~&])|(?P<chars>(?:[^\\{}\-`'~&]|-(?!-)|`(?!`)|'(?!'))+)"
 )
+
+
+ENVIRONMENT = re.compile(r"\{([^{}\\]*)\}")
 
 
 class Unreadable(ValueError):
@@ -137,7 +145,10 @@ class _Reader:
         if character == "\\":
             self._skip(r"\*?(\[[^\]]*\])?")
             return ROW
-        return SYMBOLS.get(character, "")
+        return self.accented(character) if character in ACCENTS else SYMBOLS.get(character, "")
+
+    def accented(self, name: str) -> str:
+        return unicodedata.normalize("NFC", (self.argument() or "") + ACCENTS[name])
 
     def macro(self, name: str) -> str:
         if name in SYMBOLS:
@@ -158,22 +169,33 @@ class _Reader:
             self.argument()
             return ""
         if name in ACCENTS:
-            return unicodedata.normalize("NFC", (self.argument() or "") + ACCENTS[name])
+            return self.accented(name)
         if name in STYLES:
             return "".join(_styled(letter, STYLES[name]) for letter in self.argument() or "")
-        if name == "begin":
-            return self.environment(self.argument() or "")
-        if name == "end":
+        if name == "textcolor":
             self.argument()
-        return ""
+            return self.argument() or ""
+        if name == "begin":
+            return self.environment(self.environment_name())
+        if name == "end":
+            self.environment_name()
+        return "\n* " if name == "item" else ""
+
+    def environment_name(self) -> str:
+        match = ENVIRONMENT.match(self.text, self.position)
+        if match is None:
+            raise Unreadable("begin or end without a name")
+        self.position = match.end()
+        return match[1]
 
     def environment(self, name: str) -> str:
-        if name == "array":
+        if name in ("array", "tabular"):
             self._skip(r"\s*\[[^\]]*\]")
             self.argument()
         read = self.formula if name in DISPLAYS else self.until
         body = read(lambda t: t["macro"] == "end")
-        self.argument()
+        if self.position < len(self.text):
+            self.environment_name()
         if name in MATRICES:
             rows = [map(str.strip, row.split(COLUMN)) for row in body.split(ROW)]
             return "[ " + "; ".join(map("  ".join, rows)) + " ]"

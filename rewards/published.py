@@ -86,7 +86,8 @@ def _first_form(text: str) -> str:
         text = text.replace(noise, "")
     if "\\text{ " in text:  # a unit on the right
         text, _unit = text.split("\\text{ ")  # two units: ValueError
-    text = text.replace("\\%", "").replace(" .", " 0.").replace("{.", "{0.")
+    text = text.replace("\\%", "").replace("\\%", "")  # twice, as published: \\%% goes too
+    text = text.replace(" .", " 0.").replace("{.", "{0.")
     if not text:
         return text
     if text[0] == ".":

@@ -57,6 +57,9 @@ UNEQUAL = [
     ("x+1", "1+x", "no algebra"),
     ("42", "\\frac", "a macro without anything"),
     ("42", "5\\text{ a}\\text{ b}", "two units"),
+    ("27", "27\n\\end{answer>", "a broken end stays as it is"),
+    ("27", "27 \\item", "a list's bullet"),
+    ("27", "27\\^", "an accent on nothing"),
 ]
 ROWS = [
     # completion, gold, correct in v1, correct in v2, well-formed
@@ -103,6 +106,10 @@ def test_rows(completion: str, gold: str, v1: bool, v2: bool, formed: bool) -> N
         ("\\vec{v}", "v⃗"),
         ("\\binom{3}{2}", "32"),
         ("\\mbox{cm}", ""),
+        ("\\textcolor{red}{5}", "5"),
+        ("\\'e", "é"),
+        ("\\begin{answer}27\\end{answer}", "27"),
+        ("\\begin{array}{cc} 1 & 2 \\end{array}", "[ 1  2 ]"),
         ("a \\( b", "a b"),
         ("{a}}b", "ab"),
         ("x--y", "x–y"),
@@ -118,7 +125,7 @@ def test_latex_to_text(source: str, text: str) -> None:
     assert latex.to_text(source) == text
 
 
-@pytest.mark.parametrize("source", ["\\sqrt", "\\sqrt\\sqrt2", "{" * 200])
+@pytest.mark.parametrize("source", ["\\sqrt", "\\sqrt\\sqrt2", "{" * 200, "\\end", "\\begin{a"])
 def test_unreadable_latex_stays_as_it_is(source: str) -> None:
     with pytest.raises(latex.Unreadable):
         latex.to_text(source)
