@@ -33,7 +33,7 @@ def html(chart: go.Figure, name: str) -> str:
         plot_bgcolor="rgba(0,0,0,0)",
         margin={"l": 60, "r": 20, "t": 30, "b": 50},
         height=360,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
     )
     config = {"displaylogo": False, "responsive": True}
     return chart.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config)
