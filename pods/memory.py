@@ -65,7 +65,7 @@ def model_config(config: TrainConfig) -> Any:
     shape = SHAPES / f"{config.model.name}.json"
     if not shape.is_file():
         raise UserError(
-            f"model.path={config.model.path}: its config.json cannot be read, and there is no {shape}"
+            f"model.path={config.model.path}: cannot be read, and {shape} is not there"
         )
     return shape_config(shape)
 

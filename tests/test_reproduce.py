@@ -1,0 +1,135 @@
+"""Reproducing a figure: which runs it needs, what is left after a stop, once for real."""
+
+import json
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pods.cli import CONFIG_DIR, UserError
+from pods.recipes import Recipe, ReproduceConfig, figure_series, plan, recipe_of, seconds_per_step
+
+FOLDER = CONFIG_DIR / "reproduce"
+RECIPES = yaml.safe_load((FOLDER / "reproduce.yaml").read_text())["recipes"]
+
+
+def config(figure: str, tmp_path: Path, **settings: object) -> ReproduceConfig:
+    values = {
+        "seeds": 1, "dry_run": True, "launcher": None, "train": [], "evaluate": [], "plot": [],
+        "output_dir": str(tmp_path), "results_dir": "results", "out_dir": "figures",
+        "recipes": {name: Recipe(**recipe) for name, recipe in RECIPES.items()},
+    }  # fmt: skip
+    return ReproduceConfig(figure=figure, **values | settings)
+
+
+def write_checkpoint(folder: Path, step: int, seconds: float) -> None:
+    folder = folder / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    (folder / "meta.json").write_text(json.dumps({"step": step, "train_seconds": seconds}))
+
+
+@pytest.mark.parametrize("figure", RECIPES)
+def test_the_figure_draws_every_run_of_its_recipe(figure, tmp_path):
+    runs = plan(config(figure, tmp_path, seeds=2))
+    series = figure_series(figure)
+    assert {run.arm for run in runs} == series.keys()
+    assert len({run.name for run in runs}) == len(runs) == 2 * len(series)
+    for run in runs:
+        found = {
+            label
+            for label, arm in series.items()
+            if any(fnmatch(run.name, pattern) for pattern in arm["runs"])
+        }
+        assert found == {run.arm}  # by its own arm and by no other
+
+
+def test_ten_seeds_interleave_the_arms(tmp_path):
+    runs = plan(config("gsm8k_main", tmp_path, seeds=10))
+    assert [run.seed for run in runs[:4]] == [0, 0, 1, 1]
+    assert len(runs) == 20
+
+
+def test_a_figure_without_a_recipe_is_refused(tmp_path):
+    with pytest.raises(UserError, match="h100s: no recipe"):
+        recipe_of(config("h100s", tmp_path))
+    with pytest.raises(UserError, match="seeds=0"):
+        recipe_of(config("quickstart", tmp_path, seeds=0))
+
+
+@pytest.mark.parametrize(
+    ("train", "step", "seconds", "finished", "left"),
+    [
+        ([], 0, 0.0, False, 21600),
+        ([], 900, 9000.0, False, 12600),
+        ([], 2100, 21603.0, True, 0),
+        (["max_steps=100"], 40, 400.0, False, 60 * 10.1),  # published seconds a step
+        (["max_steps=100"], 100, 1000.0, True, 0),
+        (["max_steps=100000"], 40, 400.0, False, 21200),
+    ],
+)
+def test_what_is_left_of_a_run(tmp_path, train, step, seconds, finished, left):
+    settings = config("gsm8k_main", tmp_path, train=train)
+    if step:
+        write_checkpoint(tmp_path / "gsm8k_qwen-pods-max_variance-n64-m16-seed0", step, seconds)
+    runs = plan(settings)
+    run = next(run for run in runs if run.arm == "GRPO-PODS")
+    speed, origin = seconds_per_step(settings, runs)["GRPO-PODS"]
+    assert (run.finished, origin) == (finished, "published, L40S")
+    assert run.seconds_left(speed) == pytest.approx(left)
+
+
+def test_measured_seconds_come_before_published_ones(tmp_path):
+    folder = tmp_path / "gsm8k_qwen-pods-max_variance-n64-m16-seed0"
+    folder.mkdir()
+    lines = [
+        {"step": i, "seconds/generate": 3.0, "seconds/update": s} for i, s in enumerate([90, 1, 1])
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = config("gsm8k_main", tmp_path)
+    speeds = seconds_per_step(settings, plan(settings))
+    assert speeds["GRPO"] == (pytest.approx(7.6), "published, L40S")
+    assert speeds["GRPO-PODS"] == (4.0, "measured")
+
+
+def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
+    done = run_command("scripts/reproduce.py", "figure=gsm8k_main", "seeds=2", "dry_run=true")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sum("train.py experiment=gsm8k_qwen" in line for line in lines) == 4
+    assert sum("evaluate_run.py run=gsm8k_qwen-" in line for line in lines) == 4
+    assert "plot.py figure=gsm8k_main" in lines[-1]
+    assert "total: 24.00 h" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
+    done = run_command(
+        "scripts/reproduce.py", "figure=gsm8k_main", "seeds=3", "dry_run=true",
+        "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]',
+    )  # fmt: skip
+    trainings = [line for line in done.stdout.splitlines() if "train.py" in line]
+    assert len(trainings) == 2
+    assert all("-m hydra/launcher=submitit_slurm" in line for line in trainings)
+    assert all("hydra.launcher.partition=gpu" in line for line in trainings)
+    assert all("seed=0,1,2" in line for line in trainings)
+
+
+def test_the_quickstart_from_nothing_to_the_figure(run_command, tmp_path):
+    command = [
+        "scripts/reproduce.py", "figure=quickstart", "seeds=1", "~recipes.quickstart.arms.GRPO",
+        'train=["max_steps=2","checkpoint.every_steps=2","checkpoint.every_seconds=null"]',
+        'evaluate=["repeats=1","pass_at=[1]","max_tokens=4"]',
+        'plot=["figure.grid_seconds=0.1"]',  # two steps take about a second
+    ]  # fmt: skip
+    done = run_command(*command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    names = ["quickstart-grpo_ga-all-n64-m64-seed0", "quickstart-pods-max_variance-n64-m16-seed0"]
+    for name in names:
+        assert (tmp_path / "checkpoints" / name / "checkpoint-2" / "meta.json").is_file()
+        assert "checkpoint-2" in json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    assert (tmp_path / "results" / "base-tiny.json").is_file()
+    assert (tmp_path / "figures" / "quickstart" / "main.png").is_file()
+    again = run_command(*command, "dry_run=true")
+    assert "train.py" not in again.stdout  # both runs have reached their end
+    assert "GRPO-PODS: 1 of 1 runs done, 0.00 h" in again.stderr
