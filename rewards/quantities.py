@@ -34,6 +34,22 @@ cm mm km dm m ft in yd mi kg g mg lb lbs oz ml mL L l s sec min h hr hrs hours m
 """
 ATTACHED_UNITS = frozenset(ATTACHED_TEXT.split())
 MAX_UNIT_WORDS = 12
+VERBS = (
+    "is|are|was|were|be|equals?|makes?|made|earns?|earned|needs?|costs?|has|have|had|gets?|got"
+    "|sells?|sold|takes?|took|gives?|gave|pays?|paid|spends?|spent|uses?|used|requires?|meet|left"
+)
+STATEMENT = re.compile(
+    rf"[A-Z][A-Za-z',\s-]*\b(?:{VERBS})(?:\s+[A-Za-z']+){{0,5}}\s+(?P<number>-?(?:{DECIMAL}))"
+    r"(?:[%°]|\s+[A-Za-z',\s-]*)?"
+)
+MAX_STATEMENT = 200  # characters
+# Beside NO_QUANTITY: a statement with one of these is a guess, a bound or a condition.
+HEDGE_TEXT = """
+but if about around approximately almost nearly roughly might may could would should think guess
+suppose assume unknown cannot least most too twice double triple times
+another other false never discard reject ignore whether
+"""
+HEDGES = frozenset(HEDGE_TEXT.split())
 
 
 def rational(text: str) -> Fraction | None:
@@ -70,6 +86,15 @@ def quantity(text: str) -> Fraction | None:
     if len(first) == 1 and first.isalpha() and first not in LETTER_UNITS:
         return None  # 3 x
     return number
+
+
+def stated(text: str) -> Fraction | None:
+    """The number of "She makes 18 every day": one plain sentence with a verb and one number."""
+    match = STATEMENT.fullmatch(text.strip()) if len(text) <= MAX_STATEMENT else None
+    words = {word.lower() for word in re.findall(r"[A-Za-z]+", text)}
+    if match is None or words & (NO_QUANTITY | HEDGES):
+        return None
+    return rational(match["number"])
 
 
 def _decimal(text: str) -> Fraction:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from rewards import latex, published
-from rewards.quantities import quantity, rational
+from rewards.quantities import quantity, rational, stated
 from rewards.tags import last_closed_answer
 from rewards.tidying import TAKEN_BACK, TEXT, spoken, tidy
 
@@ -105,8 +105,8 @@ def _same_number(given: str, gold: str) -> bool:
 
 
 def _number(text: str) -> object:
-    number = rational(text)
-    return quantity(text) if number is None else number
+    readings = (reading(text) for reading in (rational, quantity, stated))
+    return next((number for number in readings if number is not None), None)
 
 
 def _value(text: str) -> str | None:
