@@ -45,7 +45,7 @@ def group(record: dict[str, Any], rule: str) -> dict[str, Any]:
     """One ledger record as the page reads it; `why` points into `reasons`, texts may be absent."""
     why = reasons(record["total"], record["kept"], rule)
     names = sorted(set(why))
-    rewards = record.get("scores") or record.get("rewards") or {}
+    rewards = record["rewards"]
     return {
         "id": str(record.get("question_id", "")),
         "prompt": record.get("prompt", ""),

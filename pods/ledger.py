@@ -8,12 +8,14 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 
 from pods.files import write_atomic
-from pods.rollouts import Group
+
+if TYPE_CHECKING:
+    from pods.rollouts import Group  # imports torch, which readers of a ledger need not wait for
 
 FLUSH_EVERY = 16  # steps in one frame; smaller loses less on a kill, larger compresses better
 
@@ -32,7 +34,7 @@ class Ledger:
         self._steps = 0
         self._compressor = zstandard.ZstdCompressor(level=3)
 
-    def append(self, step: int, groups: list[Group]) -> None:
+    def append(self, step: int, groups: "list[Group]") -> None:
         for index, group in enumerate(groups):
             texts = self.texts == "all" or (self.texts == "first" and index == 0)
             record = {"step": step, "group": index, **group.record(texts)}

@@ -41,7 +41,7 @@ def record(step: int, index: int, n: int = 64, texts: bool = True) -> dict[str, 
         "group": index,
         "question_id": f"train-{step}-{index}",
         "answer": "5",
-        "scores": {"correctness": correct, "tags": tags},
+        "rewards": {"correctness": correct, "tags": tags},
         "total": total,
         "lengths": [rng.randint(5, 48) for _ in range(n)],
         "kept": sorted(order[: n // 8] + order[-n // 8 :]),
@@ -206,7 +206,7 @@ def test_the_page_in_a_browser(browser: Any, made_page: Path, scheme: str) -> No
         assert rows.count() == number
     page.select_option("#filter", "correct")
     assert "64 rollouts, 16 kept" in page.locator("#summary").inner_text()
-    assert rows.count() == sum(record(5, 0)["scores"]["correctness"])
+    assert rows.count() == sum(record(5, 0)["rewards"]["correctness"])
     page.select_option("#filter", "all")
     page.select_option("#order", "index")
     for i, text in enumerate(HOSTILE):
