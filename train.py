@@ -28,7 +28,7 @@ def main(config: TrainConfig) -> None:
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)
-            from pods import runs  # these import torch and TRL, which Unsloth must precede
+            from pods import memory, runs  # these import torch and TRL, which Unsloth must precede
             from pods.loop import Loop, train
             from pods.policy import check_device, load_policy, load_tokenizer
             from pods.prompts import load_prompts
@@ -51,6 +51,7 @@ def main(config: TrainConfig) -> None:
                     names=rewards.weights,
                 )
             )
+            clock.peak = memory.peak_reader()
             policy = load_policy(config, tokenizer)
             keep = partial(select, rule.name, m=config.kept_per_prompt, **rule.params)
             rollouts = Rollouts(

@@ -17,10 +17,15 @@ STEP_PHASES = ("generate", "score", "select", "update")
 
 
 class Clock:
-    """Seconds of a run by phase; monotonic, continued by `restore` after a resume."""
+    """Seconds of a run by phase; monotonic, continued by `restore` after a resume.
+
+    `peak`, where set, returns the GiB of device memory that were most in use since its last call.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
+        self.peak: Callable[[], float] | None = None
+        self.step_peak: dict[str, float] = {}  # GiB, phases of the newest step
         self.started = now()
         self.train_seconds = 0.0  # s, all finished steps of the run, earlier processes included
         self.before_step = 0.0  # s, train_seconds at the start of the newest finished step
@@ -48,11 +53,14 @@ class Clock:
             seconds = self.now() - start
             if name in STEP_PHASES:
                 self.step[name] = self.step.get(name, 0.0) + seconds
+                self._note_peak(name)
             else:
                 self.outside[name] += seconds
 
     def start_step(self) -> None:
-        self.step = {}
+        self.step, self.step_peak = {}, {}
+        if self.peak:
+            self.peak()  # forgets what was outside of the step
         self._step_started = self.now()
 
     def end_step(self) -> None:
@@ -60,11 +68,16 @@ class Clock:
             raise RuntimeError("end_step without start_step")
         seconds = self.now() - self._step_started
         self.step["update"] = seconds - sum(self.step.values())
+        self._note_peak("update")
         # A step of several ranks took as long as its slowest.
         seconds, self.step = max(distributed.gather([(seconds, self.step)]), key=lambda s: s[0])
         self.before_step = self.train_seconds
         self.train_seconds += seconds
         self._step_started = None
+
+    def _note_peak(self, phase: str) -> None:
+        if self.peak:
+            self.step_peak[phase] = max(self.step_peak.get(phase, 0.0), self.peak())
 
     def passed_mark(self, every_seconds: float | None) -> bool:
         """Whether the newest step crossed a multiple of `every_seconds` of training.

@@ -111,6 +111,7 @@ class Loop(TrainerCallback):
             "train_seconds": self.clock.train_seconds,
             "wall_seconds": self.clock.wall_seconds,
             **{f"seconds/{phase}": seconds for phase, seconds in self.clock.step.items()},
+            **{f"peak_memory_gib/{phase}": gib for phase, gib in self.clock.step_peak.items()},
             **summary,
             **self.counters,
             "score_timeouts": sum(distributed.gather([self.scorer.timeouts])),

@@ -6,6 +6,7 @@ metrics peak_memory_gib/* of a run. Read by `uv run scripts/doctor.py`.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,21 @@ def update_terms(config: TrainConfig, shape: Shape, backend: str, wide: int) -> 
         Term("activations of a micro-batch", layer + kept, "update", "micro_batch_size"),
         Term("logits", logits, "update", "micro_batch_size"),
     ]
+
+
+def peak_reader() -> Callable[[], float] | None:
+    """What Clock.peak wants: GiB at most in use since the last call; None without a CUDA device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+
+    def read() -> float:
+        most = torch.cuda.max_memory_allocated() / GIB
+        torch.cuda.reset_peak_memory_stats()
+        return most
+
+    return read
 
 
 def phases(terms: list[Term]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,17 @@ def test_a_missing_plugin_for_4_bit_weights_is_named_before_anything_loads(monke
 def test_trl_that_was_not_rewritten_is_refused():
     with pytest.raises(UserError, match="did not rewrite"):
         unsloth.require_rewrite()
+
+
+def test_nothing_that_unsloth_rewrites_is_imported_before_it():
+    code = (
+        "import sys, train, pods.policy, pods.unsloth;"
+        "print(*sorted({'trl', 'transformers', 'peft'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
 
 
 def test_vllm_without_unsloth_is_refused_with_the_reason():
