@@ -44,7 +44,14 @@ def start() -> None:
         import torch
         from accelerate import PartialState
 
-        PartialState(cpu=not torch.cuda.is_available(), timeout=TIMEOUT)
+        cpu = not torch.cuda.is_available()
+        PartialState(cpu=cpu, timeout=TIMEOUT)
+        if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know by itself
+            torch.serialization.register_package(0, lambda _: None, stay_on_cpu)
+
+
+def stay_on_cpu(storage: Any, location: str) -> Any:
+    return storage if location.startswith("cpu:") else None
 
 
 def share(count: int) -> slice:

@@ -1,0 +1,221 @@
+"""Two processes, one run: the update, the kept sets and the files of one process.
+
+Rank 0 and rank 1 are real processes joined by gloo; tests/test_distributed_launch.py starts them
+with the real launcher.
+"""
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pods import checkpoints, distributed, ledger
+from pods.cli import UserError
+from pods.policy import choose_backend
+from pods.runs import read_metrics
+from rewards import functions
+from tests import faults, ranks
+from tests.configs import compose
+from tests.ranks import fixed_rollouts
+
+SETTINGS = [
+    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
+    "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
+    "checkpoint.every_seconds=null", "checkpoint.every_steps=1",
+]  # fmt: skip
+
+
+def run(folder: Path, *overrides: str, **settings: object) -> list:
+    return ranks.run(folder, *SETTINGS, f"output_dir={folder}", *overrides, **settings)
+
+
+def lines(path: Path) -> list[dict]:
+    """The metric lines but for seconds."""
+    steady = read_metrics(path / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if "seconds" not in k} for line in steady]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        # Each rank holds one whole prompt. AdamW magnifies rounding, so its rate is small.
+        ["prompts_per_step=2", "loss.beta=0.04", "optimizer.learning_rate=2e-4"],
+        # One prompt on both ranks; plain gradient steps.
+        [
+            "prompts_per_step=1",
+            "loss.type=grpo",
+            "rule=random",
+            "optimizer.name=sgd",
+            "optimizer.learning_rate=1",
+        ],
+    ],
+)
+def test_two_processes_make_the_update_of_one(tmp_path, overrides):
+    for count in (1, 2):
+        done = run(tmp_path / str(count), *overrides, ranks=count, fault=fixed_rollouts)
+        assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
+    one, two = tmp_path / "1" / "r", tmp_path / "2" / "r"
+    records = [list(ledger.read(p / "rollouts.jsonl.zst")) for p in (one, two)]
+    assert records[0] == records[1]  # the same rollouts, rewards and kept sets, written once
+    assert len(records[1]) == 3 * int(overrides[0][-1])
+    weights = [load_file(p / "checkpoint-3" / "adapter_model.safetensors") for p in (one, two)]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)
+    assert any(value.abs().max() > 5e-4 for name, value in weights[0].items() if "lora_B" in name)
+    for mine, theirs in zip(lines(two), lines(one), strict=True):
+        for name in ("entropy", "kl"):  # TRL's mean over micro-batches, of unequal lengths
+            assert mine.pop(name, 0) == pytest.approx(theirs.pop(name, 0), abs=0.1)
+        assert mine == pytest.approx(theirs, abs=1e-5)
+    assert (done[0].folder / "stdout").read_text().count("3 steps") == 1
+    assert (done[1].folder / "stdout").read_text() == ""
+
+
+def rank_one(fault: Callable[[], None]) -> Callable[[], None]:
+    """The fault, on rank 1 alone."""
+    return lambda: fault() if distributed.rank() == 1 else None
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference")
+    done = run(folder, "max_steps=6")
+    assert [p.returncode for p in done] == [0, 0], done[0].stderr
+    return folder / "r"
+
+
+def test_one_writer_and_the_slowest_ranks_seconds(reference):
+    metrics = read_metrics(reference / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
+    for line in metrics:
+        phases = [line[f"seconds/{p}"] for p in ("generate", "score", "select", "update")]
+        assert min(phases) >= 0
+    assert metrics[-1]["train_seconds"] == pytest.approx(
+        sum(
+            line[f"seconds/{p}"]
+            for line in metrics
+            for p in ("generate", "score", "select", "update")
+        )
+    )
+    assert metrics[-1]["rollouts/generated"] == 6 * 2 * 8
+    saved = checkpoints.find(reference)
+    assert [c.step for c in saved] == [1, 2, 3, 4, 5, 6]
+    assert [checkpoints.damage(c) for c in saved] == [None] * 6
+    assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt"} <= saved[-1].meta["files"].keys()
+    assert [c.resumable for c in saved] == [False] * 4 + [True] * 2  # checkpoint.keep is 2
+    assert not list(saved[0].path.glob("rng_state*"))
+    assert saved[-1].meta["ranks"] == 2
+
+
+def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, reference):
+    killed = run(tmp_path, "max_steps=6", fault=rank_one(faults.kill_in_step))
+    assert killed[1].returncode == -signal.SIGKILL
+    assert killed[0].returncode == 1, killed[0].stderr
+    assert "another process of the run ended" in killed[0].stderr.splitlines()[-1]
+    assert killed[0].stderr.splitlines()[-1].endswith("checkpoint-3")
+    assert checkpoints.newest_intact(tmp_path / "r")[0].step == 3
+    (alone,) = run(tmp_path, "max_steps=6", ranks=1)
+    assert alone.returncode == 2
+    assert "was written by 2 processes, and this run has 1" in alone.stderr.splitlines()[-1]
+    resumed = run(tmp_path, "max_steps=6")
+    assert [p.returncode for p in resumed] == [0, 0], resumed[0].stderr
+    name = "adapter_model.safetensors"
+    final = [(p / "checkpoint-6" / name).read_bytes() for p in (tmp_path / "r", reference)]
+    assert final[0] == final[1]
+    assert lines(tmp_path / "r") == lines(reference)
+    records = [list(ledger.read(p / "rollouts.jsonl.zst")) for p in (tmp_path / "r", reference)]
+    assert records[0] == records[1]
+
+
+def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
+    started = ranks.start(tmp_path, *SETTINGS, f"output_dir={tmp_path}", "max_steps=100000",
+                          "checkpoint.every_steps=null")  # fmt: skip
+    path = tmp_path / "r" / "metrics.jsonl"
+    wait_for(lambda: path.is_file() and read_metrics(path), started)
+    os.kill(started[1].pid, signal.SIGTERM)
+    assert [p.wait().returncode for p in started] == [143, 143], started[0].stderr
+    assert "run again to resume" in started[0].stderr
+    saved = checkpoints.find(tmp_path / "r")[-1]
+    assert saved.step == read_metrics(path)[-1]["step"]
+
+
+def wait_for(done: Callable[[], object], started: list) -> None:
+    deadline = time.monotonic() + 200
+    while not done():
+        assert not any(process.poll() for process in started), [p.stderr for p in started]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):
+    done = run(tmp_path, "max_steps=40", fault=rank_one(broken_reward))
+    assert [p.returncode for p in done] == [1, 1]
+    assert "a reward function raised ZeroDivisionError" in done[1].stderr.splitlines()[-1]
+    assert "another process of the run ended" in done[0].stderr.splitlines()[-1]
+    assert (tmp_path / "r" / "failed_reward.json").is_file()
+
+
+def broken_reward() -> None:
+    faults.before(functions, "tags", lambda *_: 1 / 0)
+
+
+def test_a_lock_that_another_run_holds_is_said_once(tmp_path):
+    (tmp_path / "r").mkdir()
+    with open(tmp_path / "r" / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run(tmp_path)
+    assert [p.returncode for p in done] == [2, 2]
+    assert "is training in" in done[0].stderr.splitlines()[-1]
+    assert "is training in" not in done[1].stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "overrides", "said"),
+    [
+        (3, ["prompts_per_step=1"], "must be shared equally by 3 processes"),
+        (
+            2,
+            ["prompts_per_step=3", "kept_per_prompt=4", "micro_batch_size=4"],
+            "must divide the 6 kept",
+        ),
+        (2, ["backend=unsloth"], "it trains on one GPU, and 2 processes"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(monkeypatch, count, overrides, said):
+    become(monkeypatch, count)
+    with pytest.raises(UserError, match=said):
+        choose_backend(
+            compose("rollouts_per_prompt=8", "kept_per_prompt=4", *overrides).backend.name
+        )
+
+
+def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for name, value in (("RANK", 1), ("LOCAL_RANK", 1), ("WORLD_SIZE", count)):
+        monkeypatch.setenv(name, str(value))
+
+
+def test_shares_are_equal_and_in_rank_order(monkeypatch):
+    assert (distributed.world_size(), distributed.rank(), distributed.share(8)) == (
+        1,
+        0,
+        slice(0, 8),
+    )
+    become(monkeypatch, 4)
+    assert (distributed.world_size(), distributed.rank(), distributed.share(8)) == (
+        4,
+        1,
+        slice(2, 4),
+    )
+    monkeypatch.delenv("LOCAL_RANK")  # a cluster's own WORLD_SIZE starts nothing
+    assert distributed.world_size() == 1
+    assert distributed.gather([1, 2]) == [1, 2]
+
+
+def test_several_ranks_choose_the_transformers_backend(monkeypatch):
+    become(monkeypatch, 2)
+    assert choose_backend("auto") == ("transformers", "2 processes; Unsloth trains on one GPU")
