@@ -80,8 +80,6 @@ TOKEN = re.compile(
     r"\\(?P<macro>[a-zA-Z]+)(?P<space>(?:[ \t\r]|\n(?!\s*\n))*)|\\(?P<escape>[\s\S])|(?P<stray>\\)|"
     r"(?P<brace>[{}])|(?P<ligature>---|--|``|''|[~&])|(?P<chars>(?:[^\\{}\-`'~&]|-(?!-)|`(?!`)|'(?!'))+)"
 )
-
-
 ENVIRONMENT = re.compile(r"\{([^{}\\]*)\}")
 
 

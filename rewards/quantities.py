@@ -4,7 +4,6 @@ import re
 from fractions import Fraction
 
 DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
-NUMBER = rf"(?P<sign>[+-]?)\s*(?:{DECIMAL})"
 FRACTION = re.compile(rf"([+-]?)\s*({DECIMAL})\s*/\s*([+-]?)\s*({DECIMAL})")
 MIXED = re.compile(r"([+-]?)\s*([0-9]+)(?:\s+|\s*and\s*)([0-9]+)\s*/\s*([0-9]+)")
 SCIENTIFIC = re.compile(rf"([+-]?)\s*({DECIMAL})\s*\*\s*10\s*\^\s*([+-]?[0-9]{{1,2}})")
@@ -22,9 +21,10 @@ theta alpha beta infinity inf is
 """
 # Words anywhere behind the number that take back what it says.
 NO_QUANTITY_TEXT = """
-or and not no nor but half halves third thirds quarter quarters fourth fourths than wrong incorrect
-unless maybe perhaps one two three four five six seven eight nine ten eleven twelve twenty thirty
-forty fifty sixty seventy eighty ninety hundred thousand million billion trillion between versus
+or and not no nor but minus plus times half halves third thirds quarter quarters fourth fourths
+than wrong incorrect unless maybe perhaps one two three four five six seven eight nine ten eleven
+twelve twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion
+trillion between versus
 """
 NO_UNIT = frozenset(NO_UNIT_TEXT.split())
 NO_QUANTITY = frozenset(NO_QUANTITY_TEXT.split())
@@ -77,7 +77,7 @@ def quantity(text: str) -> Fraction | None:
     if number is None or not words or len(words) > MAX_UNIT_WORDS:
         return None
     if match["gap"] and words[0].lower() in MULTIPLIERS:
-        number, words = number * MULTIPLIERS[words[0].lower()], words[1:] or ["of"]
+        number, words = number * MULTIPLIERS[words[0].lower()], words[1:] or ["units"]
     first, lower = words[0], [word.lower() for word in words]
     if not match["gap"] and first not in ATTACHED_UNITS and match["unit"][0] not in "(/":
         return None  # 3x, 2pi

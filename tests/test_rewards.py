@@ -78,6 +78,17 @@ def test_kinds_may_be_mixed_in_a_batch() -> None:
     assert correct == [True, True]
 
 
+def test_a_new_reward_is_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    def brevity(completion: str, answer: str, correct: bool, version: str) -> float:
+        return 1.0 / (1 + len(completion))
+
+    monkeypatch.setattr(functions, "brevity", brevity, raising=False)
+    names = ["correctness", "brevity"]  # the keys of config/rewards/*.yaml's weights
+    with rewards.Scorer("v2", workers=0, deadline_seconds=1, names=names) as scorer:
+        scores = scorer.score(["abc"], ["5"], ["math"])
+    assert scores == {"correctness": [0.0], "brevity": [0.25]}
+
+
 def test_an_empty_batch() -> None:
     assert rewards.score([], []) == {"correctness": [], "format": [], "tags": []}
 
