@@ -65,6 +65,7 @@ class Sampling:
 class Optimizer:
     name: str = MISSING
     learning_rate: float = MISSING
+    swept: dict[str, float] = MISSING
     schedule: str = MISSING
     warmup_steps: int = MISSING
     betas: list[float] = MISSING

@@ -28,6 +28,7 @@ from tests.configs import compose
         ("seed=-1", ["seed=-1", "0 or more"]),
         ("run=a/b", ["run=a/b", "folder name"]),
         ("optimizer.learning_rate=nan", ["optimizer.learning_rate=nan", "greater than 0"]),
+        ("+rewards.weights.brevity=1", ["brevity", "correctness, format, tags"]),
         ("task.style=poem", ["task.style=poem", "instruct, base"]),
         ("optimizer.betas=[0.9]", ["optimizer.betas=[0.9]", "two numbers"]),
     ],
@@ -62,6 +63,8 @@ def test_the_algorithm_changes_nothing_else():
     configs = [compose(f"algorithm={name}", "run=same") for name in ("grpo", "grpo_ga", "pods")]
     for config in configs:
         config.rollouts_per_prompt = config.kept_per_prompt = 1
+        assert config.optimizer.learning_rate == config.optimizer.swept[config.algorithm.name]
+        config.optimizer.learning_rate = 1.0  # each arm's own, from one sweep
         config.algorithm.name = config.rule.name = "any"
     assert configs[0] == configs[1] == configs[2]
 
