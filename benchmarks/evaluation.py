@@ -4,8 +4,9 @@
 
 Both sides are evaluate_run.py with its defaults: same backend, questions and repeats. The second
 does what the published script does: it merges every checkpoint into the base, writes the merged
-model and loads it into a new engine. Backends: transformers, and vllm where it or the environment of
-.ci/vllm-env is there. Nothing else should run beside it.
+model and loads it into a new engine. Backends: transformers, and vllm where it or the environment
+of .ci/vllm-env is there. Nothing else should run beside it; processor seconds are printed as well,
+which other work on the machine disturbs less.
 """
 
 import importlib.util

@@ -38,8 +38,8 @@ def majority_at_k(votes: Sequence[Sequence[Hashable]], correct: np.ndarray, k: i
     subsets = _subsets(repeats, k)
     return np.array(
         [
-            np.mean([_majority(row, flags, subset) for subset in subsets])
-            for row, flags in zip(votes, correct, strict=True)
+            sum(_majority(row, flags, subset) for subset in subsets) / len(subsets)
+            for row, flags in zip(votes, np.asarray(correct).tolist(), strict=True)
         ]
     )
 
@@ -59,15 +59,16 @@ def intervals(values: np.ndarray) -> list[dict[str, float]]:
     return [{"mean": m, "low": lo, "high": hi} for m, lo, hi in columns]
 
 
-def _majority(votes: Sequence[Hashable], correct: np.ndarray, subset: Sequence[int]) -> float:
+def _majority(votes: Sequence[Hashable], correct: Sequence[float], subset: Sequence[int]) -> float:
     ballots: dict[Hashable, list[float]] = {}
     for i in subset:
         if votes[i] is not None:
-            ballots.setdefault(votes[i], []).append(float(correct[i]))
+            ballots.setdefault(votes[i], []).append(correct[i])
     if not ballots:
         return 0.0
     most = max(map(len, ballots.values()))
-    return float(np.mean([np.mean(flags) for flags in ballots.values() if len(flags) == most]))
+    tied = [sum(flags) / most for flags in ballots.values() if len(flags) == most]
+    return sum(tied) / len(tied)
 
 
 def _repeats(correct: np.ndarray, k: int) -> int:
