@@ -8,7 +8,7 @@ from pods import distributed
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.rules import RULES
-from rewards import functions
+from rewards.scorer import reward_names
 
 CHOICES = {
     "task.style": ("instruct", "base"),
@@ -132,9 +132,9 @@ def run_problems(config: TrainConfig) -> Iterator[str]:
         )
     if len(config.optimizer.betas) != 2:
         yield f"optimizer.betas={config.optimizer.betas}: must be two numbers, e.g. [0.9,0.99]"
-    unknown = sorted(set(config.rewards.weights) - set(functions.ALL))
+    unknown = sorted(set(config.rewards.weights) - set(reward_names()))
     if unknown:
-        yield f"rewards.weights={unknown}: no such function; one of {', '.join(functions.ALL)}"
+        yield f"rewards.weights={unknown}: no such function; one of {', '.join(reward_names())}"
     if not any(config.rewards.weights.values()):
         yield f"rewards.weights={config.rewards.weights}: every weight is 0; set one above 0"
     if config.sampling.top_k < 0 or not 0 < config.sampling.top_p <= 1:

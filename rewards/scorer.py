@@ -35,7 +35,7 @@ class Scorer:
         check("version", version, VERSIONS)
         self.names = tuple(names)
         for name in self.names:
-            check("weights", name, [n for n, value in vars(functions).items() if callable(value)])
+            check("weights", name, reward_names())
         self.version = version
         self.timeouts = 0  # completions so far that scored 0 because they were late
         self._verifier = None
@@ -94,6 +94,11 @@ class Scorer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def reward_names() -> list[str]:
+    """Every function of rewards/functions.py: the keys that config `weights` may have."""
+    return [name for name, value in vars(functions).items() if callable(value)]
 
 
 def _decide(completion: str, answer: str, kind: str, version: str) -> bool | strict.Doubt:
