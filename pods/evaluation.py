@@ -53,11 +53,8 @@ class Summary:
         meta = checkpoint.meta
         everything = meta.get("scores", {}) | {task: details}
         meta.update(target.meta, scores=dict(sorted(everything.items())))
-        for metric in (
-            "pass@",
-            "majority@",
-        ):  # under the first grader, beside the published numbers
-            grader = next(iter(details["rewards"].values()))
+        grader = next(iter(details["rewards"].values()))  # the one of the published numbers
+        for metric in ("pass@", "majority@"):
             values = {
                 name.removeprefix(metric): value["mean"]
                 for name, value in grader.items()
