@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pods.cli import UserError
+from pods.hub import go_offline_if_unreachable
 
-HUB_ANSWER_SECONDS = 5  # the hub's own client would retry for half a minute before it says no
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
 
 Row = dict[str, Any]
@@ -104,7 +104,7 @@ def _hub(source: Source, split: str) -> Iterator[tuple[str, int, Row]]:
 def _download(source: Source, subset: str | None, split: str) -> Any:
     import datasets  # takes seconds, and only the hub needs it
 
-    _go_offline_if_unreachable()
+    go_offline_if_unreachable()
     try:
         if source.from_hub:
             return source.from_hub(
@@ -117,19 +117,6 @@ def _download(source: Source, subset: str | None, split: str) -> Any:
             f"task={source.name}: cannot get {source.hub} ({reason}); set data_dir=<folder> with"
             f" {source.name}/{split}.jsonl in it, or load it once where there is a network"
         ) from None
-
-
-def _go_offline_if_unreachable() -> None:
-    """Read the local cache at once instead of retrying a hub that does not answer."""
-    import datasets
-    import huggingface_hub
-
-    try:
-        huggingface_hub.utils.get_session().head(
-            huggingface_hub.constants.ENDPOINT, timeout=HUB_ANSWER_SECONDS
-        )
-    except Exception:  # whatever the HTTP client of the day raises
-        datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
 
 
 def text(row: Row, column: str) -> str:
