@@ -22,9 +22,10 @@ from pods.engines.transformers_engine import finish, stop_tokens
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 if not torch.cuda.is_available():
-    os.environ.setdefault(
-        "VLLM_CPU_KVCACHE_SPACE", "1"
-    )  # GiB; the default takes half of the memory
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; else half of the memory
+    # Threads pinned to their cores wait for each other where another process has one of them.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
 
 from vllm import LLM, SamplingParams
 from vllm.lora.request import LoRARequest
