@@ -1,0 +1,51 @@
+"""The GPU benchmark without a GPU: it skips itself, and a tiny shape runs through train.py."""
+
+import pytest
+import torch
+
+from benchmarks.gpu_step import Arm, line, measure_ceilings, write_random_model
+from pods.memory import NF4_BYTES
+from pods.policy import load_tokenizer
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_without_a_gpu_it_says_so(run_command):
+    done = run_command("benchmarks/gpu_step.py")
+    assert done.returncode == 3
+    assert done.stderr.startswith("skipped: no CUDA device")
+
+
+def test_the_tiny_shape_gives_a_table(run_command):
+    done = run_command("benchmarks/gpu_step.py", "--cpu")
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = [row.split(" | ") for row in done.stdout.splitlines() if row.startswith("|")]
+    assert [row[0].strip("| ") for row in table] == [
+        "arm", "---", "GRPO 4/4", "PODS 16/4", "GRPO-GA 16/16"
+    ]  # fmt: skip
+    lengths = [float(row[table[0].index("length")]) for row in table[2:]]
+    assert all(length > 15 for length in lengths)  # of 16: almost nothing ends by itself
+
+
+def test_the_random_model_has_a_tokenizer_of_its_size(tmp_path):
+    linear, head = write_random_model(tmp_path, "small")
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert (len(tokenizer), head) == (4096, 4096 * 64)
+    assert linear == 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)
+    assert tokenizer("1+2=?")["input_ids"] == [4, 13, 5, 15, 16]
+    assert tokenizer.unk_token_id not in tokenizer("a1+9-3=?")["input_ids"]
+
+
+def test_ratios_to_the_ceilings():
+    step = {"seconds/generate": 2.0, "seconds/score": 0.0, "seconds/select": 0.0}
+    step |= {"seconds/update": 4.0, "all/completion_length_mean": 100.0}
+    ceilings = {"bandwidth": 1e9, "rate": 1e12}
+    row = line(Arm("PODS", "pods", 64, 16), [step], 100, (10**7, 0), ceilings, cpu=False)
+    assert row["tokens/s"] == "3200"  # 64 x 100 in 2 s
+    assert row["generate of ceiling"] == f"{100 * NF4_BYTES * 1e7 / 1e9 / 2:.1%}"
+    assert row["update of ceiling"] == f"{6 * 16 * 1e7 * (100 + 192) / 1e12 / 4:.1%}"
+
+
+def test_ceilings_are_measured():
+    ceilings = measure_ceilings("cpu")
+    assert ceilings["bandwidth"] > 1e8
+    assert ceilings["rate"] > 1e8
