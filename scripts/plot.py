@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pods.cli import UserError, command
-from pods.curves import Absent, load, to_json
-from pods.figure import Figure, each
+from pods.figures.curves import Absent, load, to_json
+from pods.figures.definition import Figure, each
 from pods.files import write_atomic
 from pods.results import warn
 
@@ -37,7 +37,7 @@ class PlotConfig:
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
     if config.follow:
-        from pods.live import follow
+        from pods.figures.live import follow
 
         follow(config.output_dir, config.run)
         return

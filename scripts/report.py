@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pods.cli import UserError, command
-from pods.figure import Figure
+from pods.figures.definition import Figure
 from pods.files import write_atomic
 
 

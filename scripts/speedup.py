@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pods import speedup
 from pods.cli import UserError, command
-from pods.curves import Absent, load
-from pods.figure import Figure, each
+from pods.figures import speedup
+from pods.figures.curves import Absent, load
+from pods.figures.definition import Figure, each
+from pods.figures.tables import aligned, markdown, speedup_rows
 from pods.results import warn
-from pods.tables import aligned, markdown, speedup_rows
 
 
 @dataclass

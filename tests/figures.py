@@ -12,7 +12,7 @@ from unittest import mock
 
 from hydra.core.global_hydra import GlobalHydra
 
-from pods.figure import Figure, FigureSeries
+from pods.figures.definition import Figure, FigureSeries
 from tests.conftest import ROOT
 
 

@@ -1,4 +1,4 @@
-"""pods/alignment.py, curves.py and wandb_export.py: irregular files never shift a curve."""
+"""pods/figures/alignment.py, curves.py and wandb_export.py: irregular files never shift a curve."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pods import alignment, curves, wandb_export
 from pods.cli import UserError
-from pods.figure import FigureSeries, WandbExport
+from pods.figures import alignment, curves, wandb_export
+from pods.figures.definition import FigureSeries, WandbExport
 from tests.figures import base_file, entry, export_files, figure, run_file
 
 HEALTHY = [210, 418, 627, 851, 1068, 1271, 1494, 1720, 1957, 2180, 2423, 2649]

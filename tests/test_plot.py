@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from pods import drawing, live
-from pods.curves import Series
+from pods.figures import drawing, live
+from pods.figures.curves import Series
 from tests.conftest import ROOT
 from tests.figures import base_file, export_files, figure, in_process, run_file
 

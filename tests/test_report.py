@@ -15,7 +15,7 @@ import pytest
 import zstandard
 from omegaconf import OmegaConf
 
-from pods import inspector, report
+from pods.figures import inspector, report
 from tests.conftest import ROOT
 from tests.figures import base_file, run_file
 

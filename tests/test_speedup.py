@@ -1,4 +1,4 @@
-"""pods/speedup.py, scripts/speedup.py: the published ratios, intervals that can be trusted."""
+"""pods/figures/speedup.py, scripts/speedup.py: the published ratios, intervals that can be trusted."""
 
 import itertools
 import json
@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from pods import speedup
-from pods.curves import Series
+from pods.figures import speedup
+from pods.figures.curves import Series
 from tests.figures import base_file, export_files, in_process, run_file
 
 Run = Callable[..., CompletedProcess[str]]

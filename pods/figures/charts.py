@@ -1,0 +1,141 @@
+"""Plotly charts of the report: learning curves, seconds by phase, a figure's arms with their band.
+
+Used by `uv run scripts/report.py`. Colours come from pods/figures/drawing.py, so page and PDF agree.
+"""
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from pods.figures.curves import UNITS, Series, statistics
+from pods.figures.definition import Figure
+from pods.figures.drawing import COLOURS, METRIC_NAMES, style
+from pods.results import Results
+
+DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down")
+PHASES = ("generate", "score", "select", "update")
+CURVES = {
+    "all/reward_mean": "reward, mean of the n generated",
+    "kept/reward_mean": "reward, mean of the m kept",
+    "all/correctness_mean": "correct share of the n",
+    "all/zero_variance_groups": "groups with equal rewards (no signal)",
+    "all/clipped_ratio": "completions cut at the limit",
+}
+
+
+def html(chart: go.Figure, name: str) -> str:
+    """The chart as a <div>; the page holds plotly.js once."""
+    chart.update_layout(
+        template="plotly_white",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 60, "r": 20, "t": 30, "b": 50},
+        height=360,
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    )
+    config = {"displaylogo": False, "responsive": True}
+    return chart.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config)
+
+
+def learning(metrics: list[dict[str, Any]]) -> go.Figure:
+    """Rewards and shares per step against training time, smoothed over 2 % of the run."""
+    chart = go.Figure()
+    window = max(1, len(metrics) // 50)
+    for i, (key, name) in enumerate(CURVES.items()):
+        rows = [row for row in metrics if _is_number(row.get(key))]
+        if not rows:
+            continue
+        values = _smoothed([row[key] for row in rows], window)
+        seconds = [row.get("train_seconds") for row in rows]
+        line = {"color": COLOURS[i], "dash": DASHES[i], "width": 2}
+        chart.add_scatter(x=seconds, y=values, name=name, mode="lines", line=line)
+    suffix = f", mean of {window} steps" if window > 1 else ""
+    chart.update_xaxes(title="training time, s", rangemode="tozero")
+    chart.update_yaxes(title=f"per step{suffix}")
+    return chart
+
+
+def phases(metrics: list[dict[str, Any]]) -> go.Figure:
+    """Cumulative seconds of each phase of a step against the step."""
+    chart = go.Figure()
+    for i, phase in enumerate(PHASES):
+        seconds = [row.get(f"seconds/{phase}", 0.0) or 0.0 for row in metrics]
+        if not any(seconds):
+            continue
+        chart.add_scatter(
+            x=[row.get("step") for row in metrics],
+            y=np.cumsum(seconds).tolist(),
+            name=f"{phase}: {sum(seconds):.1f} s",
+            mode="lines",
+            stackgroup="phases",
+            line={"color": COLOURS[i], "dash": DASHES[i]},
+        )
+    chart.update_xaxes(title="step")
+    chart.update_yaxes(title="seconds so far")
+    return chart
+
+
+def accuracy(results: Results) -> go.Figure:
+    """Accuracy of every checkpoint: mean over repeats, per dataset and metric."""
+    chart = go.Figure()
+    datasets = sorted({name for checkpoint in results.values() for name in checkpoint.datasets})
+    measured = all("train_seconds" in c.meta for c in results.values())
+    for i, dataset in enumerate(datasets):
+        for dash, metric in (("solid", "both_acc"), ("dot", "ans_acc")):
+            points = [
+                (checkpoint.meta["train_seconds"] if measured else step, 100 * np.mean(repeats))
+                for step, checkpoint in results.items()
+                if dataset in checkpoint.datasets
+                and (repeats := getattr(checkpoint.datasets[dataset], metric))
+            ]
+            x, y = zip(*points, strict=True) if points else ((), ())
+            line = {"color": COLOURS[i % len(COLOURS)], "dash": dash}
+            name = f"{dataset}: {'right answer and format' if metric == 'both_acc' else 'answer'}"
+            chart.add_scatter(x=x, y=y, name=name, mode="lines+markers", line=line)
+    chart.update_xaxes(title="training time, s" if measured else "step", rangemode="tozero")
+    chart.update_yaxes(title="accuracy, %")
+    return chart
+
+
+def arms(figure: Figure, series: list[Series]) -> go.Figure:
+    """The figure's curves with ±1.96 standard errors over runs."""
+    chart = go.Figure()
+    for i, arm in enumerate(series):
+        mean, sem, n = statistics(arm.quantities["value"])
+        there = n > 0
+        x = (arm.hours * UNITS[figure.time_unit])[there]
+        mean, sem = 100 * mean[there], 196 * sem[there]
+        if "value" in arm.base:
+            x, mean = np.append(0, x), np.append(100 * arm.base["value"], mean)
+            sem = np.append(0, sem)
+        colour = str(style(i, arm.colour)["color"])
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+        chart.add_scatter(x=x, y=mean + sem, **edge)
+        fill = f"rgba{(*(int(colour[j : j + 2], 16) for j in (1, 3, 5)), 0.2)}"
+        chart.add_scatter(x=x, y=mean - sem, fill="tonexty", fillcolor=fill, **edge)
+        chart.add_scatter(
+            x=x,
+            y=mean,
+            name=f"{arm.label} ({len(arm.runs)} run{'s' if len(arm.runs) > 1 else ''})",
+            mode="lines+markers",
+            line={"color": colour, "dash": DASHES[i % len(DASHES)]},
+            marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8},
+        )
+    index = "" if all(arm.measured for arm in series) or figure.wandb_export else ", by checkpoint"
+    chart.update_xaxes(title=f"training time, {figure.time_unit}{index}", rangemode="tozero")
+    chart.update_yaxes(title=METRIC_NAMES.get(figure.metric, f"{figure.metric}, %"))
+    return chart
+
+
+def _smoothed(values: list[float], window: int) -> list[float]:
+    """Trailing mean over `window` values, fewer at the start."""
+    total = np.cumsum(np.insert(np.array(values, dtype=float), 0, 0))
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(0, end - window)
+    return ((total[end] - total[start]) / (end - start)).tolist()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and bool(np.isfinite(value))

@@ -1,0 +1,62 @@
+"""What a figure is: names and types of config/figure/<name>.yaml, and `figure=all`.
+
+Used by `uv run scripts/plot.py`, `uv run scripts/speedup.py` and `uv run scripts/report.py`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+
+from pods.cli import CONFIG_DIR, typed
+
+Config = TypeVar("Config")
+
+
+@dataclass
+class SecondsPerStep:
+    generate: float
+    update: float
+
+
+@dataclass
+class FigureSeries:
+    runs: list[str] = field(default_factory=list)
+    colour: str | None = None
+    seconds_per_step: SecondsPerStep | None = None
+
+
+@dataclass
+class WandbExport:
+    accuracy: str
+    length: str
+
+
+@dataclass
+class Figure:
+    name: str
+    title: str
+    dataset: str
+    metric: str
+    grid_seconds: float
+    budget_seconds: float
+    checkpoints: int | None
+    time_unit: str
+    gpus: int
+    base: list[str]
+    baseline: str | None
+    pods: str | None
+    wandb_export: WandbExport | None
+    series: dict[str, FigureSeries]
+
+
+def each(config_name: str, config: Any, schema: type[Config]) -> list[Config]:
+    """[config], or with figure=all the same command line composed for every figure in config/."""
+    if config.figure.name != "all":
+        return [config]
+    given = HydraConfig.get().overrides.task
+    kept = [override for override in given if override.partition("=")[0] != "figure"]
+    files = sorted((CONFIG_DIR / "figure").glob("*.yaml"))
+    names = [file.stem for file in files if file.stem != "all" and not file.stem.startswith("_")]
+    return [typed(schema, compose(config_name, [*kept, f"figure={name}"])) for name in names]

@@ -1,0 +1,259 @@
+"""The pictures: accuracy and completion length against training time, and what a step costs.
+
+Departs from the published plots: the interval is stated in every figure, and arms differ in line,
+marker and hatch as well as in colour (Okabe-Ito): grey print and colour-blind readers lose nothing.
+    uv run scripts/plot.py figure=gsm8k_main
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from pods.cli import UserError
+from pods.figures.curves import UNITS, Series, statistics
+from pods.figures.definition import Figure
+from pods.figures.speedup import Speedup, resampled_means
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe-Ito
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+MARKERS = "os^Dv"
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+METRIC_NAMES = {
+    "ans_acc": "accuracy (right answer), %",
+    "both_acc": "accuracy (right answer, right format), %",
+    "for_acc": "format kept, %",
+}
+AXES = {
+    "steps": ("optimiser steps", "steps"),
+    "tokens_generated": ("generated tokens", "tokens_generated"),
+    "tokens_trained": ("trained tokens", "tokens_trained"),
+}
+BANDS = {
+    "sem": "band: ±1.96 standard errors over runs",
+    "bootstrap": "band: 95% bootstrap interval over runs",
+    "runs": "thin lines: single runs",
+}
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,
+    "legend.handlelength": 3.2,
+    "pdf.fonttype": 42,  # TrueType in the PDF: text stays text, journals take it
+    "hatch.linewidth": 0.6,
+}
+
+
+@dataclass
+class Options:
+    """How to draw, as in config/plot.yaml."""
+
+    x: str
+    band: str
+    resamples: int
+    seed: int
+
+
+def main_figure(
+    figure: Figure, series: list[Series], headline: Speedup | None, options: Options
+) -> Canvas:
+    """Accuracy on the left, seconds per step on the right, and the speed-up with its interval."""
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
+        curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
+        _curves(curve, figure, series, "value", 100.0, options)
+        name = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
+        curve.set_ylabel(name[0].upper() + name[1:])
+        if headline is not None and options.x == "time":
+            _threshold(curve, figure, headline)
+        _seconds_per_step(cost, series)
+        canvas.suptitle(_title(figure, f"{figure.title}\n", headline, options), fontsize=10)
+    return canvas
+
+
+def length_figure(figure: Figure, series: list[Series], options: Options) -> Canvas:
+    """Mean completion length against the same axis."""
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(figsize=(6.0, 3.6), layout="constrained")
+        axes = canvas.subplots()
+        _curves(axes, figure, series, "length", 1.0, options)
+        axes.set_ylabel("Mean completion length, tokens")
+        title = _title(figure, f"{figure.title}: completion length\n", None, options)
+        canvas.suptitle(title, fontsize=10)
+    return canvas
+
+
+def save(canvas: Canvas, stem: Path) -> None:
+    """Write <stem>.pdf (vector, embedded fonts) and <stem>.png; no date inside."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context(STYLE):
+        canvas.savefig(stem.with_suffix(".png"), dpi=200)
+        canvas.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+
+
+def style(index: int, colour: str | None) -> dict[str, object]:
+    """Colour, line and marker of the index-th arm."""
+    return {
+        "color": colour or COLOURS[index % len(COLOURS)],
+        "linestyle": LINES[index % len(LINES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
+
+
+def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
+    """The axis value of each mark: the time grid, or the mean over runs of its cost so far."""
+    if x == "time":
+        return arm.hours * UNITS[figure.time_unit]
+    if x == "gpu_hours":
+        return arm.hours * figure.gpus
+    if x not in AXES:
+        raise UserError(f"x={x}: needs time | gpu_hours | {' | '.join(AXES)}")
+    mean, _, _ = statistics(arm.quantities[AXES[x][1]])
+    if not np.isfinite(mean).any():
+        raise UserError(
+            f"x={x}: the results of {arm.label} do not hold it (published files have only steps);"
+            " use x=time, x=steps or x=gpu_hours"
+        )
+    return mean
+
+
+def _x_label(figure: Figure, x: str, measured: bool) -> str:
+    if x == "time":
+        unit = UNITS[figure.time_unit] / 3600
+        index = f" (checkpoint index × {figure.grid_seconds * unit:g})"
+        known = measured or figure.wandb_export
+        return f"Training time, {figure.time_unit}{'' if known else index}"
+    if x == "gpu_hours":
+        return f"GPU-hours ({figure.gpus} GPU{'s' if figure.gpus > 1 else ''})"
+    return AXES[x][0][0].upper() + AXES[x][0][1:]
+
+
+def _curves(
+    axes: Axes, figure: Figure, series: list[Series], quantity: str, scale: float, options: Options
+) -> None:
+    for index, arm in enumerate(series):
+        x, values = x_values(figure, arm, options.x), arm.quantities[quantity] * scale
+        if np.isfinite(arm.base.get(quantity, np.nan)):
+            x = np.concatenate([[0.0], x])
+            start = np.full((len(values), 1), arm.base[quantity] * scale)
+            values = np.hstack([start, values])
+        mean, sem, n = statistics(values)
+        there = (n > 0) & np.isfinite(x)
+        look = style(index, arm.colour)
+        label = f"{arm.label} ({len(arm.runs)} run{'s' if len(arm.runs) > 1 else ''})"
+        axes.plot(x[there], mean[there], label=label, markersize=4, linewidth=1.6, **look)
+        _band(axes, x, values, mean, sem, there, look["color"], options)
+    axes.set_xlabel(_x_label(figure, options.x, all(arm.measured for arm in series)))
+    axes.margins(x=0.02)
+    left, right = axes.get_xlim()
+    axes.set_xlim(left=min(left, -0.02 * right))  # time 0 also where no base is drawn
+    if options.x.startswith("tokens"):
+        axes.xaxis.set_major_formatter(EngFormatter())
+    axes.legend(loc="best")
+    axes.yaxis.set_major_locator(MaxNLocator(8))
+
+
+def _band(
+    axes: Axes,
+    x: np.ndarray,
+    values: np.ndarray,
+    mean: np.ndarray,
+    sem: np.ndarray,
+    there: np.ndarray,
+    colour: str,
+    options: Options,
+) -> None:
+    if options.band == "runs":
+        for run in values:
+            axes.plot(x[there], run[there], color=colour, linewidth=0.6, alpha=0.45)
+        return
+    if options.band == "sem":
+        low, high = mean - 1.96 * sem, mean + 1.96 * sem
+    elif options.band == "bootstrap":
+        rng = np.random.default_rng(options.seed)
+        means = resampled_means(values[:, there], options.resamples, rng)
+        low, high = mean.copy(), mean.copy()
+        low[there], high[there] = np.nanpercentile(means, [2.5, 97.5], axis=0)
+    else:
+        raise UserError(f"band={options.band}: needs {' | '.join(BANDS)}")
+    axes.fill_between(x[there], low[there], high[there], color=colour, alpha=0.2, linewidth=0)
+
+
+def _threshold(axes: Axes, figure: Figure, headline: Speedup) -> None:
+    """The line that both arms must reach, and where on the grid each does."""
+    level, unit = headline.threshold * 100, UNITS[figure.time_unit]
+    axes.axhline(level, color="#555555", linewidth=0.8, linestyle=(0, (1, 2)))
+    bottom = axes.get_ylim()[0]
+    for hours in (headline.baseline_hours, headline.pods_hours):
+        if hours is not None:
+            axes.vlines(hours * unit, bottom, level, color="#555555", linewidth=0.8, linestyle=":")
+    axes.set_ylim(bottom=bottom)
+
+
+def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
+    """Bars of what a step costs: the published or measured split, else time over steps."""
+    for index, arm in enumerate(series):
+        look, cost = style(index, arm.colour), arm.seconds_per_step
+        hatch = HATCHES[index % len(HATCHES)]
+        if cost is None:
+            total = seconds_per_step(arm)
+            axes.bar(index, total, color=look["color"], hatch=hatch, edgecolor="white", width=0.7)
+        else:
+            total = cost.generate + cost.update
+            bars = {"color": look["color"], "hatch": hatch, "edgecolor": "white", "width": 0.7}
+            axes.bar(index, cost.generate, **bars)
+            axes.bar(index, cost.update, bottom=cost.generate, alpha=0.45, **bars)
+        axes.annotate(
+            f"{total:.3g}", (index, total), (0, 2), textcoords="offset points", ha="center"
+        )
+    split = any(arm.seconds_per_step for arm in series)
+    axes.set_title("full: inference, light: update" if split else "training time / steps")
+    axes.set_ylabel("Seconds per step")
+    long = sum(len(arm.label) for arm in series) > 16
+    labels = [arm.label for arm in series]
+    axes.set_xticks(
+        range(len(series)), labels, rotation=40 if long else 0, ha="right" if long else "center"
+    )
+    axes.grid(axis="x", visible=False)
+    axes.margins(y=0.12)
+
+
+def seconds_per_step(arm: Series) -> float:
+    """Mean over runs of training time over optimiser steps at the run's last mark."""
+    ratio = arm.quantities["seconds"] / arm.quantities["steps"]
+    last: Callable[[np.ndarray], float] = lambda run: run[np.isfinite(run)][-1]  # noqa: E731
+    runs = [last(run) for run in ratio if np.isfinite(run).any()]
+    return float(np.mean(runs)) if runs else float("nan")
+
+
+def _title(figure: Figure, first: str, headline: Speedup | None, options: Options) -> str:
+    text = first + "mean over runs; " + BANDS[options.band]
+    if headline is None:
+        return text
+    return f"{text}\n{sentence(headline)}"
+
+
+def sentence(speedup: Speedup) -> str:
+    """The speed-up in one line, never without its interval."""
+    goal = f"{speedup.threshold:.1%} ({speedup.fraction_of_best:.0%} of {speedup.baseline}'s best)"
+    if speedup.speedup is None:
+        return f"{speedup.pods} does not reach {goal}"
+    interval = "no interval: one run" if speedup.ci95 is None else "95% interval {:.2f}–{:.2f}"
+    spread = interval.format(*(speedup.ci95 or ()))
+    rising = f"; {speedup.baseline} was still rising" if speedup.baseline_still_rising else ""
+    return (
+        f"{speedup.pods} reaches {goal} {speedup.speedup:.2f}× as fast in training time"
+        f"\n({spread}{rising})"
+    )

@@ -1,0 +1,90 @@
+"""What the rollout inspector shows: every generated rollout of a run, kept or dropped and why.
+
+The paper reports only the m kept; a rule can be judged only beside what it dropped.
+Used by `uv run scripts/report.py run=<run>`; the records are pods/ledger.py's.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+REASONS = {
+    "all": ("kept: every rollout is", ""),
+    "max_reward": ("kept: among the m highest", "dropped: below the m highest"),
+    "random": ("kept: drawn at random", "dropped: not drawn"),
+    "percentile": ("kept: at one of the m mid-quantiles", "dropped: between the mid-quantiles"),
+}
+# max_variance keeps the top i and the bottom m - i of the sorted rewards
+TOP, BOTTOM, MIDDLE = "kept: top end", "kept: bottom end", "dropped: between the ends"
+TIED = "dropped: tied with kept ones"  # ties go by index
+EQUAL_KEPT = "kept: all rewards are equal, ties go by index"
+EQUAL_DROPPED = "dropped: all rewards are equal, ties go by index"
+
+
+def reasons(total: list[float], kept: list[int], rule: str) -> list[str]:
+    """Why each of the n rollouts was kept or dropped, as far as rewards and rule tell."""
+    chosen = set(kept)
+    if rule in REASONS:
+        return [REASONS[rule][0 if i in chosen else 1] for i in range(len(total))]
+    if rule != "max_variance":
+        return ["kept" if i in chosen else "dropped" for i in range(len(total))]
+    if min(total) == max(total):
+        return [EQUAL_KEPT if i in chosen else EQUAL_DROPPED for i in range(len(total))]
+    middle = (min(total[i] for i in chosen) + max(total[i] for i in chosen)) / 2
+    ends = {total[i] for i in chosen}
+    return [
+        (TIED if reward in ends else MIDDLE)
+        if i not in chosen
+        else TOP
+        if reward >= middle
+        else BOTTOM
+        for i, reward in enumerate(total)
+    ]
+
+
+def group(record: dict[str, Any], rule: str) -> dict[str, Any]:
+    """One ledger record as the page reads it; `why` points into `reasons`, texts may be absent."""
+    why = reasons(record["total"], record["kept"], rule)
+    names = sorted(set(why))
+    rewards = record["rewards"]
+    return {
+        "id": str(record.get("question_id", "")),
+        "prompt": record.get("prompt", ""),
+        "answer": str(record.get("answer", "")),
+        "rewards": {name: _rounded(values) for name, values in rewards.items()},
+        "correct": [value > 0 for value in rewards.get("correctness", [])],
+        "total": _rounded(record["total"]),
+        "lengths": record.get("lengths", []),
+        "kept": record["kept"],
+        "reasons": names,
+        "why": [names.index(reason) for reason in why],
+        "completions": record.get("completions"),
+    }
+
+
+def steps(
+    records: Iterable[dict[str, Any]], rule: str, most: int
+) -> tuple[dict[int, list[dict[str, Any]]], str]:
+    """{step: groups} within `most` rollouts, and what was left out in words.
+
+    A longer ledger is thinned to evenly spaced steps, the last one included: a page of gigabytes
+    opens in no browser.
+    """
+    by_step: dict[int, list[dict[str, Any]]] = {}
+    for record in records:
+        by_step.setdefault(record["step"], []).append(record)
+    sizes = {step: sum(len(r["total"]) for r in rows) for step, rows in by_step.items()}
+    every = 1
+    while len(by_step) > every and sum(sizes[step] for step in _every(sizes, every)) > most:
+        every += 1
+    shown = _every(sizes, every)
+    note = "" if every == 1 else f"every {every}th step is here: {len(shown)} of {len(sizes)}"
+    return {step: [group(record, rule) for record in by_step[step]] for step in shown}, note
+
+
+def _every(sizes: dict[int, int], every: int) -> list[int]:
+    ordered = sorted(sizes)
+    return sorted(ordered[::-1][::every])
+
+
+def _rounded(values: list[float]) -> list[float]:
+    return [round(value, 4) for value in values]

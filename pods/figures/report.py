@@ -1,0 +1,179 @@
+"""One self-contained HTML page about a run or a figure: no network, no script but its own.
+
+Everything that comes from a run is escaped; completions travel as JSON in which `<` cannot occur.
+    uv run scripts/report.py run=<run>
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from plotly.offline import get_plotlyjs
+
+from pods.cli import UserError
+from pods.figures import charts, inspector
+from pods.figures.curves import Series
+from pods.figures.definition import Figure
+from pods.figures.speedup import Speedup
+from pods.figures.tables import duration, speedup_rows
+from pods.results import read, warn
+
+PARTS = Path(__file__).with_name("page")
+
+
+def page(title: str, subtitle: str, sections: list[str]) -> str:
+    """The whole document."""
+    return _filled(
+        "page.html",
+        title=html.escape(title),
+        subtitle=html.escape(subtitle),
+        style=(PARTS / "style.css").read_text(),
+        script=(PARTS / "inspector.js").read_text(),
+        plotly=get_plotlyjs(),
+        sections="\n".join(sections),
+    )
+
+
+def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: int) -> list[str]:
+    """Card, learning curves, phases, accuracy and rollouts of a run, as far as its files go."""
+    folder, scores = output_dir / run, results_dir / f"{run}.json"
+    if not folder.is_dir() and not scores.is_file():
+        raise UserError(
+            f"run={run}: neither {folder} nor {scores} is there; output_dir and results_dir say"
+            " where runs and results are"
+        )
+    config, metrics = _config(folder), _metrics(folder)
+    sections = [card(run, config, _json(folder / "meta.json"), metrics)]
+    if metrics:
+        sections.append(
+            _section("Learning curves", charts.html(charts.learning(metrics), "learning"))
+        )
+        sections.append(_section("Time per phase", charts.html(charts.phases(metrics), "phases")))
+    if scores.is_file():
+        sections.append(
+            _section("Accuracy", charts.html(charts.accuracy(read(scores)), "accuracy"))
+        )
+    if (folder / "rollouts.jsonl.zst").is_file():
+        from pods import ledger  # imports the trainer's side; only where there is a ledger
+
+        rule = OmegaConf.select(config, "rule.name") or ""
+        records = ledger.read(folder / "rollouts.jsonl.zst")
+        sections.append(rollouts(records, rule, max_rollouts))
+    elif folder.is_dir():
+        warn(f"{run}: no rollouts.jsonl.zst; the page has no rollout inspector")
+    return sections
+
+
+def figure_sections(figure: Figure, series: list[Series], pairs: list[Speedup]) -> list[str]:
+    """A figure's curves and every speed-up of it."""
+    rows = speedup_rows(figure.name, pairs)
+    note = "[ ]: 95% bootstrap interval over runs"
+    runs = [{"arm": arm.label, "runs": ", ".join(arm.runs)} for arm in series]
+    return [
+        _section(figure.title, charts.html(charts.arms(figure, series), "arms"), "band: ±1.96 SE"),
+        _section("Speed-up", _table(rows) if rows else "one arm only: no pair", note),
+        _section("Runs", _table(runs)),
+    ]
+
+
+def card(run: str, config: Any, meta: dict[str, Any], metrics: list[dict[str, Any]]) -> str:
+    """What the run is: config, seed, versions, commit, hardware, budget and what it used."""
+    last = metrics[-1] if metrics else {}
+    keys = {
+        **{"experiment": "experiment", "algorithm": "algorithm.name", "rule": "rule.name"},
+        **{
+            "n, rollouts per prompt": "rollouts_per_prompt",
+            "m, kept per prompt": "kept_per_prompt",
+        },
+        **{"prompts per step": "prompts_per_step", "seed": "seed", "task": "task.name"},
+        **{"rewards": "rewards.version", "model": "model.name", "backend": "backend.name"},
+        **{"budget, s of training": "budget.train_seconds", "budget, steps": "max_steps"},
+    }
+    facts = {name: OmegaConf.select(config, key) for name, key in keys.items()}
+    facts |= {
+        "steps done": last.get("step"),
+        "trained for": duration(last["train_seconds"] / 3600) if "train_seconds" in last else None,
+        "tokens generated": _count(last.get("tokens/generated")),
+        "tokens trained": _count(last.get("tokens/trained")),
+        "git commit": meta.get("git_commit"),
+        "config hash": meta.get("config_hash"),
+        "hardware": meta.get("gpu")
+        or (f"{meta['cpu_count']} CPU cores" if "cpu_count" in meta else None),
+        "host": meta.get("host"),
+        "versions": ", ".join(f"{name} {v}" for name, v in (meta.get("versions") or {}).items()),
+    }
+    cells = "".join(
+        f"<div><b>{html.escape(name)}</b>{html.escape(str(value))}</div>"
+        for name, value in facts.items()
+        if value not in (None, "")
+    )
+    text = html.escape(OmegaConf.to_yaml(config)) if config else ""
+    whole = f"<details><summary>Whole config</summary><pre>{text}</pre></details>" if text else ""
+    return _section(f"Run {run}", f'<div class="card">{cells}</div>{whole}')
+
+
+def rollouts(records: Iterable[dict[str, Any]], rule: str, max_rollouts: int) -> str:
+    """The inspector with its data, one JSON block a step, parsed only when looked at."""
+    by_step, left_out = inspector.steps(records, rule, max_rollouts)
+    if not by_step:
+        return _section("Rollouts", "", "the ledger is empty")
+    size = sum(len(one["total"]) for groups in by_step.values() for one in groups)
+    note = f"{size} rollouts of {len(by_step)} steps, rule {rule}. {left_out}"
+    blocks = [_block("steps", list(by_step))]
+    blocks += [_block(f"step-{step}", groups) for step, groups in by_step.items()]
+    return _filled("inspector.html", note=html.escape(note), data="\n".join(blocks))
+
+
+def _block(name: str, content: Any) -> str:
+    # without `<` no text can close the element; JSON reads \\u003c back as `<`
+    text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>'
+
+
+def _filled(part: str, **values: str) -> str:
+    """The template with its {{names}} replaced in one pass, so inserted text stays."""
+    template = (PARTS / part).read_text()
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
+
+
+def _section(title: str, body: str, note: str = "") -> str:
+    below = f"<p>{html.escape(note)}</p>" if note else ""
+    return f"<section><h2>{html.escape(title)}</h2>{below}{body}</section>"
+
+
+def _table(rows: list[dict[str, str]]) -> str:
+    def line(cells: Iterable[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row.values(), "td") for row in rows)
+    return f'<div class="scroll"><table>{line(rows[0], "th")}{body}</table></div>'
+
+
+def _count(value: Any) -> str | None:
+    return None if value is None else f"{value:,.0f}"
+
+
+def _config(folder: Path) -> Any:
+    try:
+        return OmegaConf.load(folder / ".hydra" / "config.yaml")
+    except (OSError, OmegaConfBaseException, ValueError):
+        return OmegaConf.create({})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _metrics(folder: Path) -> list[dict[str, Any]]:
+    from pods.runs import read_metrics
+
+    path = folder / "metrics.jsonl"
+    return read_metrics(path) if path.is_file() else []

@@ -1,0 +1,65 @@
+"""Speed-ups as rows of text, for the console, for Markdown and for the report.
+
+Used by `uv run scripts/speedup.py` and `uv run scripts/report.py`.
+"""
+
+from pods.figures.speedup import Speedup
+
+
+def speedup_rows(figure: str, pairs: list[Speedup]) -> list[dict[str, str]]:
+    """One row a pair; column names are the keys."""
+    return [
+        {
+            "figure": figure,
+            "arm vs baseline": f"{pair.pods} vs {pair.baseline}",
+            "runs": f"{pair.n_runs[1]} vs {pair.n_runs[0]}",
+            f"{pair.fraction_of_best:.4g} of best": f"{pair.threshold:.2%}",
+            "time": f"{duration(pair.pods_hours)} vs {duration(pair.baseline_hours)}",
+            "speed-up": _with_interval(pair.speedup, pair.ci95, "{:.2f}"),
+            "interpolated": _with_interval(
+                pair.speedup_interpolated, pair.ci95_interpolated, "{:.2f}"
+            ),
+            "P(> 1)": "-" if pair.probability_faster is None else f"{pair.probability_faster:.3f}",
+            "final difference, points": _with_interval(
+                pair.final_difference, pair.final_difference_ci95, "{:+.1f}", 100
+            ),
+        }
+        for pair in pairs
+    ]
+
+
+def duration(hours: float | None) -> str:
+    """3 h, 24 min, 35 s: the largest unit that leaves a number of at least 1."""
+    if hours is None:
+        return "never"
+    for unit, per_hour in (("h", 1), ("min", 60)):
+        if hours * per_hour >= 1:
+            return f"{hours * per_hour:.3g} {unit}"
+    return f"{hours * 3600:.3g} s"
+
+
+def aligned(rows: list[dict[str, str]]) -> str:
+    """Columns padded with spaces: readable in a terminal of any width and in a log."""
+    if not rows:
+        return "no pair of arms has results"
+    columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    lines = ["  ".join(name.ljust(width) for name, width in columns.items())]
+    lines += ["  ".join(row[name].ljust(width) for name, width in columns.items()) for row in rows]
+    return "\n".join(line.rstrip() for line in lines) + "\n[ ]: 95% bootstrap interval over runs"
+
+
+def markdown(rows: list[dict[str, str]]) -> str:
+    if not rows:
+        return "no pair of arms has results"
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table}\n\n[ ]: 95% bootstrap interval over runs"
+
+
+def _with_interval(
+    value: float | None, ci95: list[float] | None, form: str, scale: float = 1
+) -> str:
+    number = "never" if value is None else form.format(value * scale)
+    if ci95 is None:
+        return f"{number} [one run]"
+    return f"{number} [{', '.join(form.format(end * scale) for end in ci95)}]"
