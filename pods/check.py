@@ -16,7 +16,8 @@ CHOICES = {
     "loss.scale_rewards": ("group", "batch", "none"),
     "model.dtype": ("float32", "bfloat16"),
     "backend.name": ("auto", "transformers", "unsloth"),
-    "backend.engine": ("auto", "vllm", "generate"),
+    "backend.engine": ("auto", "vllm", "vllm_server", "generate"),
+    "evaluation.split": ("test", "validation"),
     "optimizer.schedule": ("constant", "linear", "cosine"),
     "rewards.version": ("v1", "v1-correctness", "v2", "strict"),
     "ledger.texts": ("first", "all", "none"),
@@ -27,7 +28,8 @@ POSITIVE = (
     "optimizer.learning_rate", "lora.rank", "lora.alpha", "budget.train_seconds",
     "budget.wall_seconds", "checkpoint.every_seconds", "checkpoint.every_steps", "checkpoint.keep",
     "rewards.deadline_seconds", "backend.threads", "backend.max_logprob_gap",
-    "backend.gpu_memory_utilization",
+    "backend.gpu_memory_utilization", "evaluation.every_seconds", "evaluation.questions",
+    "evaluation.batch_size",
 )  # fmt: skip
 
 
@@ -91,6 +93,11 @@ def group_problems(config: TrainConfig) -> Iterator[str]:
         yield (
             f"rule=all kept_per_prompt={m}: this rule keeps every rollout; set kept_per_prompt={n} "
             "or rule=max_variance"
+        )
+    if config.backend.engine == "vllm_server" and n % m:
+        yield (
+            f"rollouts_per_prompt={n}: a vLLM server is asked for kept_per_prompt={m} completions "
+            f"at a time; set a multiple of {m}"
         )
     if m < 2:
         yield f"kept_per_prompt={m}: an advantage needs at least 2 rollouts; set 2 or more"

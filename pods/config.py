@@ -67,7 +67,7 @@ class Optimizer:
     learning_rate: float = MISSING
     swept: dict[str, float] = MISSING
     schedule: str = MISSING
-    warmup_steps: int = MISSING
+    warmup_steps: float = MISSING
     betas: list[float] = MISSING
     weight_decay: float = MISSING
     max_grad_norm: float = MISSING
@@ -95,6 +95,14 @@ class Checkpoint:
 
 
 @dataclass
+class InRunEvaluation:
+    every_seconds: float | None = MISSING
+    split: str = MISSING
+    questions: int | None = MISSING
+    batch_size: int = MISSING
+
+
+@dataclass
 class LedgerConfig:
     texts: str = MISSING
 
@@ -108,6 +116,7 @@ class Backend:
     engine: str = MISSING
     gpu_memory_utilization: float = MISSING
     standby: bool = MISSING
+    server_url: str = MISSING
     importance_sampling_correction: bool = MISSING
     max_logprob_gap: float = MISSING
 
@@ -121,6 +130,7 @@ class Console:
 class Wandb:
     project: str = MISSING
     mode: str | None = MISSING
+    samples_every: int | None = MISSING
 
 
 @dataclass
@@ -159,6 +169,7 @@ class TrainConfig:
     loss: Loss = field(default_factory=Loss)
     budget: Budget = field(default_factory=Budget)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    evaluation: InRunEvaluation = field(default_factory=InRunEvaluation)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     backend: Backend = field(default_factory=Backend)
     logger: Logger = field(default_factory=Logger)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model
 
 from pods.cli import RunFailed
 
@@ -28,6 +29,7 @@ class EngineGuard:
     def __init__(self, trainer: Any, max_gap: float) -> None:
         self.trainer, self.max_gap = trainer, max_gap
         self.metrics: dict[str, float] = {}
+        self.proof: dict[str, float] = {}  # of the one probe, which may fall into the warm-up
         self.calls = 0
         self._generate = trainer._generate_single_turn
         trainer._generate_single_turn = self
@@ -37,11 +39,11 @@ class EngineGuard:
         self.metrics = {}
         if self.calls < CHECKED_STEPS:
             self._compare(prompt_ids, ids, logprobs)
-        if self.calls == 0:
+        if self.calls == 0 and is_peft_model(self.trainer.model):  # else all weights are synced
             self._probe(prompt_ids[:CHECKED_COMPLETIONS], rest)
         self.calls += 1
         ids, logprobs, cut = without_pads(ids, logprobs, self.trainer.processing_class.pad_token_id)
-        self.metrics["engine/completions_with_pad"] = float(cut)
+        self.metrics |= {"engine/completions_with_pad": float(cut), **self.proof}
         return ids, logprobs
 
     def _compare(self, prompt_ids: list[list[int]], ids: list[list[int]], logprobs: Any) -> None:
@@ -62,7 +64,7 @@ class EngineGuard:
             ids, logprobs = self._generate(prompt_ids, *rest)
             seen = self.gap(prompt_ids, ids, logprobs)
         without = self.gap(prompt_ids, ids, logprobs)
-        self.metrics |= {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
+        self.proof = {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
         if not seen < without / 2:
             raise RunFailed(
                 f"the engine ignores the adapter: a changed one left its log-probabilities "

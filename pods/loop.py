@@ -22,6 +22,7 @@ from pods.config import TrainConfig
 from pods.files import write_atomic
 from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
+from pods.midrun import MidRun
 from pods.rollouts import RewardError, Rollouts, summarize
 from pods.runs import RunFolder, config_hash, provenance
 from pods.warmup import warm_up
@@ -51,6 +52,7 @@ class Loop(TrainerCallback):
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.provenance = {"config_hash": config_hash(config), **provenance()}
         self.trainer: Any = None  # set by `train`
+        self.midrun: MidRun | None = None
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
@@ -64,10 +66,14 @@ class Loop(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if distributed.is_main():
             self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
-            self.loggers = open_loggers(self.config, self.folder.path, self.stack)
+            self.loggers = open_loggers(
+                self.config, self.folder.path, self.stack, lambda: self.rollouts.groups
+            )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_after_step)
-        if self.config.backend.warmup:
+        if (
+            self.config.backend.warmup and not self.trainer.is_deepspeed_enabled
+        ):  # its backward steps
             with self.clock.phase("warmup"):
                 warm_up(self.trainer)
 
@@ -90,6 +96,9 @@ class Loop(TrainerCallback):
             if not math.isfinite(logs.get(name, 0.0)):
                 raise NonFinite(f"{name} is {logs[name]} at step {state.global_step}")
         metrics = self.metrics(logs)
+        if self.midrun and self.clock.passed_mark(self.config.evaluation.every_seconds):
+            with self.clock.phase("evaluate"):
+                metrics |= self.midrun(state.global_step, self.clock.train_seconds)
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
@@ -170,6 +179,8 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
     """
     loop.trainer = trainer
     folder, config = loop.folder, loop.config
+    if config.evaluation.every_seconds is not None:
+        loop.midrun = MidRun(config, trainer, folder.evaluations)
     if distributed.is_main():
         folder.begin(start)
     if start is not None:

@@ -58,11 +58,19 @@ def choose_backend(name: str) -> tuple[str, str]:
 
 def check_device(config: TrainConfig) -> None:
     """Raise UserError where this machine or backend cannot do what the config asks of it."""
-    if config.backend.engine == "vllm" and config.backend.name != "unsloth":
+    engine = config.backend.engine
+    vllm = engine == "vllm_server" or (engine == "vllm" and config.backend.name != "unsloth")
+    if vllm and config.lora.rank is not None:
         raise UserError(
-            "backend.engine=vllm: without Unsloth, TRL merges the adapter into the live weights "
-            "and back at every generation (56 % of the base had changed after 100 in bfloat16); "
-            "set backend=unsloth or backend.engine=generate"
+            f"backend.engine={engine}: without Unsloth, TRL merges the adapter into the live "
+            "weights and back at every generation (56 % of the base had changed after 100 in "
+            "bfloat16); set backend=unsloth, backend.engine=generate, or lora.rank=null to train "
+            "every parameter"
+        )
+    if vllm and not (torch.cuda.is_available() and importlib.util.find_spec("vllm")):
+        raise UserError(
+            f"backend.engine={engine}: it needs a CUDA device and the gpu extra (uv sync --extra "
+            "gpu); set backend.engine=generate"
         )
     if config.model.load_in_4bit and not torch.cuda.is_available():
         raise UserError(
@@ -185,4 +193,36 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
         )
     except (OSError, ValueError) as error:
         raise UserError(f"model.path={config.model.path}: {error}") from error
-    return Policy(model, tokenizer, lora_config(config), "transformers", device, config.model.dtype)
+    return Policy(
+        model,
+        tokenizer,
+        lora_config(config),
+        "transformers",
+        device,
+        config.model.dtype,
+        vllm_arguments(config),
+    )
+
+
+def vllm_arguments(config: TrainConfig) -> dict[str, Any]:
+    """TRL's arguments for a vLLM engine that is handed all weights after every step, or none."""
+    engine, sampling = config.backend.engine, config.sampling
+    top_k = sampling.top_k or -1  # vLLM's word for "off"
+    if engine == "auto" and config.lora.rank is None and distributed.world_size() > 1:
+        there = torch.cuda.is_available() and importlib.util.find_spec("vllm")
+        engine = "vllm" if there else "generate"
+        distributed.say(f"generation: {engine}")
+    if engine == "vllm_server":
+        url = config.backend.server_url
+        return {"use_vllm": True, "top_k": top_k, "vllm_mode": "server",
+                "vllm_server_base_url": url}  # fmt: skip
+    if engine == "vllm":
+        return {
+            "use_vllm": True,
+            "vllm_mode": "colocate",
+            "vllm_gpu_memory_utilization": config.backend.gpu_memory_utilization,
+            "vllm_max_model_length": sampling.max_prompt_length + sampling.max_completion_length,
+            "vllm_enable_sleep_mode": config.backend.standby,
+            "top_k": top_k,
+        }
+    return {}

@@ -27,8 +27,9 @@ from pods.files import write_atomic
 
 # What a resumed run may change; everything else would make it another experiment.
 MAY_CHANGE = (
-    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "resume", "output_dir", "data_dir",
-    "backend.threads", "backend.gpu_memory_utilization", "backend.standby",
+    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "resume",
+    "output_dir", "data_dir", "backend.server_url", "backend.threads",
+    "backend.gpu_memory_utilization", "backend.standby",
 )  # fmt: skip
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
@@ -81,9 +82,10 @@ class RunFolder:
             meta = {"config_hash": config_hash(self.config), **provenance()}
             write_atomic(self.path / "meta.json", json.dumps(meta, indent=2) + "\n")
         ledger.forget_after(self.ledger, step)
-        if self.metrics.is_file():
-            kept = [line for line in read_metrics(self.metrics) if line["step"] <= step]
-            write_atomic(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        for path in (self.metrics, self.evaluations):
+            if path.is_file():
+                kept = [line for line in read_metrics(path) if line["step"] <= step]
+                write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept))
         for checkpoint in checkpoints.find(self.path):
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)
@@ -91,6 +93,10 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "evaluations.jsonl"
 
     @property
     def ledger(self) -> Path:

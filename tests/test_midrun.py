@@ -1,0 +1,62 @@
+"""Evaluation inside a run: on its own clock, its own draws, and the same training."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pods import ledger
+from pods.runs import read_metrics
+from tests import processes, ranks
+
+SETTINGS = [
+    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=4",
+    "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
+    "checkpoint.every_seconds=null", "checkpoint.every_steps=2",
+]  # fmt: skip
+EVALUATION = ["evaluation.every_seconds=0.001", "evaluation.questions=5", "evaluation.batch_size=2"]
+
+
+def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
+    for name, extra in (("without", []), ("with", EVALUATION)):
+        arguments = [*SETTINGS, f"output_dir={tmp_path / name}", *extra]
+        done = processes.run(tmp_path / name / "out", *arguments)
+        assert done.returncode == 0, done.stderr
+    plain, evaluated = (tmp_path / name / "r" for name in ("without", "with"))
+    assert list(ledger.read(plain / "rollouts.jsonl.zst")) == list(
+        ledger.read(evaluated / "rollouts.jsonl.zst")
+    )
+    weights = [
+        (p / "checkpoint-4" / "adapter_model.safetensors").read_bytes() for p in (plain, evaluated)
+    ]
+    assert weights[0] == weights[1]
+    assert not (plain / "evaluations.jsonl").exists()
+    metrics = read_metrics(evaluated / "metrics.jsonl")
+    meta = json.loads((evaluated / "checkpoint-4" / "meta.json").read_text())
+    seconds = sum(line["eval/seconds"] for line in metrics)
+    assert meta["outside_seconds"]["evaluate"] == pytest.approx(seconds, rel=0.2)
+    assert meta["train_seconds"] == metrics[-1]["train_seconds"]
+    assert_records(evaluated)
+
+
+def assert_records(run) -> None:
+    """One line an evaluation, beside the metrics and equal to them."""
+    metrics = read_metrics(run / "metrics.jsonl")
+    records = read_metrics(run / "evaluations.jsonl")
+    assert [r["step"] for r in records] == [line["step"] for line in metrics] == [1, 2, 3, 4]
+    for record, line in zip(records, metrics, strict=True):
+        shared = {k: v for k, v in line.items() if k.startswith("eval/")}
+        assert shared == {k: v for k, v in record.items() if k.startswith("eval/")}
+        assert len(record["correct"]) == 5
+        assert record["eval/accuracy"] == np.mean(record["correct"])
+        assert record["task"] == "arithmetic"
+        assert 1 <= record["eval/completion_length_mean"] <= 8
+
+
+def test_two_ranks_share_the_questions_and_a_resumed_run_has_each_evaluation_once(tmp_path):
+    arguments = [*SETTINGS, f"output_dir={tmp_path}", *EVALUATION]
+    first = ranks.run(tmp_path, *arguments, "max_steps=3")
+    assert [p.returncode for p in first] == [0, 0], first[0].stderr
+    again = ranks.run(tmp_path, *arguments, f"resume={tmp_path / 'r' / 'checkpoint-2'}")
+    assert [p.returncode for p in again] == [0, 0], again[0].stderr
+    assert_records(tmp_path / "r")
