@@ -52,7 +52,7 @@ def main(config: PlotConfig) -> None:
 
 def draw(config: PlotConfig) -> None:
     """Read, draw and write one figure."""
-    from pods import drawing, speedup  # matplotlib takes a second: not for a mistyped key
+    from pods.figures import drawing, speedup  # matplotlib takes a second: not for a mistyped key
 
     if not Path(config.results_dir).is_dir():
         raise UserError(

@@ -35,7 +35,7 @@ def main(config: ReportConfig) -> None:
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; name it")
 
-    from pods import curves, report, speedup
+    from pods.figures import curves, report, speedup
 
     sections = []
     if config.figure is not None:

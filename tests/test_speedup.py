@@ -1,4 +1,4 @@
-"""pods/figures/speedup.py, scripts/speedup.py: the published ratios, intervals that can be trusted."""
+"""Speed-ups: the published ratios, and intervals that can be trusted."""
 
 import itertools
 import json

@@ -1,6 +1,6 @@
 """Plotly charts of the report: learning curves, seconds by phase, a figure's arms with their band.
 
-Used by `uv run scripts/report.py`. Colours come from pods/figures/drawing.py, so page and PDF agree.
+Used by `uv run scripts/report.py`. Colours are those of drawing.py, so page and PDF agree.
 """
 
 from typing import Any

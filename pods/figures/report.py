@@ -59,7 +59,7 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: in
             _section("Accuracy", charts.html(charts.accuracy(read(scores)), "accuracy"))
         )
     if (folder / "rollouts.jsonl.zst").is_file():
-        from pods import ledger  # imports the trainer's side; only where there is a ledger
+        from pods import ledger
 
         rule = OmegaConf.select(config, "rule.name") or ""
         records = ledger.read(folder / "rollouts.jsonl.zst")
