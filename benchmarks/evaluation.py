@@ -3,11 +3,12 @@
     uv run benchmarks/evaluation.py                          # trains the quickstart first
     uv run benchmarks/evaluation.py <output_dir>/<run> vllm   # a run's checkpoints, one backend
 
-Both sides are evaluate_run.py with its defaults: same backend, questions and repeats. The second
-does what the published script does: it merges every checkpoint into the base, writes the merged
-model and loads it into a new engine. Backends: transformers, and vllm where it or the environment
-of .ci/vllm-env is there. Nothing else should run beside it; processor seconds are printed as well,
-which other work on the machine disturbs less.
+All sides are evaluate_run.py with its defaults: same backend, questions and repeats. The others
+merge every checkpoint into the base and write the merged models; then they load one after the other
+into a new engine, in one process (merge_and_reload) or in a process for each, which is what frees a
+card's memory for certain (merge_and_process). What is saved is loading, so the ratio depends on how
+long that takes beside generating: nothing for a tiny model in one process, minutes for vLLM.
+Nothing else should run beside it; processor seconds are what other work disturbs less.
 """
 
 import importlib.util
@@ -38,22 +39,7 @@ def main() -> None:
         merge_seconds = merge(adapters, merged)
         table = {}
         for backend, python in pythons(sys.argv[2:]).items():
-            ours = evaluate(python, backend, adapters)
-            theirs = evaluate(python, backend, merged)
-            seconds, processor = ours.seconds, ours.processor_seconds
-            theirs_seconds = theirs.seconds + merge_seconds
-            theirs_processor = theirs.processor_seconds + merge_seconds
-            table[backend] = {
-                "one_engine_seconds": round(seconds, 1),
-                "merge_and_reload_seconds": round(theirs_seconds, 1),
-                "ratio": round(theirs_seconds / seconds, 2),
-                "ratio_of_processor_seconds": round(theirs_processor / processor, 2),
-                "peak_memory_mb": round(ours.peak_memory_mb),
-            }
-            if backend != "vllm":  # its memory is set aside at the start, in other processes
-                two = few(adapters, 2)
-                memory = evaluate(python, backend, two).peak_memory_mb
-                table[backend]["peak_memory_mb_of_2_checkpoints"] = round(memory)
+            table[backend] = compare(python, backend, adapters, merged, merge_seconds)
             print(f"{backend}: {table[backend]}", flush=True)
     result = {
         "checkpoints": len(checkpoints),
@@ -65,6 +51,28 @@ def main() -> None:
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
+
+
+def compare(
+    python: str, backend: str, adapters: Path, merged: Path, merge_seconds: float
+) -> dict[str, float]:
+    """One engine, a reload in the same process, a process per checkpoint: seconds and ratios."""
+    ours = evaluate(python, backend, [adapters])
+    reload = evaluate(python, backend, [merged])
+    singles = [only(merged, [path.name]) for path in sorted(merged.glob("checkpoint-*"))]
+    processes = evaluate(python, backend, singles)
+    table = {"one_engine_seconds": round(ours.seconds, 1)}
+    for name, theirs in (("merge_and_reload", reload), ("merge_and_process", processes)):
+        table[f"{name}_seconds"] = round(theirs.seconds + merge_seconds, 1)
+        table[f"{name}_ratio"] = round((theirs.seconds + merge_seconds) / ours.seconds, 2)
+        processor = theirs.processor_seconds + merge_seconds
+        table[f"{name}_processor_ratio"] = round(processor / ours.processor_seconds, 2)
+    table["peak_memory_mb"] = round(ours.peak_memory_mb)
+    if backend != "vllm":  # its memory is set aside at the start, in other processes
+        names = [path.name for path in sorted(adapters.glob("checkpoint-*"))[:2]]
+        two = evaluate(python, backend, [only(adapters, names)])
+        table["peak_memory_mb_of_2_checkpoints"] = round(two.peak_memory_mb)
+    return table
 
 
 def train(work: Path) -> Path:
@@ -111,29 +119,32 @@ class Cost(NamedTuple):
     peak_memory_mb: float  # of its largest process
 
 
-def evaluate(python: str, backend: str, run: Path) -> Cost:
-    """What it costs to score every checkpoint of a run and its base."""
+def evaluate(python: str, backend: str, runs: list[Path]) -> Cost:
+    """What it costs to score the checkpoints of these runs, a process each, and the base once."""
+    seconds = processor_seconds = peak = 0.0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled once, as on a user's machine
     with tempfile.TemporaryDirectory() as results:
-        command = [python, str(ROOT / "evaluate_run.py"), f"run={run.name}", f"backend={backend}"]
-        command += [f"output_dir={run.parent}", f"results_dir={results}"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled once, as on a user's machine
-        start = time.perf_counter()
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-        if status:
-            sys.exit(f"evaluate_run.py ended with {os.waitstatus_to_exitcode(status)}")
-        processor_seconds = usage.ru_utime + usage.ru_stime
-        return Cost(seconds, processor_seconds, usage.ru_maxrss / 1024)
+        for run in runs:
+            command = [python, str(ROOT / "evaluate_run.py"), f"run={run.name}"]
+            command += [f"backend={backend}", f"output_dir={run.parent}", f"results_dir={results}"]
+            start = time.perf_counter()
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds += time.perf_counter() - start
+            processor_seconds += usage.ru_utime + usage.ru_stime
+            peak = max(peak, usage.ru_maxrss / 1024)
+            if status:
+                sys.exit(f"evaluate_run.py ended with {os.waitstatus_to_exitcode(status)}")
+    return Cost(seconds, processor_seconds, peak)
 
 
-def few(run: Path, count: int) -> Path:
-    """The run with its first `count` checkpoints alone."""
-    copy = run.with_name(f"first-{count}")
-    shutil.copytree(run, copy)
-    for path in sorted(copy.glob("checkpoint-*"))[count:]:
-        shutil.rmtree(path)
+def only(run: Path, names: list[str]) -> Path:
+    """A copy of the run with these checkpoints alone."""
+    copy = run.with_name("-".join(["only", *names]))
+    shutil.copytree(run / ".hydra", copy / ".hydra")
+    for name in names:
+        shutil.copytree(run / name, copy / name)
     return copy
 
 
