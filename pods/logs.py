@@ -12,18 +12,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from pods.config import TrainConfig
+from pods.rollouts import Group
 
 Logger = Callable[[int, dict[str, Any]], None]  # (step, metrics)
 NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows a progress bar
 
 
-def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
-    """The loggers that config.logger names, closed by `stack`."""
+def open_loggers(
+    config: TrainConfig, folder: Path, stack: ExitStack, groups: Callable[[], list[Group]]
+) -> list[Logger]:
+    """The loggers that config.logger names, closed by `stack`; `groups`: the newest rollouts."""
     loggers: list[Logger] = [jsonl(folder / "metrics.jsonl", stack)]
     if config.logger.console is not None:
         loggers.append(console(config, stack))
     if config.logger.wandb is not None:
-        loggers.append(wandb(config, folder, stack))
+        loggers.append(wandb(config, folder, stack, groups))
     if config.logger.tensorboard is not None:
         loggers.append(tensorboard(folder / "tensorboard", stack))
     return loggers
@@ -83,8 +86,13 @@ def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple
     return max(shares.items())
 
 
-def wandb(config: TrainConfig, folder: Path, stack: ExitStack) -> Logger:
-    """A wandb run; offline where there is no key (`wandb sync <folder>/wandb/offline-*` later)."""
+def wandb(
+    config: TrainConfig, folder: Path, stack: ExitStack, groups: Callable[[], list[Group]]
+) -> Logger:
+    """A wandb run; offline where there is no key (`wandb sync <folder>/wandb/offline-*` later).
+
+    Every logger.wandb.samples_every steps a table shows the rollouts of one prompt, best first.
+    """
     import wandb as library
 
     key = os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()
@@ -100,7 +108,34 @@ def wandb(config: TrainConfig, folder: Path, stack: ExitStack) -> Logger:
         config=OmegaConf.to_container(OmegaConf.structured(config)),
     )
     stack.callback(run.finish)
-    return lambda step, metrics: run.log(metrics, step=step)
+    every = config.logger.wandb.samples_every
+
+    def log(step: int, metrics: dict[str, Any]) -> None:
+        if every and step % every == 0:
+            rows = samples(groups()[0])
+            columns = list(rows[0])
+            data = [list(row.values()) for row in rows]
+            metrics = metrics | {"samples": library.Table(columns=columns, data=data)}
+        run.log(metrics, step=step)
+
+    return log
+
+
+def samples(group: Group) -> list[dict[str, Any]]:
+    """The n rollouts of a prompt as rows of a table, best first, and which were kept."""
+    order = sorted(range(len(group.total)), key=lambda i: -group.total[i])
+    return [
+        {
+            "kept": i in group.kept,
+            "reward": group.total[i],
+            **{name: values[i] for name, values in group.rewards.items()},
+            "tokens": group.lengths[i],
+            "answer": group.answer,
+            "completion": group.completions[i],
+            "prompt": group.prompt,
+        }
+        for i in order
+    ]
 
 
 def tensorboard(folder: Path, stack: ExitStack) -> Logger:

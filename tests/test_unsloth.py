@@ -168,8 +168,8 @@ def test_an_engine_that_samples_from_the_base_is_found_before_the_first_update()
         trainer.train()
     assert trainer.state.global_step == 0
     assert guard.metrics["engine/logprob_gap"] < 1e-4  # a fresh adapter hides it
-    assert guard.metrics["engine/probe_gap"] > 0.02
-    assert guard.metrics["engine/probe_gap_without_adapter"] < 1e-4
+    assert guard.proof["engine/probe_gap"] > 0.02
+    assert guard.proof["engine/probe_gap_without_adapter"] < 1e-4
 
 
 @pytest.mark.parametrize("offset", [0.2, float("nan")])

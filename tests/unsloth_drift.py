@@ -80,6 +80,7 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
     from pods.rollouts import Rollouts
     from pods.rules import select
     from pods.trainer import build_trainer
+    from pods.warmup import warm_up
     from tests.configs import compose
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3"]
@@ -96,11 +97,15 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
     kept: list[list[list[int]]] = []
 
     class Spy(TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            warm_up(trainer)
+
         def on_step_end(self, *_: Any, **__: Any) -> None:
             kept.append([group.kept for group in rollouts.groups])
 
     policy = policy_as_unsloth_loads_it(config)
-    return build_trainer(config, policy, Dataset.from_list(rows), rollouts, Spy()), kept
+    trainer = build_trainer(config, policy, Dataset.from_list(rows), rollouts, Spy())
+    return trainer, kept
 
 
 def run(side: str, case: str, folder: str) -> dict[str, Any]:
