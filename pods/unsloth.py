@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pods.cli import UserError
+from pods.cli import OutOfMemory, UserError
 from pods.config import TrainConfig
 from pods.policy import Policy, locate
 
@@ -116,8 +116,8 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
             random_state=config.seed,
             **(engine if vllm else {}),
         )
-    except (OSError, ValueError) as error:
-        raise UserError(f"model.path={config.model.path}: {error}") from error
+    except (torch.OutOfMemoryError, OSError, ValueError) as error:
+        raise loading_error(config, error) from error
     model = FastLanguageModel.get_peft_model(
         model,
         r=config.lora.rank,
@@ -133,6 +133,17 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
     policy = Policy(model, tokenizer, None, "unsloth", "cuda", config.model.dtype)
     policy.trainer_arguments = engine_arguments(config) if vllm else {}
     return policy
+
+
+def loading_error(config: TrainConfig, error: Exception) -> UserError:
+    """Out of memory (exit code 4) or a model that cannot be read. vLLM says the former, where its
+    share leaves no room for the KV cache, in a ValueError."""
+    share = f"backend.gpu_memory_utilization={config.backend.gpu_memory_utilization}"
+    if isinstance(error, torch.OutOfMemoryError):
+        return OutOfMemory(f"out of GPU memory while loading; lower {share} ({error})")
+    if isinstance(error, ValueError) and "memory" in str(error).lower():
+        return OutOfMemory(f"{share}: no room for vLLM's KV cache; raise it ({error})")
+    return UserError(f"model.path={config.model.path}: {error}")
 
 
 def check_engine(model: Any, config: TrainConfig) -> None:

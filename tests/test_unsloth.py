@@ -69,6 +69,21 @@ def test_vllm_without_unsloth_is_refused_with_the_reason():
         check_device(compose("backend.engine=vllm"))
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "key"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), 4, "lower backend.gpu_memory_utilization"),
+        (ValueError("No available memory for the cache blocks"), 4, "raise it"),
+        (ValueError("Unrecognized model"), 2, "model.path="),
+        (OSError("no file named model.safetensors"), 2, "model.path="),
+    ],
+)
+def test_what_goes_wrong_while_loading_is_told_apart(error, code, key):
+    found = unsloth.loading_error(compose(), error)
+    assert found.exit_code == code
+    assert key in str(found)
+
+
 @pytest.fixture
 def model_folder(tmp_path: Path) -> Callable[..., str]:
     """The tiny policy's tokenizer with another generation_config.json."""
