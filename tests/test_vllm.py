@@ -77,7 +77,7 @@ def test_greedy_answers_of_two_adapters_and_the_base_agree_with_transformers(
         sum(a != b for a, b in zip(texts["base"], texts[name], strict=True))
         for name in ("checkpoint-2", "checkpoint-4")
     ]
-    assert min(changed) > 100  # of 256: the adapters were really applied...
+    assert min(changed) > 10  # of 256: the adapters were really applied...
     assert texts["checkpoint-2"] != texts["checkpoint-4"]  # ... each to its own requests
 
 
