@@ -6,7 +6,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from pods import checkpoints, ledger, loop, rollouts
+from accelerate import Accelerator
+
+from pods import checkpoints, ledger, rollouts
 from rewards import functions
 
 STEP = 4
@@ -81,12 +83,17 @@ def reward_is_none() -> None:
     functions.tags = tags
 
 
-def loss_is_nan() -> None:
-    def act(self: Any, args: Any, state: Any, control: Any, logs: dict, **_: Any) -> None:
-        if state.global_step == STEP:
-            logs["grad_norm"] = float("nan")
+def gradient_is_nan() -> None:
+    clip, calls = Accelerator.clip_grad_norm_, []
 
-    before(loop.Loop, "on_log", act)
+    def poisoned(self: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        parameters = list(parameters)
+        calls.append(1)
+        if len(calls) == STEP:
+            next(p for p in parameters if p.grad is not None).grad.fill_(float("nan"))
+        return clip(self, parameters, *args, **kwargs)
+
+    Accelerator.clip_grad_norm_ = poisoned
 
 
 def late(name: str, calls: dict[str, int] = {}) -> bool:  # noqa: B006  counts across calls

@@ -138,7 +138,7 @@ def test_a_broken_reward_stops_the_run_and_saves_the_completion(folder, fault, s
 
 
 def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
-    stopped = run(folder, fault=faults.loss_is_nan)
+    stopped = run(folder, fault=faults.gradient_is_nan)
     assert stopped.returncode == 1
     last = stopped.stderr.splitlines()[-1]
     assert "grad_norm is nan at step 4" in last
@@ -246,9 +246,12 @@ def test_old_training_state_is_pruned_and_adapters_stay(reference):
     assert {"seed", "git_commit", "config_hash", "versions", "train_seconds"} <= meta.keys()
 
 
-def test_an_output_folder_that_cannot_be_written_is_said_at_once(folder):
-    (folder / "checkpoints").write_text("a file where a folder should be")
-    done = run(folder)
-    assert done.returncode == 2
+@pytest.mark.parametrize("where", ["a file", "a file system that is read-only"])
+def test_an_output_folder_that_cannot_be_written_is_said_at_once(folder, where):
+    output = Path("/proc/checkpoints") if where != "a file" else folder / "checkpoints"
+    if where == "a file":
+        output.write_text("a file where a folder should be")
+    done = processes.run(folder, *SETTINGS, f"data_dir={folder / 'data'}", f"output_dir={output}")
+    assert done.returncode == 2, done.stderr
     assert "output_dir=" in done.stderr
     assert "choose another output_dir" in done.stderr
