@@ -6,6 +6,7 @@
 Each side runs in a process of its own, because Unsloth rewrites TRL for the whole process.
 """
 
+import inspect
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pods import unsloth
 from tests.conftest import ROOT
 
 # Keys of GRPOConfig whose value may differ between the sides, each with why that is harmless.
@@ -71,6 +73,27 @@ def test_signatures_are_those_we_extend(sides):
 def test_the_adapter_is_injected_into_the_engine(sides):
     assert not sides["plain"]["adapter_injected"]
     assert sides["unsloth"]["adapter_injected"]
+
+
+def test_the_loader_takes_what_we_pass(sides):
+    loader = sides["unsloth"]["loader"]
+    given = inspect.getsource(unsloth.load_unsloth)
+    assert {
+        "model_name", "max_seq_length", "dtype", "load_in_4bit", "load_in_16bit", "fast_inference",
+        "use_exact_model_name", "random_state", "gpu_memory_utilization", "max_lora_rank",
+    } <= set(loader["from_pretrained"])  # fmt: skip
+    assert {"max_num_seqs", "unsloth_vllm_standby"} <= set(loader["load_vllm"])
+    assert loader["default_sequences"] == unsloth.UNSLOTH_DEFAULT_SEQUENCES
+    assert {
+        "r", "lora_alpha", "lora_dropout", "target_modules", "use_gradient_checkpointing",
+        "random_state",
+    } <= set(loader["get_peft_model"])  # fmt: skip
+    assert all(name in given for name in ("use_exact_model_name", "max_num_seqs", "random_state"))
+
+
+def test_the_engines_arguments_pass_through_both_configs(sides):
+    assert sides["plain"]["engine_arguments_survive"]
+    assert sides["unsloth"]["engine_arguments_survive"]
 
 
 @pytest.mark.parametrize("case", ["per_token", "kl"])

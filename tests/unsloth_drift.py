@@ -139,6 +139,37 @@ def run(side: str, case: str, folder: str) -> dict[str, Any]:
     }
 
 
+def loader_signatures() -> dict[str, Any]:
+    """Parameters of the functions that load_unsloth calls, and vLLM's default that it avoids."""
+    from unsloth import FastLanguageModel
+    from unsloth_zoo.vllm_utils import load_vllm
+
+    engine = inspect.signature(load_vllm).parameters
+    return {
+        "from_pretrained": list(inspect.signature(FastLanguageModel.from_pretrained).parameters),
+        "get_peft_model": list(inspect.signature(FastLanguageModel.get_peft_model).parameters),
+        "load_vllm": list(engine),
+        "default_sequences": engine["max_num_seqs"].default,
+    }
+
+
+def engine_arguments_survive(folder: str) -> bool:
+    """The arguments of a run with a vLLM engine, passed through the config class as it is now."""
+    import trl
+
+    from pods.policy import Policy
+    from pods.trainer import refuse_changes, trl_arguments
+    from pods.unsloth import engine_arguments
+    from tests.configs import compose
+
+    config = compose("experiment=gsm8k_qwen", f"output_dir={folder}")
+    policy = Policy(None, None, None, "unsloth", "cpu", "float32")  # bfloat16 needs a GPU
+    policy.trainer_arguments = engine_arguments(config)
+    wanted = trl_arguments(config, policy)
+    refuse_changes(trl.GRPOConfig(**wanted), wanted)  # raises
+    return True
+
+
 def main(side: str, folder: str) -> None:
     if side == "unsloth":
         import_rewritten(folder)
@@ -155,6 +186,8 @@ def main(side: str, folder: str) -> None:
         },
         # Unsloth injects the adapter in this method; where its patch fails it only logs.
         "adapter_injected": hasattr(VLLMGeneration.generate, "__wrapped__"),
+        "loader": loader_signatures() if side == "unsloth" else None,
+        "engine_arguments_survive": engine_arguments_survive(folder),
         "cases": {case: run(side, case, folder) for case in CASES},
     }
     print(json.dumps(result))
