@@ -215,7 +215,8 @@ def disk(config: TrainConfig) -> tuple[str, str]:
     every, seconds = config.checkpoint.every_seconds, config.budget.train_seconds
     count = int(seconds // every) + 1 if every and seconds else 1
     states = count if config.checkpoint.keep is None else min(count, config.checkpoint.keep + 1)
-    needed = count * 4 * trained + states * state + 20e6 * count  # a tokenizer takes up to 20 MB
+    saved = 4 * shape.adapter or 2 * shape.parameters  # adapters in float32, whole models in 16 bit
+    needed = count * saved + states * state + 20e6 * count  # a tokenizer takes up to 20 MB
     folder = Path(config.output_dir).absolute()
     while not folder.exists():
         folder = folder.parent
@@ -250,6 +251,8 @@ def fits(config: TrainConfig, report: Report) -> tuple[str, str]:
     if not any(found.values()):
         return OK, f"{seen}; fits {', '.join(f'{k} ({v:.1f})' for k, v in cards.items())}"
     problems = "; ".join(f"{name}: {text}" for name, text in found.items() if text)
+    if config.lora.rank is None:  # shared out by DeepSpeed over processes that are not running now
+        return WARN, f"{seen} in all, before config/accelerate shares it out; {problems}"
     return (FAIL if all(found.values()) else WARN), f"{seen}; {problems}"
 
 
