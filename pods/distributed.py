@@ -40,6 +40,11 @@ def say(line: str) -> None:
 
 def start() -> None:
     """Join the other processes; before anything that gathers."""
+    if os.environ.get("ACCELERATE_USE_CPU") == "True" and world_size() == 1:
+        say(  # whatever --num_processes said, and nothing else would tell
+            "accelerate launch --cpu starts one process where there is no MPI; for several: "
+            "accelerate launch --config_file config/accelerate/cpu.yaml --num_processes 2 train.py"
+        )
     if world_size() > 1:
         import torch
         from accelerate import PartialState

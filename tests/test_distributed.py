@@ -5,23 +5,31 @@ with the real launcher.
 """
 
 import fcntl
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+import trl
 from safetensors.torch import load_file
+from trl.generation.vllm_generation import VLLMGeneration
 
 from pods import checkpoints, distributed, ledger
 from pods.cli import UserError
-from pods.policy import choose_backend
+from pods.policy import Policy, check_device, choose_backend, vllm_arguments
 from pods.runs import read_metrics
+from pods.trainer import refuse_changes, trl_arguments
 from rewards import functions
 from tests import faults, ranks
 from tests.configs import compose
+from tests.conftest import ROOT
 from tests.ranks import fixed_rollouts
 
 SETTINGS = [
@@ -74,6 +82,30 @@ def test_two_processes_make_the_update_of_one(tmp_path, overrides):
         assert mine == pytest.approx(theirs, abs=1e-5)
     assert (done[0].folder / "stdout").read_text().count("3 steps") == 1
     assert (done[1].folder / "stdout").read_text() == ""
+
+
+def test_setting_e_on_the_tiny_model(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / "gsm8k").mkdir(exist_ok=True)
+        rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
+    arguments = [
+        "experiment=gsm8k_h100", "algorithm=pods", "model=tiny", "run=r", "task.system=''",
+        "task.validation_size=4", f"data_dir={tmp_path}", f"output_dir={tmp_path}", "max_steps=2",
+        "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=3", "micro_batch_size=2",
+        "sampling.max_completion_length=8", "evaluation.every_seconds=0.001",
+        "rewards.workers=1",
+    ]  # fmt: skip
+    done = ranks.run(tmp_path, *arguments)
+    assert [p.returncode for p in done] == [0, 0], done[0].stderr
+    before = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
+    after = load_file(tmp_path / "r" / "checkpoint-2" / "model.safetensors")
+    assert all(not torch.equal(before[name], after[name]) for name in before)  # every parameter
+    rates = [line["learning_rate"] for line in read_metrics(tmp_path / "r" / "metrics.jsonl")]
+    assert rates == [0, pytest.approx(2e-5)]  # a warm-up of a tenth of 2 steps is one step
+    evaluations = read_metrics(tmp_path / "r" / "evaluations.jsonl")
+    assert [len(e["correct"]) for e in evaluations] == [20, 20]  # the whole test set
 
 
 def rank_one(fault: Callable[[], None]) -> Callable[[], None]:
@@ -197,6 +229,54 @@ def test_what_cannot_be_shared_is_refused(monkeypatch, count, overrides, said):
 def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     for name, value in (("RANK", 1), ("LOCAL_RANK", 1), ("WORLD_SIZE", count)):
         monkeypatch.setenv(name, str(value))
+
+
+@pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
+@pytest.mark.parametrize("engine", ["vllm", "vllm_server"])
+def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, engine):
+    become(monkeypatch, 8)
+    config = compose(f"experiment={experiment}", f"backend.engine={engine}")
+    policy = Policy(None, None, None, "transformers", "cpu", "float32", vllm_arguments(config))
+    wanted = trl_arguments(config, policy)
+    assert wanted["per_device_train_batch_size"] * wanted["gradient_accumulation_steps"] == 128
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # or the arguments would wait for the others
+        monkeypatch.delenv(name)
+    arguments = trl.GRPOConfig(**wanted)
+    refuse_changes(arguments, wanted)
+    assert arguments.use_vllm
+    assert arguments.vllm_mode == ("server" if engine == "vllm_server" else "colocate")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["backend.engine=vllm_server"], "TRL merges the adapter"),
+        (["backend.engine=vllm_server", "lora.rank=null", "lora.alpha=1"], "needs a CUDA device"),
+        (["backend.engine=vllm_server", "kept_per_prompt=24"], "set a multiple of 24"),
+    ],
+)
+def test_where_a_vllm_server_cannot_be_used(overrides, said):
+    with pytest.raises(UserError, match=said):
+        check_device(compose("kept_per_prompt=16", "rollouts_per_prompt=64", *overrides))
+
+
+def test_a_vllm_server_answers_in_the_order_of_the_rollouts():
+    """TRL asks its server for m completions of every m-th prompt, and our n are a multiple of m."""
+
+    class Client:
+        def generate(self, prompts: list, n: int, **_: Any) -> dict:
+            done = [[*prompt, i] for prompt in prompts for i in range(n)]
+            return {"prompt_ids": prompts, "completion_ids": done, "logprobs": done}
+
+    accelerator = SimpleNamespace(is_main_process=True, process_index=0)
+    engine = VLLMGeneration.__new__(VLLMGeneration)
+    names = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p", "logprobs",
+             "max_completion_length", "structured_outputs_regex", "generation_kwargs")  # fmt: skip
+    vars(engine).update(dict.fromkeys(names), mode="server", accelerator=accelerator)
+    engine.vllm_client = Client()
+    prompts = [[p] for p in (5, 6) for _ in range(4)]  # P = 2, n = 4
+    _, done, *_ = engine.generate(prompts, None, 2, profiler=nullcontext())  # m = 2
+    assert [ids[0] for ids in done] == [5, 5, 5, 5, 6, 6, 6, 6]
 
 
 def test_shares_are_equal_and_in_rank_order(monkeypatch):
