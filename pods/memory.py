@@ -65,9 +65,7 @@ def model_config(config: TrainConfig) -> Any:
         pass
     shape = SHAPES / f"{config.model.name}.json"
     if not shape.is_file():
-        raise UserError(
-            f"model.path={config.model.path}: cannot be read, and {shape} is not there"
-        )
+        raise UserError(f"model.path={config.model.path}: cannot be read, and {shape} is not there")
     return shape_config(shape)
 
 
