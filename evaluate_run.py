@@ -10,16 +10,17 @@ Can be stopped at any moment; the same command goes on where it was.
 config/evaluate/evaluate.yaml lists every key.
 """
 
-from pods import engines
+from pods.evaluation.config import EvaluateConfig, check
+
 from pods.cli import CONFIG_DIR, Skipped, command
-from pods.evaluate_config import EvaluateConfig, check
+from pods.evaluation import engines
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
 def main(config: EvaluateConfig) -> None:
     check(config)
     backend, reason = engines.choose(config.backend)
-    from pods.session import (
+    from pods.evaluation.session import (
         Session,
     )  # imports torch, which a mistake in the config need not wait for
 

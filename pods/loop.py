@@ -19,10 +19,10 @@ from pods import checkpoints, distributed
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
+from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
 from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
-from pods.midrun import MidRun
 from pods.rollouts import RewardError, Rollouts, summarize
 from pods.runs import RunFolder, config_hash, provenance
 from pods.warmup import warm_up

@@ -11,11 +11,11 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from pods.engines import Completion, Sampling, Unit
-from pods.engines.decoding import Draw
-from pods.engines.transformers_engine import TransformersEngine
-from pods.engines.unsloth_engine import UnslothEngine
-from pods.evaluation import sampling_seed
+from pods.evaluation.engines import Completion, Sampling, Unit
+from pods.evaluation.engines.decoding import Draw
+from pods.evaluation.engines.transformers_engine import TransformersEngine
+from pods.evaluation.engines.unsloth_engine import UnslothEngine
+from pods.evaluation.evaluation import sampling_seed
 from pods.policy import load_tokenizer
 from pods.tasks import encode_prompt
 from tests.fake_run import TINY, add_checkpoint, make_run, quickstart_config

@@ -20,10 +20,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
+from pods.evaluation.config import EvaluateConfig, check
 
-from pods import engines, files, results, session
+from pods import files, results
 from pods.cli import CONFIG_DIR, UserError, typed
-from pods.evaluate_config import EvaluateConfig, check
+from pods.evaluation import engines, session
 from tests.fake_run import add_checkpoint, make_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -237,7 +238,7 @@ def stop_after(writes: int, error: BaseException, monkeypatch: pytest.MonkeyPatc
             raise error
         files.write_atomic(path, content)
 
-    monkeypatch.setattr("pods.records.write_atomic", write)
+    monkeypatch.setattr("pods.evaluation.records.write_atomic", write)
     monkeypatch.setattr("pods.results.write_atomic", write)
 
 

@@ -1,11 +1,11 @@
-"""pods/metrics.py: estimators against enumeration, intervals against coverage."""
+"""pods/evaluation/metrics.py: estimators against enumeration, intervals against coverage."""
 
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from pods import metrics
+from pods.evaluation import metrics
 
 
 def stupid_pass_at_k(row: list[int], k: int) -> float:

@@ -16,8 +16,8 @@ from transformers import GenerationConfig
 
 from pods import policy
 from pods.config import TrainConfig
-from pods.engines import Advance, Completion, Limits, Sampling, Unit, is_adapter
-from pods.engines.transformers_engine import finish, stop_tokens
+from pods.evaluation.engines import Advance, Completion, Limits, Sampling, Unit, is_adapter
+from pods.evaluation.engines.transformers_engine import finish, stop_tokens
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")

@@ -14,14 +14,15 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pods import candidates, engines, questions, runs, scoreboard
+from pods import runs
 from pods.cli import OutOfMemory, UserError
-from pods.engines import Engine, Limits, Sampling
-from pods.evaluate_config import EvaluateConfig, as_list, training_config
-from pods.evaluation import BASE, Evaluation, Summary, Target
+from pods.evaluation import candidates, engines, questions, scoreboard
+from pods.evaluation.engines import Engine, Limits, Sampling
+from pods.evaluation.evaluation import BASE, Evaluation, Summary, Target
+from pods.evaluation.config import EvaluateConfig, as_list, training_config
+from pods.evaluation.questions import Questions
+from pods.evaluation.records import Store
 from pods.policy import load_tokenizer
-from pods.questions import Questions
-from pods.records import Store
 
 POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
 

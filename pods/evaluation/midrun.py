@@ -15,8 +15,9 @@ import numpy as np
 from transformers import set_seed
 
 import rewards
-from pods import distributed, questions
+from pods import distributed
 from pods.config import TrainConfig
+from pods.evaluation import questions
 
 
 class MidRun:

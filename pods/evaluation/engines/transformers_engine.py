@@ -14,8 +14,8 @@ from transformers import GenerationConfig
 
 from pods import policy
 from pods.config import TrainConfig
-from pods.engines import Advance, Completion, Sampling, Unit, is_adapter
-from pods.engines.decoding import Draw, decode
+from pods.evaluation.engines import Advance, Completion, Sampling, Unit, is_adapter
+from pods.evaluation.engines.decoding import Draw, decode
 
 SLOT = "policy"  # the one adapter that is attached at a time
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import rewards
-from pods import results, scores
-from pods.engines import Advance, Completion, Engine, Unit
-from pods.questions import Questions
-from pods.records import Record, Store, named_disk_errors
+from pods import results
+from pods.evaluation import scores
+from pods.evaluation.engines import Advance, Completion, Engine, Unit
+from pods.evaluation.questions import Questions
+from pods.evaluation.records import Record, Store, named_disk_errors
 
 BASE = "base"
 

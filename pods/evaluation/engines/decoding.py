@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache, TopKLogitsWarper, TopPLogitsWarper
 
-from pods.engines import Sampling
+from pods.evaluation.engines import Sampling
 
 ALIVE = 0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
 

@@ -12,8 +12,8 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from pods import policy
 from pods.config import TrainConfig
-from pods.engines.decoding import Draw, pad_left, upto_stop
-from pods.engines.transformers_engine import TransformersEngine
+from pods.evaluation.engines.decoding import Draw, pad_left, upto_stop
+from pods.evaluation.engines.transformers_engine import TransformersEngine
 
 
 class UnslothEngine(TransformersEngine):

@@ -101,14 +101,14 @@ def build(
 ) -> Engine:
     """Load the run's base model; lora_rank: the largest rank to come, None without adapters."""
     if backend == "vllm":
-        from pods.engines.vllm_engine import VllmEngine
+        from pods.evaluation.engines.vllm_engine import VllmEngine
 
         return VllmEngine(config, sampling, limits, lora_rank)
     if backend == "unsloth":
-        from pods.engines.unsloth_engine import UnslothEngine
+        from pods.evaluation.engines.unsloth_engine import UnslothEngine
 
         return UnslothEngine(config, sampling, limits.batch_size)
-    from pods.engines.transformers_engine import TransformersEngine
+    from pods.evaluation.engines.transformers_engine import TransformersEngine
 
     return TransformersEngine(config, sampling, limits.batch_size)
 

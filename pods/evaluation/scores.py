@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import rewards
-from pods import metrics, results
-from pods.records import Record, Store
+from pods import results
+from pods.evaluation import metrics
+from pods.evaluation.records import Record, Store
 from rewards import published, tags
 
 EXAMPLES = 5  # completions kept per dataset, as in the published files
