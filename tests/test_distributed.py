@@ -232,6 +232,22 @@ def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
+def test_the_papers_values_of_settings_e_and_f(experiment):
+    pods, accumulated = (
+        compose(f"experiment={experiment}", f"algorithm={name}") for name in ("pods", "grpo_ga")
+    )
+    assert (pods.rollouts_per_prompt, pods.kept_per_prompt) == (4 * 128, 4 * 32)
+    assert (accumulated.rollouts_per_prompt, accumulated.kept_per_prompt) == (16 * 32, 16 * 32)
+    for config in (pods, accumulated):
+        assert (config.lora.rank, config.model.load_in_4bit) == (None, False)  # every parameter
+        optimizer = config.optimizer
+        assert (optimizer.learning_rate, optimizer.schedule) == (2e-5, "cosine")
+        assert (optimizer.warmup_steps, config.sampling.max_completion_length) == (0.1, 1024)
+        assert config.evaluation.every_seconds == 120
+        assert config.prompts_per_step == 8
+
+
+@pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
 @pytest.mark.parametrize("engine", ["vllm", "vllm_server"])
 def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, engine):
     become(monkeypatch, 8)
