@@ -10,10 +10,9 @@ Can be stopped at any moment; the same command goes on where it was.
 config/evaluate/evaluate.yaml lists every key.
 """
 
-from pods.evaluation.config import EvaluateConfig, check
-
 from pods.cli import CONFIG_DIR, Skipped, command
 from pods.evaluation import engines
+from pods.evaluation.config import EvaluateConfig, check
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")

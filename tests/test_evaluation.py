@@ -20,11 +20,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
-from pods.evaluation.config import EvaluateConfig, check
 
 from pods import files, results
 from pods.cli import CONFIG_DIR, UserError, typed
 from pods.evaluation import engines, session
+from pods.evaluation.config import EvaluateConfig, check
 from tests.fake_run import add_checkpoint, make_run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,9 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pods import runs
 from pods.cli import OutOfMemory, UserError
 from pods.evaluation import candidates, engines, questions, scoreboard
+from pods.evaluation.config import EvaluateConfig, as_list, training_config
 from pods.evaluation.engines import Engine, Limits, Sampling
 from pods.evaluation.evaluation import BASE, Evaluation, Summary, Target
-from pods.evaluation.config import EvaluateConfig, as_list, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
 from pods.policy import load_tokenizer
