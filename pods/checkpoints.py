@@ -76,7 +76,7 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
     except Exception as error:  # safetensors and torch have types of their own for a full disk
         if distributed.is_main():
             shutil.rmtree(temporary, ignore_errors=True)
-        if distributed.lost_a_rank(error):
+        if distributed.lost_a_rank(error):  # the disk is not at fault
             raise
         raise WriteError(f"{final} could not be written ({error})") from error
     return final

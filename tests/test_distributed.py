@@ -164,6 +164,24 @@ def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, ref
     assert records[0] == records[1]
 
 
+def test_a_rank_killed_while_saving_leaves_the_checkpoint_before(tmp_path):
+    killed = run(tmp_path, "max_steps=6", fault=rank_one(kill_in_second_save))
+    assert [p.returncode for p in killed] == [1, -signal.SIGKILL], killed[0].stderr
+    last = killed[0].stderr.splitlines()[-1]
+    assert "another process of the run ended; last checkpoint: " in last
+    assert last.endswith("checkpoint-1")
+    assert checkpoints.newest_intact(tmp_path / "r")[0].step == 1
+    assert not list((tmp_path / "r").glob(".checkpoint-*"))
+
+
+def kill_in_second_save() -> None:
+    def act(trainer: Any, *_: Any) -> None:
+        if trainer.state.global_step == 2:
+            faults.kill()
+
+    faults.before(checkpoints, "write", act)
+
+
 def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
     started = ranks.start(tmp_path, *SETTINGS, f"output_dir={tmp_path}", "max_steps=100000",
                           "checkpoint.every_steps=null")  # fmt: skip
