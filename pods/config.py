@@ -28,7 +28,7 @@ class Model:
 @dataclass
 class Lora:
     rank: int | None = MISSING
-    alpha: float = MISSING
+    alpha: float | None = MISSING
     dropout: float = MISSING
     target_modules: list[str] = MISSING
 

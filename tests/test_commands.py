@@ -1,0 +1,142 @@
+"""The commands as a user types them: train, evaluate, plot, and the promised overrides."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from pods import checkpoints, results
+from pods.runs import read_metrics
+from tests import processes
+from tests.conftest import ROOT
+from tests.test_faults import write_questions
+
+SMALL = [
+    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
+    "max_steps=2", "budget.train_seconds=null", "checkpoint.every_seconds=null",
+]  # fmt: skip
+
+
+def command(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
+    name = "quickstart-pods-max_variance-n64-m16-seed0"
+    trained = command(tmp_path, "train.py", "max_steps=4", "checkpoint.every_steps=2")
+    assert trained.returncode == 0, trained.stderr
+    assert f"run={name}" in trained.stdout
+    run = tmp_path / "checkpoints" / name
+    adapters = [load_file(c.path / "adapter_model.safetensors") for c in checkpoints.find(run)]
+    assert len(adapters) == 2
+    moved = [k for k in adapters[0] if "lora_B" in k and (adapters[0][k] != adapters[1][k]).any()]
+    assert len(moved) == sum("lora_B" in k for k in adapters[0])
+
+    scored = command(tmp_path, "evaluate_run.py", f"run={name}", "repeats=1")
+    assert scored.returncode == 0, scored.stderr
+    found = results.read(tmp_path / "results" / f"{name}.json")
+    assert sorted(found) == [2, 4]
+    assert (tmp_path / "results" / "base-tiny.json").is_file()
+
+    drawn = command(tmp_path, "scripts/plot.py", "figure=quickstart")
+    assert drawn.returncode == 0, drawn.stderr
+    figure = tmp_path / "figures" / "quickstart"
+    assert {"main.png", "main.pdf", "length.png", "curves.json"} <= {
+        p.name for p in figure.iterdir()
+    }
+    curve = json.loads((figure / "curves.json").read_text())["series"]["GRPO-PODS"]
+    assert curve["time_hours"][0] == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoints", "figures", "results"]
+
+
+def test_the_quickstart_learns(tmp_path):
+    done = processes.run(
+        tmp_path / "said", "max_steps=25", "budget.train_seconds=null", "run=r", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    correct = [line["all/correctness_mean"] for line in lines]
+    assert sum(correct[:5]) / 5 < 0.25
+    assert sum(correct[-5:]) / 5 > sum(correct[:5]) / 5 + 0.2  # 0.03 to 0.47 where measured
+    assert len(lines) == 25
+    last = lines[-1]
+    parts = sum(last[f"seconds/{name}"] for name in ("generate", "score", "select", "update"))
+    assert last["train_seconds"] - lines[-2]["train_seconds"] == pytest.approx(parts)
+    assert last["kept/reward_variance"] >= last["all/reward_variance"] - 1e-9
+    assert last["rollouts/generated"] == 25 * 2 * 64
+    assert last["rollouts/trained"] == 25 * 2 * 16
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "algorithm=grpo rollouts_per_prompt=4",
+        "algorithm=grpo_ga",
+        "rule=max_reward",
+        "rule=percentile micro_batch_size=2",
+        "rule=random prompts_per_step=3",
+        "rewards=v1",
+        "rewards=v1-correctness loss.type=grpo loss.beta=0.04",
+        "rewards=strict",
+        "task=gsm8k data_dir=data sampling.temperature=0.7",
+        "task=chemistry rewards=strict data_dir=data",
+        f"model.path={ROOT / 'pods' / 'tiny_policy'} backend=transformers resume=never",
+        "lora.rank=null optimizer.learning_rate=1e-4 checkpoint.every_steps=1",
+        "logger=[]",
+        "logger=[console,tensorboard] ledger.texts=none",
+        "optimizer.schedule=cosine optimizer.warmup_steps=1",
+    ],
+)
+def test_overrides_work(tmp_path, overrides):
+    write_questions(tmp_path / "data")
+    write_chemistry(tmp_path / "data")
+    done = processes.run(tmp_path / "said", *SMALL, *overrides.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 2]
+    assert checkpoints.damage(checkpoints.find(tmp_path / "checkpoints" / "r")[-1]) is None
+
+
+def test_a_sweep_trains_each_of_its_runs(tmp_path):
+    sweep = [o for o in SMALL if not o.startswith(("run=", "rollouts_per_prompt="))]
+    done = processes.run(
+        tmp_path / "said", "-m", *sweep, "algorithm=grpo,pods", "seed=1,2", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    runs = sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*"))
+    assert runs == [
+        "quickstart-grpo-all-n4-m4-seed1",
+        "quickstart-grpo-all-n4-m4-seed2",
+        "quickstart-pods-max_variance-n64-m4-seed1",
+        "quickstart-pods-max_variance-n64-m4-seed2",
+    ]
+
+
+def test_real_questions_pass_through_the_tiny_policy(tmp_path, shared):
+    done = processes.run(
+        tmp_path / "said", "experiment=gsm8k_qwen", "model=tiny", f"data_dir={shared / 'data'}",
+        *SMALL, "prompts_per_step=2", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "questions dropped, longer than" in done.stderr
+
+
+def write_chemistry(folder: Path) -> None:
+    (folder / "chemistry").mkdir(parents=True)
+    rows = [
+        {
+            "question": f"Which of these is number {i}?",
+            "choices": {"text": [str(i), str(i + 1)], "label": ["A", "B"]},
+            "answerKey": "A",
+            "idx": i,
+        }
+        for i in range(10)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "chemistry" / "train.jsonl").write_text(text)
