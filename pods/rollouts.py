@@ -93,15 +93,7 @@ class Rollouts:
             set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         tokenizer = trainer.processing_class
         with self.clock.phase("generate"):
-            encoded = [encode_prompt(row["prompt"], tokenizer) for row in rows]
-            prompt_ids = [tokens for tokens in encoded for _ in range(n)]
-            mine = prompt_ids[distributed.share(len(prompt_ids))]
-            ids, logprobs = trainer._generate_single_turn(mine, None, {})
-            if len(ids) != len(mine):
-                raise RuntimeError(f"asked for {len(mine)} completions, got {len(ids)}")
-            ids = [tokens or [tokenizer.eos_token_id] for tokens in ids]  # TRL reads the last token
-            ids = distributed.gather(ids)
-            logprobs = logprobs and distributed.gather(logprobs)
+            prompt_ids, ids, logprobs = self._generate(rows, n, trainer)
             texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
         stop = {tokenizer.eos_token_id, tokenizer.pad_token_id}
         self.groups = [
@@ -133,6 +125,19 @@ class Rollouts:
             "completion_ids": self._kept_ids,
             "logprobs": logprobs and [logprobs[i] for i in kept],
         }
+
+    def _generate(self, rows: list[dict], n: int, trainer: Any) -> tuple[list, list, list | None]:
+        """Prompt, completion and log-probabilities of all n * P rollouts, of which this rank draws
+        its share."""
+        tokenizer = trainer.processing_class
+        encoded = [encode_prompt(row["prompt"], tokenizer) for row in rows]
+        prompt_ids = [tokens for tokens in encoded for _ in range(n)]
+        mine = prompt_ids[distributed.share(len(prompt_ids))]
+        ids, logprobs = trainer._generate_single_turn(mine, None, {})
+        if len(ids) != len(mine):
+            raise RuntimeError(f"asked for {len(mine)} completions, got {len(ids)}")
+        ids = [tokens or [tokenizer.eos_token_id] for tokens in ids]  # TRL reads the last token
+        return prompt_ids, distributed.gather(ids), logprobs and distributed.gather(logprobs)
 
     def _score(self, rows: list[dict]) -> None:
         texts = [text for group in self.groups for text in group.completions]
