@@ -6,13 +6,14 @@ from datasets import Dataset, disable_progress_bars
 
 from pods import distributed, tasks
 from pods.cli import UserError
-from pods.config import TrainConfig
+from pods.config import Task, TrainConfig
 
 
-def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> Dataset:
-    """The rows of a split with a `prompt` column, rendered and filtered as the config says."""
+def read_prompts(
+    config: TrainConfig, task: Task, split: str, tokenizer: Any
+) -> tuple[Dataset, int]:
+    """The rows of a split with a `prompt` column, and how many were too long."""
     disable_progress_bars()
-    task = config.task
     rows = tasks.load(
         task.name,
         split,
@@ -20,12 +21,17 @@ def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> D
         legacy_gold=task.legacy_gold,
         validation_size=task.validation_size,
     )
-    limit = config.sampling.max_prompt_length
-    prompts, dropped = tasks.within_length(rows, tokenizer, limit, task)
+    return tasks.within_length(rows, tokenizer, config.sampling.max_prompt_length, task)
+
+
+def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> Dataset:
+    """What a training draws from; raises UserError where too few questions are left."""
+    task, limit = config.task, config.sampling.max_prompt_length
+    prompts, dropped = read_prompts(config, task, split, tokenizer)
     if dropped:
         distributed.say(
-            f"{task.name}/{split}: {dropped} of {len(rows)} questions dropped, longer than "
-            f"sampling.max_prompt_length={limit} tokens"
+            f"{task.name}/{split}: {dropped} of {dropped + len(prompts)} questions dropped, longer "
+            f"than sampling.max_prompt_length={limit} tokens"
         )
     needed = config.prompts_per_step
     if len(prompts) < needed:

@@ -120,6 +120,18 @@ class RunFolder:
             )
 
 
+def is_training(folder: Path) -> bool:
+    """Whether a training holds the lock of the run in `folder`."""
+    try:
+        with open(folder / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def find_start(config: TrainConfig, folder: RunFolder) -> Checkpoint | None:
     """The checkpoint that config.resume asks to continue, None for a new run.
 

@@ -1,4 +1,4 @@
-"""pods/evaluation/engines on the tiny policy: what a completion may depend on, and what it may not."""
+"""The engines on the tiny policy: what a completion may depend on, and what it may not."""
 
 import gc
 import random

@@ -11,6 +11,7 @@ import pytest
 
 from pods.figures import drawing, live
 from pods.figures.curves import Series
+from pods.runs import is_training
 from tests.conftest import ROOT
 from tests.figures import base_file, export_files, figure, in_process, run_file
 
@@ -133,11 +134,11 @@ def test_the_live_view_shows_the_newest_run_once_through_a_pipe(
 
 
 def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:
-    assert not live.locked(tmp_path)
+    assert not is_training(tmp_path)
     with open(tmp_path / ".lock", "w") as lock:
-        assert not live.locked(tmp_path), "an old lock file of a run that ended"
+        assert not is_training(tmp_path), "an old lock file of a run that ended"
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert live.locked(tmp_path)
+        assert is_training(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 from pods import tasks
 from pods.cli import UserError
 from pods.config import TrainConfig
+from pods.prompts import read_prompts
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,11 @@ class Questions:
 def load(name: str, split: str, config: TrainConfig, tokenizer: Any) -> Questions:
     """One split of task `name`, prompted as the run's own task is."""
     task = replace(config.task, name=name)
-    rows = tasks.load(
-        name,
-        split,
-        data_dir=config.data_dir,
-        legacy_gold=task.legacy_gold,
-        validation_size=task.validation_size,
-    )
-    limit = config.sampling.max_prompt_length
-    rows, dropped = tasks.within_length(rows, tokenizer, limit, task)
+    rows, dropped = read_prompts(config, task, split, tokenizer)
     if not len(rows):
         raise UserError(
             f"tasks={name}: all {dropped} prompts are longer than the run's "
-            f"sampling.max_prompt_length={limit}; name another task"
+            f"sampling.max_prompt_length={config.sampling.max_prompt_length}; name another task"
         )
     (kind,) = set(rows["kind"])
     return Questions(

@@ -3,7 +3,6 @@
 Called by evaluate_run.py.
 """
 
-import fcntl
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -61,7 +60,7 @@ class Session:
         shown = list(rounds)
         self._run(evaluation, rounds)
         while self.config.watch and self._folder:
-            ended = not training_goes_on(self._folder)  # asked before looking: nothing is missed
+            ended = not runs.is_training(self._folder)  # asked before looking: nothing is missed
             rounds = [(target, summary) for target in self._new_targets()]
             self._run(evaluation, rounds)
             shown += rounds
@@ -212,18 +211,6 @@ def sampling(config: EvaluateConfig, training: Any) -> Sampling:
         max_tokens=either(config.max_tokens, trained.max_completion_length),
         max_prompt_length=trained.max_prompt_length,
     )
-
-
-def training_goes_on(folder: Path) -> bool:
-    """Whether train.py holds the run's lock."""
-    try:
-        with open(folder / ".lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
 
 
 def _title(target: Target) -> str:

@@ -3,7 +3,6 @@
 uv run scripts/plot.py follow=true run=<run>
 """
 
-import fcntl
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pods.cli import UserError
-from pods.runs import read_metrics
+from pods.runs import is_training, read_metrics
 
 EVERY = 1.0  # s between two looks at the file
 ROWS = 8  # text lines of a chart
@@ -32,7 +31,7 @@ def follow(output_dir: str, run: str | None) -> None:
     console = Console()
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            training = locked(folder)
+            training = is_training(folder)
             metrics = read_metrics(folder / "metrics.jsonl")
             live.update(view(folder.name, metrics, training, console.width), refresh=True)
             if not training or not console.is_terminal:
@@ -50,18 +49,6 @@ def find(output_dir: Path, run: str | None) -> Path:
             " from its first step on, output_dir says where runs are"
         )
     return files[-1].parent
-
-
-def locked(folder: Path) -> bool:
-    """Whether a training holds the run's lock."""
-    try:
-        with open(folder / ".lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
 
 
 def view(run: str, metrics: list[dict[str, Any]], training: bool, width: int) -> Group:
