@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from accelerate.state import AcceleratorState
+
 # Imported here, before any fork, because importing is what takes the time.
 import train
 from pods import loop, prompts, runs, trainer  # noqa: F401
@@ -69,6 +71,7 @@ def start(
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
         os.chdir(cwd or folder)
         sys.argv = ["train.py", *arguments]
+        AcceleratorState._reset_state(reset_partial_state=True)  # a new process has none
         if fault:
             fault()
         main()
