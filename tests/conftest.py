@@ -17,6 +17,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
+# Files that take a minute or more start first, so that the two workers end together.
+SLOW = ("test_vllm", "test_unsloth_drift", "test_evaluation", "test_faults", "test_distributed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """../shared, where the real data and published results are; absent on most machines."""
