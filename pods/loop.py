@@ -70,10 +70,12 @@ class Loop(TrainerCallback):
                 self.config, self.folder.path, self.stack, lambda: self.rollouts.groups
             )
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop_after_step)
-        if (
-            self.config.backend.warmup and not self.trainer.is_deepspeed_enabled
-        ):  # its backward steps
+            before = signal.signal(number, self._stop_after_step)
+            self.stack.callback(
+                signal.signal, number, before
+            )  # the next run of a sweep has its own
+        # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
+        if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
                 warm_up(self.trainer)
 
@@ -86,6 +88,8 @@ class Loop(TrainerCallback):
         self.clock.start_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # kernels still queued belong to this step, not to its logging
         self.clock.end_step()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict, **_: Any) -> None:

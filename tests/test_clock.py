@@ -1,8 +1,12 @@
 """The clock counts steps and nothing else; its grid does not move."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from pods.clock import Clock
+from pods.loop import Loop
 
 
 class Time:
@@ -98,3 +102,16 @@ def test_a_resumed_clock_goes_on_where_it_was(time):
 def test_an_end_without_a_start_is_a_bug():
     with pytest.raises(RuntimeError, match="start_step"):
         Clock().end_step()
+
+
+def test_a_step_ends_when_the_device_has_finished_it(time, monkeypatch):
+    def wait_for_kernels() -> None:
+        time.seconds += 3
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", wait_for_kernels)
+    clock = Clock(time)
+    clock.start_step()
+    time.seconds += 1
+    Loop.on_step_end(SimpleNamespace(clock=clock), None, None, None)
+    assert clock.train_seconds == 4.0
