@@ -73,7 +73,7 @@ class Loop(TrainerCallback):
             before = signal.signal(number, self._stop_after_step)
             self.stack.callback(
                 signal.signal, number, before
-            )  # the next run of a sweep has its own
+            )  # a sweep goes on
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
