@@ -71,9 +71,7 @@ class Loop(TrainerCallback):
             )
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.signal(number, self._stop_after_step)
-            self.stack.callback(
-                signal.signal, number, before
-            )  # a sweep goes on
+            self.stack.callback(signal.signal, number, before)  # a sweep goes on
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
