@@ -56,7 +56,8 @@ class Loop(TrainerCallback):
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
-        self.stop_signal: int | None = None
+        self.received: int | None = None  # a signal this rank got, at any moment
+        self.stop_signal: int | None = None  # the one that all ranks stop for
 
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
         self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
@@ -78,7 +79,7 @@ class Loop(TrainerCallback):
                 warm_up(self.trainer)
 
     def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
-        self.stop_signal = number
+        self.received = number
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -143,7 +144,7 @@ class Loop(TrainerCallback):
         One rank's time or signal is every rank's: all must leave after the same step.
         """
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
-        ranks = distributed.gather([(out_of_time, self.stop_signal)])
+        ranks = distributed.gather([(out_of_time, self.received)])
         self.stop_signal = next((number for _, number in ranks if number), None)
         return self.finished(step) or any(out or number for out, number in ranks)
 

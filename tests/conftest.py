@@ -18,7 +18,10 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
 # Files that take a minute or more start first, so that the two workers end together.
-SLOW = ("test_vllm", "test_unsloth_drift", "test_evaluation", "test_faults", "test_distributed")
+SLOW = (
+    "test_vllm", "test_reproduce", "test_evaluation", "test_commands", "test_faults",
+    "test_distributed", "test_gpu_step", "test_unsloth_drift", "test_doctor", "test_slurm",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
