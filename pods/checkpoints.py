@@ -18,10 +18,10 @@ from pods import distributed
 from pods.cli import UserError
 from pods.files import sync_folder
 
-# What only a resume needs; the last three are DeepSpeed's.
+# What only a resume needs; the last four are DeepSpeed's.
 TRAINING_STATE = (
     "optimizer.pt", "scheduler.pt", "rng_state*.pth", "scaler.pt", "global_step*", "latest",
-    "zero_to_fp32.py",
+    "zero_to_fp32.py", "zero_to_torch.py",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ on a clock, a signal or a disk are therefore taken by one rank, or gathered firs
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -25,6 +26,13 @@ def world_size() -> int:
 
 def rank() -> int:
     return int(os.environ["RANK"]) if world_size() > 1 else 0
+
+
+def zero_stage() -> int:
+    """What DeepSpeed divides among the ranks: 0 nothing (it is not used), 1 optimiser state, 2 also
+    gradients, 3 also weights."""
+    used = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
+    return int(os.environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"]) if used else 0
 
 
 def is_main() -> bool:
@@ -49,8 +57,14 @@ def start() -> None:
         import torch
         from accelerate import PartialState
 
+        # DeepSpeed calls torch by names that torch is about to change, once a step and more.
+        warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
+
         cpu = not torch.cuda.is_available()
-        PartialState(cpu=cpu, timeout=TIMEOUT)
+        if cpu and zero_stage():  # accelerate leaves DeepSpeed out where it is told cpu=True
+            PartialState(backend="gloo", timeout=TIMEOUT)
+        else:
+            PartialState(cpu=cpu, timeout=TIMEOUT)
         if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know by itself
             torch.serialization.register_package(0, lambda _: None, stay_on_cpu)
 

@@ -1,14 +1,16 @@
 """Would this training run, and how far would its budget go? One check a function, nothing is kept.
 
+Under `accelerate launch` each process makes all checks for itself, and they never talk.
+
 A check returns (verdict, what was seen); UserError from the code that training itself uses is a
 failure with its own remedy. Called by `uv run scripts/doctor.py experiment=<name>`.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,7 @@ from typing import Any
 import psutil
 import torch
 
-from pods import memory, tasks
+from pods import distributed, memory, tasks
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.policy import ROOT, choose_backend, choose_optimizer, load_tokenizer
@@ -201,9 +203,11 @@ def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
 
 def groups(config: TrainConfig) -> tuple[str, str]:
     m, p, size = config.kept_per_prompt, config.prompts_per_step, config.micro_batch_size
+    ranks = distributed.world_size()
+    each = f" on each of {ranks} processes" if ranks > 1 else ""
     return OK, (
         f"{p} x {config.rollouts_per_prompt} rollouts a step, {p} x {m} trained on in "
-        f"{p * m // size} micro-batches of {size}"
+        f"{p * m // ranks // size} micro-batches of {size}{each}"
     )
 
 
@@ -232,44 +236,52 @@ def disk(config: TrainConfig) -> tuple[str, str]:
 def fits(config: TrainConfig, report: Report) -> tuple[str, str]:
     """The estimate of pods/memory.py against the card, or without one against known cards."""
     shape = memory.shape_of(memory.model_config(config), config)
+    ranks, backend = distributed.world_size(), config.backend.name
     if torch.cuda.is_available():
         cards = {"this card": torch.cuda.get_device_properties(0).total_memory / memory.GIB}
-        backend = config.backend.name
     elif config.model.load_in_4bit:  # a training for another machine
         cards, backend = memory.CARDS, "unsloth"
         config = replace(config, optimizer=replace(config.optimizer, name="adamw_8bit"))
     else:
-        cards = {"this machine": psutil.virtual_memory().available / memory.GIB}
-        backend = "transformers"
-    report.terms = memory.estimate(config, shape, backend)
+        cards = {"this machine": psutil.virtual_memory().available / memory.GIB / ranks}
+        config = replace(config, backend=replace(config.backend, engine="generate"))
+    report.terms = memory.estimate(config, shape, backend, ranks, distributed.zero_stage())
     found = {
-        name: memory.advice(config, report.terms, card * memory.GIB, backend)
+        name: memory.advice(config, report.terms, card * memory.GIB, backend, ranks)
         for name, card in cards.items()
     }
     peaks = ", ".join(f"{k} {v / memory.GIB:.1f}" for k, v in memory.phases(report.terms).items())
-    seen = f"{shape.parameters / 1e9:.2f} G weights on {backend}: {peaks} GiB"
+    each = f" for each of {ranks} processes" if ranks > 1 else ""
+    seen = f"{shape.parameters / 1e9:.2f} G weights on {backend}: {peaks} GiB{each}"
     if not any(found.values()):
         return OK, f"{seen}; fits {', '.join(f'{k} ({v:.1f})' for k, v in cards.items())}"
     problems = "; ".join(f"{name}: {text}" for name, text in found.items() if text)
-    if config.lora.rank is None:  # shared out by DeepSpeed over processes that are not running now
-        return WARN, f"{seen} in all, before config/accelerate shares it out; {problems}"
     return (FAIL if all(found.values()) else WARN), f"{seen}; {problems}"
 
 
 def trial(config: TrainConfig, overrides: list[str]) -> tuple[tuple[str, str], None]:
-    """A few real steps in a temporary folder: seconds a phase, steps to come, engine proofs."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable, str(ROOT / "train.py"), *overrides, f"output_dir={folder}",
-            f"max_steps={TRIAL_STEPS}", "logger=[]", "resume=never", "run=trial",
-            "checkpoint.every_seconds=null",
-        ]  # fmt: skip
+    """A few real steps in a temporary folder: seconds a phase, steps to come, engine proofs.
+
+    Under a launcher every process starts one of the run's, with the launcher's own settings.
+    """
+    # One folder for all processes, on the disk of the run: it takes a checkpoint of each.
+    name = f".doctor-{os.environ['MASTER_PORT'] if distributed.world_size() > 1 else os.getpid()}"
+    folder = Path(config.output_dir).absolute() / name
+    command = [
+        sys.executable, str(ROOT / "train.py"), *overrides, f"output_dir={folder}",
+        f"max_steps={TRIAL_STEPS}", "logger=[]", "resume=never", "run=trial",
+        "checkpoint.every_seconds=null",
+    ]  # fmt: skip
+    try:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise UserError(f"train.py ended with code {done.returncode}: {last}")
-        steps = read_metrics(Path(folder) / "trial" / "metrics.jsonl")
-    return (OK, describe(config, steps)), None
+        steps = read_metrics(folder / "trial" / "metrics.jsonl") if distributed.is_main() else []
+    finally:
+        if distributed.is_main():
+            shutil.rmtree(folder, ignore_errors=True)
+    return (OK, describe(config, steps) if steps else "told by the first process"), None
 
 
 def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""How much of a card one training step takes: an estimate from the config and the model's shape.
+"""How much of each card one training step takes: an estimate from the config and the model's shape.
 
 Weights, adapter, optimiser and KV cache are counted exactly; activations and logits are formulae
 (each beside its term), good to some 20 %; the engine's own overhead is a constant. Compare with the
@@ -103,30 +103,66 @@ def shape_of(architecture: Any, config: TrainConfig) -> Shape:
     )
 
 
-def estimate(config: TrainConfig, shape: Shape, backend: str) -> list[Term]:
-    """The terms of one step on `backend` (transformers | unsloth), in bytes."""
-    sampling, wide = config.sampling, 4 if config.model.dtype == "float32" else 2
-    prompt, completion = sampling.max_prompt_length, sampling.max_completion_length
-    n, p = config.rollouts_per_prompt, config.prompts_per_step
-    vllm = backend == "unsloth" and config.backend.engine != "generate"
+def estimate(
+    config: TrainConfig, shape: Shape, backend: str, ranks: int = 1, zero: int = 0
+) -> list[Term]:
+    """The terms of one step on `backend` (transformers | unsloth), in bytes on each card.
+
+    ranks: processes, a card each; zero: the stage of DeepSpeed's ZeRO, what it divides among them.
+    """
+    wide = 4 if config.model.dtype == "float32" else 2
     trained = shape.adapter or shape.parameters
     gradients = 8 * shape.adapter or wide * shape.parameters  # an adapter is float32, and new
     state = 2 if config.optimizer.name == "adamw_8bit" else 8  # two moments, of 1 or 4 bytes
+    if zero and wide == 2:
+        state += 4  # DeepSpeed's float32 master weights
     lower_weights = "a smaller model" if config.model.load_in_4bit else "model.load_in_4bit=true"
+    lower_gradients, lower_state = "lora.rank", "optimizer.name=adamw_8bit, lora.rank"
+    if not shape.adapter:
+        lower_weights = "more processes with config/accelerate/zero3.yaml"
+        lower_gradients = lower_state = "more processes with config/accelerate/zero2.yaml"
     linear = shape.linear * (NF4_BYTES if config.model.load_in_4bit else wide)
+    base = linear + shape.rest * wide
+    of_state, of_gradients, of_weights = (ranks if zero >= stage else 1 for stage in (1, 2, 3))
     terms = [
-        Term("base weights", linear + shape.rest * wide, "always", lower_weights),
-        Term("trained weights and gradients", gradients, "always", "lora.rank"),
-        Term("optimiser", state * trained, "always", "optimizer.name=adamw_8bit, lora.rank"),
+        Term("base weights", base / of_weights, "always", lower_weights),
+        Term("trained weights and gradients", gradients / of_gradients, "always", lower_gradients),
+        Term("optimiser", state * trained / of_state, "always", lower_state),
     ]
+    return [
+        *terms,
+        *generate_terms(config, shape, backend, ranks, wide),
+        *update_terms(config, shape, backend, wide),
+    ]
+
+
+def engine(config: TrainConfig, backend: str, ranks: int) -> str | None:
+    """Whose weights a vLLM on the trainer's card reads: the trainer's own ("shared", Unsloth), a
+    "copy" (TRL), or None without one."""
+    name = config.backend.engine
+    if backend == "unsloth":
+        return None if name == "generate" else "shared"
+    wanted = name == "vllm" or (name == "auto" and ranks > 1)
+    return "copy" if wanted and config.lora.rank is None else None
+
+
+def generate_terms(
+    config: TrainConfig, shape: Shape, backend: str, ranks: int, wide: int
+) -> list[Term]:
+    """Cache of a rank's share of the rollouts, and its engine."""
+    prompt, completion = config.sampling.max_prompt_length, config.sampling.max_completion_length
+    n, prompts = config.rollouts_per_prompt, config.prompts_per_step / ranks
+    vllm = engine(config, backend, ranks)
     # Keys and values of every layer; with vLLM the n rollouts of a prompt share its prefix.
-    tokens = p * (prompt + n * completion) if vllm else p * n * (prompt + completion)
+    tokens = prompts * (prompt + n * completion) if vllm else prompts * n * (prompt + completion)
     cache = 2 * shape.layers * shape.kv_width * wide * tokens
-    terms.append(Term("KV cache of n rollouts", cache, "generate", "rollouts_per_prompt"))
+    terms = [Term("KV cache of n rollouts", cache, "generate", "rollouts_per_prompt")]
+    if vllm == "copy":
+        terms.append(Term("engine's weights", wide * shape.parameters, "generate", "-"))
     if vllm:
         copy = 2 * shape.adapter  # the engine's bfloat16 copy
         terms.append(Term("engine", ENGINE_OVERHEAD + copy, "generate", "-"))
-    return terms + update_terms(config, shape, backend, wide)
+    return terms
 
 
 def update_terms(config: TrainConfig, shape: Shape, backend: str, wide: int) -> list[Term]:
@@ -173,18 +209,23 @@ def phases(terms: list[Term]) -> dict[str, float]:
     }
 
 
-def advice(config: TrainConfig, terms: list[Term], card: float, backend: str) -> str | None:
+def advice(
+    config: TrainConfig, terms: list[Term], card: float, backend: str, ranks: int = 1
+) -> str | None:
     """What to change so that a step fits a card of `card` bytes, or None where it does."""
-    if backend == "unsloth" and config.backend.engine != "generate" and not config.backend.standby:
-        # vLLM reserves its share for good: base weights, cache and engine must fit into it, the
-        # rest of training beside it.
+    vllm = engine(config, backend, ranks)
+    if vllm and not config.backend.standby:
+        # vLLM reserves its share for good: weights and engine must fit into it (rollouts whose
+        # cache does not fit wait their turn), the rest of training beside it.
         share = config.backend.gpu_memory_utilization * card
-        of_engine = terms[0].bytes + sum(t.bytes for t in terms if t.phase == "generate")
-        beside = phases(terms)["update"] - terms[0].bytes
-        if of_engine > share:
+        size = {term.name: term.bytes for term in terms}
+        weights = size["base weights" if vllm == "shared" else "engine's weights"]
+        of_engine = weights + size["engine"]
+        beside = phases(terms)["update"] - (weights if vllm == "shared" else 0)
+        if of_engine >= share:
             return (
-                f"vLLM needs {of_engine / GIB:.1f} GiB and gets {share / GIB:.1f}: raise "
-                "backend.gpu_memory_utilization or lower rollouts_per_prompt"
+                f"vLLM needs {of_engine / GIB:.1f} GiB before any cache and gets "
+                f"{share / GIB:.1f}: raise backend.gpu_memory_utilization"
             )
         if beside > card - share:
             return (

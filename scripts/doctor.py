@@ -1,6 +1,8 @@
 """Check a training before it costs hours: versions, card, data, model, rewards, memory, steps.
 
     uv run scripts/doctor.py experiment=gsm8k_qwen algorithm=grpo     # any command line of train.py
+    uv run accelerate launch --config_file config/accelerate/zero2.yaml scripts/doctor.py \\
+        experiment=gsm8k_h100                                         # also that of a launcher
 
 Exit code 0: it would run; 1: something would fail (each row says what to do); 2: a wrong config.
 Without a GPU the estimate is made for common cards, and steps are tried only where they can run.
@@ -8,11 +10,13 @@ Without a GPU the estimate is made for common cards, and steps are tried only wh
 
 import os
 import sys
+from collections.abc import Iterable
 
 from hydra.core.hydra_config import HydraConfig
 from rich.console import Console
 from rich.table import Table
 
+from pods import distributed
 from pods.check import check
 from pods.cli import command
 from pods.config import TrainConfig
@@ -27,20 +31,32 @@ def main(config: TrainConfig) -> None:
     from pods.doctor import examine, memory_rows  # imports torch: not for a mistyped key
 
     report = examine(config, list(HydraConfig.get().overrides.task))
+    if distributed.is_main():
+        show(config, report.rows, report.texts, memory_rows(report))
+    elif report.rows[-1][1] == "FAIL":  # the trial, which may fail on one process alone
+        print(f"process {distributed.rank()}: {report.rows[-1][2]}", file=sys.stderr)
+    if report.failed:
+        sys.exit(1)
+
+
+def show(
+    config: TrainConfig,
+    rows: list[tuple[str, str, str]],
+    texts: dict[str, str],
+    terms: Iterable[tuple[str, ...]],
+) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
     estimate = Table("estimate", "GiB", "phase", "lower it with", title="Memory")
-    for row in memory_rows(report):
+    for row in terms:
         estimate.add_row(*row)
     console.print(estimate)
-    for name, text in report.texts.items():
+    for name, text in texts.items():
         console.print(f"{name}:", style="bold")
         console.print(text, markup=False, highlight=False)
     table = Table("check", "", "seen", title=f"{config.experiment} ({config.run})")
-    for name, verdict, seen in report.rows:
+    for name, verdict, seen in rows:
         table.add_row(name, f"[{COLOURS[verdict]}]{verdict}[/]", seen.replace("[", r"\["))
     console.print(table)
-    if report.failed:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

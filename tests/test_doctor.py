@@ -21,13 +21,17 @@ def terms(backend: str, *overrides: str) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("experiment", "billions", "adapter"),
-    [("gsm8k_qwen", 3.09, 119_734_272), ("gsm8k_llama", 3.21, 97_255_424)],  # the models' cards
+    [  # the models' cards
+        ("gsm8k_qwen", 3.09, 119_734_272),
+        ("gsm8k_llama", 3.21, 97_255_424),
+        ("gsm8k_a100", 7.62, 0),
+    ],
 )
 def test_shapes_have_the_published_sizes(experiment, billions, adapter):
     config = compose(f"experiment={experiment}")
     shape = memory.shape_of(memory.model_config(config), config)
     assert shape.parameters / 1e9 == pytest.approx(billions, abs=0.005)
-    assert shape.adapter == adapter  # rank 64 on the seven projections
+    assert shape.adapter == adapter  # rank 64 on the seven projections; 0: every parameter
 
 
 def test_known_facts():
@@ -65,7 +69,7 @@ def test_update_memory_depends_on_m_and_not_on_n():
     ("gib", "backend", "overrides", "expected"),
     [
         (44.5, "unsloth", [], None),
-        (8, "unsloth", [], "backend.gpu_memory_utilization"),  # half of 8 GiB is no engine's share
+        (7, "unsloth", [], "backend.gpu_memory_utilization"),  # half of 7 GiB is no engine's share
         (12, "unsloth", ["backend.gpu_memory_utilization=0.8"], "micro_batch_size"),
         (16, "transformers", [], "micro_batch_size"),  # whole micro-batches of logits
         (16, "transformers", ["micro_batch_size=2"], None),
@@ -79,6 +83,38 @@ def test_advice_names_the_key_to_change(gib, backend, overrides, expected):
         config, memory.estimate(config, shape, backend), gib * memory.GIB, backend
     )
     assert found is None if expected is None else expected in found
+
+
+@pytest.mark.parametrize(
+    ("experiment", "zero", "ranks", "expected"),
+    [
+        ("gsm8k_h100", 2, 8, None),  # setting (e), as config/accelerate/zero2.yaml runs it
+        ("gsm8k_a100", 3, 8, None),  # setting (f)
+        ("gsm8k_h100", 2, 1, "training needs"),
+        ("gsm8k_a100", 0, 8, "training needs"),  # a whole optimiser on every card
+    ],
+)
+def test_what_the_ranks_divide_fits_their_cards(experiment, zero, ranks, expected):
+    config = compose(f"experiment={experiment}", "backend.engine=vllm")
+    shape = memory.shape_of(memory.model_config(config), config)
+    terms = memory.estimate(config, shape, "transformers", ranks, zero)
+    card = memory.CARDS["A100-80GB"] * memory.GIB
+    found = memory.advice(config, terms, card, "transformers", ranks)
+    assert found is None if expected is None else expected in found
+
+
+def test_each_stage_of_zero_divides_one_thing_more():
+    config = compose("experiment=gsm8k_a100")
+    shape = memory.shape_of(memory.model_config(config), config)
+
+    def sizes(zero: int) -> list[float]:
+        terms = memory.estimate(config, shape, "transformers", 8, zero)[:3]
+        return [term.bytes / shape.parameters for term in terms]
+
+    assert sizes(0) == [2, 2, 8]  # bytes a parameter: weights, gradients, moments
+    assert sizes(1) == [2, 2, 12 / 8]  # and float32 masters
+    assert sizes(2) == [2, 2 / 8, 12 / 8]
+    assert sizes(3) == [2 / 8, 2 / 8, 12 / 8]
 
 
 def test_versions_are_compared_with_the_lock(tmp_path: Path):
