@@ -19,8 +19,9 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 # Files that take a minute or more start first, so that the two workers end together.
 SLOW = (
-    "test_vllm", "test_reproduce", "test_evaluation", "test_commands", "test_faults",
-    "test_distributed", "test_gpu_step", "test_unsloth_drift", "test_doctor", "test_slurm",
+    "test_vllm", "test_deepspeed", "test_reproduce", "test_evaluation", "test_commands",
+    "test_faults", "test_distributed", "test_gpu_step", "test_unsloth_drift", "test_doctor",
+    "test_slurm",
 )  # fmt: skip
 
 

@@ -1,0 +1,104 @@
+"""DeepSpeed's ZeRO as config/accelerate starts it, with two real processes and no GPU.
+
+UV_PROJECT_ENVIRONMENT=.venv-deepspeed uv sync --locked --extra distributed     # once
+uv run pytest tests/test_deepspeed.py
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pods import checkpoints, ledger
+from pods.runs import read_metrics
+from tests import processes
+from tests.conftest import ROOT
+from tests.ranks import fixed_rollouts
+
+SETTINGS = [
+    "run=r", "lora.rank=null", "lora.alpha=1", "rollouts_per_prompt=8", "kept_per_prompt=4",
+    "micro_batch_size=2", "budget.train_seconds=null", "checkpoint.every_seconds=null",
+    "checkpoint.every_steps=1", "checkpoint.keep=1", "ledger.texts=all",
+]  # fmt: skip
+UPDATES = {  # stage of ZeRO -> settings; AdamW magnifies rounding, so its rate is small
+    2: ["prompts_per_step=1", "optimizer.name=sgd", "optimizer.learning_rate=1"],
+    3: ["prompts_per_step=2", "optimizer.learning_rate=5e-5", "loss.beta=0.04"],
+}
+
+
+def launch(folder: Path, stage: int, script: str, *arguments: str) -> subprocess.CompletedProcess:
+    """Two processes of a script under `accelerate launch`."""
+    path = Path(
+        os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
+    )
+    if not path.is_file():
+        pytest.skip(f"no DeepSpeed at {path}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
+    command = [
+        str(path), "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file",
+        str(ROOT / "config" / "accelerate" / f"zero{stage}.yaml"), "--num_processes", "2",
+        str(ROOT / script), *arguments,
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400
+    )
+
+
+@pytest.mark.parametrize(
+    ("stage", "launches"),
+    [(2, [2]), (3, [1, 2])],  # up to these steps: a second one goes on from DeepSpeed's own state
+)
+def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, launches):
+    one, two = tmp_path / "one", tmp_path / "two"
+    settings = [*SETTINGS, *UPDATES[stage]]
+    two.mkdir()
+    for steps in launches:
+        arguments = [*settings, f"output_dir={two}", f"max_steps={steps}"]
+        done = launch(two, stage, "tests/fixed_train.py", *arguments)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "is deprecated" not in done.stderr
+    alone = processes.run(one, *settings, f"output_dir={one}", "max_steps=2", fault=fixed_rollouts)
+    assert alone.returncode == 0, alone.stderr
+    records = [list(ledger.read(p / "r" / "rollouts.jsonl.zst")) for p in (one, two)]
+    assert records[0] == records[1]
+    start = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
+    for step in (1, 2):
+        weights = [
+            load_file(p / "r" / f"checkpoint-{step}" / "model.safetensors") for p in (one, two)
+        ]
+        for name, value in weights[0].items():
+            torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)
+        assert max((v - start[name]).abs().max() for name, v in weights[0].items()) > 4e-5
+        start = weights[0]
+    norms = [[m["grad_norm"] for m in read_metrics(p / "r" / "metrics.jsonl")] for p in (one, two)]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+    saved = checkpoints.find(two / "r")
+    assert [checkpoints.damage(c) for c in saved] == [None] * 2
+    assert [c.resumable for c in saved] == [False, True]
+    kept = {path.name for path in saved[0].path.iterdir()}
+    assert not kept & {"latest", "global_step1", "zero_to_fp32.py", "zero_to_torch.py"}
+
+
+@pytest.mark.parametrize(("experiment", "stage"), [("gsm8k_h100", 2), ("gsm8k_a100", 3)])
+def test_the_doctor_passes_the_settings_e_and_f(tmp_path, experiment, stage):
+    (tmp_path / "gsm8k").mkdir()
+    for split in ("train", "test"):
+        rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
+    done = launch(
+        tmp_path, stage, "scripts/doctor.py", f"experiment={experiment}", "algorithm=pods",
+        "model=tiny", f"data_dir={tmp_path}", "task.system=''", "task.validation_size=4",
+        "rollouts_per_prompt=16", "kept_per_prompt=4", "sampling.max_completion_length=16",
+        "evaluation.every_seconds=0.001", "rewards.workers=1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = " ".join(done.stdout.split())
+    assert "8 x 16 rollouts a step, 8 x 4 trained on in 4 micro-batches of 4 on each of 2" in seen
+    assert "in 1800 s of training" in seen  # the trial's three steps
+    assert seen.count("first prompt") == 1  # one process speaks
+    assert list((tmp_path / "checkpoints").iterdir()) == []
