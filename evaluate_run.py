@@ -4,6 +4,7 @@
     uv run evaluate_run.py run=<run> tasks=[gsm8k,math500] rewards=[v2,strict]
     uv run evaluate_run.py run=<run> select_on=validation   # pick there, report one test score
     uv run evaluate_run.py run=<run> watch=true             # beside a training that goes on
+    uv run evaluate_run.py run=<run> from_training=true     # the scores that training took
     uv run evaluate_run.py run=null experiment=gsm8k_qwen   # an experiment's base model alone
 
 Can be stopped at any moment; the same command goes on where it was.
@@ -11,13 +12,16 @@ config/evaluate/evaluate.yaml lists every key.
 """
 
 from pods.cli import CONFIG_DIR, Skipped, command
-from pods.evaluation import engines
+from pods.evaluation import engines, from_training
 from pods.evaluation.config import EvaluateConfig, check
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
 def main(config: EvaluateConfig) -> None:
     check(config)
+    if config.from_training:
+        from_training.publish(config)
+        return
     backend, reason = engines.choose(config.backend)
     from pods.evaluation.session import (
         Session,

@@ -47,8 +47,14 @@ def assert_records(run) -> None:
     for record, line in zip(records, metrics, strict=True):
         shared = {k: v for k, v in line.items() if k.startswith("eval/")}
         assert shared == {k: v for k, v in record.items() if k.startswith("eval/")}
-        assert len(record["correct"]) == 5
-        assert record["eval/accuracy"] == np.mean(record["correct"])
+        for name, values in (
+            ("accuracy", "correct"),
+            ("well_formed", "well_formed"),
+            ("completion_length_mean", "tokens"),
+            ("clipped_ratio", "clipped"),
+        ):
+            assert len(record[values]) == 5
+            assert record[f"eval/{name}"] == np.mean(record[values])
         assert record["task"] == "arithmetic"
         assert 1 <= record["eval/completion_length_mean"] <= 8
 

@@ -19,6 +19,12 @@ from pods.cli import CONFIG_DIR, UserError, one_line, typed
 from pods.config import TrainConfig
 from rewards import VERSIONS
 
+# What from_training=true cannot heed.
+OTHER_SCORES = (
+    "tasks", "rewards", "select_on", "watch", "model_path", "data_dir", "temperature", "top_p",
+    "top_k", "max_tokens",
+)  # fmt: skip
+
 
 @dataclass
 class EvaluateConfig:
@@ -31,6 +37,7 @@ class EvaluateConfig:
     pass_at: list[int] = MISSING
     select_on: str | None = MISSING
     watch: bool = MISSING
+    from_training: bool = MISSING
     backend: str = MISSING
     model_path: str | None = MISSING
     data_dir: str | None = MISSING
@@ -66,8 +73,22 @@ def check(config: EvaluateConfig) -> None:
         raise UserError(f"select_on={config.select_on}: must be null or validation")
     if config.select_on and config.watch:
         raise UserError("select_on=validation watch=true: choosing needs all checkpoints; drop one")
+    if config.from_training:
+        _check_from_training(config)
     _check_names("tasks", as_list(config.tasks), tasks.NAMES)
     _check_names("rewards", as_list(config.rewards), VERSIONS)
+
+
+def _check_from_training(config: EvaluateConfig) -> None:
+    """Refuse what asks for other scores than those that training took."""
+    if config.run is None:
+        raise UserError("from_training=true run=null: name the run whose scores are meant")
+    for key in OTHER_SCORES:
+        value = getattr(config, key)
+        if value is not None and value is not False:
+            raise UserError(
+                f"from_training=true {key}={value}: nothing is generated or graded anew; drop one"
+            )
 
 
 def _check_names(key: str, names: list[str], valid: tuple[str, ...]) -> None:

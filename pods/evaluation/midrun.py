@@ -2,8 +2,9 @@
 
 The published 8-GPU code evaluates every two minutes inside its trainer; so do settings (e) and (f)
 here, on a clock of its own (`evaluate`). One sample a question, drawn as in training; the whole
-protocol, with repeats and intervals, is evaluate_run.py's.
+protocol, with repeats, is evaluate_run.py's.
     uv run train.py evaluation.every_seconds=20
+    uv run evaluate_run.py run=<run> from_training=true    # these scores as results/<run>.json
 """
 
 import json
@@ -46,8 +47,10 @@ class MidRun:
             "eval/seconds": time.monotonic() - started,
         }
         if distributed.is_main():
-            verdicts = {"task": self.questions.task, "correct": [int(c) for c in correct]}
-            record = {"step": step, "train_seconds": train_seconds, **metrics, **verdicts}
+            verdicts = {"correct": correct, "well_formed": formed, "clipped": clipped}
+            record = {"step": step, "train_seconds": train_seconds, **metrics}
+            record |= {"task": self.questions.task, "tokens": tokens}
+            record |= {name: [int(v) for v in values] for name, values in verdicts.items()}
             with open(self.path, "a") as file:
                 file.write(json.dumps(record) + "\n")
         return metrics

@@ -19,6 +19,7 @@ from pods.evaluation import candidates, engines, questions, scoreboard
 from pods.evaluation.config import EvaluateConfig, as_list, training_config
 from pods.evaluation.engines import Engine, Limits, Sampling
 from pods.evaluation.evaluation import BASE, Evaluation, Summary, Target
+from pods.evaluation.from_training import refuse_mixture
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
 from pods.policy import load_tokenizer
@@ -39,6 +40,8 @@ class Session:
         self._seen: set[str] = set()
         self._lora_rank = self.training.lora.rank if config.run else None
         self._store = Store(self._results_dir, config.run) if config.run else None
+        if self._store:
+            refuse_mixture(self._store, from_training=False)
         self._targets = self._new_targets()
         if self._folder and not self._targets and not config.watch:
             why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"
