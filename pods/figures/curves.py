@@ -50,12 +50,10 @@ def load(figure: Figure, results_dir: Path | str) -> list[Series]:
     grid = figure.grid_seconds * np.arange(
         1, round(figure.budget_seconds / figure.grid_seconds) + 1
     )
-    if figure.wandb_export:
-        found = _from_export(figure, Path(results_dir), grid)
-    else:
-        found = _from_files(figure, Path(results_dir), grid)
+    exported = any((Path(results_dir) / name).is_file() for name in figure.exports)
+    found = (_from_export if exported else _from_files)(figure, Path(results_dir), grid)
     if not found:
-        wanted = ", ".join(pattern for arm in figure.series.values() for pattern in arm.runs)
+        wanted = ", ".join([*figure.exports, *figure.patterns])
         raise Absent(
             f"figure={figure.name}: no file in results_dir={results_dir} matches {wanted} or none"
             " is usable; run evaluate_run.py first or point results_dir at the results"
@@ -93,10 +91,6 @@ def to_json(series: list[Series]) -> dict[str, Any]:
 def _check(figure: Figure) -> None:
     if figure.metric not in ACCURACIES and not figure.metric.startswith("pass@"):
         raise UserError(f"metric={figure.metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
-    if figure.wandb_export and figure.metric != "ans_acc":
-        raise UserError(
-            f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
-        )
     if not 0 < figure.grid_seconds <= figure.budget_seconds:
         raise UserError(
             f"figure.grid_seconds={figure.grid_seconds}: must lie above 0 and at most at"
@@ -276,12 +270,22 @@ def _read_or_warn(path: Path) -> Results | None:
 
 
 def _from_export(figure: Figure, folder: Path, grid: np.ndarray) -> list[Series]:
-    paths = [folder / figure.wandb_export.accuracy, folder / figure.wandb_export.length]
+    if figure.metric != "ans_acc":
+        raise UserError(
+            f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
+        )
+    paths = [folder / name for name in figure.exports]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise Absent(
             f"figure={figure.name}: results_dir={folder} has no {' and '.join(missing)};"
             " point results_dir at the folder that holds them"
+        )
+    own = [path.stem for path in find(folder, figure.patterns)]
+    if own:
+        warn(
+            f"figure {figure.name}: drawn from {paths[0].name}, without {_listed(own)}; to draw"
+            " these, put them in a folder of their own"
         )
     runs = wandb_export.on_grid(paths[0], paths[1], grid)
     found = []

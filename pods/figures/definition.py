@@ -50,6 +50,17 @@ class Figure:
     wandb_export: WandbExport | None
     series: dict[str, FigureSeries]
 
+    @property
+    def patterns(self) -> list[str]:
+        """Of run names, over all arms."""
+        return [pattern for arm in self.series.values() for pattern in arm.runs]
+
+    @property
+    def exports(self) -> list[str]:
+        """Names of the two files of the wandb export; none for a figure without one."""
+        export = self.wandb_export
+        return [export.accuracy, export.length] if export else []
+
 
 def each(config_name: str, config: Any, schema: type[Config]) -> list[Config]:
     """[config], or with figure=all the same command line composed for every figure in config/."""
