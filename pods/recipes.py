@@ -28,6 +28,7 @@ class Recipe:
     experiment: str = MISSING
     arms: dict[str, list[str]] = MISSING
     evaluate: list[str] = field(default_factory=list)
+    launch: str | None = None  # a file of config/accelerate; None: one process
 
 
 @dataclass
@@ -81,15 +82,27 @@ class Run:
 
 
 def recipe_of(config: ReproduceConfig) -> Recipe:
-    """The figure's recipe; raises UserError where there is none."""
+    """The figure's recipe; raises UserError where there is none or it cannot be started so."""
     if config.seeds < 1:
         raise UserError(f"seeds={config.seeds}: must be 1 or more")
     if config.figure not in config.recipes:
         raise UserError(
-            f"figure={config.figure}: no recipe; one of {', '.join(config.recipes)} (the others "
-            "need several GPUs or are only drawn from published files)"
+            f"figure={config.figure}: no recipe; one of {', '.join(config.recipes)}, or add one to "
+            "config/reproduce/reproduce.yaml"
         )
-    return config.recipes[config.figure]
+    recipe = config.recipes[config.figure]
+    known = sorted(file.stem for file in (CONFIG_DIR / "accelerate").glob("*.yaml"))
+    if recipe.launch not in (None, *known):
+        raise UserError(
+            f"recipes.{config.figure}.launch={recipe.launch}: must be null or one of "
+            f"{', '.join(known)}"
+        )
+    if recipe.launch and config.launcher:
+        raise UserError(
+            f"launcher={config.launcher}: a run of figure={config.figure} needs all GPUs of a "
+            "machine; leave launcher=null and start this command inside a job of your own"
+        )
+    return recipe
 
 
 def plan(config: ReproduceConfig) -> list[Run]:

@@ -1,9 +1,10 @@
 """Everything behind a figure: its trainings with ten seeds, their evaluation, the plot.
 
-    uv run scripts/reproduce.py figure=gsm8k_main dry_run=true   # commands, GPU-hours, nothing run
+    uv run scripts/reproduce.py figure=gsm8k_main dry_run=true   # commands, hours, nothing run
     uv run scripts/reproduce.py figure=quickstart seeds=3        # minutes on a CPU
     uv run scripts/reproduce.py figure=gsm8k_main launcher=submitit_slurm \\
         'train=["hydra.launcher.partition=gpu","hydra.launcher.timeout_min=420"]'
+    uv run scripts/reproduce.py figure=h100s                     # on a machine with 8 GPUs
 
 The same command continues: finished runs are left out, interrupted ones resume, results that are
 there stay. Departs from the paper's scripts: each of the ten runs has a seed of its own.
@@ -52,10 +53,20 @@ def script(path: str, *overrides: str) -> list[str]:
     return [sys.executable, str(ROOT / path), *overrides]
 
 
+def training(launch: str | None, *overrides: str) -> list[str]:
+    """train.py as one process, or as those of config/accelerate/<launch>.yaml."""
+    if launch is None:
+        return script("train.py", *overrides)
+    file = CONFIG_DIR / "accelerate" / f"{launch}.yaml"
+    return [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch",
+            "--config_file", str(file), str(ROOT / "train.py"), *overrides]  # fmt: skip
+
+
 def training_commands(config: ReproduceConfig, runs: list[Run]) -> list[list[str]]:
     """One command a run; with a launcher one sweep an arm, over the seeds that are missing."""
     if config.launcher is None:
-        return [script("train.py", *run.overrides, f"seed={run.seed}") for run in runs]
+        launch = recipe_of(config).launch
+        return [training(launch, *run.overrides, f"seed={run.seed}") for run in runs]
     arms: dict[str, list[Run]] = {}
     for run in runs:
         arms.setdefault(run.arm, []).append(run)

@@ -9,6 +9,7 @@ import yaml
 
 from pods.cli import CONFIG_DIR, UserError
 from pods.recipes import Recipe, ReproduceConfig, figure_series, plan, recipe_of, seconds_per_step
+from tests.figures import in_process
 
 FOLDER = CONFIG_DIR / "reproduce"
 RECIPES = yaml.safe_load((FOLDER / "reproduce.yaml").read_text())["recipes"]
@@ -51,8 +52,8 @@ def test_ten_seeds_interleave_the_arms(tmp_path):
 
 
 def test_a_figure_without_a_recipe_is_refused(tmp_path):
-    with pytest.raises(UserError, match="h100s: no recipe"):
-        recipe_of(config("h100s", tmp_path))
+    with pytest.raises(UserError, match=r"figure=mine: no recipe; one of quickstart, .*, h100s"):
+        recipe_of(config("mine", tmp_path))
     with pytest.raises(UserError, match="seeds=0"):
         recipe_of(config("quickstart", tmp_path, seeds=0))
 
@@ -113,6 +114,64 @@ def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
     assert all("-m hydra/launcher=submitit_slurm" in line for line in trainings)
     assert all("hydra.launcher.partition=gpu" in line for line in trainings)
     assert all("seed=0,1,2" in line for line in trainings)
+
+
+def test_a_figure_of_several_gpus_names_its_processes(tmp_path):
+    settings = config("h100s", tmp_path, launcher="submitit_slurm")
+    with pytest.raises(UserError, match=r"launcher=submitit_slurm: .* a job of your own"):
+        recipe_of(settings)
+    settings = config("h100s", tmp_path)
+    settings.recipes["h100s"].launch = "zero9"
+    known = "cpu, ddp, zero2, zero3"
+    with pytest.raises(UserError, match=f"recipes.h100s.launch=zero9: .* one of {known}"):
+        recipe_of(settings)
+
+
+def test_dry_run_of_setting_f_is_two_launches(capsys):
+    assert in_process("scripts/reproduce.py", "figure=a100s", "seeds=1", "dry_run=true") == 0
+    *trainings, one, other, plot = capsys.readouterr().out.splitlines()
+    for line, algorithm in zip(trainings, ("grpo_ga", "pods"), strict=True):
+        assert f"launch --config_file {CONFIG_DIR}/accelerate/zero3.yaml" in line
+        assert f"train.py experiment=gsm8k_a100 algorithm={algorithm}" in line
+    assert "run=gsm8k_a100-grpo_ga-all-n512-m512-seed0" in one
+    assert "run=gsm8k_a100-pods-max_variance-n512-m128-seed0" in other
+    assert one.endswith("from_training=true")
+    assert "plot.py figure=a100s" in plot
+
+
+def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
+    """Two processes on the CPU, full-parameter training of the tiny policy, scored as it trains."""
+    (tmp_path / "gsm8k").mkdir()
+    rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
+    for split in ("train", "test"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
+    small = [
+        "model=tiny", f"data_dir={tmp_path}", "task.validation_size=4", "max_steps=2",
+        "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=2", "micro_batch_size=4",
+        "sampling.max_completion_length=8", "evaluation.every_seconds=0.001", "rewards.workers=1",
+    ]  # fmt: skip
+    done = run_command(
+        "scripts/reproduce.py", "figure=h100s", "seeds=1", "recipes.h100s.launch=cpu",
+        "~recipes.h100s.arms.GRPO", f"train={json.dumps(small)}",
+        'plot=["figure.grid_seconds=0.1","figure.budget_seconds=60"]',
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    name = "gsm8k_h100-pods-max_variance-n8-m4-seed0"
+    meta = json.loads((tmp_path / "checkpoints" / name / "checkpoint-2" / "meta.json").read_text())
+    assert meta["ranks"] == 2
+    lines = (tmp_path / "checkpoints" / name / "evaluations.jsonl").read_text().splitlines()
+    results = json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    assert list(results) == ["checkpoint-1", "checkpoint-2"]
+    for line, checkpoint in zip(map(json.loads, lines), results.values(), strict=True):
+        assert checkpoint["gsm8k"]["for_acc"] == [line["eval/well_formed"]]
+        assert checkpoint["gsm8k"]["lengths"] == [line["eval/completion_length_mean"]]
+    assert checkpoint["meta"]["train_seconds"] == meta["train_seconds"]
+    assert checkpoint["meta"]["tokens_generated"] == meta["tokens_generated"]
+    curves = json.loads((tmp_path / "figures" / "h100s" / "curves.json").read_text())["series"]
+    assert list(curves) == ["GRPO-PODS"]
+    assert curves["GRPO-PODS"]["mean"][-1] == checkpoint["gsm8k"]["ans_acc"][0]
+    assert (tmp_path / "figures" / "h100s" / "main.png").is_file()
 
 
 def test_the_quickstart_from_nothing_to_the_figure(run_command, tmp_path):
