@@ -92,8 +92,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "reward_weights": list(config.rewards.weights.values()),
         "bf16": policy.dtype == "bfloat16",
         "fp16": False,
-        "use_cpu": policy.device == "cpu"
-        and not distributed.zero_stage(),  # as in distributed.start
+        "use_cpu": policy.device == "cpu" and not distributed.zero_stage(),  # see distributed.start
         "gradient_checkpointing": config.backend.gradient_checkpointing,
         "save_strategy": "no",  # pods/checkpoints.py writes them
         "logging_steps": 1,
@@ -106,7 +105,8 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     }
     if ranks > 1:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
-        arguments["ddp_backend"] = "gloo" if policy.device == "cpu" else None
+    if policy.device == "cpu" and distributed.zero_stage():
+        arguments["ddp_backend"] = "gloo"  # see distributed.start
     return arguments | policy.trainer_arguments
 
 
