@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from pods.figures import speedup
+from pods.figures import drawing, speedup
 from pods.figures.curves import Series
 from tests.figures import base_file, export_files, in_process, run_file
 
@@ -67,6 +67,13 @@ def test_the_base_starts_the_interpolated_line_but_reaches_nothing_itself() -> N
     high = compare(arm("GRPO", [[0.5, 0.8]], base=0.9), arm("PODS", [[0.8, 0.8]], base=0.9))
     assert (high.baseline_hours, high.pods_hours) == (1.0, 0.5), "t > 0: training has to reach it"
     assert high.speedup_interpolated == 2.0
+
+
+def test_a_baseline_that_never_scored_is_nothing_to_reach() -> None:
+    found = compare(arm("GRPO", [[0.0, 0.0]] * 2), arm("PODS", [[0.0, 0.5]] * 2))
+    assert found.baseline_hours is found.pods_hours is found.speedup is found.ci95 is None
+    assert drawing.sentence(found).startswith("GRPO never scored above 0")
+    assert found.final_difference == 0.5
 
 
 def test_the_bootstrap_agrees_with_all_resamples_of_three_runs() -> None:

@@ -76,7 +76,7 @@ def main_figure(
         _curves(curve, figure, series, "value", 100.0, options)
         name = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
         curve.set_ylabel(name[0].upper() + name[1:])
-        if headline is not None and options.x == "time":
+        if headline is not None and headline.baseline_hours is not None and options.x == "time":
             _threshold(curve, figure, headline)
         _seconds_per_step(cost, series)
         canvas.suptitle(_title(figure, f"{figure.title}\n", headline, options), fontsize=10)
@@ -247,6 +247,8 @@ def _title(figure: Figure, first: str, headline: Speedup | None, options: Option
 
 def sentence(speedup: Speedup) -> str:
     """The speed-up in one line, never without its interval."""
+    if speedup.baseline_hours is None:
+        return f"{speedup.baseline} never scored above 0: no time to compare with"
     goal = f"{speedup.threshold:.1%} ({speedup.fraction_of_best:.0%} of {speedup.baseline}'s best)"
     if speedup.speedup is None:
         return f"{speedup.pods} does not reach {goal}"

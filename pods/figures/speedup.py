@@ -26,7 +26,7 @@ class Speedup:
     fraction_of_best: float
     baseline_still_rising: bool  # its best mark is its last: best within the budget, no plateau
     threshold: float
-    baseline_hours: float
+    baseline_hours: float | None  # None: it never scored above 0, so there is nothing to reach
     pods_hours: float | None
     speedup: float | None
     ci95: list[float] | None
@@ -97,8 +97,10 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
     both = np.flatnonzero(np.isfinite(means[0][0]) & np.isfinite(means[1][0]))
     final = means[1][:, both[-1]] - means[0][:, both[-1]] if both.size else np.array([])
     ends = [np.flatnonzero(np.isfinite(m[0]))[-1] for m in means]  # last mark of each arm
-    sure = min(len(v) for v in values) > 1  # one run resampled is the same run again
-    reached = bool(np.isfinite(times[1].grid[0]))
+    scored = bool(thresholds[0] > 0)
+    several = min(len(v) for v in values) > 1  # one run resampled is the same run again
+    sure = scored and several
+    reached = scored and bool(np.isfinite(times[1].grid[0]))
     return Speedup(
         baseline=baseline.label,
         pods=pods.label,
@@ -106,7 +108,7 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
         fraction_of_best=fraction,
         baseline_still_rising=bool(np.nanargmax(means[0][0]) == ends[0]),
         threshold=float(thresholds[0]),
-        baseline_hours=float(times[0].grid[0]),
+        baseline_hours=float(times[0].grid[0]) if scored else None,
         pods_hours=float(times[1].grid[0]) if reached else None,
         speedup=float(grid[0]) if reached else None,
         ci95=_interval(grid[1:]) if sure else None,
@@ -114,7 +116,7 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
         speedup_interpolated=float(line[0]) if reached else None,
         ci95_interpolated=_interval(line[1:]) if sure else None,
         final_difference=float(final[0]) if both.size else None,
-        final_difference_ci95=_interval(final[1:]) if sure and both.size else None,
+        final_difference_ci95=_interval(final[1:]) if several and both.size else None,
         final_hours=float(baseline.hours[both[-1]]) if both.size else None,
     )
 
