@@ -30,37 +30,34 @@ UPDATES = {  # stage of ZeRO -> settings; AdamW magnifies rounding, so its rate 
 }
 
 
-def launch(folder: Path, stage: int, script: str, *arguments: str) -> subprocess.CompletedProcess:
-    """Two processes of a script under `accelerate launch`."""
+def config(stage: int) -> str:
+    return str(ROOT / "config" / "accelerate" / f"zero{stage}.yaml")
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Python with these arguments, in the environment that has DeepSpeed."""
     path = Path(
         os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
     )
     if not path.is_file():
         pytest.skip(f"no DeepSpeed at {path}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
-    command = [
-        str(path), "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file",
-        str(ROOT / "config" / "accelerate" / f"zero{stage}.yaml"), "--num_processes", "2",
-        str(ROOT / script), *arguments,
-    ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400
+        [path, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=400
     )
 
 
 @pytest.mark.parametrize(
-    ("stage", "launches"),
-    [(2, [2]), (3, [1, 2])],  # up to these steps: a second one goes on from DeepSpeed's own state
+    ("stage", "steps"),
+    [(2, "2"), (3, "1,2")],  # a second run goes on from DeepSpeed's own state
 )
-def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, launches):
+def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, steps):
     one, two = tmp_path / "one", tmp_path / "two"
     settings = [*SETTINGS, *UPDATES[stage]]
-    two.mkdir()
-    for steps in launches:
-        arguments = [*settings, f"output_dir={two}", f"max_steps={steps}"]
-        done = launch(two, stage, "tests/fixed_train.py", *arguments)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert "is deprecated" not in done.stderr
+    done = run(tmp_path, "-m", "tests.deepspeed_ranks", config(stage), str(two), steps, *settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = (two / "rank0" / "stderr").read_text()
+    assert "is deprecated" not in said
     alone = processes.run(one, *settings, f"output_dir={one}", "max_steps=2", fault=fixed_rollouts)
     assert alone.returncode == 0, alone.stderr
     records = [list(ledger.read(p / "r" / "rollouts.jsonl.zst")) for p in (one, two)]
@@ -90,9 +87,11 @@ def test_the_doctor_passes_the_settings_e_and_f(tmp_path, experiment, stage):
         rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
-    done = launch(
-        tmp_path, stage, "scripts/doctor.py", f"experiment={experiment}", "algorithm=pods",
-        "model=tiny", f"data_dir={tmp_path}", "task.system=''", "task.validation_size=4",
+    done = run(
+        tmp_path, "-m", "accelerate.commands.accelerate_cli", "launch",
+        "--config_file", config(stage), "--num_processes", "2", str(ROOT / "scripts" / "doctor.py"),
+        f"experiment={experiment}", "algorithm=pods", "model=tiny", f"data_dir={tmp_path}",
+        "task.system=''", "task.validation_size=4",
         "rollouts_per_prompt=16", "kept_per_prompt=4", "sampling.max_completion_length=16",
         "evaluation.every_seconds=0.001", "rewards.workers=1",
     )  # fmt: skip
