@@ -30,9 +30,9 @@ def rank() -> int:
 
 def zero_stage() -> int:
     """What DeepSpeed divides among the ranks: 0 nothing (it is not used), 1 optimiser state, 2 also
-    gradients, 3 also weights."""
+    gradients, 3 also weights. Where the launcher names no stage: 2, accelerate's default."""
     used = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    return int(os.environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"]) if used else 0
+    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)) if used else 0
 
 
 def is_main() -> bool:

@@ -1,6 +1,7 @@
 """Would this training run, and how far would its budget go? One check a function, nothing is kept.
 
-Under `accelerate launch` each process makes all checks for itself, and they never talk.
+Under `accelerate launch` each process makes all checks for itself, and they never talk: when one
+fails, the launcher stops the others (`stop`).
 
 A check returns (verdict, what was seen); UserError from the code that training itself uses is a
 failure with its own remedy. Called by `uv run scripts/doctor.py experiment=<name>`.
@@ -32,6 +33,7 @@ from rewards import Scorer
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 TRIAL_STEPS = 3  # the first is slower (compilation) and is left out of the projection
 GPU_ONLY = ("unsloth", "vllm", "bitsandbytes", "vllm-bnb-plugin")
+STOPPED = "stopped by SIGTERM: another process failed first and said why, or the machine ends"
 
 
 @dataclass
@@ -56,15 +58,15 @@ def examine(config: TrainConfig, overrides: list[str]) -> Report:
     overrides: the command line of the training, which the trial repeats.
     """
     report = Report()
-    report.add("versions", *versions(ROOT / "uv.lock"))
-    report.add("device", *device(config))
+    attempt(report, "versions", lambda: (versions(ROOT / "uv.lock"), None))
+    attempt(report, "device", lambda: (device(config), None))
     rows = attempt(report, "data", lambda: data(config))
     tokenizer = attempt(report, "model", lambda: model(config))
     if tokenizer is not None:
         attempt(report, "prompt", lambda: prompt(config, tokenizer, report))
     if rows is not None:
-        report.add("reward", *reward(config, rows[0]))
-    report.add("groups", *groups(config))
+        attempt(report, "reward", lambda: (reward(config, rows[0]), None))
+    attempt(report, "groups", lambda: (groups(config), None))
     attempt(report, "disk", lambda: (disk(config), None))
     attempt(report, "memory", lambda: (fits(config, report), None))
     if report.failed:
@@ -72,6 +74,11 @@ def examine(config: TrainConfig, overrides: list[str]) -> Report:
     else:
         attempt(report, "trial", lambda: trial(config, overrides))
     return report
+
+
+def stop(*_: Any) -> None:
+    """For SIGTERM: the running check fails, the report is shown, the trial's folder goes."""
+    raise UserError(STOPPED)
 
 
 def attempt(report: Report, name: str, check: Any) -> Any:
@@ -244,10 +251,9 @@ def fits(config: TrainConfig, report: Report) -> tuple[str, str]:
         config = replace(config, optimizer=replace(config.optimizer, name="adamw_8bit"))
     else:
         cards = {"this machine": psutil.virtual_memory().available / memory.GIB / ranks}
-        config = replace(config, backend=replace(config.backend, engine="generate"))
     report.terms = memory.estimate(config, shape, backend, ranks, distributed.zero_stage())
     found = {
-        name: memory.advice(config, report.terms, card * memory.GIB, backend, ranks)
+        name: memory.advice(config, report.terms, card * memory.GIB, backend)
         for name, card in cards.items()
     }
     peaks = ", ".join(f"{k} {v / memory.GIB:.1f}" for k, v in memory.phases(report.terms).items())
@@ -304,6 +310,6 @@ def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
 
 
 def memory_rows(report: Report) -> Iterator[tuple[str, str, str, str]]:
-    """The table of the estimate: term, GiB, phase, keys that lower it."""
+    """The table of the estimate: term, GiB, phase, what lowers it."""
     for term in report.terms:
-        yield term.name, f"{term.bytes / memory.GIB:.2f}", term.phase, term.keys
+        yield term.name, f"{term.bytes / memory.GIB:.2f}", term.phase, term.remedy

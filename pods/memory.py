@@ -13,7 +13,7 @@ from typing import Any
 
 from pods.cli import UserError
 from pods.config import TrainConfig
-from pods.policy import ROOT, locate
+from pods.policy import ROOT, locate, trl_engine
 
 GIB = 2**30
 SHAPES = ROOT / "benchmarks" / "shapes"  # config.json of models that are not on this machine
@@ -26,12 +26,12 @@ CARDS = {"RTX 4090": 24.0, "L40S": 44.5, "A6000": 47.5, "A100-80GB": 79.3}  # Gi
 
 @dataclass
 class Term:
-    """One row of the table: what takes the bytes, in which phase, and the keys that lower it."""
+    """One row of the table: what takes the bytes, in which phase, and what lowers them."""
 
     name: str
     bytes: float
     phase: str  # always | generate | update
-    keys: str
+    remedy: str  # keys of the config as a rule; "-": nothing but another engine
 
 
 @dataclass
@@ -119,8 +119,8 @@ def estimate(
     lower_weights = "a smaller model" if config.model.load_in_4bit else "model.load_in_4bit=true"
     lower_gradients, lower_state = "lora.rank", "optimizer.name=adamw_8bit, lora.rank"
     if not shape.adapter:
-        lower_weights = "more processes with config/accelerate/zero3.yaml"
-        lower_gradients = lower_state = "more processes with config/accelerate/zero2.yaml"
+        lower_weights = "more processes (config/accelerate/zero3.yaml)"
+        lower_gradients = lower_state = "more processes (config/accelerate/zero2.yaml)"
     linear = shape.linear * (NF4_BYTES if config.model.load_in_4bit else wide)
     base = linear + shape.rest * wide
     of_state, of_gradients, of_weights = (ranks if zero >= stage else 1 for stage in (1, 2, 3))
@@ -136,23 +136,23 @@ def estimate(
     ]
 
 
-def engine(config: TrainConfig, backend: str, ranks: int) -> str | None:
+def engine(config: TrainConfig, backend: str) -> str | None:
     """Whose weights a vLLM on the trainer's card reads: the trainer's own ("shared", Unsloth), a
     "copy" (TRL), or None without one."""
-    name = config.backend.engine
     if backend == "unsloth":
-        return None if name == "generate" else "shared"
-    wanted = name == "vllm" or (name == "auto" and ranks > 1)
-    return "copy" if wanted and config.lora.rank is None else None
+        return None if config.backend.engine == "generate" else "shared"
+    return "copy" if trl_engine(config) == "vllm" else None
 
 
 def generate_terms(
     config: TrainConfig, shape: Shape, backend: str, ranks: int, wide: int
 ) -> list[Term]:
-    """Cache of a rank's share of the rollouts, and its engine."""
+    """Cache of a rank's share of the rollouts, and its engine; none where a server generates."""
+    if backend != "unsloth" and trl_engine(config) == "vllm_server":
+        return []
     prompt, completion = config.sampling.max_prompt_length, config.sampling.max_completion_length
     n, prompts = config.rollouts_per_prompt, config.prompts_per_step / ranks
-    vllm = engine(config, backend, ranks)
+    vllm = engine(config, backend)
     # Keys and values of every layer; with vLLM the n rollouts of a prompt share its prefix.
     tokens = prompts * (prompt + n * completion) if vllm else prompts * n * (prompt + completion)
     cache = 2 * shape.layers * shape.kv_width * wide * tokens
@@ -209,11 +209,9 @@ def phases(terms: list[Term]) -> dict[str, float]:
     }
 
 
-def advice(
-    config: TrainConfig, terms: list[Term], card: float, backend: str, ranks: int = 1
-) -> str | None:
+def advice(config: TrainConfig, terms: list[Term], card: float, backend: str) -> str | None:
     """What to change so that a step fits a card of `card` bytes, or None where it does."""
-    vllm = engine(config, backend, ranks)
+    vllm = engine(config, backend)
     if vllm and not config.backend.standby:
         # vLLM reserves its share for good: weights and engine must fit into it (rollouts whose
         # cache does not fit wait their turn), the rest of training beside it.
@@ -236,8 +234,9 @@ def advice(
     phase, most = max(phases(terms).items(), key=lambda item: item[1])
     if most <= card:
         return None
-    largest = max((t for t in terms if t.phase in ("always", phase)), key=lambda t: t.bytes)
+    there = [t for t in terms if t.phase in ("always", phase) and t.remedy != "-"]
+    largest = max(there, key=lambda term: term.bytes)
     return (
-        f"{phase} needs {most / GIB:.1f} GiB of {card / GIB:.1f}: lower {largest.keys} "
-        f"({largest.name} takes {largest.bytes / GIB:.1f} GiB)"
+        f"{phase} needs {most / GIB:.1f} GiB of {card / GIB:.1f}, {largest.name} takes "
+        f"{largest.bytes / GIB:.1f}; lower it with {largest.remedy}"
     )

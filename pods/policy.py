@@ -204,13 +204,20 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
     )
 
 
+def trl_engine(config: TrainConfig) -> str:
+    """Who generates for TRL: config.backend.engine, where `auto` is resolved."""
+    if config.backend.engine != "auto":
+        return config.backend.engine
+    several = config.lora.rank is None and distributed.world_size() > 1
+    there = several and torch.cuda.is_available() and importlib.util.find_spec("vllm")
+    return "vllm" if there else "generate"
+
+
 def vllm_arguments(config: TrainConfig) -> dict[str, Any]:
     """TRL's arguments for a vLLM engine that is handed all weights after every step, or none."""
-    engine, sampling = config.backend.engine, config.sampling
+    engine, sampling = trl_engine(config), config.sampling
     top_k = sampling.top_k or -1  # vLLM's word for "off"
-    if engine == "auto" and config.lora.rank is None and distributed.world_size() > 1:
-        there = torch.cuda.is_available() and importlib.util.find_spec("vllm")
-        engine = "vllm" if there else "generate"
+    if distributed.world_size() > 1:
         distributed.say(f"generation: {engine}")
     if engine == "vllm_server":
         url = config.backend.server_url

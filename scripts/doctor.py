@@ -9,6 +9,7 @@ Without a GPU the estimate is made for common cards, and steps are tried only wh
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterable
 
@@ -28,13 +29,17 @@ COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 def main(config: TrainConfig) -> None:
     check(config)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    from pods.doctor import examine, memory_rows  # imports torch: not for a mistyped key
+    from pods import doctor  # imports torch: not for a mistyped key
 
-    report = examine(config, list(HydraConfig.get().overrides.task))
+    signal.signal(signal.SIGTERM, doctor.stop)
+    report = doctor.examine(config, list(HydraConfig.get().overrides.task))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the report is on its way out
     if distributed.is_main():
-        show(config, report.rows, report.texts, memory_rows(report))
-    elif report.rows[-1][1] == "FAIL":  # the trial, which may fail on one process alone
-        print(f"process {distributed.rank()}: {report.rows[-1][2]}", file=sys.stderr)
+        show(config, report.rows, report.texts, doctor.memory_rows(report))
+    else:  # what the first process may not have met
+        for name, verdict, seen in report.rows:
+            if verdict == doctor.FAIL and seen != doctor.STOPPED:
+                print(f"process {distributed.rank()}: {name}: {seen}", file=sys.stderr)
     if report.failed:
         sys.exit(1)
 

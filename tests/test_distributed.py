@@ -249,6 +249,20 @@ def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         monkeypatch.setenv(name, str(value))
 
 
+@pytest.mark.parametrize(
+    ("environment", "stage"),
+    [
+        ({}, 0),
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, 2),  # --use_deepspeed, or a file of DeepSpeed's own
+        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}, 3),
+    ],
+)
+def test_the_stage_of_zero_is_the_launchers(monkeypatch, environment, stage):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert distributed.zero_stage() == stage
+
+
 @pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
 def test_the_papers_values_of_settings_e_and_f(experiment):
     pods, accumulated = (

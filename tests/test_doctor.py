@@ -1,6 +1,9 @@
 """The doctor: what it counts against known facts, what it calls a failure, and the real command."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from pods import doctor, memory
 from pods.cli import UserError
 from tests.configs import compose
+from tests.conftest import ROOT
 
 EIGHT_BIT = "optimizer.name=adamw_8bit"
 
@@ -99,8 +103,19 @@ def test_what_the_ranks_divide_fits_their_cards(experiment, zero, ranks, expecte
     shape = memory.shape_of(memory.model_config(config), config)
     terms = memory.estimate(config, shape, "transformers", ranks, zero)
     card = memory.CARDS["A100-80GB"] * memory.GIB
-    found = memory.advice(config, terms, card, "transformers", ranks)
+    found = memory.advice(config, terms, card, "transformers")
     assert found is None if expected is None else expected in found
+
+
+def test_a_vllm_server_takes_nothing_of_the_trainers_cards():
+    config = compose("experiment=gsm8k_a100", "backend.engine=vllm_server")
+    shape = memory.shape_of(memory.model_config(config), config)
+    terms = memory.estimate(config, shape, "transformers", ranks=4, zero=3)
+    assert {term.phase for term in terms} == {"always", "update"}
+    card = memory.CARDS["A100-80GB"] * memory.GIB
+    assert memory.advice(config, terms, card, "transformers") is None
+    found = memory.advice(config, terms, card / 2, "transformers")
+    assert "lower it with more processes (config/accelerate/zero2.yaml)" in found
 
 
 def test_each_stage_of_zero_divides_one_thing_more():
@@ -169,6 +184,25 @@ def test_the_command_on_the_quickstart(run_command):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "steps in 60 s" in " ".join(done.stdout.split())
     assert "FAIL" not in done.stdout
+
+
+def test_a_doctor_that_is_stopped_shows_its_report_and_leaves_nothing(tmp_path: Path):
+    """As the launcher stops the others when one process fails."""
+    command = [sys.executable, str(ROOT / "scripts" / "doctor.py"), "experiment=quickstart"]
+    doctor = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    deadline = time.monotonic() + 200
+    while not list(tmp_path.glob("checkpoints/.doctor-*/trial")):  # the trial has begun
+        assert doctor.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    doctor.terminate()
+    seen = " ".join(doctor.communicate(timeout=60)[0].split())
+    assert doctor.returncode == 1, seen
+    assert "trial FAIL" in seen.replace("│", " ").replace("  ", " ").replace("  ", " ")
+    assert "stopped by SIGTERM" in seen
+    assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 def test_the_command_says_all_that_would_fail(run_command, tmp_path: Path):

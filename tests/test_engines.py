@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from pods.evaluation.engines import Completion, Sampling, Unit
@@ -124,11 +124,34 @@ def test_adapters_equal_a_merged_model_and_leave_the_base_as_it_was(
         assert same >= len(prompts) - 1, path  # merging rounds
 
 
+def test_an_adapter_on_weights_that_are_shared_is_scored_as_it_was_trained(
+    tmp_path: Path, prompts: list[list[int]]
+) -> None:
+    """The embedding is the output layer too: adding the adapter to it would change both."""
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(TINY)
+    lora = LoraConfig(r=4, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    trained = get_peft_model(base, lora).eval()
+    trained.save_pretrained(tmp_path, save_embedding_layers=False)
+    one = engine(GREEDY)
+    before, found, after = complete(
+        one, [unit(prompts), unit(prompts, tmp_path), unit(prompts, None, "again")]
+    )
+    expected = greedy_texts(trained, prompts)
+    assert [c.text for c in found] == expected
+    assert [c.text for c in before] == [c.text for c in after] != expected
+
+
 def stupid_greedy(adapter: Path, prompts: list[list[int]]) -> list[str]:
-    """The merged model, one prompt and one token at a time, without a cache."""
-    tokenizer = load_tokenizer(str(TINY))
+    """The merged model."""
     base = AutoModelForCausalLM.from_pretrained(TINY)
     model = PeftModel.from_pretrained(base, adapter).merge_and_unload().eval()
+    return greedy_texts(model, prompts)
+
+
+def greedy_texts(model: torch.nn.Module, prompts: list[list[int]]) -> list[str]:
+    """One prompt and one token at a time, without a cache."""
+    tokenizer = load_tokenizer(str(TINY))
     texts = []
     for prompt in prompts:
         ids: list[int] = []

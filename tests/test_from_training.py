@@ -32,8 +32,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def evaluation(step: int, seconds: float, **changes: Any) -> dict[str, Any]:
     """A line as pods/evaluation/midrun.py writes it, of four questions."""
-    line = {"step": step, "train_seconds": seconds, "task": "gsm8k", "tokens": [10, 20, 30, 40]}
-    return line | SCORES | changes
+    line = {"step": step, "train_seconds": seconds, "task": "gsm8k", "split": "test"}
+    return line | {"tokens": [10, 20, 30, 40]} | SCORES | changes
 
 
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -67,7 +67,7 @@ def test_every_evaluation_is_a_checkpoint_of_the_published_schema(
     interval = meta["scores"]["gsm8k"]["rewards"]["strict"]["both"]
     assert interval["low"] < interval["mean"] == 0.25 < interval["high"]
     facts = json.loads(Path(f"results/{RUN}.meta.json").read_text())
-    assert facts["tasks"] == {"gsm8k": {"questions": 4}}
+    assert facts["tasks"] == {"gsm8k": {"split": "test", "questions": 4}}
     assert (facts["train"]["experiment"], facts["gpu"]) == ("gsm8k_h100", "H100")
     shown = capsys.readouterr().out
     assert "step 5" in shown
@@ -96,6 +96,21 @@ def of_two_lengths(run: Path) -> None:
     write(run / "evaluations.jsonl", [evaluation(3, 130.0, tokens=[1])])
 
 
+def of_no_number(run: Path) -> None:
+    write(run / "evaluations.jsonl", [evaluation(3, 130.0, tokens=[None] * 4)])
+
+
+def of_no_question(run: Path) -> None:
+    empty = {"tokens": [], "correct": [], "well_formed": [], "clipped": []}
+    write(run / "evaluations.jsonl", [evaluation(3, 130.0, **empty)])
+
+
+def of_other_questions(run: Path) -> None:
+    """A resumed run may change evaluation.questions and evaluation.split."""
+    lines = [evaluation(3, 130.0), evaluation(5, 250.0, split="validation")]
+    write(run / "evaluations.jsonl", lines)
+
+
 def never_evaluated(run: Path) -> None:
     (run / "evaluations.jsonl").unlink()
 
@@ -116,11 +131,15 @@ def nothing(run: Path) -> None:
         (torn, [], "evaluations.jsonl:2: not a whole evaluation"),
         (without_format, [], "evaluations.jsonl:1: not a whole evaluation"),
         (of_two_lengths, [], "evaluations.jsonl:1: not a whole evaluation"),
+        (of_no_number, [], "evaluations.jsonl:1: not a whole evaluation"),
+        (of_no_question, [], "evaluations.jsonl:1: not a whole evaluation"),
+        (of_other_questions, [], "(4 of gsm8k/test; 4 of gsm8k/validation) make no curve"),
         (published, [], "was not written by evaluate_run.py"),
         (nothing, ["select_on=validation"], "from_training=true select_on=validation"),
-        (nothing, ["watch=true"], "from_training=true watch=True"),
+        (nothing, ["watch=true"], "from_training=true watch=true"),
         (nothing, ["tasks=math500"], "from_training=true tasks=math500"),
         (nothing, ["temperature=0"], "from_training=true temperature=0"),
+        (nothing, ["repeats=5"], "from_training=true repeats=5"),
         (nothing, ["run=null"], "from_training=true run=null: name the run"),
         (nothing, ["run=typo"], f"there are: {RUN}"),
     ],

@@ -55,7 +55,7 @@ def assert_records(run) -> None:
         ):
             assert len(record[values]) == 5
             assert record[f"eval/{name}"] == np.mean(record[values])
-        assert record["task"] == "arithmetic"
+        assert (record["task"], record["split"]) == ("arithmetic", "test")
         assert 1 <= record["eval/completion_length_mean"] <= 8
 
 

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from pods.figures import drawing, speedup
+from pods.figures import drawing, speedup, tables
 from pods.figures.curves import Series
 from tests.figures import base_file, export_files, in_process, run_file
 
@@ -73,6 +73,8 @@ def test_a_baseline_that_never_scored_is_nothing_to_reach() -> None:
     found = compare(arm("GRPO", [[0.0, 0.0]] * 2), arm("PODS", [[0.0, 0.5]] * 2))
     assert found.baseline_hours is found.pods_hours is found.speedup is found.ci95 is None
     assert drawing.sentence(found).startswith("GRPO never scored above 0")
+    (row,) = tables.speedup_rows("x", [found])
+    assert row["speed-up"] == row["interpolated"] == "-"
     assert found.final_difference == 0.5
 
 

@@ -11,6 +11,7 @@ import hydra
 import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -19,11 +20,7 @@ from pods.cli import CONFIG_DIR, UserError, one_line, typed
 from pods.config import TrainConfig
 from rewards import VERSIONS
 
-# What from_training=true cannot heed.
-OTHER_SCORES = (
-    "tasks", "rewards", "select_on", "watch", "model_path", "data_dir", "temperature", "top_p",
-    "top_k", "max_tokens",
-)  # fmt: skip
+BESIDE_FROM_TRAINING = ("run", "from_training", "output_dir", "results_dir")  # all it can heed
 
 
 @dataclass
@@ -83,11 +80,10 @@ def _check_from_training(config: EvaluateConfig) -> None:
     """Refuse what asks for other scores than those that training took."""
     if config.run is None:
         raise UserError("from_training=true run=null: name the run whose scores are meant")
-    for key in OTHER_SCORES:
-        value = getattr(config, key)
-        if value is not None and value is not False:
+    for override in HydraConfig.get().overrides.task:
+        if override.split("=")[0] not in BESIDE_FROM_TRAINING:
             raise UserError(
-                f"from_training=true {key}={value}: nothing is generated or graded anew; drop one"
+                f"from_training=true {override}: nothing is generated or graded anew; drop one"
             )
 
 

@@ -23,8 +23,8 @@ VERDICTS = ("correct", "well_formed", "tokens", "clipped")  # one value a questi
 def publish(config: EvaluateConfig) -> None:
     """Write results/<run>.json and its facts anew from the run's evaluations, and show them.
 
-    Raises UserError: the run was never evaluated, a line is incomplete, or results_dir holds
-    scores of the run's checkpoints.
+    Raises UserError: the run was never evaluated, a line is incomplete, the questions changed, or
+    results_dir holds scores of the run's checkpoints.
     """
     training, folder = training_config(config), Path(config.output_dir) / str(config.run)
     store = Store(Path(config.results_dir), str(config.run))
@@ -32,26 +32,27 @@ def publish(config: EvaluateConfig) -> None:
     version = training.rewards.version
     counters = _counters(folder / "metrics.jsonl")
     found: results.Results = {}
-    tasks: dict[str, list[scoreboard.Row]] = {}
-    for line in read(folder / "evaluations.jsonl"):
-        step, task, seconds = line["step"], line["task"], line["train_seconds"]
+    rows: list[scoreboard.Row] = []
+    lines = read(folder / "evaluations.jsonl")
+    task, split = lines[0]["task"], lines[0]["split"]
+    for line in lines:
+        step, seconds = line["step"], line["train_seconds"]
         records = [_record(version, *row) for row in zip(*map(line.get, VERDICTS), strict=True)]
         details = scores.details([records], [version], pass_at=())
         meta = {"train_seconds": seconds, **counters.get(step, {}), "scores": {task: details}}
         found[step] = results.Checkpoint({task: scores.entry([records], version, ())}, meta)
-        tasks.setdefault(task, []).append((f"step {step}", seconds, details))
+        rows.append((f"step {step}", seconds, details))
     store.facts = {
         "from_training": True,
         "train": asdict(training),
         **_provenance(folder / "meta.json"),
-        "tasks": {task: {"questions": rows[-1][2]["questions"]} for task, rows in tasks.items()},
+        "tasks": {task: {"split": split, "questions": len(lines[0]["correct"])}},
     }
     store.write_facts()
     with named_disk_errors(store.summary):
         results.write(store.summary, found)
     note = "scored while training, one completion per question: the best row flatters itself"
-    for task, rows in tasks.items():
-        scoreboard.console().print(scoreboard.task_table(task, rows, note))
+    scoreboard.console().print(scoreboard.task_table(task, rows, note))
 
 
 def refuse_mixture(store: Store, from_training: bool) -> None:
@@ -66,27 +67,38 @@ def refuse_mixture(store: Store, from_training: bool) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Every evaluation of a run. Raises UserError when there is none or a line is incomplete."""
+    """Every evaluation of a run, all of the same questions; UserError where it is not so."""
     lines = path.read_text().splitlines() if path.is_file() else []
     if not lines:
         raise UserError(
             f"from_training=true: no evaluation in {path}; train with evaluation.every_seconds=120,"
             " or leave from_training out to score the checkpoints"
         )
-    return [_complete(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+    found = [_complete(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+    asked = {(len(line["correct"]), line["split"], line["task"]) for line in found}
+    if len(asked) > 1:
+        sets = "; ".join(f"{n} of {task}/{split}" for n, split, task in sorted(asked))
+        raise UserError(
+            f"{path}: evaluations of different questions ({sets}) make no curve; leave "
+            "from_training out to score the checkpoints"
+        )
+    return found
 
 
 def _complete(line: str, where: str) -> dict[str, Any]:
     try:
         values = json.loads(line)
-        lengths = {len(values[name]) for name in VERDICTS}
-        if len(lengths) == 1 and {"step", "train_seconds", "task"} <= values.keys():
+        columns = [[float(value) for value in values[name]] for name in VERDICTS]
+        lengths = {len(column) for column in columns}
+        whole = {"step", "train_seconds", "task", "split"} <= values.keys()
+        if whole and len(lengths) == 1 and min(lengths):
             return values
     except (ValueError, KeyError, TypeError):
         pass
     raise UserError(
-        f"{where}: not a whole evaluation (step, train_seconds, task, {', '.join(VERDICTS)}); "
-        "resume the training, which drops a line that a kill tore, or remove it"
+        f"{where}: not a whole evaluation (step, train_seconds, task, split, "
+        f"{', '.join(VERDICTS)}); remove the line (resuming drops the one that a kill tore), or "
+        "leave from_training out to score the checkpoints"
     )
 
 

@@ -49,7 +49,8 @@ class MidRun:
         if distributed.is_main():
             verdicts = {"correct": correct, "well_formed": formed, "clipped": clipped}
             record = {"step": step, "train_seconds": train_seconds, **metrics}
-            record |= {"task": self.questions.task, "tokens": tokens}
+            split = self.config.evaluation.split
+            record |= {"task": self.questions.task, "split": split, "tokens": tokens}
             record |= {name: [int(v) for v in values] for name, values in verdicts.items()}
             with open(self.path, "a") as file:
                 file.write(json.dumps(record) + "\n")

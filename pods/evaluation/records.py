@@ -4,7 +4,6 @@ results/<run>/<checkpoint>/<task>/repeat-<k>.jsonl   a line a question: id, answ
                                                      tokens, truncated, well_formed, correct
 results/<run>.json        the summary, in the published schema
 results/<run>.meta.json   what the files were made with; other settings are refused, not mixed
-results/<run>.meta.json   what they were made with; other settings are refused
 """
 
 import errno

@@ -15,10 +15,8 @@ def speedup_rows(figure: str, pairs: list[Speedup]) -> list[dict[str, str]]:
             "runs": f"{pair.n_runs[1]} vs {pair.n_runs[0]}",
             f"{pair.fraction_of_best:.4g} of best": f"{pair.threshold:.2%}",
             "time": f"{duration(pair.pods_hours)} vs {duration(pair.baseline_hours)}",
-            "speed-up": _with_interval(pair.speedup, pair.ci95, "{:.2f}"),
-            "interpolated": _with_interval(
-                pair.speedup_interpolated, pair.ci95_interpolated, "{:.2f}"
-            ),
+            "speed-up": _ratio(pair, pair.speedup, pair.ci95),
+            "interpolated": _ratio(pair, pair.speedup_interpolated, pair.ci95_interpolated),
             "P(> 1)": "-" if pair.probability_faster is None else f"{pair.probability_faster:.3f}",
             "final difference, points": _with_interval(
                 pair.final_difference, pair.final_difference_ci95, "{:+.1f}", 100
@@ -54,6 +52,11 @@ def markdown(rows: list[dict[str, str]]) -> str:
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{table}\n\n[ ]: 95% bootstrap interval over runs"
+
+
+def _ratio(pair: Speedup, value: float | None, ci95: list[float] | None) -> str:
+    """The baseline never scored: there is nothing to be faster than."""
+    return "-" if pair.baseline_hours is None else _with_interval(value, ci95, "{:.2f}")
 
 
 def _with_interval(

@@ -1,12 +1,14 @@
 """Transformers as the engine: runs anywhere; adapters are switched in place on one base model.
 
 In float32 an adapter is added to the base weights, which makes generating 1.3 times faster, and
-taken out again by a copy of them. In 16 bits the sum would lose the adapter's small digits, and
-quantised weights cannot hold it: there the adapter stays beside them, as it was trained.
+taken out again by a copy of them in the host's memory. The adapter stays beside them, as it was
+trained, where the sum would be another policy: in 16 bits it would lose the adapter's small digits,
+quantised weights cannot hold it, and weights that another layer shares would change there too.
 No batch crosses a unit, so a resumed evaluation meets the same batches and ends with the same file.
     uv run evaluate_run.py run=<run> backend=transformers
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +82,11 @@ class TransformersEngine:
         if model.dtype != torch.float32 or self._config.model.load_in_4bit or replaces:
             return model
         layers = [m.get_base_layer() for m in model.modules() if isinstance(m, LoraLayer)]
-        touched = [p.data for layer in layers for p in layer.parameters()]
-        self._covered = [(data, data.clone()) for data in touched]
+        touched = [p for layer in layers for p in layer.parameters()]
+        users = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
+        if any(users[id(p)] > 1 for p in touched):
+            return model
+        self._covered = [(p.data, p.data.to("cpu", copy=True)) for p in touched]
         return model.merge_and_unload()
 
     def _loaded(self, path: str) -> Any:
