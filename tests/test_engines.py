@@ -124,6 +124,7 @@ def test_adapters_equal_a_merged_model_and_leave_the_base_as_it_was(
         assert same >= len(prompts) - 1, path  # merging rounds
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")  # it is the point
 def test_an_adapter_on_weights_that_are_shared_is_scored_as_it_was_trained(
     tmp_path: Path, prompts: list[list[int]]
 ) -> None:
@@ -163,6 +164,7 @@ def greedy_texts(model: torch.nn.Module, prompts: list[list[int]]) -> list[str]:
     return texts
 
 
+@pytest.mark.filterwarnings("ignore:`torch.distributed.reduce_op`")  # gc looks at every object
 def test_memory_does_not_grow_with_the_number_of_checkpoints(
     checkpoints: list[Path], prompts: list[list[int]]
 ) -> None:
