@@ -14,6 +14,11 @@ class Task:
     date: str | None = None
     legacy_gold: bool = MISSING
     validation_size: int = MISSING
+    source: str | None = None
+    question: str | None = None
+    answer: str | None = None
+    gold: str | None = None
+    kind: str | None = None
 
 
 @dataclass
@@ -40,6 +45,12 @@ class Rule:
 
 
 @dataclass
+class Advantage:
+    name: str = MISSING
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class Algorithm:
     name: str = MISSING
 
@@ -48,6 +59,7 @@ class Algorithm:
 class Rewards:
     version: str = MISSING
     weights: dict[str, float] = MISSING
+    functions: dict[str, str] = field(default_factory=dict)
     workers: int = MISSING
     deadline_seconds: float = MISSING
 
@@ -59,6 +71,7 @@ class Sampling:
     top_k: int = MISSING
     max_prompt_length: int = MISSING
     max_completion_length: int = MISSING
+    stop: list[str] = MISSING
 
 
 @dataclass
@@ -122,6 +135,19 @@ class Backend:
 
 
 @dataclass
+class EngineConfig:
+    name: str = MISSING
+    vllm_mode: str = MISSING
+    server_url: str = MISSING
+    max_sequences: int | None = MISSING
+    gpu_memory_utilization: float = MISSING
+    standby: bool = MISSING
+    importance_sampling_correction: bool = MISSING
+    max_logprob_gap: float = MISSING
+    check_every: int = MISSING
+
+
+@dataclass
 class Console:
     pass
 
@@ -162,6 +188,7 @@ class TrainConfig:
     model: Model = field(default_factory=Model)
     lora: Lora = field(default_factory=Lora)
     rule: Rule = field(default_factory=Rule)
+    advantage: Advantage = field(default_factory=Advantage)
     algorithm: Algorithm = field(default_factory=Algorithm)
     rewards: Rewards = field(default_factory=Rewards)
     sampling: Sampling = field(default_factory=Sampling)
@@ -172,4 +199,5 @@ class TrainConfig:
     evaluation: InRunEvaluation = field(default_factory=InRunEvaluation)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     backend: Backend = field(default_factory=Backend)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     logger: Logger = field(default_factory=Logger)

@@ -1,0 +1,95 @@
+"""Who turns prompts into completions: one protocol for training, evaluation, doctor and the guard.
+
+The published code generates through its trainer and evaluates merged copies in another engine.
+Here both use the same engines, and the policy that is scored is the one that was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+NAMES = ("auto", "transformers", "vllm", "unsloth", "trl")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How completions are drawn; temperature 0 is greedy, lengths are in tokens."""
+
+    temperature: float
+    top_p: float
+    top_k: int  # 0: all tokens
+    max_tokens: int
+    max_prompt_length: int
+    stop: tuple[str, ...] = ()  # strings that end a completion, beside the end tokens
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Memory limits of the machine; none of them changes a completion by more than rounding."""
+
+    max_sequences: int | None = None  # completions at once; null: all that are asked for
+    window: int = 4096  # vLLM: completions handed over at once
+    max_loras: int = 1  # vLLM: adapters in one batch
+    gpu_memory_utilization: float = 0.5  # vLLM: share of the card's memory
+
+
+@dataclass(frozen=True)
+class Live:
+    """The policy in training; `version` changes whenever its weights do."""
+
+    model: Any  # a transformers model, or a PEFT model with one adapter
+    version: Hashable
+
+
+Weights = Path | Live | None  # a checkpoint folder (adapter or full weights), live, or the base
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt and a seed for each completion that is wanted of it."""
+
+    prompt: Sequence[int]  # token ids
+    seeds: Sequence[int]  # 63 bits each
+
+
+@dataclass(frozen=True)
+class Work:
+    """Requests to one policy: what is generated together and returned together."""
+
+    requests: Sequence[Request]
+    weights: Weights = None
+    label: Any = None  # the caller's, returned with the work
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Token ids with the end token where one came."""
+
+    token_ids: list[int]
+    clipped: bool  # ended by the length limit
+    logprobs: list[float] | None = None  # nats, of each token under the sampling temperature
+
+
+Advance = Callable[[int], None]  # receives the number of completions just finished
+
+
+class Engine(Protocol):
+    """A context manager: its memory is freed at the end of the block."""
+
+    def generate(
+        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
+    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+        """The completions of each work, in its order: one list per request, one item per seed."""
+
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -1,0 +1,58 @@
+"""Functions of the user's, named in the config as path/to/file.py:function.
+
+    uv run train.py rule.name=my_rules.py:longest rewards.functions.brevity=my_rewards.py:brevity
+
+A file is code that the user names, and is run as such.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pods.cli import UserError
+
+
+def is_path(value: str) -> bool:
+    """Whether a config value names a function in a file, not a built-in one."""
+    return ":" in value or value.endswith(".py")
+
+
+def short_name(value: str) -> str:
+    """The part of a name that may stand in a run's name: the function without its file."""
+    return value.rpartition(":")[2]
+
+
+def load(key: str, value: str) -> Callable[..., Any]:
+    """The function or class that `key=path/to/file.py:function` names.
+
+    Raises UserError naming the key, the file and what is missing in it.
+    """
+    path, _, name = value.rpartition(":")
+    if not path.endswith(".py") or not name.isidentifier():
+        raise UserError(f"{key}={value}: must be path/to/file.py:function")
+    if not Path(path).is_file():
+        raise UserError(f"{key}={value}: no file {path} in {Path.cwd()}; correct the path")
+    try:
+        function = getattr(_module(Path(path).resolve()), name, None)
+    except Exception as error:
+        raise UserError(
+            f"{key}={value}: {path} cannot be imported ({type(error).__name__}: {error}); correct "
+            "the file"
+        ) from error
+    if not callable(function):
+        found = "is no function" if function is not None else "is not defined"
+        raise UserError(f"{key}={value}: {name} {found} in {path}; correct the name or the file")
+    return function
+
+
+@cache
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"user_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look their module up
+    spec.loader.exec_module(module)
+    return module
