@@ -11,65 +11,57 @@ config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resum
 
 import os
 from contextlib import ExitStack
-from functools import partial
 
 from pods import distributed
-from pods.check import check
+from pods.check import check, settle
 from pods.cli import command
-from pods.clock import Clock
+from pods.clock import Clock, peak_memory_reader
 from pods.config import TrainConfig
-from rewards import Scorer
 
 
 @command("train", TrainConfig)
 def main(config: TrainConfig) -> None:
+    settle(config)
     check(config)
     clock = Clock()
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)
-            from pods import memory, runs  # these import torch and TRL, which Unsloth must precede
-            from pods.loop import Loop, train
-            from pods.policy import check_device, load_policy, load_tokenizer
-            from pods.prompts import load_prompts
+            # These import torch and TRL, which Unsloth must precede.
+            from pods import loop, policy, prompts, runs, scoring, trainer
+            from pods.engines import training as engines
             from pods.rollouts import Rollouts
-            from pods.rules import select
-            from pods.trainer import build_trainer
 
             distributed.start()
-            tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
-            check_device(config)
-            prompts = load_prompts(config, tokenizer)
+            tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
+            policy.check_device(config)
+            questions = prompts.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
-            start = distributed.from_main(partial(runs.find_start, config, folder))
-            rewards, rule = config.rewards, config.rule
-            scorer = stack.enter_context(
-                Scorer(
-                    rewards.version,
-                    workers=rewards.workers,
-                    deadline_seconds=rewards.deadline_seconds,
-                    names=rewards.weights,
-                )
-            )
-            clock.peak = memory.peak_reader()
-            policy = load_policy(config, tokenizer)
-            keep = partial(select, rule.name, m=config.kept_per_prompt, **rule.params)
-            rollouts = Rollouts(
-                config.rollouts_per_prompt, scorer.score, rewards.weights, keep, clock, config.seed
-            )
-            loop = Loop(config, folder, clock, rollouts, scorer, stack)
-            trainer = build_trainer(config, policy, prompts, rollouts, loop)
-        train(trainer, loop, start)
+            start = distributed.from_main(lambda: runs.find_start(config, folder))
+            rewards = stack.enter_context(scoring.Rewards(config.rewards))
+            clock.peak = peak_memory_reader()
+            model = policy.load_policy(config, tokenizer)
+            engine = stack.enter_context(engines.build(config, model))
+            rollouts = Rollouts(config, engine, rewards, clock)
+            callback = loop.Loop(config, folder, clock, rollouts, stack)
+            built = trainer.build_trainer(config, model, questions, rollouts, callback)
+        loop.train(built, callback, start)
 
 
 def prepare(config: TrainConfig) -> None:
-    """Settle backend and optimiser, say why, and import Unsloth before everything it rewrites."""
+    """Settle backend, optimiser and engine, print the reasons, and import Unsloth before the
+    packages that it rewrites."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is used on purpose
+    from pods.engines import training as engines
     from pods.policy import choose_backend, choose_optimizer, set_threads
 
     config.backend.name, reason = choose_backend(config.backend.name)
     config.optimizer.name = choose_optimizer(config.optimizer.name)
-    distributed.say(f"backend {config.backend.name} ({reason}), {config.optimizer.name}")
+    config.engine.name, because = engines.choose(config)
+    distributed.say(
+        f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because}), "
+        f"{config.optimizer.name}"
+    )
     set_threads(config.backend.threads)
     if config.backend.name == "unsloth":
         from pods.unsloth import import_unsloth

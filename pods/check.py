@@ -40,7 +40,7 @@ def get(config: TrainConfig, key: str) -> object:
     return value
 
 
-def settle_sizes(config: TrainConfig) -> None:
+def settle(config: TrainConfig) -> None:
     """What follows from the sizes given: GRPO-GA trains all n, and a smaller kept_per_prompt means
     its micro-batch (paper, section 4); a micro-batch never holds more than the m of one prompt,
     nor more than a rank's share."""
@@ -54,7 +54,6 @@ def settle_sizes(config: TrainConfig) -> None:
 
 def check(config: TrainConfig) -> None:
     """Raise UserError with the first broken rule: key, value, rule, remedy in one line."""
-    settle_sizes(config)
     for problem in problems(config):
         raise UserError(problem)
 

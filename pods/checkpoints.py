@@ -14,15 +14,16 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from pods import distributed
+from pods import distributed, seam
 from pods.cli import UserError
-from pods.files import sync_folder
+from pods.files import sync_folder, write_atomic
 
 # What only a resume needs; the last four are DeepSpeed's.
 TRAINING_STATE = (
     "optimizer.pt", "scheduler.pt", "rng_state*.pth", "scaler.pt", "global_step*", "latest",
     "zero_to_fp32.py", "zero_to_torch.py",
 )  # fmt: skip
+RULE_STATE = "rule_state.json"  # history of a selection rule that keeps one, else null
 
 
 class WriteError(RuntimeError):
@@ -61,11 +62,10 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
     distributed.wait()
     try:
-        trainer.save_model(str(temporary), _internal_call=True)
-        trainer._save_optimizer_and_scheduler(str(temporary))
-        trainer._save_rng_state(str(temporary))
+        seam.save(trainer, temporary)
         distributed.wait()
         if distributed.is_main():
+            write_atomic(temporary / RULE_STATE, json.dumps(trainer.rollout_func.state()) + "\n")
             trainer.state.save_to_json(str(temporary / "trainer_state.json"))
             seal(temporary, {"step": step, **meta})
             if final.exists():  # damaged, reached again after a resume from an older checkpoint

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import zstandard
 
 from pods.files import write_atomic
 
 if TYPE_CHECKING:
-    from pods.rollouts import Group  # imports torch, which readers of a ledger need not wait for
+    from pods.rollouts import Step  # imports torch, which readers of a ledger need not wait for
 
 FLUSH_EVERY = 16  # steps in one frame; smaller loses less on a kill, larger compresses better
 
@@ -25,7 +26,7 @@ class Ledger:
 
     Args:
         path: <run folder>/rollouts.jsonl.zst.
-        texts: first: the texts of the first group of each step; all; none.
+        texts: first: the texts of each step's first prompt; all; none.
     """
 
     def __init__(self, path: Path, texts: str) -> None:
@@ -34,14 +35,34 @@ class Ledger:
         self._steps = 0
         self._compressor = zstandard.ZstdCompressor(level=3)
 
-    def append(self, step: int, groups: "list[Group]") -> None:
-        for index, group in enumerate(groups):
-            texts = self.texts == "all" or (self.texts == "first" and index == 0)
-            record = {"step": step, "group": index, **group.record(texts)}
+    def append(self, number: int, step: "Step") -> None:
+        """Add the records of optimiser step `number`, one per prompt."""
+        for p in range(len(step.rows)):
+            texts = self.texts == "all" or (self.texts == "first" and p == 0)
+            record = {"step": number, "group": p, **self.record(step, p, texts)}
             self._pending.append(json.dumps(record) + "\n")
         self._steps += 1
         if self._steps % FLUSH_EVERY == 0:
             self.flush()
+
+    @staticmethod
+    def record(step: "Step", p: int, texts: bool) -> dict[str, Any]:
+        """The n rollouts of prompt p as a plain dict."""
+        row, batch = step.rows[p], step.batch
+        kept = step.kept_of(p)
+        before = sum(int(i) < p * batch.shape[1] for i in step.selection.kept)
+        return {
+            "question_id": str(row["id"]),
+            **({"prompt": row["prompt"]} if texts else {}),
+            "answer": str(row["answer"]),
+            **({"completions": step.texts[p]} if texts else {}),
+            "lengths": batch.lengths[p].tolist(),
+            "clipped": batch.clipped[p].tolist(),
+            "rewards": {name: values[p].tolist() for name, values in batch.by_function.items()},
+            "total": short(batch.rewards[p]),
+            "kept": kept,
+            "advantages": short(step.selection.advantages[before : before + len(kept)]),
+        }
 
     def flush(self) -> None:
         """Append what is pending as one frame and wait until the disk has it."""
@@ -53,6 +74,11 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         self._pending.clear()
+
+
+def short(values: np.ndarray) -> list[float]:
+    """Floats with the digits that float32 has: 1.2, not 1.2000000476837158."""
+    return [float(str(value)) for value in np.asarray(values, dtype=np.float32)]
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

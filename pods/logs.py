@@ -12,21 +12,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from pods.config import TrainConfig
-from pods.rollouts import Group
+from pods.ledger import Ledger
+from pods.rollouts import Step
 
 Logger = Callable[[int, dict[str, Any]], None]  # (step, metrics)
 NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows a progress bar
 
 
 def open_loggers(
-    config: TrainConfig, folder: Path, stack: ExitStack, groups: Callable[[], list[Group]]
+    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
 ) -> list[Logger]:
-    """The loggers that config.logger names, closed by `stack`; `groups`: the newest rollouts."""
+    """The loggers that config.logger names, closed by `stack`; `newest`: the last step's rollouts."""
     loggers: list[Logger] = [jsonl(folder / "metrics.jsonl", stack)]
     if config.logger.console is not None:
         loggers.append(console(config, stack))
     if config.logger.wandb is not None:
-        loggers.append(wandb(config, folder, stack, groups))
+        loggers.append(wandb(config, folder, stack, newest))
     if config.logger.tensorboard is not None:
         loggers.append(tensorboard(folder / "tensorboard", stack))
     return loggers
@@ -87,7 +88,7 @@ def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple
 
 
 def wandb(
-    config: TrainConfig, folder: Path, stack: ExitStack, groups: Callable[[], list[Group]]
+    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
 ) -> Logger:
     """A wandb run; offline where there is no key (`wandb sync <folder>/wandb/offline-*` later).
 
@@ -112,7 +113,7 @@ def wandb(
 
     def log(step: int, metrics: dict[str, Any]) -> None:
         if every and step % every == 0:
-            rows = samples(groups()[0])
+            rows = samples(newest())
             columns = list(rows[0])
             data = [list(row.values()) for row in rows]
             metrics = metrics | {"samples": library.Table(columns=columns, data=data)}
@@ -121,18 +122,19 @@ def wandb(
     return log
 
 
-def samples(group: Group) -> list[dict[str, Any]]:
-    """The n rollouts of a prompt as rows of a table, best first, and which were kept."""
-    order = sorted(range(len(group.total)), key=lambda i: -group.total[i])
+def samples(step: Step) -> list[dict[str, Any]]:
+    """The n rollouts of a step's first prompt as rows of a table, best first."""
+    record = Ledger.record(step, 0, texts=True)
+    order = sorted(range(len(record["total"])), key=lambda i: -record["total"][i])
     return [
         {
-            "kept": i in group.kept,
-            "reward": group.total[i],
-            **{name: values[i] for name, values in group.rewards.items()},
-            "tokens": group.lengths[i],
-            "answer": group.answer,
-            "completion": group.completions[i],
-            "prompt": group.prompt,
+            "kept": i in record["kept"],
+            "reward": record["total"][i],
+            **{name: values[i] for name, values in record["rewards"].items()},
+            "tokens": record["lengths"][i],
+            "answer": record["answer"],
+            "completion": record["completions"][i],
+            "prompt": record["prompt"],
         }
         for i in order
     ]

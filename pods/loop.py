@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from pods import checkpoints, distributed
+from pods import checkpoints, distributed, seam
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
@@ -23,10 +23,10 @@ from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
 from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
-from pods.rollouts import RewardError, Rollouts, summarize
+from pods.metrics import summarize
+from pods.rollouts import Rollouts, RuleError
 from pods.runs import RunFolder, config_hash, provenance
-from pods.warmup import warm_up
-from rewards import Scorer
+from pods.scoring import RewardError
 
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
 
@@ -44,11 +44,10 @@ class Loop(TrainerCallback):
         folder: RunFolder,
         clock: Clock,
         rollouts: Rollouts,
-        scorer: Scorer,
         stack: ExitStack,
     ) -> None:
         self.config, self.folder, self.clock = config, folder, clock
-        self.rollouts, self.scorer, self.stack = rollouts, scorer, stack
+        self.rollouts, self.stack = rollouts, stack
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.provenance = {"config_hash": config_hash(config), **provenance()}
         self.trainer: Any = None  # set by `train`
@@ -63,12 +62,14 @@ class Loop(TrainerCallback):
         self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
         self.counters = {name: checkpoint.meta[name.replace("/", "_")] for name in COUNTERS}
         self.saved_step = checkpoint.step
+        if (state := checkpoint.path / checkpoints.RULE_STATE).is_file():  # younger than some runs
+            self.rollouts.load(json.loads(state.read_text()))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if distributed.is_main():
             self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
             self.loggers = open_loggers(
-                self.config, self.folder.path, self.stack, lambda: self.rollouts.groups
+                self.config, self.folder.path, self.stack, lambda: self.rollouts.newest
             )
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.signal(number, self._stop_after_step)
@@ -76,7 +77,7 @@ class Loop(TrainerCallback):
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
-                warm_up(self.trainer)
+                seam.warm_up(self.trainer)
 
     def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
         self.received = number
@@ -106,7 +107,7 @@ class Loop(TrainerCallback):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
             if self.ledger is not None:
-                self.ledger.append(state.global_step, self.rollouts.groups)
+                self.ledger.append(state.global_step, self.rollouts.newest)
         over = self.over_budget(state.global_step)
         if over or self.save_due(state.global_step):
             self.save()
@@ -114,11 +115,12 @@ class Loop(TrainerCallback):
 
     def metrics(self, logs: dict[str, float]) -> dict[str, Any]:
         """One step's metric line: all n, the m kept, seconds by phase, cumulative counters."""
-        summary = summarize(self.rollouts.groups)
+        step, guard = self.rollouts.newest, self.rollouts.guard
+        summary = summarize(step)
         self.counters["tokens/generated"] += int(summary.pop("step_tokens/generated"))
         self.counters["tokens/trained"] += int(summary.pop("step_tokens/trained"))
-        self.counters["rollouts/generated"] += sum(len(g.total) for g in self.rollouts.groups)
-        self.counters["rollouts/trained"] += sum(len(g.kept) for g in self.rollouts.groups)
+        self.counters["rollouts/generated"] += step.batch.rewards.size
+        self.counters["rollouts/trained"] += len(step.selection.kept)
         return {
             "train_seconds": self.clock.train_seconds,
             "wall_seconds": self.clock.wall_seconds,
@@ -126,8 +128,8 @@ class Loop(TrainerCallback):
             **{f"peak_memory_gib/{phase}": gib for phase, gib in self.clock.step_peak.items()},
             **summary,
             **self.counters,
-            "score_timeouts": sum(distributed.gather([self.scorer.timeouts])),
-            **(guard.metrics if (guard := self.trainer.engine_guard) else {}),
+            "score_timeouts": sum(distributed.gather([self.rollouts.rewards.timeouts])),
+            **(guard.metrics if guard else {}),
             **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
                if logs.get(name) is not None},
         }  # fmt: skip
@@ -202,7 +204,7 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
             content = {"error": str(error), "completion": error.completion, "answer": error.answer}
             write_atomic(report, json.dumps(content, indent=2) + "\n")
             raise RunFailed(f"{error}; completion in {report}; {last_checkpoint(loop)}") from error
-        except (NonFinite, OSError, checkpoints.WriteError) as error:
+        except (NonFinite, RuleError, OSError, checkpoints.WriteError) as error:
             raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
         except RuntimeError as error:
             if not distributed.lost_a_rank(error):

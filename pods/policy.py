@@ -6,7 +6,7 @@ are read as safetensors only, and no code of a model repository is run.
 
 import importlib.util
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ class Policy:
     backend: str  # transformers | unsloth
     device: str  # cpu | cuda
     dtype: str  # float32 | bfloat16
-    trainer_arguments: dict[str, Any] = field(default_factory=dict)  # generation engine
+    end_tokens: list[int]  # every token that ends a completion, the tokenizer's first
 
 
 def choose_backend(name: str) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def choose_backend(name: str) -> tuple[str, str]:
         )
     if name == "auto":
         if cuda and extra:
-            return "unsloth", "a CUDA device and the gpu extra are there"
+            return "unsloth", "found CUDA and the gpu extra"
         missing = "no CUDA device" if not cuda else "the gpu extra is not installed"
         return "transformers", missing
     if name == "unsloth" and not (cuda and extra):
@@ -57,21 +57,7 @@ def choose_backend(name: str) -> tuple[str, str]:
 
 
 def check_device(config: TrainConfig) -> None:
-    """Raise UserError where this machine or backend cannot do what the config asks of it."""
-    engine = config.backend.engine
-    vllm = engine == "vllm_server" or (engine == "vllm" and config.backend.name != "unsloth")
-    if vllm and config.lora.rank is not None:
-        raise UserError(
-            f"backend.engine={engine}: without Unsloth, TRL merges the adapter into the live "
-            "weights and back at every generation (56 % of the base had changed after 100 in "
-            "bfloat16); set backend=unsloth, backend.engine=generate, or lora.rank=null to train "
-            "every parameter"
-        )
-    if vllm and not (torch.cuda.is_available() and importlib.util.find_spec("vllm")):
-        raise UserError(
-            f"backend.engine={engine}: it needs a CUDA device and the gpu extra (uv sync --extra "
-            "gpu); set backend.engine=generate"
-        )
+    """Raise UserError where this machine cannot hold the weights as the config asks."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
         raise UserError(
             "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
@@ -138,6 +124,18 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
     return tokenizer
 
 
+def end_tokens(path: str, tokenizer: Any) -> list[int]:
+    """Every token that ends a completion: the tokenizer's, then those of generation_config.json."""
+    from transformers import GenerationConfig
+
+    try:
+        named = GenerationConfig.from_pretrained(locate(path)).eos_token_id
+    except OSError:  # a model folder may go without the file
+        named = None
+    named = named if isinstance(named, list) else [named]
+    return list(dict.fromkeys(t for t in [tokenizer.eos_token_id, *named] if t is not None))
+
+
 def lora_config(config: TrainConfig) -> Any:
     """PEFT's LoraConfig, or None where every parameter is trained (lora.rank=null)."""
     from peft import LoraConfig
@@ -180,7 +178,10 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
     quantization = None
     if config.model.load_in_4bit:
         quantization = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,  # as Unsloth and vLLM's plugin quantise
+            bnb_4bit_compute_dtype=dtype,
         )
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -200,36 +201,5 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
         "transformers",
         device,
         config.model.dtype,
-        vllm_arguments(config),
+        end_tokens(config.model.path, tokenizer),
     )
-
-
-def trl_engine(config: TrainConfig) -> str:
-    """Who generates for TRL: config.backend.engine, where `auto` is resolved."""
-    if config.backend.engine != "auto":
-        return config.backend.engine
-    several = config.lora.rank is None and distributed.world_size() > 1
-    there = several and torch.cuda.is_available() and importlib.util.find_spec("vllm")
-    return "vllm" if there else "generate"
-
-
-def vllm_arguments(config: TrainConfig) -> dict[str, Any]:
-    """TRL's arguments for a vLLM engine that is handed all weights after every step, or none."""
-    engine, sampling = trl_engine(config), config.sampling
-    top_k = sampling.top_k or -1  # vLLM's word for "off"
-    if distributed.world_size() > 1:
-        distributed.say(f"generation: {engine}")
-    if engine == "vllm_server":
-        url = config.backend.server_url
-        return {"use_vllm": True, "top_k": top_k, "vllm_mode": "server",
-                "vllm_server_base_url": url}  # fmt: skip
-    if engine == "vllm":
-        return {
-            "use_vllm": True,
-            "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": config.backend.gpu_memory_utilization,
-            "vllm_max_model_length": sampling.max_prompt_length + sampling.max_completion_length,
-            "vllm_enable_sleep_mode": config.backend.standby,
-            "top_k": top_k,
-        }
-    return {}

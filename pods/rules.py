@@ -1,17 +1,52 @@
-"""Stage 4: which m of a prompt's n rollouts are trained on (paper, section 3). Pure numpy.
+"""Stage 4: which rollouts are trained on (paper, section 3). Pure numpy.
 
-    select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)  # -> array([0, 1])
+    select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)             # -> array([0, 1])
+    select_batch("max_variance", Batch(rewards=rewards), budget)  # -> Selection
 
-A new rule is a function here, a line in RULES, config/rule/<name>.yaml and a case in its test.
+A rule is a function, and the name of its first parameter says what it sees:
+    (rewards, m, rng, **params) -> m indices              one prompt: (n,) rewards
+    (batch, budget, rng, **params) -> Selection | indices the whole step: P x n rollouts
+A rule with history is a class with `__call__` of such a shape, `state() -> dict` and `load(dict)`;
+its state is saved in checkpoints. docs/extending.md shows one of each.
 """
 
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-Rule = Callable[
-    ..., np.ndarray
-]  # (rewards (n,), m, rng, **params) -> m distinct indices, any order
+from pods import functions
+
+Rule = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One step's rollouts: P prompts with n completions each. A flat index is p * n + i."""
+
+    rewards: np.ndarray  # (P, n) total reward: the weighted sum of by_function
+    by_function: dict[str, np.ndarray] = field(default_factory=dict)  # name -> (P, n), unweighted
+    weights: dict[str, float] = field(default_factory=dict)  # name -> weight; 1 where absent
+    lengths: np.ndarray | None = None  # (P, n) tokens
+    clipped: np.ndarray | None = None  # (P, n) bool, ended by the length limit
+    logprobs: np.ndarray | None = None  # (P, n) nats, mean over tokens, where the engine gives them
+    question_ids: np.ndarray | None = None  # (P,)
+    step: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(P, n)"""
+        return np.shape(self.rewards)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The rollouts that are trained on."""
+
+    kept: np.ndarray  # (budget,) distinct flat indices into P x n, ascending
+    advantages: np.ndarray | None = None  # (budget,), None: the advantage function computes them
 
 
 def max_variance(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
@@ -69,32 +104,60 @@ RULES: dict[str, Rule] = {
 }
 
 
+def find(name: str) -> Rule:
+    """The rule of this name: a key of RULES or path/to/file.py:function. A class is instantiated.
+
+    Raises UserError (a file without the function) or ValueError (an unknown name).
+    """
+    if functions.is_path(name):
+        rule = functions.load("rule.name", name)
+    elif name in RULES:
+        rule = RULES[name]
+    else:
+        raise ValueError(f"rule {name!r} is unknown; valid rules: {', '.join(RULES)}")
+    return rule() if inspect.isclass(rule) else rule
+
+
+def sees_batch(rule: Rule) -> bool:
+    """Whether a rule chooses over the whole batch, by the name of its first parameter.
+
+    Raises ValueError where that name is neither `batch` nor `rewards`.
+    """
+    first = next(iter(inspect.signature(rule).parameters), None)
+    if first not in ("batch", "rewards"):
+        raise ValueError(
+            f"rule {label(rule)}: its first parameter is {first!r}; name it `rewards` (one prompt) "
+            "or `batch` (the whole step)"
+        )
+    return first == "batch"
+
+
 def select(
-    rule: str,
+    rule: str | Rule,
     rewards: np.ndarray,
     m: int,
     *,
     rng: np.random.Generator | None = None,
     **params: object,
 ) -> np.ndarray:
-    """Indices of the rollouts that are kept.
+    """Indices of the rollouts of one prompt that are kept.
 
     Args:
-        rule: a key of RULES.
+        rule: a key of RULES, path/to/file.py:function, or the rule itself.
         rewards: (n,) total reward of each rollout of one prompt.
-        m: how many are kept, 1 <= m <= n.
+        m: number of rollouts to keep, 1 <= m <= n.
         rng: source of randomness of the rule `random`.
-        params: a rule's own parameters (config key rule.params).
+        params: the rule's parameters (config key rule.params).
 
     Returns:
         (m,) distinct indices into `rewards`, ascending.
 
     Raises:
-        ValueError: unknown rule, m outside 1..n, rewards not 1-D, NaN or infinite rewards.
+        ValueError: unknown rule, m outside 1..n, rewards not 1-D, NaN or infinite rewards, or a
+            rule that returned other than m distinct indices.
     """
+    rule = find(rule) if isinstance(rule, str) else rule
     rewards = np.asarray(rewards, dtype=np.float64)
-    if rule not in RULES:
-        raise ValueError(f"rule {rule!r} is unknown; valid rules: {', '.join(RULES)}")
     if rewards.ndim != 1:
         raise ValueError(f"rewards must be 1-D, one per rollout; got shape {rewards.shape}")
     if not 1 <= m <= len(rewards):
@@ -104,4 +167,76 @@ def select(
         raise ValueError(
             f"rewards must be finite; NaN or inf at index {bad[0]} ({len(bad)} in all)"
         )
-    return np.sort(RULES[rule](rewards, m, rng, **params))
+    if sees_batch(rule):
+        return select_batch(rule, Batch(rewards=rewards[None]), m, rng=rng, **params).kept
+    return _checked(rule(rewards, m, rng, **params), m, len(rewards), rule)
+
+
+def select_batch(
+    rule: str | Rule,
+    batch: Batch,
+    budget: int,
+    *,
+    rng: np.random.Generator | None = None,
+    **params: object,
+) -> Selection:
+    """The rollouts of one step that are kept; a per-prompt rule keeps budget / P of each prompt.
+
+    Args:
+        rule: a key of RULES, path/to/file.py:function, or the rule itself.
+        batch: P x n rollouts.
+        budget: number of rollouts to keep, 1 <= budget <= P * n.
+        rng: source of randomness.
+        params: the rule's parameters (config key rule.params).
+
+    Raises:
+        ValueError: as `select`; a budget that P does not divide; advantages of another length.
+    """
+    rule = find(rule) if isinstance(rule, str) else rule
+    prompts, n = batch.shape
+    if sees_batch(rule):
+        chosen = rule(batch, budget, rng, **params)
+        if not isinstance(chosen, Selection):
+            chosen = Selection(chosen)
+        return _ordered(chosen, budget, prompts * n, rule)
+    if budget % prompts:
+        raise ValueError(
+            f"budget={budget}: rule {label(rule)} keeps equally many of each of {prompts} prompts"
+        )
+    kept = [
+        p * n + select(rule, rewards, budget // prompts, rng=rng, **params)
+        for p, rewards in enumerate(batch.rewards)
+    ]
+    return Selection(np.concatenate(kept))
+
+
+def _ordered(chosen: Selection, budget: int, count: int, rule: Rule) -> Selection:
+    """The selection with ascending indices, its advantages in the same order."""
+    kept = _checked(chosen.kept, budget, count, rule)
+    if chosen.advantages is None:
+        return Selection(kept)
+    advantages = np.asarray(chosen.advantages, dtype=np.float64)
+    if advantages.shape != (budget,) or not np.isfinite(advantages).all():
+        raise ValueError(
+            f"rule {label(rule)} returned advantages of shape {advantages.shape}, or not finite; "
+            f"({budget},) finite numbers are required"
+        )
+    return Selection(kept, advantages[np.argsort(chosen.kept, kind="stable")])
+
+
+def _checked(indices: Any, count: int, total: int, rule: Rule) -> np.ndarray:
+    """`count` distinct indices below `total`, ascending; ValueError naming the rule otherwise."""
+    kept = np.unique(indices)
+    if np.shape(indices) != (count,):
+        raise ValueError(f"rule {label(rule)} returned {np.size(indices)} indices, not {count}")
+    if kept.dtype.kind not in "iu" or len(kept) < count or kept[0] < 0 or kept[-1] >= total:
+        raise ValueError(
+            f"rule {label(rule)} returned {len(kept)} distinct indices from {kept[0]} to {kept[-1]}; "
+            f"{count} distinct whole numbers in 0..{total - 1} are required"
+        )
+    return kept
+
+
+def label(rule: Rule) -> str:
+    """The rule's name in messages."""
+    return getattr(rule, "__name__", type(rule).__name__)

@@ -1,57 +1,22 @@
-"""Stage 5: TRL's GRPOTrainer with two methods extended; the rest of the update is TRL's own.
+"""Stage 6: TRL's GRPOTrainer for a run: every argument by value, our rollouts and advantages.
 
-`num_generations` is m, so TRL's advantages, log-probabilities, loss and optimiser never see the
-n - m rollouts that were dropped. Called by train.py.
+`num_generations` is m, so TRL's log-probabilities, loss and optimiser never see the n - m rollouts
+that were dropped. Private names of TRL stand in pods/seam.py. Called by train.py.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from datasets import Dataset
 from transformers import PrinterCallback, set_seed
 
-from pods import distributed
+from pods import distributed, seam
 from pods.cli import UserError
 from pods.config import TrainConfig
-from pods.engine_guard import EngineGuard
+from pods.engines import training
+from pods.engines.guard import Guard
+from pods.engines.trl import TrlEngine
 from pods.policy import Policy
 from pods.rollouts import Rollouts
-
-
-class PodsMixin:
-    """Over GRPOTrainer: gives the rollouts their dataset rows, and the data order an epoch."""
-
-    dataset_rows: list[dict] | None = None
-    engine_guard: EngineGuard | None = None  # with a vLLM engine
-
-    def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
-        self.dataset_rows = inputs  # TRL's rollout_func gets prompts without their columns
-        try:
-            return super()._generate_and_score_completions(inputs)
-        finally:
-            self.dataset_rows = None
-
-    def _get_train_sampler(self, dataset: Dataset | None = None) -> "EpochOrder":
-        return EpochOrder(super()._get_train_sampler(dataset), self)
-
-
-class EpochOrder:
-    """The sampler's order as a function of (seed, epoch): exact resume needs it, epoch 0 is TRL's.
-
-    TRL's generator just runs on, so after a resume in epoch 1 it would repeat epoch 0.
-    """
-
-    def __init__(self, sampler: Any, trainer: Any) -> None:
-        self.sampler, self.trainer = sampler, trainer
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[int]:
-        steps_per_epoch = len(self.sampler.data_source) // self.sampler.batch_size
-        epoch = self.trainer.state.global_step // max(1, steps_per_epoch)
-        self.sampler.generator.manual_seed(self.sampler.seed + 1_000_003 * epoch)
-        return iter(self.sampler)
 
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
@@ -87,9 +52,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
         "epsilon": loss.epsilon,
         "epsilon_high": loss.epsilon,
-        "scale_rewards": loss.scale_rewards,
         "mask_truncated_completions": False,  # truncated completions are trained on, as published
-        "reward_weights": list(config.rewards.weights.values()),
         "bf16": policy.dtype == "bfloat16",
         "fp16": False,
         "use_cpu": policy.device == "cpu" and not distributed.zero_stage(),  # see distributed.start
@@ -101,13 +64,13 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "disable_tqdm": True,
         "dataloader_pin_memory": policy.device != "cpu",
         "torch_empty_cache_steps": None,
-        "vllm_importance_sampling_correction": config.backend.importance_sampling_correction,
+        "vllm_importance_sampling_correction": config.engine.importance_sampling_correction,
     }
     if ranks > 1:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and distributed.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see distributed.start
-    return arguments | policy.trainer_arguments
+    return arguments | training.trl_arguments(config, policy.end_tokens)
 
 
 def build_trainer(
@@ -122,21 +85,27 @@ def build_trainer(
     arguments = trl.GRPOConfig(**wanted)
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
-    trainer = type("PodsTrainer", (PodsMixin, trl.GRPOTrainer), {})(
-        model=policy.model,
-        args=arguments,
-        train_dataset=dataset,
-        processing_class=policy.tokenizer,
-        reward_funcs=rollouts.trl_reward_functions(),
-        rollout_func=rollouts,
-        peft_config=policy.peft_config,
-        callbacks=[callback],
-    )
+    share = config.rollouts_per_prompt * config.prompts_per_step // distributed.world_size()
+    with seam.engine_slots(share):
+        trainer = type("PodsTrainer", (seam.PodsMixin, trl.GRPOTrainer), {})(
+            model=policy.model,
+            args=arguments,
+            train_dataset=dataset,
+            processing_class=policy.tokenizer,
+            reward_funcs=[seam.no_rewards],
+            rollout_func=rollouts,
+            peft_config=policy.peft_config,
+            callbacks=[callback],
+        )
     trainer.remove_callback(PrinterCallback)  # pods/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor sets some of its own
     policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
-    if wanted.get("use_vllm"):
-        trainer.engine_guard = EngineGuard(trainer, config.backend.max_logprob_gap)
+    through_trl = isinstance(rollouts.engine, TrlEngine)
+    if through_trl:
+        rollouts.engine.trainer = trainer
+    if not through_trl or wanted.get("use_vllm"):  # TRL's transformers returns no log-probabilities
+        engine = config.engine
+        rollouts.guard = Guard(trainer, engine.max_logprob_gap, engine.check_every)
     return trainer
 
 

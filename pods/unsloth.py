@@ -13,7 +13,7 @@ import torch
 
 from pods.cli import OutOfMemory, UserError
 from pods.config import TrainConfig
-from pods.policy import Policy, locate
+from pods.policy import Policy, end_tokens, locate
 
 # load_vllm takes exactly this value for "not given" and then picks one from the free memory.
 UNSLOTH_DEFAULT_SEQUENCES = 256
@@ -25,15 +25,17 @@ def import_unsloth(config: TrainConfig) -> None:
 
     Raises UserError where the gpu extra is incomplete or TRL was not rewritten.
     """
-    packed = config.model.load_in_4bit and uses_vllm(config)
+    packed = config.model.load_in_4bit and config.engine.name == "unsloth"
     if packed and not importlib.util.find_spec(BNB_PLUGIN):
         raise UserError(
             "model.load_in_4bit=true: vLLM reads 4-bit weights through the package "
             "vllm-bnb-plugin, which is not installed; run uv sync --extra gpu, or set "
-            "backend.engine=generate"
+            "engine=trl"
         )
-    os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.backend.standby))
-    # Else a folder of generated code appears in the working folder.
+    os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
+    # Unsloth would report usage to the hub, and wait up to 120 s where it does not answer.
+    os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
+    # Otherwise a folder of generated code appears in the working folder.
     os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", f"{config.output_dir}/.unsloth_compiled")
     import unsloth  # noqa: F401
 
@@ -51,10 +53,6 @@ def require_rewrite() -> None:
         )
 
 
-def uses_vllm(config: TrainConfig) -> bool:
-    return config.backend.engine in ("auto", "vllm")
-
-
 def max_sequences(config: TrainConfig) -> int:
     """How many sequences the engine runs at once: every rollout of a step.
 
@@ -62,20 +60,6 @@ def max_sequences(config: TrainConfig) -> int:
     """
     sequences = config.rollouts_per_prompt * config.prompts_per_step
     return sequences + (sequences == UNSLOTH_DEFAULT_SEQUENCES)
-
-
-def end_tokens(path: str, tokenizer: Any) -> set[int]:
-    """Every token that ends a completion: the tokenizer's, and those of generation_config.json."""
-    from transformers import GenerationConfig
-
-    tokens = {tokenizer.eos_token_id}
-    try:
-        ends = GenerationConfig.from_pretrained(locate(path)).eos_token_id
-    except OSError:  # a model folder may go without the file
-        ends = None
-    if ends is not None:
-        tokens |= set(ends) if isinstance(ends, list) else {ends}
-    return tokens
 
 
 def check_pad(path: str, tokenizer: Any) -> None:
@@ -96,13 +80,13 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
     check_pad(config.model.path, tokenizer)
     from unsloth import FastLanguageModel
 
-    vllm, backend = uses_vllm(config), config.backend
+    vllm, checkpointing = config.engine.name == "unsloth", config.backend.gradient_checkpointing
     length = config.sampling.max_prompt_length + config.sampling.max_completion_length
     engine = {
-        "gpu_memory_utilization": backend.gpu_memory_utilization,
+        "gpu_memory_utilization": config.engine.gpu_memory_utilization,
         "max_lora_rank": config.lora.rank,
         "max_num_seqs": max_sequences(config),
-        "unsloth_vllm_standby": backend.standby,
+        "unsloth_vllm_standby": config.engine.standby,
     }
     try:
         model, _ = FastLanguageModel.from_pretrained(
@@ -124,21 +108,22 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
         lora_alpha=config.lora.alpha,
         lora_dropout=config.lora.dropout,
         target_modules=list(config.lora.target_modules),
-        use_gradient_checkpointing="unsloth" if backend.gradient_checkpointing else False,
+        use_gradient_checkpointing="unsloth" if checkpointing else False,
         random_state=config.seed,  # seeds again: building the engine reset every generator
         max_seq_length=length,
     )
     if vllm:
         check_engine(model, config)
-    policy = Policy(model, tokenizer, None, "unsloth", "cuda", config.model.dtype)
-    policy.trainer_arguments = engine_arguments(config) if vllm else {}
-    return policy
+    # Unsloth masks every pad (ids != pad): a sampled one ends the completion, so that no token of
+    # its middle leaves the loss.
+    ends = [*end_tokens(config.model.path, tokenizer), tokenizer.pad_token_id]
+    return Policy(model, tokenizer, None, "unsloth", "cuda", config.model.dtype, ends)
 
 
 def loading_error(config: TrainConfig, error: Exception) -> UserError:
     """Out of memory (exit code 4) or a model that cannot be read. vLLM says the former, where its
     share leaves no room for the KV cache, in a ValueError."""
-    share = f"backend.gpu_memory_utilization={config.backend.gpu_memory_utilization}"
+    share = f"engine.gpu_memory_utilization={config.engine.gpu_memory_utilization}"
     if isinstance(error, torch.OutOfMemoryError):
         return OutOfMemory(f"out of GPU memory while loading; lower {share} ({error})")
     if isinstance(error, ValueError) and "memory" in str(error).lower():
@@ -151,24 +136,13 @@ def check_engine(model: Any, config: TrainConfig) -> None:
     engine = getattr(model, "vllm_engine", None)
     if engine is None:
         raise UserError(
-            "backend.engine=vllm: Unsloth loaded no vLLM engine (it falls back in silence); see "
-            "its messages above, or set backend.engine=generate"
+            "engine=unsloth: Unsloth loaded no vLLM engine (it falls back in silence); see "
+            "its messages above, or set engine=trl"
         )
     actual = engine.llm_engine.vllm_config.scheduler_config.max_num_seqs
     if actual < config.rollouts_per_prompt * config.prompts_per_step:
         raise UserError(
             f"rollouts_per_prompt={config.rollouts_per_prompt} prompts_per_step="
             f"{config.prompts_per_step}: the engine runs only {actual} sequences at once; raise "
-            "backend.gpu_memory_utilization or lower one of them"
+            "engine.gpu_memory_utilization or lower one of them"
         )
-
-
-def engine_arguments(config: TrainConfig) -> dict[str, Any]:
-    """GRPOConfig's arguments for a colocated engine."""
-    return {
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "vllm_gpu_memory_utilization": config.backend.gpu_memory_utilization,
-        "vllm_enable_sleep_mode": config.backend.standby,
-        "top_k": config.sampling.top_k or -1,  # vLLM's word for "off"
-    }

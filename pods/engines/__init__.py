@@ -6,12 +6,14 @@ Here both use the same engines, and the policy that is scored is the one that wa
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
 NAMES = ("auto", "transformers", "vllm", "unsloth", "trl")
 
 
@@ -25,6 +27,7 @@ class Sampling:
     max_tokens: int
     max_prompt_length: int
     stop: tuple[str, ...] = ()  # strings that end a completion, beside the end tokens
+    ends: tuple[int, ...] = ()  # tokens that end a completion (pods.policy.end_tokens)
 
 
 @dataclass(frozen=True)
@@ -93,3 +96,17 @@ class Engine(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+def seed_of(*parts: object) -> int:
+    """A seed of 63 bits as a function of its parts: (seed, step, question id, index) in training."""
+    text = "\0".join(map(str, parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def texts(tokenizer: Any, completions: Sequence[Completion], stop: Sequence[str]) -> list[str]:
+    """The completions as text, without special tokens and from the first stop string on."""
+    written = tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
+    for string in stop:
+        written = [text.partition(string)[0] for text in written]
+    return written

@@ -1,0 +1,112 @@
+"""Proof that an engine samples from the policy that is trained.
+
+An engine that holds the base weights, or an old adapter, gives rollouts without any error. The
+guard compares log-probabilities of engine and trainer. Not in the published code.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from accelerate.utils import is_peft_model
+
+from pods import seam
+from pods.cli import RunFailed
+from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work
+
+FIRST_STEPS = 3  # always checked, then every check_every-th
+CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
+PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the rounding of kernels
+
+
+class Guard:
+    """Checks rollouts of a training; `metrics` holds the findings of the newest step.
+
+    Args:
+        max_gap: nats, largest accepted mean |engine - trainer| log-probability of a token.
+        check_every: steps between two comparisons.
+    """
+
+    def __init__(self, trainer: Any, max_gap: float, check_every: int) -> None:
+        self.trainer, self.max_gap, self.check_every = trainer, max_gap, check_every
+        self.metrics: dict[str, float] = {}
+        self.proof: dict[str, float] = {}  # of the one probe, which may fall into the warm-up
+        self.calls = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether the next rollouts are compared, and so need log-probabilities."""
+        return self.calls < FIRST_STEPS or self.calls % self.check_every == 0
+
+    def check(
+        self, engine: Engine, requests: list[Request], done: list[list[Completion]], policy: Live
+    ) -> None:
+        """Compare the first completions of a step, where due. Raises RunFailed."""
+        self.metrics = dict(self.proof)
+        if self.due:
+            pairs = [(r.prompt, c) for r, group in zip(requests, done, strict=True) for c in group]
+            self._compare(pairs[:CHECKED_COMPLETIONS])
+        if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
+            self._probe(engine, requests, policy)
+        self.calls += 1
+
+    def _compare(self, pairs: list[tuple[Any, Completion]]) -> None:
+        gap = self.gap(pairs)
+        self.metrics["engine/logprob_gap"] = gap
+        if not gap <= self.max_gap:  # also where it is NaN
+            raise RunFailed(
+                f"engine and trainer disagree: log-probabilities differ by {gap:.3f} nats on "
+                f"average, more than engine.max_logprob_gap={self.max_gap}; the rollouts do not "
+                "come from the policy that is trained"
+            )
+
+    def _probe(self, engine: Engine, requests: list[Request], policy: Live) -> None:
+        """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
+        comparison of the first step would also pass if the engine ignored it."""
+        asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
+        with torch.random.fork_rng(), random_adapter(policy.model):
+            probe = Work(asked, Live(policy.model, "probe"), EVALUATION)
+            ((_, done),) = engine.generate([probe], logprobs=True)
+            pairs = [(r.prompt, c) for r, (c,) in zip(asked, done, strict=True)]
+            seen = self.gap(pairs)
+        without = self.gap(pairs)
+        self.proof = {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
+        self.metrics |= self.proof
+        if not seen < without / 2:
+            raise RunFailed(
+                f"the engine ignores the adapter: a changed adapter left its log-probabilities "
+                f"{seen:.3f} nats from the trainer's, and {without:.3f} nats from those without "
+                "the change"
+            )
+
+    def gap(self, pairs: list[tuple[Any, Completion]]) -> float:
+        """Mean |engine - trainer| log-probability over the tokens of (prompt, completion), nats."""
+        differences = []
+        for prompt, completion in pairs:
+            if completion.logprobs is None:
+                raise RunFailed("the engine returned no log-probabilities to compare; set engine=")
+            theirs = torch.tensor(
+                [float("nan") if p is None else p for p in completion.logprobs]
+            )
+            ours = seam.token_logprobs(self.trainer, list(prompt), completion.token_ids)
+            differences.append((ours - theirs).abs())
+        return torch.cat(differences).mean().item()
+
+
+@contextmanager
+def random_adapter(model: Any) -> Iterator[None]:
+    """Every lora_B drawn at random (seeded, apart from the global generators), then restored."""
+    generator = torch.Generator().manual_seed(0)
+    weights = [p for name, p in model.named_parameters() if "lora_B" in name]
+    saved = [weight.detach().clone() for weight in weights]
+    try:
+        with torch.no_grad():
+            for weight in weights:
+                noise = torch.randn(weight.shape, generator=generator) * PROBE_SCALE
+                weight.copy_(noise.to(weight))
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, value in zip(weights, saved, strict=True):
+                weight.copy_(value)

@@ -1,0 +1,57 @@
+"""TRL's own generation as an engine: transformers' generate, a colocated vLLM or a vLLM server.
+
+    engine=trl      full-parameter training of several processes, DeepSpeed
+    engine=unsloth  TRL as Unsloth rewrote it, with a vLLM that shares the base weights
+
+TRL takes no seed per completion, so each call reseeds all generators from the seeds it is given.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from accelerate.utils import set_seed
+
+from pods import seam
+from pods.engines import EVALUATION, Advance, Completion, Work, seed_of
+
+
+class TrlEngine:
+    """`trainer` is set once it is built.
+
+    Args:
+        ends: tokens that end a completion, the tokenizer's first.
+        reseed: False leaves the generators alone, as the stock trainer does.
+    """
+
+    def __init__(self, ends: Sequence[int], reseed: bool = True) -> None:
+        self.ends, self.reseed = list(ends), reseed
+        self.trainer: Any = None
+
+    def generate(
+        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
+    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+        """As the protocol; log-probabilities come only from vLLM."""
+        for work in works:
+            prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
+            if self.reseed:
+                seeds = [seed for request in work.requests for seed in request.seeds]
+                set_seed(seed_of(*seeds) % 2**32)
+            ids, found = seam.generate(self.trainer, prompts, work.label == EVALUATION)
+            if len(ids) != len(prompts):
+                raise RuntimeError(f"asked for {len(prompts)} completions, got {len(ids)}")
+            rows = found if logprobs and found is not None else [None] * len(ids)
+            done = iter([self._completion(*row) for row in zip(ids, rows, strict=True)])
+            yield work, [[next(done) for _ in request.seeds] for request in work.requests]
+
+    def _completion(self, ids: Sequence[int], logprobs: list[float] | None) -> Completion:
+        """Cut after the first end token; TRL knows the tokenizer's only, and pads after others.
+        TRL fails on an empty completion: it becomes one end token."""
+        end = next((i + 1 for i, token in enumerate(ids) if token in self.ends), None)
+        ids = list(ids[:end]) or self.ends[:1]
+        return Completion(ids, ids[-1] not in self.ends, logprobs and logprobs[:end])
+
+    def __enter__(self) -> "TrlEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.trainer = None
