@@ -16,7 +16,7 @@ from functools import partial
 from pods import distributed
 from pods.check import check
 from pods.cli import command
-from pods.clock import Clock
+from pods.clock import Clock, peak_memory_reader
 from pods.config import TrainConfig
 from rewards import Scorer
 
@@ -28,7 +28,7 @@ def main(config: TrainConfig) -> None:
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)
-            from pods import memory, runs  # these import torch and TRL, which Unsloth must precede
+            from pods import runs  # these import torch and TRL, which Unsloth must precede
             from pods.loop import Loop, train
             from pods.policy import check_device, load_policy, load_tokenizer
             from pods.prompts import load_prompts
@@ -51,7 +51,7 @@ def main(config: TrainConfig) -> None:
                     names=rewards.weights,
                 )
             )
-            clock.peak = memory.peak_reader()
+            clock.peak = peak_memory_reader()
             policy = load_policy(config, tokenizer)
             keep = partial(select, rule.name, m=config.kept_per_prompt, **rule.params)
             rollouts = Rollouts(
