@@ -11,6 +11,7 @@ copy, matrix rate by a product. Published on an L40S: GRPO 16/16 7.6 s, PODS 64/
 """
 
 import argparse
+import json
 import platform
 import subprocess
 import sys
@@ -27,10 +28,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT)  # this folder's own rewards.py would hide the package
 
-from pods.memory import NF4_BYTES, SHAPES, shape_config  # noqa: E402
+from pods.clock import STEP_PHASES as PHASES  # noqa: E402
 from pods.runs import read_metrics  # noqa: E402
 
-PHASES = ("generate", "score", "select", "update")
+NF4_BYTES = 0.5 + 4 / 64  # per weight: 4 bits, and a float32 scale for each block of 64
 SMALL = {
     "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096,
@@ -96,11 +97,8 @@ def write_random_model(folder: Path, shape: str) -> tuple[int, int]:
     vocabulary's size; returns the weights of the blocks' linear layers and of the output layer."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = (
-        AutoConfig.for_model(**SMALL)
-        if shape == "small"
-        else shape_config(SHAPES / "qwen2.5-3b-instruct.json")
-    )
+    large = ROOT / "benchmarks" / "shapes" / "qwen2.5-3b-instruct.json"
+    config = AutoConfig.for_model(**(SMALL if shape == "small" else json.loads(large.read_text())))
     config.eos_token_id, config.pad_token_id, config.bos_token_id = 1, 0, None
     torch.manual_seed(0)
     dtype = torch.float32 if shape == "small" else torch.bfloat16

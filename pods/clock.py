@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pods import distributed
 
 STEP_PHASES = ("generate", "score", "select", "update")
+GIB = 2**30  # bytes
 
 
 class Clock:
@@ -87,3 +88,18 @@ class Clock:
         if every_seconds is None:
             return False
         return self.train_seconds // every_seconds > self.before_step // every_seconds
+
+
+def peak_memory_reader() -> Callable[[], float] | None:
+    """For `Clock.peak`: peak GiB on the CUDA device since the last call; None without a device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+
+    def read() -> float:
+        most = torch.cuda.max_memory_allocated() / GIB
+        torch.cuda.reset_peak_memory_stats()
+        return most
+
+    return read

@@ -1,10 +1,11 @@
-"""Would this training run, and how far would its budget go? One check a function, nothing is kept.
+"""Checks a training before it starts: one function a check, and a trial of a few real steps.
 
-Under `accelerate launch` each process makes all checks for itself, and they never talk: when one
+Under `accelerate launch` every process makes all checks without talking to the others; when one
 fails, the launcher stops the others (`stop`).
 
-A check returns (verdict, what was seen); UserError from the code that training itself uses is a
-failure with its own remedy. Called by `uv run scripts/doctor.py experiment=<name>`.
+A check returns (verdict, seen) and, where a later check needs it, a value. A UserError from the
+code that training uses is a failure with its remedy.
+    uv run scripts/doctor.py experiment=<name>
 """
 
 import json
@@ -13,39 +14,45 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
-from pods import distributed, memory, tasks
+from pods import distributed, tasks
 from pods.cli import UserError
+from pods.clock import GIB, STEP_PHASES
 from pods.config import TrainConfig
-from pods.policy import ROOT, choose_backend, choose_optimizer, load_tokenizer
+from pods.policy import ROOT, choose_backend, choose_optimizer, load_tokenizer, locate
 from pods.prompts import load_prompts
 from pods.runs import PACKAGES, read_metrics
 from rewards import Scorer
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
-TRIAL_STEPS = 3  # the first is slower (compilation) and is left out of the projection
+TRIAL_STEPS = 3  # the first compiles, so the projection leaves it out
 GPU_ONLY = ("unsloth", "vllm", "bitsandbytes", "vllm-bnb-plugin")
-STOPPED = "stopped by SIGTERM: another process failed first and said why, or the machine ends"
+STOPPED = "stopped by SIGTERM: another process failed and said why, or the machine shuts down"
+SHAPES = ROOT / "benchmarks" / "shapes"  # config.json of the paper's models
 
 
 @dataclass
 class Report:
-    """What the checks found: (name, verdict, what was seen), and text worth reading."""
+    """The rows (check, verdict, seen) and the first prompt as text."""
 
     rows: list[tuple[str, str, str]] = field(default_factory=list)
-    texts: dict[str, str] = field(default_factory=dict)
-    terms: list[memory.Term] = field(default_factory=list)
+    first_prompt: str | None = None
 
-    def add(self, name: str, verdict: str, seen: str) -> None:
+    def attempt(self, name: str, check: Callable, *arguments: Any) -> Any:
+        """Add the row of check(*arguments) and return its value, None where it failed."""
+        try:
+            verdict, seen, *value = check(*arguments)
+        except UserError as error:
+            verdict, seen, value = FAIL, str(error), []
         self.rows.append((name, verdict, seen))
+        return value[0] if value else None
 
     @property
     def failed(self) -> bool:
@@ -53,47 +60,35 @@ class Report:
 
 
 def examine(config: TrainConfig, overrides: list[str]) -> Report:
-    """Every check in the order in which training would meet them; the trial run only if all pass.
+    """Every check in the order of a training; the trial runs only if all pass.
 
     overrides: the command line of the training, which the trial repeats.
     """
     report = Report()
-    attempt(report, "versions", lambda: (versions(ROOT / "uv.lock"), None))
-    attempt(report, "device", lambda: (device(config), None))
-    rows = attempt(report, "data", lambda: data(config))
-    tokenizer = attempt(report, "model", lambda: model(config))
+    report.attempt("versions", versions, ROOT / "uv.lock")
+    report.attempt("device", device, config)
+    rows = report.attempt("data", data, config)
+    tokenizer = report.attempt("model", model, config)
     if tokenizer is not None:
-        attempt(report, "prompt", lambda: prompt(config, tokenizer, report))
+        report.first_prompt = report.attempt("prompt", prompt, config, tokenizer)
     if rows is not None:
-        attempt(report, "reward", lambda: (reward(config, rows[0]), None))
-    attempt(report, "groups", lambda: (groups(config), None))
-    attempt(report, "disk", lambda: (disk(config), None))
-    attempt(report, "memory", lambda: (fits(config, report), None))
+        report.attempt("reward", reward, config, rows[0])
+    report.attempt("groups", groups, config)
+    report.attempt("disk", disk, config)
     if report.failed:
-        report.add("trial", WARN, "not run: something above has to be mended first")
+        report.rows.append(("trial", WARN, "not run: correct the failures above first"))
     else:
-        attempt(report, "trial", lambda: trial(config, overrides))
+        report.attempt("trial", trial, config, overrides)
     return report
 
 
 def stop(*_: Any) -> None:
-    """For SIGTERM: the running check fails, the report is shown, the trial's folder goes."""
+    """Handler of SIGTERM: the running check fails, and the report is still shown."""
     raise UserError(STOPPED)
 
 
-def attempt(report: Report, name: str, check: Any) -> Any:
-    """Run a check that returns ((verdict, seen), value); a UserError is its failure."""
-    try:
-        (verdict, seen), value = check()
-    except UserError as error:
-        report.add(name, FAIL, str(error))
-        return None
-    report.add(name, verdict, seen)
-    return value
-
-
 def versions(lock: Path) -> tuple[str, str]:
-    """Installed packages against uv.lock: Unsloth rewrites TRL's source, so pins move together."""
+    """Installed packages against uv.lock: Unsloth rewrites TRL's source, so pins matter."""
     if not lock.is_file():
         return WARN, f"no {lock.name} beside the source; versions not compared"
     locked = {p["name"]: p.get("version") for p in tomllib.loads(lock.read_text())["package"]}
@@ -104,7 +99,7 @@ def versions(lock: Path) -> tuple[str, str]:
         except metadata.PackageNotFoundError:
             absent.append(package)
             continue
-        # A CPU build calls itself 2.13.0+cpu.
+        # The version of a CPU build ends in +cpu.
         if locked.get(package) not in (installed, installed.partition("+")[0]):
             differ.append(f"{package} {installed} (lock: {locked.get(package)})")
     if differ:
@@ -116,21 +111,17 @@ def versions(lock: Path) -> tuple[str, str]:
 
 
 def device(config: TrainConfig) -> tuple[str, str]:
-    """Driver, card and the backend that training would choose."""
+    """The driver, the card and the backend that training would choose."""
     from pods.policy import check_device
 
-    seen = f"{psutil.cpu_count()} CPU cores, no CUDA device"
-    if not torch.cuda.is_available() and driver() != "unknown":
-        return FAIL, (
-            f"nvidia-smi shows driver {driver()}, but torch cannot use it: it was built for CUDA "
-            f"{torch.version.cuda}; update the driver"
-        )
+    cuda = torch.version.cuda
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
-        seen = (
-            f"{card.name}, {card.total_memory / memory.GIB:.1f} GiB, CUDA {torch.version.cuda}, "
-            f"driver {driver()}"
-        )
+        seen = f"{card.name}, {card.total_memory / GIB:.1f} GiB, CUDA {cuda}, driver {driver()}"
+    elif driver() != "unknown":
+        return FAIL, f"torch (built for CUDA {cuda}) cannot use driver {driver()}; update the driver"
+    else:
+        seen = f"{os.cpu_count()} CPU cores, no CUDA device"
     try:
         config.backend.name, reason = choose_backend(config.backend.name)
         config.optimizer.name = choose_optimizer(config.optimizer.name)
@@ -151,7 +142,7 @@ def driver() -> str:
         return "unknown"
 
 
-def data(config: TrainConfig) -> tuple[tuple[str, str], Any]:
+def data(config: TrainConfig) -> tuple[str, str, Any]:
     task = config.task
     rows = tasks.load(
         task.name,
@@ -160,11 +151,11 @@ def data(config: TrainConfig) -> tuple[tuple[str, str], Any]:
         legacy_gold=task.legacy_gold,
         validation_size=task.validation_size,
     )
-    return (OK, f"{task.name}: {len(rows)} training questions, e.g. {rows[0]['id']}"), rows
+    return OK, f"{task.name}: {len(rows)} training questions, e.g. {rows[0]['id']}", rows
 
 
-def model(config: TrainConfig) -> tuple[tuple[str, str], Any]:
-    """The tokenizer, its special tokens, and what ends a completion."""
+def model(config: TrainConfig) -> tuple[str, str, Any]:
+    """The tokenizer, the tokens that end a completion, and the pad token."""
     from pods.unsloth import check_pad, end_tokens
 
     tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
@@ -173,19 +164,18 @@ def model(config: TrainConfig) -> tuple[tuple[str, str], Any]:
     seen = f"{config.model.path}: ends with {' '.join(ends)}, pad {tokenizer.pad_token}"
     if config.task.style == "instruct" and not tokenizer.chat_template:
         raise UserError(f"{seen}; no chat template: set task.style=base")
-    return (OK, seen), tokenizer
+    return OK, seen, tokenizer
 
 
-def prompt(config: TrainConfig, tokenizer: Any, report: Report) -> tuple[tuple[str, str], None]:
-    """The first prompt as the policy sees it, and its BOS."""
+def prompt(config: TrainConfig, tokenizer: Any) -> tuple[str, str, str]:
+    """The first prompt as the policy sees it, and its number of BOS tokens."""
     prompts = load_prompts(config, tokenizer)
     text = prompts[0]["prompt"]
     ids = tasks.encode_prompt(text, tokenizer)
     bos = tokenizer.bos_token_id
     count = 0 if bos is None else ids.count(bos)
-    report.texts["first prompt"] = text
     seen = f"{len(prompts)} prompts fit, the first has {len(ids)} tokens and {count} BOS"
-    return ((FAIL if count > 1 else OK), seen), None
+    return (FAIL if count > 1 else OK), seen, text
 
 
 def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
@@ -219,58 +209,59 @@ def groups(config: TrainConfig) -> tuple[str, str]:
 
 
 def disk(config: TrainConfig) -> tuple[str, str]:
-    """Adapters of every checkpoint and the training states that are kept, against what is free."""
-    shape = memory.shape_of(memory.model_config(config), config)
-    trained = shape.adapter or shape.parameters
-    state = (2 if config.optimizer.name == "adamw_8bit" else 8) * trained
+    """The size of all checkpoints and of the training states that are kept, against free space."""
+    parameters, adapter = weights(config)
+    state = (2 if config.optimizer.name == "adamw_8bit" else 8) * (adapter or parameters)
     every, seconds = config.checkpoint.every_seconds, config.budget.train_seconds
     count = int(seconds // every) + 1 if every and seconds else 1
     states = count if config.checkpoint.keep is None else min(count, config.checkpoint.keep + 1)
-    saved = 4 * shape.adapter or 2 * shape.parameters  # adapters in float32, whole models in 16 bit
+    saved = 4 * adapter or 2 * parameters  # adapters in float32, whole models in 16 bit
     needed = count * saved + states * state + 20e6 * count  # a tokenizer takes up to 20 MB
     folder = Path(config.output_dir).absolute()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    seen = (
-        f"{count} checkpoints, about {needed / memory.GIB:.1f} GiB of {free / memory.GIB:.0f} free"
-    )
+    seen = f"{count} checkpoints, about {needed / GIB:.1f} GiB of {free / GIB:.0f} free"
     if needed > free:
         return FAIL, f"{seen}; set output_dir=<larger disk>, checkpoint.every_seconds or .keep"
     return OK, seen
 
 
-def fits(config: TrainConfig, report: Report) -> tuple[str, str]:
-    """The estimate of pods/memory.py against the card, or without one against known cards."""
-    shape = memory.shape_of(memory.model_config(config), config)
-    ranks, backend = distributed.world_size(), config.backend.name
-    if torch.cuda.is_available():
-        cards = {"this card": torch.cuda.get_device_properties(0).total_memory / memory.GIB}
-    elif config.model.load_in_4bit:  # a training for another machine
-        cards, backend = memory.CARDS, "unsloth"
-        config = replace(config, optimizer=replace(config.optimizer, name="adamw_8bit"))
-    else:
-        cards = {"this machine": psutil.virtual_memory().available / memory.GIB / ranks}
-    report.terms = memory.estimate(config, shape, backend, ranks, distributed.zero_stage())
-    found = {
-        name: memory.advice(config, report.terms, card * memory.GIB, backend)
-        for name, card in cards.items()
-    }
-    peaks = ", ".join(f"{k} {v / memory.GIB:.1f}" for k, v in memory.phases(report.terms).items())
-    each = f" for each of {ranks} processes" if ranks > 1 else ""
-    seen = f"{shape.parameters / 1e9:.2f} G weights on {backend}: {peaks} GiB{each}"
-    if not any(found.values()):
-        return OK, f"{seen}; fits {', '.join(f'{k} ({v:.1f})' for k, v in cards.items())}"
-    problems = "; ".join(f"{name}: {text}" for name, text in found.items() if text)
-    return (FAIL if all(found.values()) else WARN), f"{seen}; {problems}"
+def weights(config: TrainConfig) -> tuple[int, int]:
+    """Number of the model's weights and of its LoRA adapter's (0 without one).
 
-
-def trial(config: TrainConfig, overrides: list[str]) -> tuple[tuple[str, str], None]:
-    """A few real steps in a temporary folder: seconds a phase, steps to come, engine proofs.
-
-    Under a launcher every process starts one of the run's, with the launcher's own settings.
+    Counted on the real modules, which take no memory on torch's meta device. A model that is not on
+    this machine is counted from benchmarks/shapes/<model.name>.json. Raises UserError without both.
     """
-    # One folder for all processes, on the disk of the run: it takes a checkpoint of each.
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape = SHAPES / f"{config.model.name}.json"
+    try:
+        architecture = AutoConfig.from_pretrained(
+            locate(config.model.path), trust_remote_code=False
+        )
+    except (OSError, ValueError, UserError):
+        if not shape.is_file():
+            raise UserError(
+                f"model.path={config.model.path}: cannot be read, and {shape} does not exist"
+            ) from None
+        architecture = AutoConfig.for_model(**json.loads(shape.read_text()))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(architecture)
+    adapted = (
+        module.in_features + module.out_features
+        for name, module in model.named_modules()
+        if name.rpartition(".")[2] in config.lora.target_modules
+    )
+    return model.num_parameters(), config.lora.rank * sum(adapted) if config.lora.rank else 0
+
+
+def trial(config: TrainConfig, overrides: list[str]) -> tuple[str, str]:
+    """A few real steps in a temporary folder: seconds, memory and engine gaps as measured.
+
+    Under a launcher every process starts one process of the trial with the launcher's settings.
+    """
+    # One folder for all processes, on the run's disk, because each saves its part of a checkpoint.
     name = f".doctor-{os.environ['MASTER_PORT'] if distributed.world_size() > 1 else os.getpid()}"
     folder = Path(config.output_dir).absolute() / name
     command = [
@@ -287,29 +278,21 @@ def trial(config: TrainConfig, overrides: list[str]) -> tuple[tuple[str, str], N
     finally:
         if distributed.is_main():
             shutil.rmtree(folder, ignore_errors=True)
-    return (OK, describe(config, steps) if steps else "told by the first process"), None
+    return OK, describe(config, steps) if steps else "see rank 0"
 
 
 def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
-    """Seconds by phase of the steps after the first, and how many the budget holds."""
-    steady = steps[1:]
+    """Seconds by phase without the first step, steps within the budget, largest gaps and peaks."""
     seconds = {
-        name: sum(step[f"seconds/{name}"] for step in steady) / len(steady)
-        for name in ("generate", "score", "select", "update")
+        name: sum(step[f"seconds/{name}"] for step in steps[1:]) / len(steps[1:])
+        for name in STEP_PHASES
     }
     parts = [f"{name} {value:.2f} s" for name, value in seconds.items()]
     if config.budget.train_seconds:
         count = config.budget.train_seconds / max(sum(seconds.values()), 1e-9)
         parts.append(f"about {count:.0f} steps in {config.budget.train_seconds:.0f} s of training")
-    for name in ("engine/logprob_gap", "engine/probe_gap", "engine/probe_gap_without_adapter"):
-        values = [step[name] for step in steps if name in step]
-        if values:
-            parts.append(f"{name} {json.dumps(round(max(values), 4))}")
-    peaks = {k: v for step in steps for k, v in step.items() if k.startswith("peak_memory_gib/")}
-    return "; ".join([*parts, *(f"{k} {v:.1f}" for k, v in peaks.items())])
-
-
-def memory_rows(report: Report) -> Iterator[tuple[str, str, str, str]]:
-    """The table of the estimate: term, GiB, phase, what lowers it."""
-    for term in report.terms:
-        yield term.name, f"{term.bytes / memory.GIB:.2f}", term.phase, term.remedy
+    measured = ("engine/logprob_gap", "engine/probe_gap", "peak_memory_gib/")
+    for name in dict.fromkeys(name for step in steps for name in step if name.startswith(measured)):
+        value = max(step[name] for step in steps if name in step)
+        parts.append(f"{name} {round(value, 4):g}")
+    return "; ".join(parts)

@@ -1,26 +1,27 @@
-"""From a figure to the trainings behind it: every arm and seed, what is done, what the rest costs.
+"""From a figure to its commands: trainings by arm and seed, their evaluations, the plot.
 
-Used by `uv run scripts/reproduce.py figure=<name>`; the recipes stand in
-config/reproduce/reproduce.yaml.
+The recipes are in config/reproduce/reproduce.yaml. Departs from the paper's scripts: each of the
+ten runs of an arm has its own seed.
+    uv run scripts/reproduce.py figure=<name> dry_run=true
 """
 
-import statistics
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import hydra
-import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig
 
-from pods import check
+from pods.check import check
 from pods.checkpoints import find
 from pods.cli import CONFIG_DIR, UserError, typed
 from pods.config import TrainConfig
-from pods.runs import read_metrics
+
+LAUNCHERS = ("submitit_slurm", "submitit_local")
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Recipe:
     experiment: str = MISSING
     arms: dict[str, list[str]] = MISSING
     evaluate: list[str] = field(default_factory=list)
-    launch: str | None = None  # a file of config/accelerate; None: one process
+    launch: str | None = None
 
 
 @dataclass
@@ -48,117 +49,111 @@ class ReproduceConfig:
 
 @dataclass
 class Run:
-    """One training of a figure."""
+    """One training of a figure, and how far its newest checkpoint is."""
 
     arm: str
     overrides: list[str]  # of train.py, without the seed
     seed: int
     config: TrainConfig
-    seconds_done: float  # train_seconds of its newest checkpoint
+    seconds_done: float
     steps_done: int
 
     @property
-    def name(self) -> str:
-        return self.config.run
+    def finished(self) -> bool:
+        """Whether train.py would stop at once."""
+        return self.seconds_left == 0
 
     @property
-    def finished(self) -> bool:
-        """Whether train.py would find its budget used and stop at once."""
+    def seconds_left(self) -> float:
+        """Training time left, s: to the time budget, or to max_steps where it ends the run first."""
         seconds, steps = self.config.budget.train_seconds, self.config.max_steps
-        return (seconds is not None and self.seconds_done >= seconds) or (
-            steps is not None and self.steps_done >= steps
-        )
-
-    def seconds_left(self, seconds_per_step: float | None) -> float:
-        """Seconds of training left, by the budget or, where it ends first, by max_steps."""
-        if self.finished:
-            return 0.0
-        limits = []
-        if self.config.budget.train_seconds is not None:
-            limits.append(self.config.budget.train_seconds - self.seconds_done)
-        if self.config.max_steps is not None and seconds_per_step is not None:
-            limits.append((self.config.max_steps - self.steps_done) * seconds_per_step)
-        return min(limits, default=float("nan"))
+        left = math.inf if seconds is None else max(0.0, seconds - self.seconds_done)
+        if steps is None or not self.steps_done:
+            return left
+        return min(left, max(0, steps - self.steps_done) * self.seconds_done / self.steps_done)
 
 
 def recipe_of(config: ReproduceConfig) -> Recipe:
-    """The figure's recipe; raises UserError where there is none or it cannot be started so."""
+    """The figure's recipe. Raises UserError where it is unknown or cannot be run as asked."""
     if config.seeds < 1:
         raise UserError(f"seeds={config.seeds}: must be 1 or more")
     if config.figure not in config.recipes:
         raise UserError(
-            f"figure={config.figure}: no recipe; one of {', '.join(config.recipes)}, or add one to "
-            "config/reproduce/reproduce.yaml"
+            f"figure={config.figure}: has no recipe; choose from {', '.join(config.recipes)}, or "
+            "add a recipe to config/reproduce/reproduce.yaml"
         )
     recipe = config.recipes[config.figure]
-    known = sorted(file.stem for file in (CONFIG_DIR / "accelerate").glob("*.yaml"))
-    if recipe.launch not in (None, *known):
-        raise UserError(
-            f"recipes.{config.figure}.launch={recipe.launch}: must be null or one of "
-            f"{', '.join(known)}"
-        )
+    files = sorted(file.stem for file in (CONFIG_DIR / "accelerate").glob("*.yaml"))
+    for key, value, known in (
+        (f"recipes.{config.figure}.launch", recipe.launch, files),
+        ("launcher", config.launcher, LAUNCHERS),
+    ):
+        if value not in (None, *known):
+            raise UserError(f"{key}={value}: must be null or one of {', '.join(known)}")
     if recipe.launch and config.launcher:
         raise UserError(
-            f"launcher={config.launcher}: a run of figure={config.figure} needs all GPUs of a "
-            "machine; leave launcher=null and start this command inside a job of your own"
+            f"launcher={config.launcher}: a run of figure={config.figure} takes all GPUs of a "
+            "machine; set launcher=null and start this command inside a job"
         )
     return recipe
 
 
 def plan(config: ReproduceConfig) -> list[Run]:
     """Every run of the figure, seed by seed, so that an interrupted series has all arms."""
-    recipe = recipe_of(config)
-    runs = []
-    for arm, own in recipe.arms.items():
-        overrides = [f"experiment={recipe.experiment}", *own, *config.train]
+    recipe, runs = recipe_of(config), []
+    for arm, arm_overrides in recipe.arms.items():
+        overrides = [f"experiment={recipe.experiment}", *arm_overrides, *config.train]
         overrides.append(f"output_dir={config.output_dir}")
-        for seed, trained in enumerate(compose(overrides, config.seeds)):
-            checkpoints = find(Path(config.output_dir) / trained.run)
-            done = checkpoints[-1].meta if checkpoints else {"train_seconds": 0.0, "step": 0}
+        composed = compose("train", [o for o in overrides if not o.startswith("hydra.")])
+        for seed in range(config.seeds):
+            composed.seed = seed
+            trained = typed(TrainConfig, composed)
+            check(trained)
+            meta = [checkpoint.meta for checkpoint in find(Path(config.output_dir) / trained.run)]
+            done = meta[-1] if meta else {"train_seconds": 0.0, "step": 0}
             runs.append(Run(arm, overrides, seed, trained, done["train_seconds"], done["step"]))
     return sorted(runs, key=lambda run: run.seed)
 
 
-def compose(overrides: list[str], seeds: int) -> Iterator[TrainConfig]:
-    """The checked configs that train.py would see with these overrides, one a seed."""
+def compose(name: str, overrides: list[str]) -> DictConfig:
+    """A file of config/ with these overrides."""
     ConfigStore.instance().store("train_schema", TrainConfig)
     GlobalHydra.instance().clear()
-    own = [override for override in overrides if not override.startswith("hydra.")]
     with hydra.initialize_config_dir(str(CONFIG_DIR), version_base=None):
-        composed = hydra.compose("train", overrides=own)
-    for seed in range(seeds):
-        composed.seed = seed
-        config = typed(TrainConfig, composed)
-        check.check(config)
-        yield config
+        return hydra.compose(name, overrides=overrides)
 
 
-def seconds_per_step(config: ReproduceConfig, runs: list[Run]) -> dict[str, tuple[float, str]]:
-    """Arm -> (seconds a step, where that comes from): measured in its runs, else published."""
-    published = figure_series(config.figure)
-    found = {}
-    for arm in dict.fromkeys(run.arm for run in runs):
-        measured = [
-            sum(step.get(f"seconds/{phase}", 0.0) for phase in PHASES)
-            for run in runs
-            if run.arm == arm
-            for step in metrics_of(run)[1:]  # the first step compiles
-        ]
-        table = (published.get(arm) or {}).get("seconds_per_step")
-        if measured:
-            found[arm] = (statistics.median(measured), "measured")
-        elif table:
-            found[arm] = (table["generate"] + table["update"], "published, L40S")
-    return found
+def estimate(config: ReproduceConfig, runs: list[Run]) -> list[str]:
+    """A line an arm and the total: runs done, GPU hours of training left (inf: no time budget)."""
+    gpus, lines = compose(f"figure/{config.figure}", []).figure.gpus, []
+    for name in (*dict.fromkeys(run.arm for run in runs), "total, without evaluation"):
+        mine = [run for run in runs if run.arm == name] or runs
+        hours = gpus * sum(run.seconds_left for run in mine) / 3600
+        done = sum(run.finished for run in mine)
+        lines.append(f"{name}: {done} of {len(mine)} runs done, {hours:.2f} GPU hours left")
+    return lines
 
 
-PHASES = ("generate", "score", "select", "update")
+def commands(config: ReproduceConfig, runs: list[Run]) -> list[list[str]]:
+    """The command lines: missing trainings (with a launcher a sweep an arm), evaluations, plot."""
+    recipe, lines = recipe_of(config), []
+    launch = []
+    if recipe.launch:
+        file = CONFIG_DIR / "accelerate" / f"{recipe.launch}.yaml"
+        launch = ["-m", "accelerate.commands.accelerate_cli", "launch", f"--config_file={file}"]
+    missing = [run for run in runs if not run.finished]
+    sweep = ["-m", f"hydra/launcher={config.launcher}"] if config.launcher else []
+    for run in missing:
+        same = [r.seed for r in missing if r.arm == run.arm] if sweep else [run.seed]
+        if run.seed == same[0]:  # one sweep trains all missing seeds of an arm
+            seeds = f"seed={','.join(map(str, same))}"
+            lines.append(script("train.py", *sweep, *run.overrides, seeds, launch=launch))
+    results = f"results_dir={config.results_dir}"
+    scoring = [f"output_dir={config.output_dir}", results, *recipe.evaluate, *config.evaluate]
+    lines += [script("evaluate_run.py", f"run={run.config.run}", *scoring) for run in runs]
+    drawing = [f"figure={config.figure}", results, f"out_dir={config.out_dir}", *config.plot]
+    return [*lines, script("scripts/plot.py", *drawing)]
 
 
-def metrics_of(run: Run) -> list[dict[str, Any]]:
-    path = Path(run.config.output_dir) / run.name / "metrics.jsonl"
-    return read_metrics(path) if path.is_file() else []
-
-
-def figure_series(name: str) -> dict[str, Any]:
-    return yaml.safe_load((CONFIG_DIR / "figure" / f"{name}.yaml").read_text()).get("series", {})
+def script(path: str, *overrides: str, launch: Sequence[str] = ()) -> list[str]:
+    return [sys.executable, *launch, str(CONFIG_DIR.parent / path), *overrides]

@@ -1,17 +1,17 @@
-"""Check a training before it costs hours: versions, card, data, model, rewards, memory, steps.
+"""Check a training before it costs hours: versions, card, data, model, rewards, disk, a trial run.
 
     uv run scripts/doctor.py experiment=gsm8k_qwen algorithm=grpo     # any command line of train.py
     uv run accelerate launch --config_file config/accelerate/zero2.yaml scripts/doctor.py \\
-        experiment=gsm8k_h100                                         # also that of a launcher
+        experiment=gsm8k_h100                                         # also under a launcher
 
-Exit code 0: it would run; 1: something would fail (each row says what to do); 2: a wrong config.
-Without a GPU the estimate is made for common cards, and steps are tried only where they can run.
+The trial runs a few steps of the real training and reports seconds and peak memory by phase.
+Exit code 0: the training would run; 1: a check failed (its row says what to do); 2: wrong config.
 """
 
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from rich.console import Console
@@ -22,6 +22,9 @@ from pods.check import check
 from pods.cli import command
 from pods.config import TrainConfig
 
+if TYPE_CHECKING:
+    from pods import doctor
+
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
 
@@ -29,14 +32,14 @@ COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 def main(config: TrainConfig) -> None:
     check(config)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    from pods import doctor  # imports torch: not for a mistyped key
+    from pods import doctor  # here, so that a mistyped key fails before torch is imported
 
     signal.signal(signal.SIGTERM, doctor.stop)
     report = doctor.examine(config, list(HydraConfig.get().overrides.task))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the report is on its way out
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the report comes next
     if distributed.is_main():
-        show(config, report.rows, report.texts, doctor.memory_rows(report))
-    else:  # what the first process may not have met
+        show(config, report)
+    else:  # rank 0 may not have met these failures
         for name, verdict, seen in report.rows:
             if verdict == doctor.FAIL and seen != doctor.STOPPED:
                 print(f"process {distributed.rank()}: {name}: {seen}", file=sys.stderr)
@@ -44,22 +47,13 @@ def main(config: TrainConfig) -> None:
         sys.exit(1)
 
 
-def show(
-    config: TrainConfig,
-    rows: list[tuple[str, str, str]],
-    texts: dict[str, str],
-    terms: Iterable[tuple[str, ...]],
-) -> None:
+def show(config: TrainConfig, report: "doctor.Report") -> None:
     console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
-    estimate = Table("estimate", "GiB", "phase", "lower it with", title="Memory")
-    for row in terms:
-        estimate.add_row(*row)
-    console.print(estimate)
-    for name, text in texts.items():
-        console.print(f"{name}:", style="bold")
-        console.print(text, markup=False, highlight=False)
+    if report.first_prompt is not None:
+        console.print("first prompt:", style="bold")
+        console.print(report.first_prompt, markup=False, highlight=False)
     table = Table("check", "", "seen", title=f"{config.experiment} ({config.run})")
-    for name, verdict, seen in rows:
+    for name, verdict, seen in report.rows:
         table.add_row(name, f"[{COLOURS[verdict]}]{verdict}[/]", seen.replace("[", r"\["))
     console.print(table)
 

@@ -8,128 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from pods import doctor, memory
+from pods import doctor
 from pods.cli import UserError
 from tests.configs import compose
 from tests.conftest import ROOT
 
-EIGHT_BIT = "optimizer.name=adamw_8bit"
-
-
-def terms(backend: str, *overrides: str) -> dict[str, float]:
-    """The estimate's terms in GiB, from the shapes in benchmarks/shapes (no hub in tests)."""
-    config = compose("experiment=gsm8k_qwen", EIGHT_BIT, *overrides)
-    shape = memory.shape_of(memory.model_config(config), config)
-    return {t.name: t.bytes / memory.GIB for t in memory.estimate(config, shape, backend)}
-
 
 @pytest.mark.parametrize(
     ("experiment", "billions", "adapter"),
-    [  # the models' cards
+    [  # from the models' cards; the models themselves are not on this machine
         ("gsm8k_qwen", 3.09, 119_734_272),
         ("gsm8k_llama", 3.21, 97_255_424),
         ("gsm8k_a100", 7.62, 0),
     ],
 )
-def test_shapes_have_the_published_sizes(experiment, billions, adapter):
-    config = compose(f"experiment={experiment}")
-    shape = memory.shape_of(memory.model_config(config), config)
-    assert shape.parameters / 1e9 == pytest.approx(billions, abs=0.005)
-    assert shape.adapter == adapter  # rank 64 on the seven projections; 0: every parameter
+def test_weights_are_those_of_the_published_models(experiment, billions, adapter):
+    parameters, adapted = doctor.weights(compose(f"experiment={experiment}"))
+    assert parameters / 1e9 == pytest.approx(billions, abs=0.005)
+    assert adapted == adapter  # rank 64 on the seven projections; 0: every parameter is trained
 
 
-def test_known_facts():
-    four = terms("unsloth")
-    assert 2.0 < four["base weights"] < 2.4  # a 3B model in 4 bits
-    assert terms("unsloth", "model.load_in_4bit=false")["base weights"] == pytest.approx(
-        5.75, abs=0.01
-    )
-    # 36,864 bytes a token: 36 layers x 2 x 2 heads x 128 x 2 bytes; a shared prompt, 64 completions
-    assert four["KV cache of n rollouts"] * memory.GIB == 36_864 * (512 + 64 * 512)
-    assert four["optimiser"] * memory.GIB == 2 * 119_734_272
-
-
-@pytest.mark.parametrize(
-    ("override", "term", "factor"),
-    [
-        ("rollouts_per_prompt=128", "KV cache of n rollouts", 2),
-        ("micro_batch_size=8", "activations of a micro-batch", 0.5),
-        ("micro_batch_size=8", "logits", 0.5),
-        ("lora.rank=32", "optimiser", 0.5),
-    ],
-)
-def test_a_term_follows_the_key_that_is_said_to_lower_it(override, term, factor):
-    before, after = terms("transformers"), terms("transformers", override)
-    assert after[term] / before[term] == pytest.approx(factor, rel=0.02)
-
-
-def test_update_memory_depends_on_m_and_not_on_n():
-    few, many = terms("unsloth"), terms("unsloth", "rollouts_per_prompt=256")
-    differ = {name for name in few if few[name] != many[name]}
-    assert differ == {"KV cache of n rollouts"}
-
-
-@pytest.mark.parametrize(
-    ("gib", "backend", "overrides", "expected"),
-    [
-        (44.5, "unsloth", [], None),
-        (7, "unsloth", [], "backend.gpu_memory_utilization"),  # half of 7 GiB is no engine's share
-        (12, "unsloth", ["backend.gpu_memory_utilization=0.8"], "micro_batch_size"),
-        (16, "transformers", [], "micro_batch_size"),  # whole micro-batches of logits
-        (16, "transformers", ["micro_batch_size=2"], None),
-        (4, "transformers", ["micro_batch_size=1"], "rollouts_per_prompt"),
-    ],
-)
-def test_advice_names_the_key_to_change(gib, backend, overrides, expected):
-    config = compose("experiment=gsm8k_qwen", EIGHT_BIT, *overrides)
-    shape = memory.shape_of(memory.model_config(config), config)
-    found = memory.advice(
-        config, memory.estimate(config, shape, backend), gib * memory.GIB, backend
-    )
-    assert found is None if expected is None else expected in found
-
-
-@pytest.mark.parametrize(
-    ("experiment", "zero", "ranks", "expected"),
-    [
-        ("gsm8k_h100", 2, 8, None),  # setting (e), as config/accelerate/zero2.yaml runs it
-        ("gsm8k_a100", 3, 8, None),  # setting (f)
-        ("gsm8k_h100", 2, 1, "training needs"),
-        ("gsm8k_a100", 0, 8, "training needs"),  # a whole optimiser on every card
-    ],
-)
-def test_what_the_ranks_divide_fits_their_cards(experiment, zero, ranks, expected):
-    config = compose(f"experiment={experiment}", "backend.engine=vllm")
-    shape = memory.shape_of(memory.model_config(config), config)
-    terms = memory.estimate(config, shape, "transformers", ranks, zero)
-    card = memory.CARDS["A100-80GB"] * memory.GIB
-    found = memory.advice(config, terms, card, "transformers")
-    assert found is None if expected is None else expected in found
-
-
-def test_a_vllm_server_takes_nothing_of_the_trainers_cards():
-    config = compose("experiment=gsm8k_a100", "backend.engine=vllm_server")
-    shape = memory.shape_of(memory.model_config(config), config)
-    terms = memory.estimate(config, shape, "transformers", ranks=4, zero=3)
-    assert {term.phase for term in terms} == {"always", "update"}
-    card = memory.CARDS["A100-80GB"] * memory.GIB
-    assert memory.advice(config, terms, card, "transformers") is None
-    found = memory.advice(config, terms, card / 2, "transformers")
-    assert "lower it with more processes (config/accelerate/zero2.yaml)" in found
-
-
-def test_each_stage_of_zero_divides_one_thing_more():
-    config = compose("experiment=gsm8k_a100")
-    shape = memory.shape_of(memory.model_config(config), config)
-
-    def sizes(zero: int) -> list[float]:
-        terms = memory.estimate(config, shape, "transformers", 8, zero)[:3]
-        return [term.bytes / shape.parameters for term in terms]
-
-    assert sizes(0) == [2, 2, 8]  # bytes a parameter: weights, gradients, moments
-    assert sizes(1) == [2, 2, 12 / 8]  # and float32 masters
-    assert sizes(2) == [2, 2 / 8, 12 / 8]
-    assert sizes(3) == [2 / 8, 2 / 8, 12 / 8]
+def test_weights_of_a_model_on_this_machine_and_of_an_unknown_one():
+    # 3 layers of hidden size 128; per rank: in + out features of the seven projections
+    assert doctor.weights(compose("lora.rank=8")) == (457_600, 49_152)
+    with pytest.raises(UserError, match=r"model.path=./absent: cannot be read, .*tiny9.json"):
+        doctor.weights(compose("model.path=./absent", "model.name=tiny9"))
 
 
 def test_versions_are_compared_with_the_lock(tmp_path: Path):
@@ -169,9 +72,11 @@ def test_the_projection_leaves_the_first_step_out():
     step = {"seconds/generate": 1.0, "seconds/score": 0.5, "seconds/select": 0.0}
     steps = [step | {"seconds/update": seconds} for seconds in (100.0, 0.5, 0.5)]
     steps[0]["engine/logprob_gap"] = 0.0123
+    for step, gib in zip(steps, (7.5, 9.25, 8.0), strict=True):
+        step["peak_memory_gib/update"] = gib
     seen = doctor.describe(config, steps)
     assert "about 30 steps in 60 s" in seen
-    assert "logprob_gap 0.0123" in seen
+    assert "engine/logprob_gap 0.0123; peak_memory_gib/update 9.25" in seen
 
 
 def test_a_failing_trial_is_reported_with_its_last_line():
@@ -179,8 +84,11 @@ def test_a_failing_trial_is_reported_with_its_last_line():
         doctor.trial(compose(), ["kept_per_prompt=128"])
 
 
-def test_the_command_on_the_quickstart(run_command):
-    done = run_command("scripts/doctor.py", "experiment=quickstart")
+def test_the_command_on_the_quickstart_with_relative_paths(run_command, tmp_path: Path):
+    paths = ["output_dir=runs/here", "model.path=models/policy"]  # relative to the working folder
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "policy").symlink_to(ROOT / "pods" / "tiny_policy")
+    done = run_command("scripts/doctor.py", "experiment=quickstart", *paths)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "steps in 60 s" in " ".join(done.stdout.split())
     assert "FAIL" not in done.stdout
@@ -210,13 +118,12 @@ def test_the_command_says_all_that_would_fail(run_command, tmp_path: Path):
     (tmp_path / "gsm8k").mkdir()
     (tmp_path / "gsm8k" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     done = run_command(
-        "scripts/doctor.py", "experiment=gsm8k_qwen", f"data_dir={tmp_path}",
-        "model.path=./no-such-folder",
+        "scripts/doctor.py", "experiment=gsm8k_qwen", "data_dir=.", "model.path=./no-such-folder",
     )  # fmt: skip
     seen = " ".join(done.stdout.split())
     assert done.returncode == 1, done.stdout + done.stderr
     assert "no such folder" in seen
-    assert "not run: something above" in seen
+    assert "not run: correct the failures above first" in seen
     assert "gsm8k: 8 training questions" in seen  # a fifth is carved for validation
 
 

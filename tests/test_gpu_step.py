@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.gpu_step import Arm, line, measure_ceilings, write_random_model
-from pods.memory import NF4_BYTES
+from benchmarks.gpu_step import NF4_BYTES, Arm, line, measure_ceilings, write_random_model
 from pods.policy import load_tokenizer
 
 

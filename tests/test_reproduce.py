@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pods.cli import CONFIG_DIR, UserError
-from pods.recipes import Recipe, ReproduceConfig, figure_series, plan, recipe_of, seconds_per_step
+from pods.recipes import Recipe, ReproduceConfig, compose, estimate, plan, recipe_of
 from tests.figures import in_process
 
 FOLDER = CONFIG_DIR / "reproduce"
@@ -33,14 +33,14 @@ def write_checkpoint(folder: Path, step: int, seconds: float) -> None:
 @pytest.mark.parametrize("figure", RECIPES)
 def test_the_figure_draws_every_run_of_its_recipe(figure, tmp_path):
     runs = plan(config(figure, tmp_path, seeds=2))
-    series = figure_series(figure)
+    series = compose(f"figure/{figure}", []).figure.series
     assert {run.arm for run in runs} == series.keys()
-    assert len({run.name for run in runs}) == len(runs) == 2 * len(series)
+    assert len({run.config.run for run in runs}) == len(runs) == 2 * len(series)
     for run in runs:
         found = {
             label
             for label, arm in series.items()
-            if any(fnmatch(run.name, pattern) for pattern in arm["runs"])
+            if any(fnmatch(run.config.run, pattern) for pattern in arm["runs"])
         }
         assert found == {run.arm}  # by its own arm and by no other
 
@@ -52,45 +52,44 @@ def test_ten_seeds_interleave_the_arms(tmp_path):
 
 
 def test_a_figure_without_a_recipe_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"figure=mine: no recipe; one of quickstart, .*, h100s"):
+    with pytest.raises(UserError, match=r"figure=mine: has no recipe; choose from quickstart, .*, h100s"):
         recipe_of(config("mine", tmp_path))
     with pytest.raises(UserError, match="seeds=0"):
         recipe_of(config("quickstart", tmp_path, seeds=0))
+    with pytest.raises(UserError, match="launcher=slurm: must be null or one of submitit_slurm, "):
+        recipe_of(config("quickstart", tmp_path, launcher="slurm"))
 
 
 @pytest.mark.parametrize(
-    ("train", "step", "seconds", "finished", "left"),
+    ("train", "step", "seconds", "left"),
     [
-        ([], 0, 0.0, False, 21600),
-        ([], 900, 9000.0, False, 12600),
-        ([], 2100, 21603.0, True, 0),
-        (["max_steps=100"], 40, 400.0, False, 60 * 10.1),  # published seconds a step
-        (["max_steps=100"], 100, 1000.0, True, 0),
-        (["max_steps=100000"], 40, 400.0, False, 21200),
+        ([], 0, 0.0, 21600),
+        ([], 900, 9000.0, 12600),
+        ([], 2100, 21603.0, 0),
+        (["max_steps=100"], 0, 0.0, 21600),  # before the first checkpoint the time budget counts
+        (["max_steps=100"], 40, 400.0, 600),  # 60 steps of 10 s
+        (["max_steps=100"], 100, 1000.0, 0),
+        (["max_steps=100000"], 40, 400.0, 21200),
+        (["max_steps=100", "budget.train_seconds=null"], 0, 0.0, float("inf")),
     ],
 )
-def test_what_is_left_of_a_run(tmp_path, train, step, seconds, finished, left):
+def test_what_is_left_of_a_run(tmp_path, train, step, seconds, left):
     settings = config("gsm8k_main", tmp_path, train=train)
     if step:
         write_checkpoint(tmp_path / "gsm8k_qwen-pods-max_variance-n64-m16-seed0", step, seconds)
-    runs = plan(settings)
-    run = next(run for run in runs if run.arm == "GRPO-PODS")
-    speed, origin = seconds_per_step(settings, runs)["GRPO-PODS"]
-    assert (run.finished, origin) == (finished, "published, L40S")
-    assert run.seconds_left(speed) == pytest.approx(left)
+    run = next(run for run in plan(settings) if run.arm == "GRPO-PODS")
+    assert run.seconds_left == pytest.approx(left)
+    assert run.finished == (left == 0)
 
 
-def test_measured_seconds_come_before_published_ones(tmp_path):
-    folder = tmp_path / "gsm8k_qwen-pods-max_variance-n64-m16-seed0"
-    folder.mkdir()
-    lines = [
-        {"step": i, "seconds/generate": 3.0, "seconds/update": s} for i, s in enumerate([90, 1, 1])
+def test_gpu_hours_count_every_gpu_of_the_figure(tmp_path):
+    settings = config("h100s", tmp_path, seeds=2)
+    write_checkpoint(tmp_path / "gsm8k_h100-pods-max_variance-n512-m128-seed0", 40, 1800.0)
+    assert estimate(settings, plan(settings)) == [  # half an hour of 8 GPUs a run
+        "GRPO: 0 of 2 runs done, 8.00 GPU hours left",
+        "GRPO-PODS: 1 of 2 runs done, 4.00 GPU hours left",
+        "total, without evaluation: 1 of 4 runs done, 12.00 GPU hours left",
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    settings = config("gsm8k_main", tmp_path)
-    speeds = seconds_per_step(settings, plan(settings))
-    assert speeds["GRPO"] == (pytest.approx(7.6), "published, L40S")
-    assert speeds["GRPO-PODS"] == (4.0, "measured")
 
 
 def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
@@ -100,7 +99,7 @@ def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
     assert sum("train.py experiment=gsm8k_qwen" in line for line in lines) == 4
     assert sum("evaluate_run.py run=gsm8k_qwen-" in line for line in lines) == 4
     assert "plot.py figure=gsm8k_main" in lines[-1]
-    assert "total: 24.00 h" in done.stderr
+    assert "total, without evaluation: 0 of 4 runs done, 24.00 GPU hours left" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -118,7 +117,7 @@ def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
 
 def test_a_figure_of_several_gpus_names_its_processes(tmp_path):
     settings = config("h100s", tmp_path, launcher="submitit_slurm")
-    with pytest.raises(UserError, match=r"launcher=submitit_slurm: .* a job of your own"):
+    with pytest.raises(UserError, match=r"launcher=submitit_slurm: .* inside a job"):
         recipe_of(settings)
     settings = config("h100s", tmp_path)
     settings.recipes["h100s"].launch = "zero9"
@@ -131,7 +130,7 @@ def test_dry_run_of_setting_f_is_two_launches(capsys):
     assert in_process("scripts/reproduce.py", "figure=a100s", "seeds=1", "dry_run=true") == 0
     *trainings, one, other, plot = capsys.readouterr().out.splitlines()
     for line, algorithm in zip(trainings, ("grpo_ga", "pods"), strict=True):
-        assert f"launch --config_file {CONFIG_DIR}/accelerate/zero3.yaml" in line
+        assert f"launch --config_file={CONFIG_DIR}/accelerate/zero3.yaml" in line
         assert f"train.py experiment=gsm8k_a100 algorithm={algorithm}" in line
     assert "run=gsm8k_a100-grpo_ga-all-n512-m512-seed0" in one
     assert "run=gsm8k_a100-pods-max_variance-n512-m128-seed0" in other
@@ -147,7 +146,7 @@ def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
     small = [
-        "model=tiny", f"data_dir={tmp_path}", "task.validation_size=4", "max_steps=2",
+        "model=tiny", "data_dir=.", "task.validation_size=4", "max_steps=2",
         "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=2", "micro_batch_size=4",
         "sampling.max_completion_length=8", "evaluation.every_seconds=0.001", "rewards.workers=1",
     ]  # fmt: skip
@@ -191,4 +190,4 @@ def test_the_quickstart_from_nothing_to_the_figure(run_command, tmp_path):
     assert (tmp_path / "figures" / "quickstart" / "main.png").is_file()
     again = run_command(*command, "dry_run=true")
     assert "train.py" not in again.stdout  # both runs have reached their end
-    assert "GRPO-PODS: 1 of 1 runs done, 0.00 h" in again.stderr
+    assert "GRPO-PODS: 1 of 1 runs done, 0.00 GPU hours left" in again.stderr

@@ -1,7 +1,7 @@
-"""What a run scored while it trained: checkpoints/<run>/evaluations.jsonl -> results/<run>.json.
+"""Scores taken during training: checkpoints/<run>/evaluations.jsonl -> results/<run>.json.
 
-The published multi-GPU runs were scored so, and their figures drawn from it. No model is loaded;
-each evaluation stands under the step it was made at, whether a checkpoint was saved there or not.
+The published multi-GPU runs were scored this way. No model is loaded; each evaluation is stored
+under its step, with or without a checkpoint of that step.
     uv run evaluate_run.py run=<run> from_training=true
 """
 
@@ -14,14 +14,14 @@ from pods import results
 from pods.cli import UserError
 from pods.evaluation import scoreboard, scores
 from pods.evaluation.config import EvaluateConfig, training_config
-from pods.evaluation.records import Store, named_disk_errors
+from pods.evaluation.records import Record, Store, named_disk_errors
 from pods.runs import read_metrics
 
-VERDICTS = ("correct", "well_formed", "tokens", "clipped")  # one value a question
+REMEDY = "leave from_training out to score the checkpoints"
 
 
 def publish(config: EvaluateConfig) -> None:
-    """Write results/<run>.json and its facts anew from the run's evaluations, and show them.
+    """Write results/<run>.json and its facts from the run's evaluations, and show them.
 
     Raises UserError: the run was never evaluated, a line is incomplete, the questions changed, or
     results_dir holds scores of the run's checkpoints.
@@ -29,96 +29,76 @@ def publish(config: EvaluateConfig) -> None:
     training, folder = training_config(config), Path(config.output_dir) / str(config.run)
     store = Store(Path(config.results_dir), str(config.run))
     refuse_mixture(store, from_training=True)
-    version = training.rewards.version
-    counters = _counters(folder / "metrics.jsonl")
+    version, metrics, meta = (
+        training.rewards.version,
+        folder / "metrics.jsonl",
+        folder / "meta.json",
+    )
+    steps = {line["step"]: line for line in (read_metrics(metrics) if metrics.is_file() else [])}
     found: results.Results = {}
     rows: list[scoreboard.Row] = []
-    lines = read(folder / "evaluations.jsonl")
-    task, split = lines[0]["task"], lines[0]["split"]
-    for line in lines:
-        step, seconds = line["step"], line["train_seconds"]
-        records = [_record(version, *row) for row in zip(*map(line.get, VERDICTS), strict=True)]
+    for line, records in read(folder / "evaluations.jsonl", version):
+        step, seconds, task = line["step"], line["train_seconds"], line["task"]
         details = scores.details([records], [version], pass_at=())
-        meta = {"train_seconds": seconds, **counters.get(step, {}), "scores": {task: details}}
-        found[step] = results.Checkpoint({task: scores.entry([records], version, ())}, meta)
+        facts = {"train_seconds": seconds, "scores": {task: details}}
+        for name in ("tokens/generated", "tokens/trained"):
+            if name in steps.get(step, {}):
+                facts[name.replace("/", "_")] = steps[step][name]
+        found[step] = results.Checkpoint({task: scores.entry([records], version, ())}, facts)
         rows.append((f"step {step}", seconds, details))
-    store.facts = {
-        "from_training": True,
-        "train": asdict(training),
-        **_provenance(folder / "meta.json"),
-        "tasks": {task: {"split": split, "questions": len(lines[0]["correct"])}},
-    }
+    asked = {task: {"split": line["split"], "questions": len(records)}}
+    provenance = json.loads(meta.read_text()) if meta.is_file() else {}
+    store.facts = {"from_training": True, "train": asdict(training), **provenance, "tasks": asked}
     store.write_facts()
     with named_disk_errors(store.summary):
         results.write(store.summary, found)
-    note = "scored while training, one completion per question: the best row flatters itself"
+    note = "one completion per question; picking the best row overstates accuracy"
     scoreboard.console().print(scoreboard.task_table(task, rows, note))
 
 
 def refuse_mixture(store: Store, from_training: bool) -> None:
-    """Raise UserError where results_dir holds the other kind of scores of the run."""
+    """Raise UserError where results_dir holds the run's scores from the other source."""
     if not store.facts["tasks"] or store.facts.get("from_training", False) == from_training:
         return
-    there = "its checkpoints" if from_training else "training itself (from_training=true)"
+    source = "its checkpoints" if from_training else "its training (from_training=true)"
     raise UserError(
-        f"results_dir={store.summary.parent}: holds scores of {store.folder.name} from {there}, "
-        "which are not mixed with others; choose another results_dir"
+        f"results_dir={store.summary.parent}: holds scores of {store.folder.name} from {source}, "
+        "and the two kinds are not mixed; choose another results_dir"
     )
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Every evaluation of a run, all of the same questions; UserError where it is not so."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    if not lines:
+def read(path: Path, version: str) -> list[tuple[dict[str, Any], list[Record]]]:
+    """Every evaluation of a run with its records, all of the same questions, else a UserError."""
+    found = []
+    for number, text in enumerate(path.read_text().splitlines() if path.is_file() else [], start=1):
+        try:
+            line = json.loads(text)
+            columns = (line[name] for name in ("correct", "well_formed", "tokens", "clipped"))
+            records = [_record(version, *row) for row in zip(*columns, strict=True)]
+            line["step"], line["train_seconds"], records[0]
+            found.append(((len(records), line["split"], line["task"]), (line, records)))
+        except (ValueError, KeyError, TypeError, IndexError):
+            raise UserError(
+                f"{path}:{number}: incomplete evaluation; remove the line (resuming removes one "
+                f"that a kill cut off), or {REMEDY}"
+            ) from None
+    if not found:
         raise UserError(
             f"from_training=true: no evaluation in {path}; train with evaluation.every_seconds=120,"
-            " or leave from_training out to score the checkpoints"
+            f" or {REMEDY}"
         )
-    found = [_complete(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
-    asked = {(len(line["correct"]), line["split"], line["task"]) for line in found}
-    if len(asked) > 1:
-        sets = "; ".join(f"{n} of {task}/{split}" for n, split, task in sorted(asked))
-        raise UserError(
-            f"{path}: evaluations of different questions ({sets}) make no curve; leave "
-            "from_training out to score the checkpoints"
-        )
-    return found
+    if len(sets := {questions for questions, _ in found}) > 1:
+        listed = "; ".join(f"{count} of {task}/{split}" for count, split, task in sorted(sets))
+        raise UserError(f"{path}: evaluations of different questions ({listed}); {REMEDY}")
+    return [evaluation for _, evaluation in found]
 
 
-def _complete(line: str, where: str) -> dict[str, Any]:
-    try:
-        values = json.loads(line)
-        columns = [[float(value) for value in values[name]] for name in VERDICTS]
-        lengths = {len(column) for column in columns}
-        whole = {"step", "train_seconds", "task", "split"} <= values.keys()
-        if whole and len(lengths) == 1 and min(lengths):
-            return values
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise UserError(
-        f"{where}: not a whole evaluation (step, train_seconds, task, split, "
-        f"{', '.join(VERDICTS)}); remove the line (resuming drops the one that a kill tore), or "
-        "leave from_training out to score the checkpoints"
-    )
-
-
-def _record(version: str, correct: float, formed: int, tokens: int, clipped: int) -> scores.Record:
-    """As pods/evaluation/records.py keeps it, but the text: training keeps none."""
-    right = {version: bool(correct)}
-    flags = {"well_formed": bool(formed), "truncated": bool(clipped)}
-    return {"completion": "", "tokens": tokens, "correct": right, **flags}
-
-
-def _counters(path: Path) -> dict[int, dict[str, int]]:
-    """step -> cumulative tokens, of the steps whose metrics were written."""
-    names = ("tokens/generated", "tokens/trained")
-    lines = read_metrics(path) if path.is_file() else []
+def _record(version: str, correct: float, formed: int, tokens: int, clipped: int) -> Record:
+    """As pods/evaluation/records.py stores it, without the text, which training does not keep."""
     return {
-        line["step"]: {name.replace("/", "_"): line[name] for name in names if name in line}
-        for line in lines
+        "completion": "",
+        "tokens": float(tokens),
+        "truncated": bool(clipped),
+        "well_formed": bool(formed),
+        "correct": {version: bool(correct)},
     }
-
-
-def _provenance(path: Path) -> dict[str, Any]:
-    """Commit, versions and hardware of the training, which is where the scores were made."""
-    return json.loads(path.read_text()) if path.is_file() else {}
