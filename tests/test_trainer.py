@@ -1,6 +1,6 @@
 """Our trainer against the stock one, and what it feeds to the policy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from transformers import TrainerCallback, set_seed
 
 from pods.clock import Clock
 from pods.config import TrainConfig
+from pods.engines import Live, Request, Work, training
+from pods.engines.trl import TrlEngine
 from pods.policy import Policy, load_policy, load_tokenizer
-from pods.rollouts import Rollouts, group_rows
-from pods.rules import select
-from pods.trainer import PodsMixin, build_trainer, trl_arguments
+from pods.rollouts import Rollouts, Step, group_rows
+from pods.rules import Batch, Selection
+from pods.seam import PodsMixin
+from pods.trainer import build_trainer, trl_arguments
 from tests.configs import compose
 
 SHORT = ["max_steps=3", "sampling.max_completion_length=8", "checkpoint.every_seconds=null"]
@@ -32,33 +35,43 @@ def rows(same: bool = False) -> Dataset:
     )
 
 
-def digits(completions: list[str], answers: list[str], kinds: list[str]) -> dict[str, list[float]]:
+class Digits:
     """Rewards that differ between completions and use the answer, so that mix-ups show."""
-    return {
-        "correctness": [
-            sum(map(ord, text)) % 17 + len(answer)
-            for text, answer in zip(completions, answers, strict=True)
-        ],
-        "format": [-0.01 * len(text) for text in completions],
-        "tags": [0.0 for _ in completions],
-    }
+
+    def __init__(self, weights: dict[str, float]) -> None:
+        self.weights, self.timeouts = weights, 0
+
+    def __call__(
+        self, rows: Sequence[dict], texts: Sequence[str], ids: Sequence[list[int]], step: int
+    ) -> dict[str, list[float]]:
+        return {
+            "correctness": [
+                float(sum(map(ord, text)) % 17 + len(row["answer"]))
+                for text, row in zip(texts, rows, strict=True)
+            ],
+            "format": [-0.01 * len(text) for text in texts],
+            "tags": [0.3 * (len(text) % 3) for text in texts],
+        }
+
+
+WEIGHTS = {"correctness": 1.0, "format": 0.7, "tags": 1.3}
 
 
 def policy_of(config: TrainConfig) -> Policy:
     return load_policy(config, load_tokenizer(config.model.path))
 
 
-def build(
-    overrides: list[str], *, dataset: Dataset, keep: Callable | None = None, seed: int | None = 0
-) -> tuple[Any, Rollouts]:
+def build(overrides: list[str], *, dataset: Dataset, stock_rng: bool = False) -> tuple[Any, Rollouts]:
+    """stock_rng: TRL generates without being reseeded, as the stock trainer does."""
     config = compose(*SHORT, *overrides)
-    m = config.kept_per_prompt
-    keep = keep or (lambda total, rng: select(config.rule.name, total, m, rng=rng))
-    rollouts = Rollouts(
-        config.rollouts_per_prompt, digits, config.rewards.weights, keep, Clock(), seed
-    )
+    policy = policy_of(config)
+    engine = TrlEngine(policy.end_tokens, reseed=False)
+    if not stock_rng:
+        config.engine.name = training.choose(config)[0]
+        engine = training.build(config, policy)
+    rollouts = Rollouts(config, engine, Digits(WEIGHTS), Clock())
     # The loop is not under test here; an idle callback takes its place.
-    trainer = build_trainer(config, policy_of(config), dataset, rollouts, TrainerCallback())
+    trainer = build_trainer(config, policy, dataset, rollouts, TrainerCallback())
     return trainer, rollouts
 
 
@@ -70,31 +83,33 @@ def stock(overrides: list[str], dataset: Dataset) -> Any:
     """TRL's own trainer with our arguments; it scores with the same functions."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
+    digits = Digits(WEIGHTS)
 
     def function(name: str) -> Callable:
         def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-            return digits(completions, answer, [])[name]
+            return digits([{"answer": a} for a in answer], completions, [], 0)[name]
 
         reward.__name__ = name
         return reward
 
+    arguments = trl_arguments(config, policy)
     set_seed(config.seed)
     return trl.GRPOTrainer(
         model=policy.model,
-        args=trl.GRPOConfig(**trl_arguments(config, policy)),
+        args=trl.GRPOConfig(**arguments, reward_weights=list(WEIGHTS.values())),
         train_dataset=dataset,
         processing_class=policy.tokenizer,
-        reward_funcs=[function(name) for name in config.rewards.weights],
+        reward_funcs=[function(name) for name in WEIGHTS],
         peft_config=policy.peft_config,
     )
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.04])
-def test_keeping_everything_is_the_stock_trainer_to_the_bit(beta):
-    overrides = ["algorithm=grpo", "kept_per_prompt=4", f"loss.beta={beta}"]
+@pytest.mark.parametrize(("m", "beta"), [(4, 0.0), (4, 0.04), (16, 0.0)])
+def test_keeping_everything_is_the_stock_trainer_to_the_bit(m, beta):
+    overrides = ["algorithm=grpo", f"kept_per_prompt={m}", f"loss.beta={beta}"]
     theirs = stock(overrides, rows())
     theirs.train()
-    ours, _ = build(overrides, dataset=rows(), seed=None)  # TRL does not reseed its rollouts
+    ours, _ = build([*overrides, "engine=trl"], dataset=rows(), stock_rng=True)
     ours.train()
     expected, actual = adapter(theirs), adapter(ours)
     assert expected.keys() == actual.keys()
@@ -118,27 +133,67 @@ def test_the_policy_is_trained_on_m_rows_and_never_on_n():
     trainer.train()
     assert forwards == [2] * (3 * 2 * 4 // 2)  # steps x prompts x m / micro-batch
     assert all(sum(len(b["completion_ids"]) for b in batch) == 2 * 4 for batch in batches)
-    assert [len(g.completions) for g in rollouts.groups] == [16, 16]
-    assert [len(g.kept) for g in rollouts.groups] == [4, 4]
+    step = rollouts.newest
+    assert step.batch.shape == (2, 16)
+    assert [len(step.kept_of(p)) for p in range(2)] == [4, 4]
 
 
-def test_advantages_are_taken_on_the_kept_rollouts():
-    trainer, rollouts = build(["rollouts_per_prompt=16", "kept_per_prompt=4"], dataset=rows())
-    seen: list[torch.Tensor] = []
+def trained_advantages(trainer: Any, rollouts: Rollouts) -> list[tuple[Step, torch.Tensor]]:
+    """Train; the rollouts and the advantages in TRL's batch of every step."""
+    seen: list[tuple[Step, torch.Tensor]] = []
     inner = PodsMixin._generate_and_score_completions
 
     def spy(inputs: list[dict]) -> dict[str, Any]:
         batch = inner(trainer, inputs)
-        kept = torch.tensor([[g.total[i] for i in g.kept] for g in rollouts.groups])
-        by_hand = (kept - kept.mean(1, keepdim=True)) / (kept.std(1, keepdim=True) + 1e-4)
-        torch.testing.assert_close(batch["advantages"], by_hand.flatten(), atol=1e-5, rtol=1e-5)
-        seen.append(batch["advantages"])
+        seen.append((rollouts.newest, batch["advantages"]))
+        tokens = [rollouts.newest.completions[p][i].token_ids for p, i in places(rollouts.newest)]
+        trained = [
+            row[mask.bool()].tolist()
+            for row, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+        ]
+        assert trained == tokens  # each advantage stands beside its own completion
         return batch
 
     trainer._generate_and_score_completions = spy
     trainer.train()
     assert len(seen) == 3
-    assert all(a.abs().max() > 0.1 for a in seen)
+    return seen
+
+
+def places(step: Step) -> list[tuple[int, int]]:
+    return [divmod(int(i), step.batch.shape[1]) for i in step.selection.kept]
+
+
+def test_advantages_are_taken_on_the_kept_rollouts():
+    trainer, rollouts = build(["rollouts_per_prompt=16", "kept_per_prompt=4"], dataset=rows())
+    for step, advantages in trained_advantages(trainer, rollouts):
+        kept = torch.tensor(step.batch.rewards.reshape(-1)[step.selection.kept]).view(2, 4)
+        by_hand = (kept - kept.mean(1, keepdim=True)) / (kept.std(1, keepdim=True) + 1e-4)
+        torch.testing.assert_close(advantages, by_hand.flatten(), atol=1e-5, rtol=1e-5)
+        assert advantages.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
+    """3 rollouts of the first prompt and 13 of the second, with advantages of the rule or not."""
+    trainer, rollouts = build(
+        ["rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"], dataset=rows()
+    )
+    chosen = np.array([2, 5, 11, *range(17, 30)])
+    numbers = np.linspace(-1, 1, 16)
+
+    def uneven(batch: Batch, budget: int, rng: Any) -> Selection:
+        return Selection(chosen[::-1], numbers[::-1] if own else None)
+
+    rollouts.rule = uneven
+    for step, advantages in trained_advantages(trainer, rollouts):
+        assert step.selection.kept.tolist() == chosen.tolist()
+        assert [len(step.kept_of(p)) for p in range(2)] == [3, 13]
+        expected = numbers
+        if not own:
+            kept = [step.batch.rewards[p, step.kept_of(p)].astype(float) for p in range(2)]
+            expected = np.concatenate([(r - r.mean()) / (r.std(ddof=1) + 1e-4) for r in kept])
+        np.testing.assert_allclose(advantages.numpy(), expected, atol=1e-5)
 
 
 def test_micro_batches_give_the_gradient_of_the_full_batch():
@@ -167,31 +222,37 @@ def test_micro_batches_give_the_gradient_of_the_full_batch():
 def test_groups_with_the_same_prompt_stay_apart():
     trainer, rollouts = build(["rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows(True))
     trainer.train()
-    first, second = rollouts.groups
-    assert first.prompt == second.prompt
-    assert first.question_id != second.question_id
-    assert first.completions != second.completions
-    assert len(first.kept) == len(second.kept) == 4
+    step = rollouts.newest
+    assert step.rows[0]["prompt"] == step.rows[1]["prompt"]
+    assert step.rows[0]["id"] != step.rows[1]["id"]
+    assert step.texts[0] != step.texts[1]
+    assert len(step.kept_of(0)) == len(step.kept_of(1)) == 4
 
 
-def test_evaluation_does_not_down_sample():
-    trainer, rollouts = build(["rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows())
-    trainer.args.per_device_eval_batch_size = 4
-    trainer.evaluate(rows().select(range(2)))
-    assert all(g.kept == [0, 1, 2, 3] and len(g.completions) == 4 for g in rollouts.groups)
+def first_rollouts(*overrides: str) -> tuple[list[str], list[list[str]]]:
+    """Question ids and texts of the first step."""
+    trainer, rollouts = build([*overrides, "max_steps=1"], dataset=rows())
+    torch.rand(5)  # whatever was drawn before
+    trainer.train()
+    return rollouts.newest.batch.question_ids.tolist(), rollouts.newest.texts
 
 
-def test_rollouts_are_a_function_of_weights_seed_and_step():
-    texts = []
-    for seed in (1, 1, 2):
-        trainer, rollouts = build(
-            ["rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=1"], dataset=rows(), seed=seed
-        )
-        torch.rand(seed + 5)  # whatever was drawn before
-        trainer.train()
-        texts.append([g.completions for g in rollouts.groups])
-    assert texts[0] == texts[1]
-    assert texts[0] != texts[2]
+@pytest.mark.parametrize("engine", ["transformers", "trl"])
+def test_rollouts_are_a_function_of_weights_seed_and_step(engine):
+    sizes = ["rollouts_per_prompt=8", "kept_per_prompt=4", f"engine={engine}"]
+    first = first_rollouts(*sizes, "seed=1")
+    assert first_rollouts(*sizes, "seed=1") == first
+    assert first_rollouts(*sizes, "seed=2")[1] != first[1]
+
+
+def test_arms_with_one_seed_share_their_first_rollouts():
+    """GRPO with n = 16 and PODS with n = 64, whatever the number of sequences at once."""
+    sizes = ["seed=3", "sampling.max_completion_length=24"]
+    ids, pods = first_rollouts(*sizes, "engine.max_sequences=50")
+    same_ids, grpo = first_rollouts(*sizes, "algorithm=grpo", "kept_per_prompt=16")
+    assert ids == same_ids
+    assert [group[:16] for group in pods] == grpo
+    assert len({text for group in pods for text in group}) > 64
 
 
 def test_an_epoch_has_its_own_order_and_resumes_with_it():
@@ -243,17 +304,14 @@ def test_no_reference_pass_without_a_kl_term():
     assert len(passes) == trainer.args.gradient_accumulation_steps  # the loss, nothing else
 
 
-def test_an_empty_completion_is_one_end_token(monkeypatch):
-    trainer, rollouts = build(
-        ["kept_per_prompt=4", "rollouts_per_prompt=4", "rule=all"], dataset=rows()
-    )
+def test_an_empty_completion_of_trl_is_one_end_token(monkeypatch):
+    trainer, rollouts = build(["kept_per_prompt=4", "engine=trl"], dataset=rows())
     monkeypatch.setattr(trainer, "_generate_single_turn", lambda ids, *_: ([[] for _ in ids], None))
-    trainer.dataset_rows = list(rows().select([0, 0, 0, 0]))
-    trainer.model.train()
-    out = rollouts([row["prompt"] for row in trainer.dataset_rows], trainer)
-    assert out["completion_ids"] == [[trainer.processing_class.eos_token_id]] * 4
-    assert rollouts.groups[0].lengths == [1] * 4
-    assert np.isfinite(rollouts.groups[0].total).all()
+    work = Work([Request([5, 6], [1, 2]), Request([7], [3, 4])], Live(trainer.model, 0))
+    ((_, done),) = rollouts.engine.generate([work])
+    end = trainer.processing_class.eos_token_id
+    assert [[c.token_ids for c in group] for group in done] == [[[end], [end]], [[end], [end]]]
+    assert not any(c.clipped for group in done for c in group)
 
 
 def test_output_stays_in_the_runs_folder(tmp_path: Path, monkeypatch):
