@@ -138,6 +138,18 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
     return tokenizer
 
 
+def end_tokens(path: str, tokenizer: Any) -> list[int]:
+    """Every token that ends a completion: the tokenizer's, then those of generation_config.json."""
+    from transformers import GenerationConfig
+
+    try:
+        named = GenerationConfig.from_pretrained(locate(path)).eos_token_id
+    except OSError:  # a model folder may go without the file
+        named = None
+    named = named if isinstance(named, list) else [named]
+    return list(dict.fromkeys(i for i in [tokenizer.eos_token_id, *named] if i is not None))
+
+
 def lora_config(config: TrainConfig) -> Any:
     """PEFT's LoraConfig, or None where every parameter is trained (lora.rank=null)."""
     from peft import LoraConfig

@@ -93,3 +93,17 @@ class Engine(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+def is_adapter(checkpoint: Path) -> bool:
+    return (checkpoint / "adapter_config.json").is_file()
+
+
+def texts(tokenizer: Any, completions: Sequence[Completion], stop: Sequence[str]) -> list[str]:
+    """What the completions say: without special tokens, cut before the first stop string."""
+    decoded = tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
+    return [text[: min(_places(text, stop), default=None)] for text in decoded]
+
+
+def _places(text: str, stop: Sequence[str]) -> list[int]:
+    return [place for string in stop if (place := text.find(string)) >= 0]
