@@ -110,3 +110,8 @@ def texts(tokenizer: Any, completions: Sequence[Completion], stop: Sequence[str]
     for string in stop:
         written = [text.partition(string)[0] for text in written]
     return written
+
+
+def is_adapter(checkpoint: Path) -> bool:
+    """Whether a checkpoint folder holds an adapter, not full weights."""
+    return (checkpoint / "adapter_config.json").is_file()

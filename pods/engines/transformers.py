@@ -1,0 +1,193 @@
+"""Transformers as the engine: runs anywhere, on its own decode loop (pods/engines/decoding.py).
+
+In float32 the adapter is added to a copy of the weights that it changes, which halves the time of
+generating; every other weight is shared. The adapter stays beside the weights, as it was trained,
+where the sum would be another policy: in 16 bits it would lose the adapter's small digits,
+quantised weights cannot hold it, and weights that another layer shares would change there too.
+No batch crosses a work, so a resumed evaluation meets the same batches and ends with the same file.
+    uv run train.py engine=transformers
+    uv run evaluate_run.py run=<run> engine=transformers
+"""
+
+import copy
+import gc
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from peft import PeftModel, PeftType
+from peft.tuners.lora import LoraLayer
+
+from pods import policy
+from pods.config import TrainConfig
+from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, Work, is_adapter
+from pods.engines.decoding import Draw, Ends, decode
+
+SLOT = "policy"  # the name of an adapter from disk; one is attached at a time
+
+
+class TransformersEngine:
+    def __init__(
+        self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits
+    ) -> None:
+        self._config, self._tokenizer = config, tokenizer
+        self._sampling, self._limits = sampling, limits
+        tokens = sampling.ends or policy.end_tokens(config.model.path, tokenizer)
+        self._ends = Ends(tokens, sampling.stop, tokenizer)
+        self._live: Sum | None = None
+        self._loaded: Any = None  # the model from disk, loaded where one is asked for
+        self._loaded_path = ""
+        self._disk: Any = None  # ... with the adapter of `_disk_weights`
+        self._disk_weights: Path | None = None
+
+    def generate(
+        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
+    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+        """The completions of each work, in its order: one list per request, one item per seed."""
+        for work in works:
+            with self._serving(work.weights) as model:
+                done = self._complete(model, work, logprobs, advance)
+            yield work, done
+
+    def _complete(
+        self, model: Any, work: Work, logprobs: bool, advance: Advance | None
+    ) -> list[list[Completion]]:
+        prompts = [request.prompt for request in work.requests]
+        # By length: little of a batch is padding; the longest shows a lack of memory at once.
+        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+        rows = [(i, seed) for i in order for seed in work.requests[i].seeds]
+        size = self._limits.max_sequences or max(1, len(rows))
+        done: list[list[Completion]] = [[] for _ in prompts]
+        for start in range(0, len(rows), size):
+            chunk = rows[start : start + size]
+            asked = list(dict.fromkeys(i for i, _ in chunk))
+            groups = [asked.index(i) for i, _ in chunk]
+            draw = Draw(self._sampling, [seed for _, seed in chunk], model.device)
+            completions = decode(
+                model, [prompts[i] for i in asked], groups, draw, self._sampling, self._ends,
+                logprobs,
+            )  # fmt: skip
+            for (i, _), completion in zip(chunk, completions, strict=True):
+                done[i].append(completion)
+            if advance:
+                advance(len(chunk))
+        return done
+
+    @contextmanager
+    def _serving(self, weights: Weights) -> Iterator[Any]:
+        """The model that decodes for `weights`; a live one is in training mode again afterwards."""
+        if not isinstance(weights, Live):
+            yield self._from_disk(weights)
+            return
+        if can_be_added(weights.model):
+            if self._live is None or self._live.source is not weights.model:
+                self._live = Sum(weights.model)
+            self._live.refresh(weights.version)
+            yield self._live.model
+            return
+        training = weights.model.training
+        weights.model.eval()
+        try:
+            yield plain(weights.model)
+        finally:
+            weights.model.train(training)
+
+    def _from_disk(self, weights: Path | None) -> Any:
+        """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
+        if self._disk is None or weights != self._disk_weights:
+            self._disk = None  # free the one before
+            adapter = weights if weights is not None and is_adapter(weights) else None
+            full = weights is not None and adapter is None
+            self._load(str(weights) if full else self._config.model.path)
+            self._disk = self._loaded if adapter is None else self._attach(adapter)
+            self._disk_weights = weights
+        return self._disk
+
+    def _load(self, path: str) -> None:
+        if isinstance(self._loaded, PeftModel):
+            self._loaded = self._loaded.unload()  # base weights were never touched
+        if path != self._loaded_path:
+            self._loaded = None  # free the one before
+            config = replace(self._config, model=replace(self._config.model, path=path))
+            self._loaded = policy.load_transformers(config, self._tokenizer).model.eval()
+            self._loaded_path = path
+
+    def _attach(self, adapter: Path) -> Any:
+        self._loaded = PeftModel.from_pretrained(self._loaded, adapter, SLOT).eval()
+        if not can_be_added(self._loaded):
+            return plain(self._loaded)
+        both = Sum(self._loaded)
+        both.refresh(adapter)
+        return both.model
+
+    def __enter__(self) -> "TransformersEngine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live = self._loaded = self._disk = None
+        self._loaded_path = ""
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+class Sum:
+    """A plain copy of a LoRA model in which the adapted layers hold base weight + adapter.
+
+    All other weights are those of `source`, which is never changed.
+    """
+
+    def __init__(self, source: PeftModel) -> None:
+        self.source, self._version = source, None
+        memo: dict[int, Any] = {id(p): p for p in source.parameters()}  # shared, not copied
+        self._layers = []
+        for layer in lora_layers(source):
+            base = layer.get_base_layer()
+            others = {id(p): p for p in base.parameters() if p is not base.weight}
+            memo[id(layer)] = copy.deepcopy(base, others)
+            self._layers.append((layer, memo[id(layer)]))
+        self.model = copy.deepcopy(plain(source), memo).eval()
+
+    @torch.no_grad()
+    def refresh(self, version: Hashable) -> None:
+        """Add the adapter as it is now, unless it was already added at this version."""
+        if version == self._version:
+            return
+        name = self.source.active_adapter
+        for layer, copied in self._layers:
+            copied.weight.copy_(layer.get_base_layer().weight + layer.get_delta_weight(name))
+        self._version = version
+
+
+def can_be_added(model: Any) -> bool:
+    """Whether base weight + adapter, rounded to the weights' own type, is still the same policy."""
+    if not isinstance(model, PeftModel):
+        return False
+    config = model.peft_config[model.active_adapter]
+    if config.peft_type != PeftType.LORA or config.modules_to_save or config.use_dora:
+        return False
+    bases = [layer.get_base_layer() for layer in lora_layers(model)]
+    if any(not isinstance(base, torch.nn.Linear | torch.nn.Embedding) for base in bases):
+        return False
+    users = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
+    weights = [base.weight for base in bases]  # of whole numbers, where they are quantised
+    return all(w.dtype == torch.float32 and users[id(w)] == 1 for w in weights)
+
+
+def lora_layers(model: PeftModel) -> list[LoraLayer]:
+    return [module for module in model.modules() if isinstance(module, LoraLayer)]
+
+
+def plain(model: Any) -> Any:
+    """The transformers model; PEFT's layers, if any, stay in their places in it."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
