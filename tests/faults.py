@@ -30,7 +30,7 @@ def before(owner: Any, name: str, act: Any) -> None:
 
 
 def kill_in_step() -> None:
-    before(rollouts.Rollouts, "_score", lambda self, rows: kill() if at_step(self) else None)
+    before(rollouts.Rollouts, "score", lambda self, *_: kill() if at_step(self) else None)
 
 
 def at_step(self: Any) -> bool:

@@ -6,30 +6,19 @@ from pathlib import Path
 import pytest
 
 from pods import ledger
-from pods.rollouts import Group
 from scripts import replay
 from tests import processes
+from tests.steps import step_of
 
 
-def group(name: str, total: list[float], kept: list[int]) -> Group:
-    n = len(total)
-    return Group(
-        question_id=name,
-        prompt=f"{name}?",
-        answer="1",
-        completions=["<script>", "é\udc80"] * (n // 2),
-        lengths=[3] * n,
-        clipped=[False] * n,
-        rewards={"correctness": total},
-        total=total,
-        kept=kept,
-    )
+HOSTILE = ("<script>", "é\udc80")
 
 
 def write(path: Path, steps: int, texts: str = "first") -> ledger.Ledger:
     book = ledger.Ledger(path, texts)
-    for step in range(1, steps + 1):
-        book.append(step, [group("a", [0.0, 1.0, 0.5, 0.2], [0, 1]), group("b", [1.0] * 4, [0, 1])])
+    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5], HOSTILE)
+    for number in range(1, steps + 1):
+        book.append(number, step)
     return book
 
 
@@ -41,7 +30,9 @@ def test_what_is_written_is_read(tmp_path):
     assert records[0]["completions"] == ["<script>", "é\udc80"] * 2  # hostile text stays text
     assert "completions" not in records[1]  # texts of the first group only
     assert records[0]["rewards"] == {"correctness": [0.0, 1.0, 0.5, 0.2]}
-    assert records[0]["kept"] == [0, 1]
+    assert [record["kept"] for record in records[:2]] == [[0, 1], [1]]
+    assert [record["advantages"] for record in records[:2]] == [[-1.0, 0.0], [1.0]]
+    assert records[0]["total"] == [0.0, 1.0, 0.5, 0.2]  # float32 with the digits it has
 
 
 @pytest.mark.parametrize(("texts", "with_text"), [("all", 2), ("first", 1), ("none", 0)])
@@ -56,7 +47,7 @@ def test_a_torn_end_is_dropped_at_every_length(tmp_path):
     book = write(path, 2)
     book.flush()
     whole = len(path.read_bytes())
-    book.append(3, [group("c", [0.0, 1.0], [0, 1])])
+    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
     book.flush()
     data = path.read_bytes()
     for cut in range(whole, len(data)):
@@ -70,7 +61,7 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     path.write_bytes(path.read_bytes() + b"torn")
     ledger.forget_after(path, 2)
     book = ledger.Ledger(path, "none")
-    book.append(3, [group("c", [0.0, 1.0], [0, 1])])
+    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
     book.flush()
     assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
     ledger.forget_after(tmp_path / "absent", 2)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pods.rules import RULES, select
+from pods.cli import UserError
+from pods.rules import RULES, Batch, Selection, find, select, select_batch
 
 floats = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 levels = st.sampled_from([0.0, 0.025, 0.1, 1.0, 1.2])  # graded rewards are full of ties
@@ -116,3 +117,88 @@ def test_a_million_rewards_agree_with_the_prefix_of_the_theorem():
     kept = select("max_variance", rewards, 1000)
     ranks = np.argsort(np.argsort(rewards))[kept]
     assert ((ranks < 1000) | (ranks >= 999_000)).all()  # only extremes
+
+
+PER_PROMPT = [name for name in RULES if name != "all"]
+
+
+@pytest.mark.parametrize("rule", PER_PROMPT)
+def test_a_batch_keeps_of_each_prompt_as_select_does(rule):
+    rewards = np.random.default_rng(1).normal(size=(3, 8))
+    whole = select_batch(rule, Batch(rewards=rewards), 12, rng=np.random.default_rng(7))
+    rng = np.random.default_rng(7)
+    each = [8 * p + select(rule, row, 4, rng=rng) for p, row in enumerate(rewards)]
+    assert whole.kept.tolist() == np.concatenate(each).tolist()
+    assert whole.advantages is None
+
+
+def shortest(batch: Batch, budget: int, rng: np.random.Generator | None, longest: bool = False):
+    order = np.argsort(batch.lengths.reshape(-1), kind="stable")
+    return order[-budget:] if longest else order[:budget]
+
+
+def test_a_batch_rule_shares_the_budget_out_as_it_likes():
+    lengths = np.array([[9, 8, 1, 7], [2, 3, 4, 5]])
+    batch = Batch(rewards=np.zeros((2, 4)), lengths=lengths)
+    assert select_batch(shortest, batch, 3).kept.tolist() == [2, 4, 5]
+    assert select_batch(shortest, batch, 3, longest=True).kept.tolist() == [0, 1, 3]
+    one = select(lambda batch, budget, rng: np.arange(budget), np.zeros(4), 2)
+    assert one.tolist() == [0, 1]  # a batch rule on one prompt
+
+
+def test_advantages_of_a_rule_follow_its_indices_into_ascending_order():
+    def rule(batch, budget, rng):
+        return Selection([5, 0, 3], [0.5, 0.0, 0.3])
+
+    chosen = select_batch(rule, Batch(rewards=np.zeros((2, 3))), 3)
+    assert chosen.kept.tolist() == [0, 3, 5]
+    assert chosen.advantages.tolist() == [0.0, 0.3, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([0, 1], "rule broken returned 2 indices, not 3"),
+        ([0, 1, 1], "2 distinct indices"),
+        ([0, 1, 8], "whole numbers in 0..7"),
+        ([-1, 0, 1], "whole numbers in 0..7"),
+        ([0.0, 1.0, 2.0], "whole numbers"),
+        (Selection([0, 1, 2], [0.0, 1.0]), r"advantages of shape \(2,\)"),
+        (Selection([0, 1, 2], [0.0, 1.0, math.nan]), "not finite"),
+    ],
+)
+def test_what_a_rule_returns_is_checked_by_name(returned, message):
+    def broken(batch, budget, rng):
+        return returned
+
+    with pytest.raises(ValueError, match=message):
+        select_batch(broken, Batch(rewards=np.zeros((2, 4))), 3)
+
+
+@pytest.mark.parametrize(
+    ("rule", "budget", "message"),
+    [
+        ("max_variance", 3, "equally many of each of 2 prompts"),
+        (lambda values, m, rng: [0], 2, "its first parameter is 'values'"),
+        ("best", 2, "valid rules: max_variance"),
+    ],
+)
+def test_a_rule_that_does_not_fit_the_batch_is_refused(rule, budget, message):
+    with pytest.raises(ValueError, match=message):
+        select_batch(rule, Batch(rewards=np.zeros((2, 4))), budget)
+
+
+def test_a_rule_is_found_in_a_file_and_a_class_becomes_an_instance(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "class Counting:\n"
+        "    def __init__(self): self.calls = 0\n"
+        "    def __call__(self, batch, budget, rng): self.calls += 1; return range(budget)\n"
+        "    def state(self): return {'calls': self.calls}\n"
+        "    def load(self, state): self.calls = state['calls']\n"
+    )
+    rule = find(f"{file}:Counting")
+    assert select_batch(rule, Batch(rewards=np.zeros((1, 4))), 2).kept.tolist() == [0, 1]
+    assert rule.state() == {"calls": 1}
+    with pytest.raises(UserError, match="Missing is not defined"):
+        find(f"{file}:Missing")

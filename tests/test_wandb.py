@@ -7,18 +7,14 @@ from pathlib import Path
 import pytest
 
 from pods import logs
-from pods.rollouts import Group
 from tests.configs import compose
+from tests.steps import step_of
 
-GROUP = Group(
-    question_id="7", prompt="1+1=?", answer="2", completions=["a", "b", "c"], lengths=[1, 2, 3],
-    clipped=[False] * 3, rewards={"correctness": [0.0, 1.0, 0.5]}, total=[0.0, 1.0, 0.5],
-    kept=[0, 1],
-)  # fmt: skip
+STEP = step_of({"7": [0.0, 1.0, 0.5]}, [0, 1])
 
 
 def test_samples_are_best_first_and_say_what_was_kept():
-    rows = logs.samples(GROUP)
+    rows = logs.samples(STEP)
     assert [(row["completion"], row["kept"], row["reward"]) for row in rows] == [
         ("b", True, 1.0), ("c", False, 0.5), ("a", True, 0.0)
     ]  # fmt: skip
@@ -33,7 +29,7 @@ def test_an_offline_run_holds_config_and_table(tmp_path: Path, monkeypatch: pyte
         f"output_dir={tmp_path}",
     )  # fmt: skip
     with ExitStack() as stack:
-        loggers = logs.open_loggers(config, tmp_path, stack, lambda: [GROUP])
+        loggers = logs.open_loggers(config, tmp_path, stack, lambda: STEP)
         import wandb
 
         run = wandb.run

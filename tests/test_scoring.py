@@ -1,0 +1,98 @@
+"""Rewards of the user's beside the built-in ones: TRL's signature, and what can go wrong."""
+
+import numpy as np
+import pytest
+import torch
+
+from pods.scoring import RewardError, Rewards, Text
+from tests.configs import compose
+
+ROWS = [
+    {"id": str(i), "question": f"{i}+1", "prompt": f"<user>{i}+1<assistant>", "answer": str(i + 1),
+     "kind": "math", "level": i}
+    for i in range(3)
+]  # fmt: skip
+TEXTS = ["<think>a</think><answer>1</answer>", "5", "<answer>3</answer>"]
+IDS = [[1, 2], [3], [4, 5]]
+
+
+def rewards(tmp_path, body: str, *overrides: str, name: str = "own") -> Rewards:
+    file = tmp_path / f"file{abs(hash(body))}.py"
+    file.write_text(body)
+    config = compose("rewards=v2", *overrides).rewards
+    config.functions = {name: f"{file}:function"}
+    return Rewards(config)
+
+
+def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
+    body = (
+        "def function(prompts, completions, completion_ids, answer, level, question, **kwargs):\n"
+        "    assert [p[0]['content'] for p in prompts] == question\n"
+        "    assert {'id', 'kind'} <= kwargs.keys()\n"
+        "    return [len(c) + 10 * l + len(i) for c, l, i in zip(completions, level, completion_ids)]"
+    )
+    with rewards(tmp_path, body) as score:
+        found = score(ROWS, TEXTS, IDS, 4)
+    assert found["own"] == [len(t) + 10 * i + len(IDS[i]) for i, t in enumerate(TEXTS)]
+    assert found["correctness"] == [1, 0, 1]
+    assert list(found) == ["correctness", "format", "tags", "own"] == list(score.weights)
+    assert score.weights["own"] == 1
+
+
+def test_functions_written_for_chats_work_on_texts(tmp_path):
+    """The forms of TRL's own rewards and of Unsloth's notebooks."""
+    body = (
+        "import re\n"
+        "def function(completions):\n"
+        "    contents = [completion[0]['content'] for completion in completions]\n"
+        "    assert [c[-1]['role'] for c in completions] == ['assistant'] * len(completions)\n"
+        "    return [1.0 if re.match('<think>', content) else None for content in contents]"
+    )
+    with rewards(tmp_path, body) as score:
+        assert score(ROWS, ["", *TEXTS[:2]], IDS, 0)["own"] == [0, 1, 0]
+
+
+def test_trls_own_function_works_unchanged():
+    config = compose("rewards=v2").rewards
+    config.functions = {}
+    with Rewards(config) as score:
+        from trl.rewards import think_format_reward
+
+        score.own, score.weights = {"think": think_format_reward}, {"think": 1.0}
+        texts = ["<think>\na\n</think>\nb", "no"]
+        assert score(ROWS[:2], texts, IDS[:2], 0) == {"think": [1.0, 0.0]}
+
+
+def test_a_text_is_a_string_in_every_other_way():
+    text = Text("hello", "question")
+    assert (text, text[0], text[-1], text[1:3], text[1]) == ("hello", "h", "o", "el", "e")
+    assert text[-1]["content"] == "question"
+    assert [*text] == ["h", "e", "l", "l", "o"]
+    assert Text("")[0]["content"] == ""
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("[1.0, 2.0]", "own returned 2 values for 3 completions at step 4"),
+        ("[1.0, 'x', 2.0]", "own returned 'x' for completion 1 of step 4"),
+        ("[1.0, 2.0, float('nan')]", "own returned nan for completion 2 of step 4"),
+        ("[1.0, 2.0, float('inf')]", "own returned inf"),
+        ("[1.0, [2.0], 3.0]", "finite number or None"),
+        ("[1 / (len(c) - 1) for c in completions]", "own raised ZeroDivisionError.* completion 1 "),
+        ("None", "own raised TypeError"),
+    ],
+)
+def test_an_error_names_function_completion_and_step(tmp_path, returned, message):
+    body = f"def function(completions, **_):\n    return {returned}"
+    with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=message) as caught:
+        score(ROWS, TEXTS, IDS, 4)
+    assert caught.value.completion in TEXTS
+
+
+@pytest.mark.parametrize("kind", ["torch.tensor", "np.array", "tuple"])
+def test_arrays_and_tensors_are_numbers(tmp_path, kind):
+    body = f"import torch, numpy as np\ndef function(completions): return {kind}([1, 0, 2])"
+    with rewards(tmp_path, body) as score:
+        assert score(ROWS, TEXTS, IDS, 0)["own"] == [1.0, 0.0, 2.0]
+        assert np.isfinite(torch.tensor(score(ROWS, TEXTS, IDS, 0)["tags"])).all()
