@@ -1,9 +1,8 @@
-"""Figures from result files, the paper's or ours: accuracy against training time with its interval.
+"""Figures from result files: accuracy against training time with its interval.
 
     uv run scripts/plot.py figure=quickstart
     uv run scripts/plot.py figure=all results_dir=<folder with the published files>
-    uv run scripts/plot.py follow=true
-Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; names the folder on stdout.
+Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints the folder.
 """
 
 import json
@@ -29,18 +28,10 @@ class PlotConfig:
     resamples: int
     seed: int
     fraction_of_best: float
-    follow: bool
-    run: str | None
-    output_dir: str
 
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
-    if config.follow:
-        from pods.figures.live import follow
-
-        follow(config.output_dir, config.run)
-        return
     for one in each("plot", config, PlotConfig):
         try:
             draw(one)
@@ -52,7 +43,7 @@ def main(config: PlotConfig) -> None:
 
 def draw(config: PlotConfig) -> None:
     """Read, draw and write one figure."""
-    from pods.figures import drawing, speedup  # matplotlib takes a second: not for a mistyped key
+    from pods.figures import drawing, speedup  # here: matplotlib takes a second to import
 
     if not Path(config.results_dir).is_dir():
         raise UserError(
