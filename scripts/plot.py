@@ -6,10 +6,10 @@ Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints t
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from pods.cli import UserError, command
+from pods.cli import command
 from pods.figures.curves import Absent, load, to_json
 from pods.figures.definition import Figure, each
 from pods.files import write_atomic
@@ -45,20 +45,10 @@ def draw(config: PlotConfig) -> None:
     """Read, draw and write one figure."""
     from pods.figures import drawing, speedup  # here: matplotlib takes a second to import
 
-    if not Path(config.results_dir).is_dir():
-        raise UserError(
-            f"results_dir={config.results_dir}: no such folder; evaluate_run.py fills it"
-        )
-    figure = replace(
-        config.figure,
-        metric=config.metric or config.figure.metric,
-        dataset=config.dataset or config.figure.dataset,
-    )
-    series = load(figure, config.results_dir)
+    figure, series = config.figure, load(config.figure, config.results_dir)
     options = drawing.Options(config.x, config.band, config.resamples, config.seed)
-    headline = speedup.headline(
-        figure, series, config.fraction_of_best, config.resamples, config.seed
-    )
+    how = (config.fraction_of_best, config.resamples, config.seed)
+    headline = speedup.headline(figure, series, *how)
     out = Path(config.out_dir) / figure.name
     drawing.save(drawing.main_figure(figure, series, headline, options), out / "main")
     drawing.save(drawing.length_figure(figure, series, options), out / "length")

@@ -34,23 +34,22 @@ def by_index(steps: list[int], expected: int) -> list[int | None]:
 
 def remarks(steps: list[int], marks: list[int | None], expected: int) -> list[str]:
     """The decisions of `by_index` in words; empty for a regular run."""
-    kept = [(step, mark) for step, mark in zip(steps, marks, strict=True) if mark]
-    dropped = [step for step, mark in zip(steps, marks, strict=True) if not mark]
-    if not kept:
+    if not any(marks):
         count = f"{len(steps)} checkpoints where {expected} are expected"
-        return [f"{count}, at increments that fit no single attempt; the run is left out"] * bool(
-            steps
-        )
-    notes = []
-    if dropped:
+        fault = f"{count}, at increments that fit no single attempt; the run is left out"
+        return [fault] if steps else []
+    notes, previous, late = [], 0, []
+    for step, mark in zip(steps, marks, strict=True):
+        if mark:
+            late += [step] if mark > previous + 1 else []
+            previous = mark
+    if dropped := [step for step, mark in zip(steps, marks, strict=True) if not mark]:
         notes.append(f"steps {listed(dropped)} are left from an aborted attempt and are dropped")
-    before = [0, *(mark for _, mark in kept)]
-    late = [step for (step, mark), last in zip(kept, before, strict=False) if mark > last + 1]
     if late:
         notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
-    if (last := before[-1]) != expected:
-        end = "the curve ends early" if last < expected else f"the first {expected} count"
-        notes.append(f"{last} checkpoints where {expected} are expected; {end}")
+    if previous != expected:
+        end = "the curve ends early" if previous < expected else f"the first {expected} count"
+        notes.append(f"{previous} checkpoints where {expected} are expected; {end}")
     return notes
 
 

@@ -50,6 +50,8 @@ def load(figure: Figure, results_dir: Path | str) -> list[Series]:
         1, round(figure.budget_seconds / figure.grid_seconds) + 1
     )
     folder = Path(results_dir)
+    if not folder.is_dir():
+        raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     exported = any((folder / name).is_file() for name in figure.exports)
     runs = (_from_export if exported else _from_files)(figure, folder)
     base = base_point(figure, folder) if any(runs.values()) and not exported else {}
