@@ -1,7 +1,8 @@
 """Score every checkpoint of a run, and its base model: checkpoints/<run>/ -> results/<run>.json.
 
     uv run evaluate_run.py run=<run>                        # the run's own task, every checkpoint
-    uv run evaluate_run.py run=<run> tasks=[gsm8k,math500] rewards=[v2,strict]
+    uv run evaluate_run.py run=<run> tasks=[gsm8k,math500]
+    uv run evaluate_run.py run=<run> rewards=[v1,v2,strict] # grade stored completions again
     uv run evaluate_run.py run=<run> select_on=validation   # pick there, report one test score
     uv run evaluate_run.py run=<run> watch=true             # beside a training that goes on
     uv run evaluate_run.py run=<run> from_training=true     # the scores that training took

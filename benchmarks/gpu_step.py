@@ -1,13 +1,12 @@
-"""What a training step costs on this card: GRPO, PODS and GRPO-GA at the paper's sizes, by phase.
+"""Seconds and memory of a training step on this card: GRPO, PODS and GRPO-GA at the paper's sizes.
 
     uv run benchmarks/gpu_step.py             # NVIDIA GPU with the gpu extra; a quarter of an hour
-    uv run benchmarks/gpu_step.py --cpu       # a tiny shape, two steps: does the script work?
-    uv run benchmarks/gpu_step.py --write     # and keep the table in benchmarks/results/
+    uv run benchmarks/gpu_step.py --cpu       # tries the script on a tiny shape for two steps
+    uv run benchmarks/gpu_step.py --write     # also writes the table to benchmarks/results/
 
 The model has Qwen2.5-3B's exact shape and random weights (no download). It ends a completion about
-once in 150,000 tokens, so that completions have the length asked for. Every arm is the real
-train.py in a process of its own. The ceilings are measured in the same run: memory bandwidth by a
-copy, matrix rate by a product. Published on an L40S: GRPO 16/16 7.6 s, PODS 64/16 10.1 s.
+once in 150,000 tokens, so completions have the length asked for. Every arm runs train.py in its own
+process. Published on an L40S: GRPO 16/16 7.6 s, PODS 64/16 10.1 s.
 """
 
 import argparse
@@ -16,7 +15,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -31,7 +29,6 @@ sys.path[0] = str(ROOT)  # this folder's own rewards.py would hide the package
 from pods.clock import STEP_PHASES as PHASES  # noqa: E402
 from pods.runs import read_metrics  # noqa: E402
 
-NF4_BYTES = 0.5 + 4 / 64  # per weight: 4 bits, and a float32 scale for each block of 64
 SMALL = {
     "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096,
@@ -76,14 +73,12 @@ def main() -> int:
     completion = options.completion or (16 if options.cpu else 256)
     device = "cpu" if options.cpu else "cuda"
     with tempfile.TemporaryDirectory() as folder:
-        ceilings = measure_ceilings(device)
-        weights = write_random_model(Path(folder) / "model", "small" if options.cpu else "3b")
-        lines = []
+        write_random_model(Path(folder) / "model", "small" if options.cpu else "3b")
+        rows = []
         for arm in CPU_ARMS if options.cpu else GPU_ARMS:
             print(f"{arm.name} {arm.n}/{arm.m} ...", file=sys.stderr)
-            metrics = run(arm, Path(folder), steps, completion, device)
-            lines.append(line(arm, metrics, completion, weights, ceilings, options.cpu))
-    table = markdown(lines, ceilings, device, completion)
+            rows.append(row(arm, run(arm, Path(folder), steps, completion, device), completion))
+    table = markdown(rows, device, completion)
     print(table)
     if options.write:
         name = f"gpu_step-{device_name(device).replace(' ', '-')}-{date.today()}.md"
@@ -92,9 +87,8 @@ def main() -> int:
     return 0
 
 
-def write_random_model(folder: Path, shape: str) -> tuple[int, int]:
-    """A model of Qwen2.5-3B's shape (or a small one) with random weights and a tokenizer of its
-    vocabulary's size; returns the weights of the blocks' linear layers and of the output layer."""
+def write_random_model(folder: Path, shape: str) -> None:
+    """A model of Qwen2.5-3B's shape (or a small one) with random weights, and a tokenizer."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     large = ROOT / "benchmarks" / "shapes" / "qwen2.5-3b-instruct.json"
@@ -106,13 +100,10 @@ def write_random_model(folder: Path, shape: str) -> tuple[int, int]:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.save_pretrained(folder)
     write_tokenizer(folder, config.vocab_size)
-    head = model.get_output_embeddings().weight.numel()
-    layers = (m for m in model.modules() if isinstance(m, torch.nn.Linear))
-    return sum(module.weight.numel() for module in layers) - head, head
 
 
 def write_tokenizer(folder: Path, size: int) -> None:
-    """One token a character for the arithmetic questions, and made-up words for the rest."""
+    """One token per character of the arithmetic questions; made-up words fill the vocabulary."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -130,7 +121,7 @@ def write_tokenizer(folder: Path, size: int) -> None:
 
 
 def run(arm: Arm, folder: Path, steps: int, completion: int, device: str) -> list[dict[str, Any]]:
-    """The metric lines of train.py without the first step's, which compiles."""
+    """The metric lines of train.py without the first step, which compiles."""
     own = {
         "cpu": ["backend=transformers", "model.dtype=float32", "model.load_in_4bit=false",
                 "lora.rank=8", "backend.gradient_checkpointing=false"],
@@ -157,52 +148,12 @@ def run(arm: Arm, folder: Path, steps: int, completion: int, device: str) -> lis
     return read_metrics(folder / f"{arm.name}-{arm.n}" / "bench" / "metrics.jsonl")[1:]
 
 
-def measure_ceilings(device: str) -> dict[str, float]:
-    """Best of ten: bytes a second of a copy (read and written), operations of a product."""
-    big, wide = (2**30, 8192) if device == "cuda" else (2**26, 1024)
-    source = torch.empty(big, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    matrix = torch.randn(wide, wide, device=device, dtype=dtype)
-    return {
-        "bandwidth": 2 * big / best_seconds(lambda: target.copy_(source), device),
-        "rate": 2 * wide**3 / best_seconds(lambda: matrix @ matrix, device),
-    }
-
-
-def best_seconds(work: Any, device: str) -> float:
-    seconds = []
-    for _ in range(10):
-        start = time.perf_counter()
-        work()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
-
-
-def line(
-    arm: Arm,
-    metrics: list[dict[str, Any]],
-    completion: int,
-    weights: tuple[int, int],
-    ceilings: dict[str, float],
-    cpu: bool,
-) -> dict[str, Any]:
-    """One row of the table. The ceilings: generate reads every weight once a token, so bandwidth
-    bounds it; update multiplies every weight by every token two times (forward, gradient of the
-    inputs) and, with recomputed activations, a third, so the matrix rate does."""
+def row(arm: Arm, metrics: list[dict[str, Any]], completion: int) -> dict[str, str]:
+    """One row of the table: means over the steps, and the largest peak and gap."""
     seconds = {phase: mean(step[f"seconds/{phase}"] for step in metrics) for phase in PHASES}
-    rows = arm.m if arm.algorithm != "grpo_ga" else arm.n
-    linear, head = weights
-    size = 4 * (linear + head) if cpu else NF4_BYTES * linear + 2 * head  # bytes
-    generate = completion * size / ceilings["bandwidth"]
-    operations = 2 * (2 if cpu else 3) * rows
-    operations *= linear * (completion + PROMPT_TOKENS) + head * completion
-    update = operations / ceilings["rate"]
-    peaks = {
-        phase: max((step.get(f"peak_memory_gib/{phase}", 0.0) for step in metrics), default=0.0)
-        for phase in ("generate", "update")
+    most = {
+        name: max(step.get(name, float("nan")) for step in metrics)
+        for name in ("peak_memory_gib/generate", "peak_memory_gib/update", "engine/logprob_gap")
     }
     return {
         "arm": f"{arm.name} {arm.n}/{arm.m}",
@@ -210,24 +161,17 @@ def line(
         "step s": f"{sum(seconds.values()):.3f}",
         "length": f"{mean(step['all/completion_length_mean'] for step in metrics):.0f}",
         "tokens/s": f"{arm.n * completion / seconds['generate']:.0f}",
-        "generate of ceiling": f"{generate / seconds['generate']:.1%}",
-        "update of ceiling": f"{update / seconds['update']:.1%}",
-        "peak GiB generate": f"{peaks['generate']:.1f}",
-        "peak GiB update": f"{peaks['update']:.1f}",
+        **{name: f"{value:.3g}" for name, value in most.items()},
     }
 
 
-def markdown(
-    lines: list[dict[str, Any]], ceilings: dict[str, float], device: str, completion: int
-) -> str:
+def markdown(rows: list[dict[str, str]], device: str, completion: int) -> str:
     head = (
         f"{device_name(device)}, {date.today()}, torch {torch.__version__}, completions of "
-        f"{completion} tokens. Ceilings measured here: {ceilings['bandwidth'] / 1e9:.0f} GB/s, "
-        f"{ceilings['rate'] / 1e12:.2f} T operations/s.\n"
+        f"{completion} tokens.\n"
     )
-    names = list(lines[0])
-    rows = [names, ["---"] * len(names), *([row[name] for name in names] for row in lines)]
-    return "\n".join([head, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(cells.values()) for cells in rows)]
+    return "\n".join([head, *("| " + " | ".join(line) + " |" for line in lines)]) + "\n"
 
 
 def device_name(device: str) -> str:

@@ -119,7 +119,10 @@ def device(config: TrainConfig) -> tuple[str, str]:
         card = torch.cuda.get_device_properties(0)
         seen = f"{card.name}, {card.total_memory / GIB:.1f} GiB, CUDA {cuda}, driver {driver()}"
     elif driver() != "unknown":
-        return FAIL, f"torch (built for CUDA {cuda}) cannot use driver {driver()}; update the driver"
+        return (
+            FAIL,
+            f"torch for CUDA {cuda} cannot use driver {driver()}; update the driver",
+        )
     else:
         seen = f"{os.cpu_count()} CPU cores, no CUDA device"
     try:

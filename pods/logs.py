@@ -73,18 +73,17 @@ def console(config: TrainConfig, stack: ExitStack) -> Logger:
 
 
 def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple[float, str]:
-    """How much of the budget is used (0..1), and the time left as text."""
-    shares = {0.0: ""}
+    """Used share (0..1) of the limit that ends the run first, and the rest of it as text."""
+    limits = [(0.0, "")]
     if config.max_steps:
-        share = step / config.max_steps
-        seconds = metrics["train_seconds"] * (1 / share - 1)
-        shares[share] = f"{config.max_steps - step} steps, about {seconds:.0f} s left"
-    for key in ("train_seconds", "wall_seconds"):
-        limit = getattr(config.budget, key)
-        if limit:
+        left = config.max_steps - step
+        seconds = left * metrics["train_seconds"] / step
+        limits.append((step / config.max_steps, f"{left} steps, about {seconds:.0f} s left"))
+    for key, name in (("train_seconds", "training"), ("wall_seconds", "wall-clock")):
+        if limit := getattr(config.budget, key):
             left = max(0.0, limit - metrics[key])
-            shares[metrics[key] / limit] = f"{left:.0f} s of {key.replace('_', ' ')[:-8]} time left"
-    return max(shares.items())
+            limits.append((metrics[key] / limit, f"{left:.0f} s of {name} time left"))
+    return max(limits)
 
 
 def wandb(

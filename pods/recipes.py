@@ -65,7 +65,7 @@ class Run:
 
     @property
     def seconds_left(self) -> float:
-        """Training time left, s: to the time budget, or to max_steps where it ends the run first."""
+        """Training time left, s: to the time budget, or to max_steps where that comes first."""
         seconds, steps = self.config.budget.train_seconds, self.config.max_steps
         left = math.inf if seconds is None else max(0.0, seconds - self.seconds_done)
         if steps is None or not self.steps_done:

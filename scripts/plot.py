@@ -1,16 +1,15 @@
-"""Figures from result files, the paper's or ours: accuracy against training time with its interval.
+"""Figures from result files: accuracy against training time with its interval.
 
     uv run scripts/plot.py figure=quickstart
     uv run scripts/plot.py figure=all results_dir=<folder with the published files>
-    uv run scripts/plot.py follow=true
-Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; names the folder on stdout.
+Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints the folder.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from pods.cli import UserError, command
+from pods.cli import command
 from pods.figures.curves import Absent, load, to_json
 from pods.figures.definition import Figure, each
 from pods.files import write_atomic
@@ -29,18 +28,10 @@ class PlotConfig:
     resamples: int
     seed: int
     fraction_of_best: float
-    follow: bool
-    run: str | None
-    output_dir: str
 
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
-    if config.follow:
-        from pods.figures.live import follow
-
-        follow(config.output_dir, config.run)
-        return
     for one in each("plot", config, PlotConfig):
         try:
             draw(one)
@@ -52,22 +43,12 @@ def main(config: PlotConfig) -> None:
 
 def draw(config: PlotConfig) -> None:
     """Read, draw and write one figure."""
-    from pods.figures import drawing, speedup  # matplotlib takes a second: not for a mistyped key
+    from pods.figures import drawing, speedup  # here: matplotlib takes a second to import
 
-    if not Path(config.results_dir).is_dir():
-        raise UserError(
-            f"results_dir={config.results_dir}: no such folder; evaluate_run.py fills it"
-        )
-    figure = replace(
-        config.figure,
-        metric=config.metric or config.figure.metric,
-        dataset=config.dataset or config.figure.dataset,
-    )
-    series = load(figure, config.results_dir)
+    figure, series = config.figure, load(config.figure, config.results_dir)
     options = drawing.Options(config.x, config.band, config.resamples, config.seed)
-    headline = speedup.headline(
-        figure, series, config.fraction_of_best, config.resamples, config.seed
-    )
+    how = (config.fraction_of_best, config.resamples, config.seed)
+    headline = speedup.headline(figure, series, *how)
     out = Path(config.out_dir) / figure.name
     drawing.save(drawing.main_figure(figure, series, headline, options), out / "main")
     drawing.save(drawing.length_figure(figure, series, options), out / "length")

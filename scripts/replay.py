@@ -1,10 +1,10 @@
-"""Replay a run's rollouts under another selection rule: research without a GPU.
+"""Apply another selection rule to the recorded rollouts of a run, without a GPU.
 
     uv run scripts/replay.py run=<run> rule=max_reward
     uv run scripts/replay.py run=<run> rule=max_variance kept_per_prompt=8
 
-For every group of the ledger the other rule chooses again from the same n rewards. Printed: how
-often the choice differs, how many rollouts the two have in common, and the reward variance kept.
+The rule selects again from the same n rewards of every group in the ledger. The table shows how
+often the selections differ, the share of common rollouts, and the reward variance of each.
 """
 
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ def main(config: ReplayConfig) -> None:
     if not path.is_file():
         runs = sorted(p.parent.name for p in Path(config.output_dir).glob("*/rollouts.jsonl.zst"))
         raise UserError(
-            f"run={config.run}: no ledger {path}; runs there: {', '.join(runs) or 'none'}"
+            f"run={config.run}: no ledger {path}; runs with one: {', '.join(runs) or 'none'}"
         )
     if config.rule.name not in RULES:
         raise UserError(f"rule.name={config.rule.name}: must be one of {', '.join(RULES)}")
@@ -48,7 +48,7 @@ def main(config: ReplayConfig) -> None:
 
 
 def replay(record: dict[str, Any], config: ReplayConfig) -> dict[str, float]:
-    """One group of the ledger, chosen again; variances as the run's metrics define them."""
+    """Both selections of one group; variances as in the metrics of the run."""
     total = np.array(record["total"])
     before = np.array(record["kept"])
     m = config.kept_per_prompt or len(before)

@@ -1,8 +1,9 @@
-"""One HTML page to look at: a run's card, curves, seconds and rollouts; a figure's speed-ups.
+"""One HTML page: a run's facts, curves, seconds and rollouts, and a figure's speed-ups.
 
     uv run scripts/report.py run=<run>
     uv run scripts/report.py figure=quickstart
-The page needs no network. The paper has no such view: it shows only means over what was kept.
+
+The page needs no network. The paper shows only means over the kept rollouts.
 """
 
 from dataclasses import dataclass
@@ -29,11 +30,9 @@ class ReportConfig:
 @command("report", ReportConfig)
 def main(config: ReportConfig) -> None:
     if config.run is None and config.figure is None:
-        raise UserError(
-            "run=null figure=null: one of them must be given, run=<run> or figure=<name>"
-        )
+        raise UserError("run=null figure=null: set run=<run> or figure=<name>")
     if config.figure is not None and config.figure.name == "all":
-        raise UserError("figure=all: a page shows one figure; name it")
+        raise UserError("figure=all: a page shows one figure; set figure=<name>")
 
     from pods.figures import curves, report, speedup
 

@@ -53,24 +53,29 @@ INTERLEAVED = [None, 1, None, *range(2, 13)]
 def test_marks_of_published_checkpoints(
     steps: list[int], marks: list[int | None], said: str
 ) -> None:
-    found, notes = alignment.by_index(steps, 12)
+    found = alignment.by_index(steps, 12)
+    notes = alignment.remarks(steps, found, 12)
     assert found == marks
     assert said in "; ".join(notes)
     assert bool(notes) == bool(said), "what is done is said, and nothing else"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "marks"),
+    ("seconds", "samples"),
     [
-        pytest.param([5.2, 10.1, 15.9], [1, 2, 3], id="a little late, as checkpoints are"),
-        pytest.param([5.2, 15.9], [1, 3], id="a missing one leaves its mark empty"),
-        pytest.param([5.2, 6.0, 9.9], [1, 0, 2], id="the nearer of two takes the mark"),
-        pytest.param([1.0, 5.0], [0, 1], id="before half an interval belongs to no mark"),
-        pytest.param([12.6], [3], id="more than half an interval late counts for the next"),
+        pytest.param([5.2, 10.1, 15.9], [0, 1, 2], id="a little late, as checkpoints are"),
+        pytest.param([5.2, 15.9], [0, -1, 1], id="a missing one leaves its mark empty"),
+        pytest.param([5.2, 6.0, 9.9], [0, 2, -1], id="the mark takes the nearer of two"),
+        pytest.param([1.0, 5.0], [1, -1, -1], id="before half an interval belongs to no mark"),
+        pytest.param([12.6], [-1, -1, 0], id="more than half an interval late counts for the next"),
+        pytest.param([7.5], [-1, 0, -1], id="between two marks counts for the later"),
+        pytest.param([np.nan, 5.0], [1, -1, -1], id="an unknown time takes no mark"),
+        pytest.param([], [-1, -1, -1], id="no sample"),
     ],
 )
-def test_marks_of_measured_times(seconds: list[float], marks: list[int]) -> None:
-    assert alignment.by_time(np.array(seconds), 5.0).tolist() == marks
+def test_marks_of_measured_times(seconds: list[float], samples: list[int]) -> None:
+    found = alignment.nearest(np.array(seconds), np.array([5.0, 10.0, 15.0]), reach=2.5)
+    assert found.tolist() == samples
 
 
 def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path: Path) -> None:
@@ -257,8 +262,8 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(
     assert pods.quantities["steps"][0, 0] == 80
     errors = capsys.readouterr().err
     assert "GRPO-s3-p8-n32-m32-ga16: only in toy-length.csv" in errors
-    assert "GRPO-s2-p8-n128-m32-ga4: no sample near 8 min" in errors, "the run had ended"
-    assert "GRPO-s2-p8-n128-m32-ga4: the nearest sample is over 2 min from 4, 6 min" in errors
+    assert "GRPO-s2-p8-n128-m32-ga4: no checkpoint near 480 s" in errors, "the run had ended"
+    assert "GRPO-s2-p8-n128-m32-ga4: the checkpoint used at 240, 360 s is over 120 s away" in errors
 
 
 def test_an_export_with_damaged_rows_or_columns_is_named(

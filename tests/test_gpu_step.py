@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.gpu_step import NF4_BYTES, Arm, line, measure_ceilings, write_random_model
+from benchmarks.gpu_step import Arm, row, write_random_model
 from pods.policy import load_tokenizer
 
 
@@ -26,25 +26,18 @@ def test_the_tiny_shape_gives_a_table(run_command):
 
 
 def test_the_random_model_has_a_tokenizer_of_its_size(tmp_path):
-    linear, head = write_random_model(tmp_path, "small")
+    write_random_model(tmp_path, "small")
     tokenizer = load_tokenizer(str(tmp_path))
-    assert (len(tokenizer), head) == (4096, 4096 * 64)
-    assert linear == 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)
+    assert len(tokenizer) == 4096
     assert tokenizer("1+2=?")["input_ids"] == [4, 13, 5, 15, 16]
     assert tokenizer.unk_token_id not in tokenizer("a1+9-3=?")["input_ids"]
 
 
-def test_ratios_to_the_ceilings():
+def test_a_row_of_the_table():
     step = {"seconds/generate": 2.0, "seconds/score": 0.0, "seconds/select": 0.0}
     step |= {"seconds/update": 4.0, "all/completion_length_mean": 100.0}
-    ceilings = {"bandwidth": 1e9, "rate": 1e12}
-    row = line(Arm("PODS", "pods", 64, 16), [step], 100, (10**7, 0), ceilings, cpu=False)
-    assert row["tokens/s"] == "3200"  # 64 x 100 in 2 s
-    assert row["generate of ceiling"] == f"{100 * NF4_BYTES * 1e7 / 1e9 / 2:.1%}"
-    assert row["update of ceiling"] == f"{6 * 16 * 1e7 * (100 + 192) / 1e12 / 4:.1%}"
-
-
-def test_ceilings_are_measured():
-    ceilings = measure_ceilings("cpu")
-    assert ceilings["bandwidth"] > 1e8
-    assert ceilings["rate"] > 1e8
+    steps = [step | {"engine/logprob_gap": gap} for gap in (0.01, 0.02)]
+    cells = row(Arm("PODS", "pods", 64, 16), steps, 100)
+    assert cells["tokens/s"] == "3200"  # 64 x 100 in 2 s
+    assert cells["engine/logprob_gap"] == "0.02"
+    assert cells["peak_memory_gib/update"] == "nan"  # not measured without a device

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from pods.figures import drawing, live
+from pods.figures import drawing
 from pods.figures.curves import Series
 from pods.runs import is_training
 from tests.conftest import ROOT
@@ -117,42 +117,12 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert not (tmp_path / "figures").exists()
 
 
-def test_the_live_view_shows_the_newest_run_once_through_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "checkpoints" / "quickstart-a"
-    folder.mkdir(parents=True)
-    rows = [{"step": k, "all/reward_mean": k / 4, "loss": 0.123} for k in (1, 2, 3, 4)]
-    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"step": 5, "al')
-    assert in_process("scripts/plot.py", "follow=true") == 0
-    printed = capsys.readouterr().out
-    assert "quickstart-a: not training, 4 steps" in printed
-    assert "0.123" in printed
-    assert in_process("scripts/plot.py", "follow=true", "run=absent") == 2
-    assert "run=absent: no checkpoints/absent/metrics.jsonl" in capsys.readouterr().err
-
-
 def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:
     assert not is_training(tmp_path)
     with open(tmp_path / ".lock", "w") as lock:
         assert not is_training(tmp_path), "an old lock file of a run that ended"
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert is_training(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("values", "columns", "top", "bottom"),
-    [
-        pytest.param([0, 1], 9, "        1  █", "        0  █", id="no more columns than values"),
-        pytest.param([0, 0, 2, 2], 2, "        2  █", "        0  █", id="means of equal shares"),
-        pytest.param([0, 0], 2, "        0   ", "        0   ", id="flat at zero"),
-        pytest.param([1, -1], 2, "        1 █ ", "       -1 █ ", id="negative rewards"),
-    ],
-)
-def test_the_terminal_chart(values: list[float], columns: int, top: str, bottom: str) -> None:
-    lines = live.chart(values, columns)
-    assert (lines[0], lines[-1]) == (top, bottom)
 
 
 def toy_arm(measured: bool = True) -> Series:

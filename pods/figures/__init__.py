@@ -1,4 +1,4 @@
-"""Results -> figures: aligned curves, speed-ups with their intervals, drawings, the HTML page.
+"""Results -> figures: aligned curves, speed-ups with intervals, drawings, the HTML page.
 
-results/*.json -> curves (alignment, wandb_export) -> drawing, speedup, report (charts, page)
+results/*.json -> samples, wandb_export -> curves -> speedup, drawing, report (charts, inspector)
 """

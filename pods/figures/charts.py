@@ -1,6 +1,6 @@
-"""Plotly charts of the report: learning curves, seconds by phase, a figure's arms with their band.
+"""Plotly charts of the report: learning curves, seconds by phase, a figure's arms with a band.
 
-Used by `uv run scripts/report.py`. Colours are those of drawing.py, so page and PDF agree.
+Used by `uv run scripts/report.py`. The colours are those of drawing.py.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from pods.clock import STEP_PHASES
 from pods.figures.curves import UNITS, Series, statistics
 from pods.figures.definition import Figure
 from pods.figures.drawing import COLOURS, METRIC_NAMES, style
@@ -15,7 +16,6 @@ from pods.results import Results
 
 DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down")
-PHASES = ("generate", "score", "select", "update")
 CURVES = {
     "all/reward_mean": "reward, mean of the n generated",
     "kept/reward_mean": "reward, mean of the m kept",
@@ -26,7 +26,7 @@ CURVES = {
 
 
 def html(chart: go.Figure, name: str) -> str:
-    """The chart as a <div>; the page holds plotly.js once."""
+    """The chart as a <div>; page.html includes plotly.js."""
     chart.update_layout(
         template="plotly_white",
         paper_bgcolor="rgba(0,0,0,0)",
@@ -58,9 +58,9 @@ def learning(metrics: list[dict[str, Any]]) -> go.Figure:
 
 
 def phases(metrics: list[dict[str, Any]]) -> go.Figure:
-    """Cumulative seconds of each phase of a step against the step."""
+    """Cumulative seconds of each phase against the step."""
     chart = go.Figure()
-    for i, phase in enumerate(PHASES):
+    for i, phase in enumerate(STEP_PHASES):
         seconds = [row.get(f"seconds/{phase}", 0.0) or 0.0 for row in metrics]
         if not any(seconds):
             continue
@@ -78,7 +78,7 @@ def phases(metrics: list[dict[str, Any]]) -> go.Figure:
 
 
 def accuracy(results: Results) -> go.Figure:
-    """Accuracy of every checkpoint: mean over repeats, per dataset and metric."""
+    """Accuracy of every checkpoint by dataset and metric, mean over repeats."""
     chart = go.Figure()
     datasets = sorted({name for checkpoint in results.values() for name in checkpoint.datasets})
     measured = all("train_seconds" in c.meta for c in results.values())
@@ -104,9 +104,9 @@ def arms(figure: Figure, series: list[Series]) -> go.Figure:
     chart = go.Figure()
     for i, arm in enumerate(series):
         mean, sem, n = statistics(arm.quantities["value"])
-        there = n > 0
-        x = (arm.hours * UNITS[figure.time_unit])[there]
-        mean, sem = 100 * mean[there], 196 * sem[there]
+        known = n > 0
+        x = (arm.hours * UNITS[figure.time_unit])[known]
+        mean, sem = 100 * mean[known], 196 * sem[known]
         if "value" in arm.base:
             x, mean = np.append(0, x), np.append(100 * arm.base["value"], mean)
             sem = np.append(0, sem)

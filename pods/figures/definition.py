@@ -1,4 +1,4 @@
-"""What a figure is: names and types of config/figure/<name>.yaml, and `figure=all`.
+"""The keys of config/figure/<name>.yaml with their types, and `figure=all`.
 
 Used by `uv run scripts/plot.py`, `uv run scripts/speedup.py` and `uv run scripts/report.py`.
 """
@@ -52,22 +52,31 @@ class Figure:
 
     @property
     def patterns(self) -> list[str]:
-        """Of run names, over all arms."""
+        """The patterns of run names of all arms."""
         return [pattern for arm in self.series.values() for pattern in arm.runs]
 
     @property
     def exports(self) -> list[str]:
-        """Names of the two files of the wandb export; none for a figure without one."""
+        """File names of the wandb export; empty for a figure without one."""
         export = self.wandb_export
         return [export.accuracy, export.length] if export else []
 
 
-def each(config_name: str, config: Any, schema: type[Config]) -> list[Config]:
-    """[config], or with figure=all the same command line composed for every figure in config/."""
-    if config.figure.name != "all":
-        return [config]
+def each(name: str, config: Any, schema: type[Config]) -> list[Config]:
+    """[config], or with figure=all one config per figure of config/figure.
+
+    name: of the command's YAML file. metric and dataset of the command replace those of the figure.
+    """
+    configs = [config] if config.figure.name != "all" else _all(name, schema)
+    for one in configs:
+        one.figure.metric = one.metric or one.figure.metric
+        one.figure.dataset = one.dataset or one.figure.dataset
+    return configs
+
+
+def _all(name: str, schema: type[Config]) -> list[Config]:
     given = HydraConfig.get().overrides.task
     kept = [override for override in given if override.partition("=")[0] != "figure"]
     files = sorted((CONFIG_DIR / "figure").glob("*.yaml"))
     names = [file.stem for file in files if file.stem != "all" and not file.stem.startswith("_")]
-    return [typed(schema, compose(config_name, [*kept, f"figure={name}"])) for name in names]
+    return [typed(schema, compose(name, [*kept, f"figure={figure}"])) for figure in names]

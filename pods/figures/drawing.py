@@ -1,11 +1,10 @@
-"""The pictures: accuracy and completion length against training time, and what a step costs.
+"""The figures: accuracy and completion length against training time, and seconds per step.
 
-Departs from the published plots: the interval is stated in every figure, and arms differ in line,
-marker and hatch as well as in colour (Okabe-Ito): grey print and colour-blind readers lose nothing.
+Departs from the published plots: every figure states its interval, and arms differ in line, marker
+and hatch as well as in colour (Okabe-Ito), for grey print and colour-blind readers.
     uv run scripts/plot.py figure=gsm8k_main
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +50,14 @@ STYLE = {
     "legend.edgecolor": "none",
     "legend.framealpha": 0.85,
     "legend.handlelength": 3.2,
-    "pdf.fonttype": 42,  # TrueType in the PDF: text stays text, journals take it
+    "pdf.fonttype": 42,  # TrueType, which journals accept
     "hatch.linewidth": 0.6,
 }
 
 
 @dataclass
 class Options:
-    """How to draw, as in config/plot.yaml."""
+    """The drawing keys of config/plot.yaml."""
 
     x: str
     band: str
@@ -96,7 +95,7 @@ def length_figure(figure: Figure, series: list[Series], options: Options) -> Can
 
 
 def save(canvas: Canvas, stem: Path) -> None:
-    """Write <stem>.pdf (vector, embedded fonts) and <stem>.png; no date inside."""
+    """Write <stem>.pdf (vector, embedded fonts, without a date) and <stem>.png."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         canvas.savefig(stem.with_suffix(".png"), dpi=200)
@@ -113,7 +112,7 @@ def style(index: int, colour: str | None) -> dict[str, object]:
 
 
 def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
-    """The axis value of each mark: the time grid, or the mean over runs of its cost so far."""
+    """The axis value of each mark: its time, or the mean over runs of steps or tokens."""
     if x == "time":
         return arm.hours * UNITS[figure.time_unit]
     if x == "gpu_hours":
@@ -123,7 +122,7 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
     mean, _, _ = statistics(arm.quantities[AXES[x][1]])
     if not np.isfinite(mean).any():
         raise UserError(
-            f"x={x}: the results of {arm.label} do not hold it (published files have only steps);"
+            f"x={x}: the results of {arm.label} do not have it (published files have only steps);"
             " use x=time, x=steps or x=gpu_hours"
         )
     return mean
@@ -158,7 +157,7 @@ def _curves(
     axes.set_xlabel(_x_label(figure, options.x, all(arm.measured for arm in series)))
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
-    axes.set_xlim(left=min(left, -0.02 * right))  # time 0 also where no base is drawn
+    axes.set_xlim(left=min(left, -0.02 * right))  # show time 0 also without a base
     if options.x.startswith("tokens"):
         axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(loc="best")
@@ -192,7 +191,7 @@ def _band(
 
 
 def _threshold(axes: Axes, figure: Figure, headline: Speedup) -> None:
-    """The line that both arms must reach, and where on the grid each does."""
+    """The threshold as a line, and the grid mark at which each arm reaches it."""
     level, unit = headline.threshold * 100, UNITS[figure.time_unit]
     axes.axhline(level, color="#555555", linewidth=0.8, linestyle=(0, (1, 2)))
     bottom = axes.get_ylim()[0]
@@ -203,29 +202,22 @@ def _threshold(axes: Axes, figure: Figure, headline: Speedup) -> None:
 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
-    """Bars of what a step costs: the published or measured split, else time over steps."""
+    """Bars of seconds per step: the published split where known, else training time over steps."""
     for index, arm in enumerate(series):
-        look, cost = style(index, arm.colour), arm.seconds_per_step
-        hatch = HATCHES[index % len(HATCHES)]
-        if cost is None:
-            total = seconds_per_step(arm)
-            axes.bar(index, total, color=look["color"], hatch=hatch, edgecolor="white", width=0.7)
-        else:
-            total = cost.generate + cost.update
-            bars = {"color": look["color"], "hatch": hatch, "edgecolor": "white", "width": 0.7}
-            axes.bar(index, cost.generate, **bars)
-            axes.bar(index, cost.update, bottom=cost.generate, alpha=0.45, **bars)
-        axes.annotate(
-            f"{total:.3g}", (index, total), (0, 2), textcoords="offset points", ha="center"
-        )
+        cost, bottom = arm.seconds_per_step, 0.0
+        parts = [cost.generate, cost.update] if cost else [seconds_per_step(arm)]
+        bars = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
+        for part, alpha in zip(parts, (None, 0.45), strict=False):
+            axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **bars)
+            bottom += part
+        place = {"textcoords": "offset points", "ha": "center"}
+        axes.annotate(f"{bottom:.3g}", (index, bottom), (0, 2), **place)
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")
     long = sum(len(arm.label) for arm in series) > 16
-    labels = [arm.label for arm in series]
-    axes.set_xticks(
-        range(len(series)), labels, rotation=40 if long else 0, ha="right" if long else "center"
-    )
+    turn = {"rotation": 40, "ha": "right"} if long else {}
+    axes.set_xticks(range(len(series)), [arm.label for arm in series], **turn)
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
 
@@ -233,9 +225,8 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
 def seconds_per_step(arm: Series) -> float:
     """Mean over runs of training time over optimiser steps at the run's last mark."""
     ratio = arm.quantities["seconds"] / arm.quantities["steps"]
-    last: Callable[[np.ndarray], float] = lambda run: run[np.isfinite(run)][-1]  # noqa: E731
-    runs = [last(run) for run in ratio if np.isfinite(run).any()]
-    return float(np.mean(runs)) if runs else float("nan")
+    last = [run[np.isfinite(run)][-1] for run in ratio if np.isfinite(run).any()]
+    return float(np.mean(last)) if last else float("nan")
 
 
 def _title(figure: Figure, first: str, headline: Speedup | None, options: Options) -> str:
@@ -246,7 +237,7 @@ def _title(figure: Figure, first: str, headline: Speedup | None, options: Option
 
 
 def sentence(speedup: Speedup) -> str:
-    """The speed-up in one line, never without its interval."""
+    """The speed-up in words, with its interval."""
     if speedup.baseline_hours is None:
         return f"{speedup.baseline} never scored above 0: no time to compare with"
     goal = f"{speedup.threshold:.1%} ({speedup.fraction_of_best:.0%} of {speedup.baseline}'s best)"

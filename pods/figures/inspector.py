@@ -1,7 +1,7 @@
-"""What the rollout inspector shows: every generated rollout of a run, kept or dropped and why.
+"""The data of the rollout inspector: every rollout of a run, kept or dropped, with the reason.
 
-The paper reports only the m kept; a rule can be judged only beside what it dropped.
-Used by `uv run scripts/report.py run=<run>`; the records are pods/ledger.py's.
+The paper reports only the m kept rollouts; judging a rule also needs the dropped ones.
+Used by `uv run scripts/report.py run=<run>`; pods/ledger.py writes the records.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ REASONS = {
     "random": ("kept: drawn at random", "dropped: not drawn"),
     "percentile": ("kept: at one of the m mid-quantiles", "dropped: between the mid-quantiles"),
 }
-# max_variance keeps the top i and the bottom m - i of the sorted rewards
+# max_variance keeps the top i and the bottom m - i of the sorted rewards.
 TOP, BOTTOM, MIDDLE = "kept: top end", "kept: bottom end", "dropped: between the ends"
 TIED = "dropped: tied with kept ones"  # ties go by index
 EQUAL_KEPT = "kept: all rewards are equal, ties go by index"
@@ -21,7 +21,7 @@ EQUAL_DROPPED = "dropped: all rewards are equal, ties go by index"
 
 
 def reasons(total: list[float], kept: list[int], rule: str) -> list[str]:
-    """Why each of the n rollouts was kept or dropped, as far as rewards and rule tell."""
+    """The reason why each of the n rollouts was kept or dropped, from its reward and the rule."""
     chosen = set(kept)
     if rule in REASONS:
         return [REASONS[rule][0 if i in chosen else 1] for i in range(len(total))]
@@ -42,7 +42,7 @@ def reasons(total: list[float], kept: list[int], rule: str) -> list[str]:
 
 
 def group(record: dict[str, Any], rule: str) -> dict[str, Any]:
-    """One ledger record as the page reads it; `why` points into `reasons`, texts may be absent."""
+    """One ledger record for the page; `why` indexes `reasons`, and texts may be absent."""
     why = reasons(record["total"], record["kept"], rule)
     names = sorted(set(why))
     rewards = record["rewards"]
@@ -64,10 +64,10 @@ def group(record: dict[str, Any], rule: str) -> dict[str, Any]:
 def steps(
     records: Iterable[dict[str, Any]], rule: str, most: int
 ) -> tuple[dict[int, list[dict[str, Any]]], str]:
-    """{step: groups} within `most` rollouts, and what was left out in words.
+    """{step: groups} with at most `most` rollouts, and a note about steps left out.
 
-    A longer ledger is thinned to evenly spaced steps, the last one included: a page of gigabytes
-    opens in no browser.
+    Of a longer ledger the page has evenly spaced steps and the last one, because browsers cannot
+    open a page of gigabytes.
     """
     by_step: dict[int, list[dict[str, Any]]] = {}
     for record in records:
@@ -77,7 +77,7 @@ def steps(
     while len(by_step) > every and sum(sizes[step] for step in _every(sizes, every)) > most:
         every += 1
     shown = _every(sizes, every)
-    note = "" if every == 1 else f"every {every}th step is here: {len(shown)} of {len(sizes)}"
+    note = "" if every == 1 else f"Shown: every {every}th step, {len(shown)} of {len(sizes)}."
     return {step: [group(record, rule) for record in by_step[step]] for step in shown}, note
 
 

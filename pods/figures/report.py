@@ -1,6 +1,6 @@
-"""One self-contained HTML page about a run or a figure: no network, no script but its own.
+"""One self-contained HTML page about a run or a figure: it loads nothing from the network.
 
-Everything that comes from a run is escaped; completions travel as JSON in which `<` cannot occur.
+Everything that comes from a run is escaped; the JSON of completions holds no character `<`.
     uv run scripts/report.py run=<run>
 """
 
@@ -22,6 +22,7 @@ from pods.figures.definition import Figure
 from pods.figures.speedup import Speedup
 from pods.figures.tables import duration, speedup_rows
 from pods.results import read, warn
+from pods.runs import read_metrics
 
 PARTS = Path(__file__).with_name("page")
 
@@ -40,24 +41,21 @@ def page(title: str, subtitle: str, sections: list[str]) -> str:
 
 
 def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: int) -> list[str]:
-    """Card, learning curves, phases, accuracy and rollouts of a run, as far as its files go."""
+    """Card, learning curves, phases, accuracy and rollouts of a run, as far as it has the files."""
     folder, scores = output_dir / run, results_dir / f"{run}.json"
     if not folder.is_dir() and not scores.is_file():
         raise UserError(
-            f"run={run}: neither {folder} nor {scores} is there; output_dir and results_dir say"
-            " where runs and results are"
+            f"run={run}: neither {folder} nor {scores} exists; set output_dir and results_dir to"
+            " the folders of runs and results"
         )
-    config, metrics = _config(folder), _metrics(folder)
+    config, path = _config(folder), folder / "metrics.jsonl"
+    metrics = read_metrics(path) if path.is_file() else []
     sections = [card(run, config, _json(folder / "meta.json"), metrics)]
     if metrics:
-        sections.append(
-            _section("Learning curves", charts.html(charts.learning(metrics), "learning"))
-        )
-        sections.append(_section("Time per phase", charts.html(charts.phases(metrics), "phases")))
+        sections.append(_chart("Learning curves", charts.learning(metrics), "learning"))
+        sections.append(_chart("Time per phase", charts.phases(metrics), "phases"))
     if scores.is_file():
-        sections.append(
-            _section("Accuracy", charts.html(charts.accuracy(read(scores)), "accuracy"))
-        )
+        sections.append(_chart("Accuracy", charts.accuracy(read(scores)), "accuracy"))
     if (folder / "rollouts.jsonl.zst").is_file():
         from pods import ledger
 
@@ -70,31 +68,27 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: in
 
 
 def figure_sections(figure: Figure, series: list[Series], pairs: list[Speedup]) -> list[str]:
-    """A figure's curves and every speed-up of it."""
+    """The curves of a figure and all its speed-ups."""
     rows = speedup_rows(figure.name, pairs)
     note = "[ ]: 95% bootstrap interval over runs"
     runs = [{"arm": arm.label, "runs": ", ".join(arm.runs)} for arm in series]
     return [
-        _section(figure.title, charts.html(charts.arms(figure, series), "arms"), "band: ±1.96 SE"),
-        _section("Speed-up", _table(rows) if rows else "one arm only: no pair", note),
+        _chart(figure.title, charts.arms(figure, series), "arms", "band: ±1.96 standard errors"),
+        _section("Speed-up", _table(rows) if rows else "only one arm has results", note),
         _section("Runs", _table(runs)),
     ]
 
 
 def card(run: str, config: Any, meta: dict[str, Any], metrics: list[dict[str, Any]]) -> str:
-    """What the run is: config, seed, versions, commit, hardware, budget and what it used."""
+    """The facts about a run: config, seed, versions, commit, hardware, budget and its use."""
     last = metrics[-1] if metrics else {}
-    keys = {
-        **{"experiment": "experiment", "algorithm": "algorithm.name", "rule": "rule.name"},
-        **{
-            "n, rollouts per prompt": "rollouts_per_prompt",
-            "m, kept per prompt": "kept_per_prompt",
-        },
-        **{"prompts per step": "prompts_per_step", "seed": "seed", "task": "task.name"},
-        **{"rewards": "rewards.version", "model": "model.name", "backend": "backend.name"},
-        **{"budget, s of training": "budget.train_seconds", "budget, steps": "max_steps"},
-    }
-    facts = {name: OmegaConf.select(config, key) for name, key in keys.items()}
+    keys = (
+        "experiment", "algorithm.name", "rule.name", "rollouts_per_prompt", "kept_per_prompt",
+        "prompts_per_step", "seed", "task.name", "rewards.version", "model.name", "backend.name",
+        "budget.train_seconds", "max_steps",
+    )  # fmt: skip
+    cores = f"{meta['cpu_count']} CPU cores" if "cpu_count" in meta else None
+    facts = {key.removesuffix(".name"): OmegaConf.select(config, key) for key in keys}
     facts |= {
         "steps done": last.get("step"),
         "trained for": duration(last["train_seconds"] / 3600) if "train_seconds" in last else None,
@@ -102,8 +96,7 @@ def card(run: str, config: Any, meta: dict[str, Any], metrics: list[dict[str, An
         "tokens trained": _count(last.get("tokens/trained")),
         "git commit": meta.get("git_commit"),
         "config hash": meta.get("config_hash"),
-        "hardware": meta.get("gpu")
-        or (f"{meta['cpu_count']} CPU cores" if "cpu_count" in meta else None),
+        "hardware": meta.get("gpu") or cores,
         "host": meta.get("host"),
         "versions": ", ".join(f"{name} {v}" for name, v in (meta.get("versions") or {}).items()),
     }
@@ -118,7 +111,7 @@ def card(run: str, config: Any, meta: dict[str, Any], metrics: list[dict[str, An
 
 
 def rollouts(records: Iterable[dict[str, Any]], rule: str, max_rollouts: int) -> str:
-    """The inspector with its data, one JSON block a step, parsed only when looked at."""
+    """The inspector with its data: one JSON block per step, parsed when the step is shown."""
     by_step, left_out = inspector.steps(records, rule, max_rollouts)
     if not by_step:
         return _section("Rollouts", "", "the ledger is empty")
@@ -130,13 +123,13 @@ def rollouts(records: Iterable[dict[str, Any]], rule: str, max_rollouts: int) ->
 
 
 def _block(name: str, content: Any) -> str:
-    # without `<` no text can close the element; JSON reads \\u003c back as `<`
+    # Without `<` no text can close the element; JSON reads \\u003c as `<`.
     text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 
 def _filled(part: str, **values: str) -> str:
-    """The template with its {{names}} replaced in one pass, so inserted text stays."""
+    """The template with its {{names}} replaced in one pass: inserted text is not searched."""
     template = (PARTS / part).read_text()
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
 
@@ -144,6 +137,10 @@ def _filled(part: str, **values: str) -> str:
 def _section(title: str, body: str, note: str = "") -> str:
     below = f"<p>{html.escape(note)}</p>" if note else ""
     return f"<section><h2>{html.escape(title)}</h2>{below}{body}</section>"
+
+
+def _chart(title: str, chart: Any, name: str, note: str = "") -> str:
+    return _section(title, charts.html(chart, name), note)
 
 
 def _table(rows: list[dict[str, str]]) -> str:
@@ -170,10 +167,3 @@ def _json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-
-
-def _metrics(folder: Path) -> list[dict[str, Any]]:
-    from pods.runs import read_metrics
-
-    path = folder / "metrics.jsonl"
-    return read_metrics(path) if path.is_file() else []

@@ -1,9 +1,8 @@
-"""How much sooner one arm reaches what another arm achieves at best, and how sure that is.
+"""The speed-up of one arm over another, with a bootstrap interval over runs.
 
 T = fraction (0.99) of the best point of the baseline's mean curve; the speed-up is the baseline's
-first time at or above T over the other arm's. The paper states the ratio alone; the interval comes
-from resampling the runs of both arms and is wide: ten runs, half-hour marks: 1.0 to 2.7 for 2.0.
-Arrays in, numbers out.
+first time at or above T over the other arm's. The paper states the ratio alone. The interval is
+wide: 1.0 to 2.7 for a ratio of 2.0 with ten runs and half-hour marks.
     uv run scripts/speedup.py figure=gsm8k_main
 """
 
@@ -12,38 +11,30 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from pods.figures.curves import Series
+from pods.figures.curves import Series, statistics
 from pods.figures.definition import Figure
 
 
 @dataclass
 class Speedup:
-    """One arm against a baseline. None: a time never reached, an interval without a basis."""
+    """One arm against a baseline. None: the time is never reached, or one run has no interval."""
 
     baseline: str
     pods: str
     n_runs: list[int]  # baseline, pods
     fraction_of_best: float
-    baseline_still_rising: bool  # its best mark is its last: best within the budget, no plateau
+    baseline_still_rising: bool  # its best mark is its last one
     threshold: float
-    baseline_hours: float | None  # None: it never scored above 0, so there is nothing to reach
-    pods_hours: float | None
-    speedup: float | None
-    ci95: list[float] | None
-    probability_faster: float | None  # share of resamples with a ratio above 1
-    speedup_interpolated: float | None
-    ci95_interpolated: list[float] | None
-    final_difference: float | None  # accuracy, pods minus baseline, at the last mark both reach
-    final_difference_ci95: list[float] | None
-    final_hours: float | None
-
-
-@dataclass
-class Times:
-    """First times at or above the threshold for a stack of mean curves; infinite where never."""
-
-    grid: np.ndarray
-    interpolated: np.ndarray
+    baseline_hours: float | None = None  # None: the baseline never scored above 0
+    pods_hours: float | None = None
+    speedup: float | None = None
+    ci95: list[float] | None = None
+    probability_faster: float | None = None  # share of resamples with a ratio above 1
+    speedup_interpolated: float | None = None
+    ci95_interpolated: list[float] | None = None
+    final_difference: float | None = None  # accuracy, pods minus baseline, at the last common mark
+    final_difference_ci95: list[float] | None = None
+    final_hours: float | None = None
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -60,10 +51,11 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 def reach(
     means: np.ndarray, thresholds: np.ndarray, hours: np.ndarray, base: float | None
-) -> Times:
-    """When each mean curve, (curves, marks), is first at its threshold, (curves,).
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hours at which each mean curve, (curves, marks), first reaches its threshold, (curves,).
 
-    On the grid, and on the straight line from the mark before (or the base at time 0).
+    Returns the grid mark, and the time on the straight line from the mark before (or from the base
+    at time 0); infinite where never.
     """
     at = np.nan_to_num(means, nan=-np.inf) >= thresholds[:, None]
     hit, row = at.argmax(axis=1), np.arange(len(means))
@@ -75,10 +67,10 @@ def reach(
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.clip((thresholds - before) / (after - before), 0, 1)
     line = times[hit] + part * (times[hit + 1] - times[hit])
-    line = np.where(np.isfinite(before), line, times[hit + 1])  # nothing to draw a line from
+    line = np.where(np.isfinite(before), line, times[hit + 1])  # no line without a value before
     if base is not None:
-        line = np.where(base >= thresholds, times[hit + 1], line)  # never at time 0: t > 0 counts
-    return Times(np.where(never, np.inf, hours[hit]), np.where(never, np.inf, line))
+        line = np.where(base >= thresholds, times[hit + 1], line)  # only t > 0 counts
+    return np.where(never, np.inf, hours[hit]), np.where(never, np.inf, line)
 
 
 def compare(baseline: Series, pods: Series, fraction: float, resamples: int, seed: int) -> Speedup:
@@ -86,50 +78,42 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
     rng = np.random.default_rng(seed)
     values = [baseline.quantities["value"], pods.quantities["value"]]
     # row 0 is the measured pair, the others are its bootstrap resamples
-    means = [np.vstack([mean_curve(v), resampled_means(v, resamples, rng)]) for v in values]
+    means = [np.vstack([statistics(v)[0], resampled_means(v, resamples, rng)]) for v in values]
     thresholds = fraction * np.nanmax(means[0], axis=1)
-    times = [
-        reach(m, thresholds, arm.hours, arm.base.get("value"))
-        for m, arm in zip(means, (baseline, pods), strict=True)
-    ]
-    grid = times[0].grid / times[1].grid  # 0 where pods never gets there
-    line = times[0].interpolated / times[1].interpolated
-    both = np.flatnonzero(np.isfinite(means[0][0]) & np.isfinite(means[1][0]))
-    final = means[1][:, both[-1]] - means[0][:, both[-1]] if both.size else np.array([])
-    ends = [np.flatnonzero(np.isfinite(m[0]))[-1] for m in means]  # last mark of each arm
-    scored = bool(thresholds[0] > 0)
-    several = min(len(v) for v in values) > 1  # one run resampled is the same run again
-    sure = scored and several
-    reached = scored and bool(np.isfinite(times[1].grid[0]))
-    return Speedup(
+    (slow_marks, slow), (fast_marks, fast) = (
+        reach(curves, thresholds, arm.hours, arm.base.get("value"))
+        for curves, arm in zip(means, (baseline, pods), strict=True)
+    )
+    marks, line = slow_marks / fast_marks, slow / fast  # 0 where pods never reaches the threshold
+    last = np.flatnonzero(np.isfinite(means[0][0]))[-1]
+    found = Speedup(
         baseline=baseline.label,
         pods=pods.label,
         n_runs=[len(v) for v in values],
         fraction_of_best=fraction,
-        baseline_still_rising=bool(np.nanargmax(means[0][0]) == ends[0]),
+        baseline_still_rising=bool(np.nanargmax(means[0][0]) == last),
         threshold=float(thresholds[0]),
-        baseline_hours=float(times[0].grid[0]) if scored else None,
-        pods_hours=float(times[1].grid[0]) if reached else None,
-        speedup=float(grid[0]) if reached else None,
-        ci95=_interval(grid[1:]) if sure else None,
-        probability_faster=float(np.mean(grid[1:] > 1)) if sure else None,
-        speedup_interpolated=float(line[0]) if reached else None,
-        ci95_interpolated=_interval(line[1:]) if sure else None,
-        final_difference=float(final[0]) if both.size else None,
-        final_difference_ci95=_interval(final[1:]) if several and both.size else None,
-        final_hours=float(baseline.hours[both[-1]]) if both.size else None,
     )
-
-
-def mean_curve(values: np.ndarray) -> np.ndarray:
-    """The mean curve itself, (1, marks), gaps not counted."""
-    there = np.isfinite(values)
-    count = there.sum(axis=0)
-    return (np.where(there, values, 0).sum(axis=0) / np.where(count, count, np.nan))[None]
+    several = min(found.n_runs) > 1  # resamples of one run are all the same run
+    if thresholds[0] > 0:
+        found.baseline_hours = float(slow_marks[0])
+        if np.isfinite(fast_marks[0]):
+            found.pods_hours = float(fast_marks[0])
+            found.speedup, found.speedup_interpolated = float(marks[0]), float(line[0])
+        if several:
+            found.ci95, found.ci95_interpolated = _interval(marks[1:]), _interval(line[1:])
+            found.probability_faster = float(np.mean(marks[1:] > 1))
+    both = np.flatnonzero(np.isfinite(means[0][0]) & np.isfinite(means[1][0]))
+    if both.size:
+        difference = means[1][:, both[-1]] - means[0][:, both[-1]]
+        found.final_difference = float(difference[0])
+        found.final_difference_ci95 = _interval(difference[1:]) if several else None
+        found.final_hours = float(baseline.hours[both[-1]])
+    return found
 
 
 def pairs(series: list[Series], fraction: float, resamples: int, seed: int) -> list[Speedup]:
-    """Every pair of arms; the one that stands first in the figure's YAML is the baseline."""
+    """Every pair of arms; the earlier one in the figure's YAML is the baseline."""
     return [
         compare(first, second, fraction, resamples, seed)
         for i, first in enumerate(series)

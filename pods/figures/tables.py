@@ -1,4 +1,4 @@
-"""Speed-ups as rows of text, for the console, for Markdown and for the report.
+"""Speed-ups as rows of text for the console, Markdown and the report.
 
 Used by `uv run scripts/speedup.py` and `uv run scripts/report.py`.
 """
@@ -7,7 +7,7 @@ from pods.figures.speedup import Speedup
 
 
 def speedup_rows(figure: str, pairs: list[Speedup]) -> list[dict[str, str]]:
-    """One row a pair; column names are the keys."""
+    """One row per pair; the keys are the column names."""
     return [
         {
             "figure": figure,
@@ -27,7 +27,7 @@ def speedup_rows(figure: str, pairs: list[Speedup]) -> list[dict[str, str]]:
 
 
 def duration(hours: float | None) -> str:
-    """3 h, 24 min, 35 s: the largest unit that leaves a number of at least 1."""
+    """3 h, 24 min, 35 s: in the largest unit with a number of at least 1."""
     if hours is None:
         return "never"
     for unit, per_hour in (("h", 1), ("min", 60)):
@@ -37,7 +37,7 @@ def duration(hours: float | None) -> str:
 
 
 def aligned(rows: list[dict[str, str]]) -> str:
-    """Columns padded with spaces: readable in a terminal of any width and in a log."""
+    """Columns padded with spaces, for a terminal or a log."""
     if not rows:
         return "no pair of arms has results"
     columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
@@ -55,7 +55,6 @@ def markdown(rows: list[dict[str, str]]) -> str:
 
 
 def _ratio(pair: Speedup, value: float | None, ci95: list[float] | None) -> str:
-    """The baseline never scored: there is nothing to be faster than."""
     return "-" if pair.baseline_hours is None else _with_interval(value, ci95, "{:.2f}")
 
 

@@ -1,59 +1,52 @@
-"""The multi-GPU runs of the paper: a wandb CSV export in which every row holds one run's sample.
+"""The paper's multi-GPU runs: a wandb CSV export in which every row holds one run's sample.
 
 Column `eval/time` is in seconds; `data/<RUN> - _step` counts micro-steps (ga per optimiser step)
-and `data/<RUN> - <metric>` is the value. Samples are 0.7-7 minutes apart, so a grid mark takes
-the nearest one, as published; a mark with none in reach stays empty instead of repeating the end.
-Used by `uv run scripts/plot.py figure=h100s`.
+and `data/<RUN> - <metric>` is the value. Samples are 0.7-7 minutes apart, so a grid mark takes the
+nearest one, as published; a mark without a sample in reach stays empty.
+    uv run scripts/plot.py figure=h100s
 """
 
 import csv
 import math
 import re
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pods.cli import UserError
-from pods.figures import alignment
+from pods.figures.alignment import nearest
+from pods.figures.samples import Samples
 from pods.results import run_order, warn
 
 COLUMN = re.compile(r"(?:data/)?(?P<run>\S+) - (?P<metric>.+)")
-REACH = 420.0  # s, the longest pause between samples: a mark farther from all is outside the run
-NEAR = 120.0  # s, farther samples are still taken, as published, but not in silence
+REACH = 420.0  # s, the longest pause between samples: a farther mark lies outside the run
 
 
-def on_grid(accuracy: Path, length: Path, grid: np.ndarray) -> dict[str, dict[str, Any]]:
-    """{run: {quantity: (marks,)}} of the runs that both files hold, Run10 after Run9."""
+def load(accuracy: Path, length: Path) -> list[Samples]:
+    """The runs that both files hold, Run10 after Run9."""
     accuracies, lengths = read(accuracy), read(length)
     for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
         only = accuracy.name if name in accuracies else length.name
-        warn(f"{name}: only in {only}; the run is left out, its seed is not in both files")
-    runs = {}
+        warn(f"{name}: only in {only}; the run is left out")
+    runs = []
     for name in sorted(accuracies.keys() & lengths.keys(), key=run_order):
-        values = _sampled(accuracies[name], grid)
-        _say(name, "no sample near {} min; the marks stay empty", grid[np.isnan(values["value"])])
-        far = grid[np.abs(values["seconds"] - grid) > NEAR]
-        _say(name, f"the nearest sample is over {NEAR / 60:g} min from {{}} min; used there", far)
-        values["length"] = _sampled(lengths[name], grid)["value"]
+        seconds, micro_steps, value = accuracies[name].T
         ga = int(match[1]) if (match := re.search(r"-ga(\d+)", name)) else 1
-        nothing = np.full(len(grid), np.nan)
-        runs[name] = values | {
-            "steps": values["steps"] / ga,
-            "tokens_generated": nothing,
-            "tokens_trained": nothing,
-            "measured": False,
+        unknown = np.full(len(seconds), np.nan)
+        quantities = {
+            "seconds": seconds,
+            "steps": micro_steps / ga,
+            "value": value,
+            "length": lengths[name][nearest(lengths[name][:, 0], seconds, math.inf), 2],
+            "tokens_generated": unknown,
+            "tokens_trained": unknown,
         }
+        runs.append(Samples(name, quantities, REACH, measured=False, expected_until=math.inf))
     return runs
 
 
-def matches(name: str, patterns: list[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
 def read(path: Path) -> dict[str, np.ndarray]:
-    """{run: (samples, 3) of seconds, micro-steps, value} by time; other rows are skipped."""
+    """{run: (samples, 3): seconds, micro-steps, value}, by time; incomplete rows are skipped."""
     samples: dict[str, list[tuple[float, float, float]]] = {}
     skipped = 0
     with open(path, newline="", encoding="utf-8-sig") as file:
@@ -73,7 +66,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _columns(path: Path, header: list[str]) -> dict[str, tuple[str, str]]:
-    """{run: (its _step column, its value column)}; the __MIN and __MAX copies are passed over."""
+    """{run: (its _step column, its value column)}, without the copies __MIN and __MAX."""
     columns: dict[str, dict[str, str]] = {}
     for column in header:
         match = COLUMN.fullmatch(column)
@@ -87,18 +80,6 @@ def _columns(path: Path, header: list[str]) -> dict[str, tuple[str, str]]:
             " from wandb with eval/time as the x axis"
         )
     return runs
-
-
-def _say(name: str, message: str, marks: np.ndarray) -> None:
-    if marks.size:
-        warn(f"{name}: {message.format(', '.join(f'{mark / 60:g}' for mark in marks))}")
-
-
-def _sampled(samples: np.ndarray, grid: np.ndarray) -> dict[str, np.ndarray]:
-    index = alignment.by_nearest_sample(samples[:, 0], grid, REACH)
-    there = index >= 0
-    names = ("seconds", "steps", "value")
-    return {name: np.where(there, samples[index, i], np.nan) for i, name in enumerate(names)}
 
 
 def _float(cell: str | None) -> float:
