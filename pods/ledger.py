@@ -4,6 +4,7 @@
 last frame, which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import numpy as np
 import zstandard
 
 from pods.files import write_atomic
+from pods.rules import Batch, Selection
 
 if TYPE_CHECKING:
     from pods.rollouts import Step  # imports torch, which readers of a ledger need not wait for
@@ -86,6 +88,26 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     for frame in _frames(path.read_bytes()):
         for line in frame.decode().splitlines():
             yield json.loads(line)
+
+
+def steps(path: Path) -> Iterator[tuple[Batch, Selection]]:
+    """Every recorded step: the batch as the rule saw it, and what was kept of it."""
+    for number, group in itertools.groupby(read(path), key=lambda record: record["step"]):
+        records = list(group)
+        n = len(records[0]["total"])
+        batch = Batch(
+            rewards=np.array([record["total"] for record in records]),
+            by_function={
+                name: np.array([record["rewards"][name] for record in records])
+                for name in records[0]["rewards"]
+            },
+            lengths=np.array([record["lengths"] for record in records]),
+            clipped=np.array([record["clipped"] for record in records]),
+            question_ids=np.array([record["question_id"] for record in records]),
+            step=number - 1,  # steps done before it, as in training
+        )
+        kept = [p * n + i for p, record in enumerate(records) for i in record["kept"]]
+        yield batch, Selection(np.array(kept))
 
 
 def forget_after(path: Path, step: int) -> None:

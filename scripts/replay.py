@@ -3,13 +3,13 @@
     uv run scripts/replay.py run=<run> rule=max_reward
     uv run scripts/replay.py run=<run> rule=max_variance kept_per_prompt=8
 
-The rule selects again from the same n rewards of every group in the ledger. The table shows how
-often the selections differ, the share of common rollouts, and the reward variance of each.
+The rule selects again from the same rollouts of every step in the ledger. The table shows how often
+the selections differ, the share of common rollouts, and the reward variance of each. A rule with
+history starts empty and sees the steps in order.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from omegaconf import MISSING
@@ -18,15 +18,15 @@ from rich.table import Table
 
 from pods import ledger
 from pods.cli import UserError, command
-from pods.config import Rule
-from pods.rules import RULES, select
+from pods.config import Rule as RuleConfig
+from pods.rules import Batch, Rule, Selection, find, select_batch
 
 
 @dataclass
 class ReplayConfig:
     run: str = MISSING
     output_dir: str = MISSING
-    rule: Rule = field(default_factory=Rule)
+    rule: RuleConfig = field(default_factory=RuleConfig)
     kept_per_prompt: int | None = MISSING
     seed: int = MISSING
 
@@ -39,43 +39,60 @@ def main(config: ReplayConfig) -> None:
         raise UserError(
             f"run={config.run}: no ledger {path}; runs with one: {', '.join(runs) or 'none'}"
         )
-    if config.rule.name not in RULES:
-        raise UserError(f"rule.name={config.rule.name}: must be one of {', '.join(RULES)}")
-    groups = [replay(record, config) for record in ledger.read(path)]
-    if not groups:
+    try:
+        rule = find(config.rule.name)
+        rows = [replay(rule, *step, config) for step in ledger.steps(path)]
+    except ValueError as error:  # an unknown rule, or one that does not fit the batches
+        raise UserError(f"rule.name={config.rule.name}: {error}") from None
+    if not rows:
         raise UserError(f"run={config.run}: {path} holds no complete record yet")
-    Console().print(table(config, groups))
+    Console().print(table(config, rows))
 
 
-def replay(record: dict[str, Any], config: ReplayConfig) -> dict[str, float]:
-    """Both selections of one group; variances as in the metrics of the run."""
-    total = np.array(record["total"])
-    before = np.array(record["kept"])
-    m = config.kept_per_prompt or len(before)
-    if m > len(total):
-        raise UserError(f"kept_per_prompt={m}: the run has {len(total)} rollouts per prompt")
-    rng = np.random.default_rng([config.seed, record["step"], record["group"]])
-    after = select(config.rule.name, total, m, rng=rng, **config.rule.params)
+def replay(rule: Rule, batch: Batch, before: Selection, config: ReplayConfig) -> dict[str, float]:
+    """Both selections of one step; means over its prompts, as in the metrics of the run."""
+    prompts, n = batch.shape
+    m = config.kept_per_prompt
+    if m is not None and m > n:
+        raise UserError(f"kept_per_prompt={m}: the run has {n} rollouts per prompt; lower it")
+    budget = len(before.kept) if m is None else m * prompts
+    rng = np.random.default_rng([config.seed, batch.step])
+    after = select_batch(rule, batch, budget, rng=rng, **config.rule.params)
+    old, new = rewards_by_prompt(batch, before), rewards_by_prompt(batch, after)
+    same = [np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(old, new, strict=True)]
+    common = np.intersect1d(before.kept, after.kept)
+    differing = {int(i) // n for i in np.setxor1d(before.kept, after.kept)}
     return {
-        "differs": float(not np.array_equal(before, after)),
-        "rewards differ": float(sorted(total[before]) != sorted(total[after])),
-        "rollouts in common": len(np.intersect1d(before, after)) / m,
-        "variance kept by the run": total[before].var(),
-        "variance kept now": total[after].var(),
-        "variance of all": total.var(),
-        "mean reward kept by the run": total[before].mean(),
-        "mean reward kept now": total[after].mean(),
+        "differs": len(differing) / prompts,
+        "rewards differ": 1 - np.mean(same),
+        "rollouts in common": len(common) / budget,
+        "variance kept by the run": mean_variance(old),
+        "variance kept now": mean_variance(new),
+        "variance of all": batch.rewards.var(axis=1).mean(),
+        "mean reward kept by the run": np.concatenate(old).mean(),
+        "mean reward kept now": np.concatenate(new).mean(),
     }
 
 
-def table(config: ReplayConfig, groups: list[dict[str, float]]) -> Table:
-    """Means over the groups with their standard errors."""
-    found = Table(title=f"{config.run} replayed with rule {config.rule.name}: {len(groups)} groups")
-    found.add_column("per group")
+def rewards_by_prompt(batch: Batch, selection: Selection) -> list[np.ndarray]:
+    """The kept rewards of each prompt."""
+    owner = selection.kept // batch.shape[1]
+    kept = batch.rewards.reshape(-1)[selection.kept]
+    return [kept[owner == p] for p in range(batch.shape[0])]
+
+
+def mean_variance(groups: list[np.ndarray]) -> float:
+    return float(np.mean([group.var() for group in groups if len(group)]))
+
+
+def table(config: ReplayConfig, steps: list[dict[str, float]]) -> Table:
+    """Means over the steps with their standard errors."""
+    found = Table(title=f"{config.run} replayed with rule {config.rule.name}: {len(steps)} steps")
+    found.add_column("mean over prompts")
     found.add_column("mean", justify="right")
     found.add_column("standard error", justify="right")
-    for name in groups[0]:
-        values = np.array([group[name] for group in groups])
+    for name in steps[0]:
+        values = np.array([step[name] for step in steps])
         error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
         found.add_row(name, f"{values.mean():.4f}", f"{error:.4f}")
     return found

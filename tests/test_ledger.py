@@ -71,7 +71,10 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
 def test_replay_chooses_again_from_the_same_rewards(tmp_path):
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    write(run / "rollouts.jsonl.zst", 4).flush()
+    book = ledger.Ledger(run / "rollouts.jsonl.zst", "none")
+    for number in range(1, 5):
+        book.append(number, step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 4, 5]))
+    book.flush()
     done = processes.run(
         tmp_path / "out", "run=r", "rule=max_reward", main=replay.main, cwd=tmp_path
     )
@@ -81,17 +84,35 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path):
         cells = [cell.strip() for cell in line.strip("│").split("│")]
         if len(cells) == 3:
             rows[cells[0]] = cells[1]
-    # group a: {0, 1} -> {1, 2}; group b: nothing to choose
+    # a: {0, 1} -> {1, 2}; b: all rewards are equal, so the first two
     assert rows["differs"] == "0.5000"
     assert rows["rollouts in common"] == "0.7500"
     assert rows["variance kept by the run"] == "0.1250"
     assert rows["variance kept now"] == "0.0312"
 
 
+def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
+    run = tmp_path / "checkpoints" / "r"
+    run.mkdir(parents=True)
+    book = ledger.Ledger(run / "rollouts.jsonl.zst", "none")
+    book.append(1, step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0, 0.0, 0.0, 0.0]}, [0, 1, 5]))
+    book.flush()
+    ((batch, kept),) = ledger.steps(run / "rollouts.jsonl.zst")
+    assert (batch.shape, batch.step, kept.kept.tolist()) == ((2, 4), 0, [0, 1, 5])
+    assert batch.question_ids.tolist() == ["a", "b"]
+    (tmp_path / "own.py").write_text("def last(batch, budget, rng): return range(8 - budget, 8)")
+    done = processes.run(
+        tmp_path / "out", "run=r", f"rule.name={tmp_path}/own.py:last", main=replay.main,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "0.3333" in done.stdout  # one of three rollouts in common: 5 of (5, 6, 7)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run=absent"], "runs there: r"),
+        (["run=absent"], "runs with one: r"),
         (["run=r", "kept_per_prompt=9"], "kept_per_prompt=9"),
         (["run=r", "rule=best"], "max_variance"),
     ],
@@ -107,5 +128,5 @@ def test_replay_says_what_is_wrong(tmp_path, arguments, said):
 
 
 def test_records_are_plain_json():
-    record = group("a", [0.0, 1.0], [1]).record(texts=True)
+    record = ledger.Ledger.record(step_of({"a": [0.0, 1.0]}, [1]), 0, texts=True)
     assert json.loads(json.dumps(record)) == record
