@@ -84,7 +84,7 @@ class Rollouts:
         step, tokenizer = trainer.state.global_step, trainer.processing_class
         with self.clock.phase("generate"):  # sample n rollouts of each prompt
             requests = self.requests(rows, step, tokenizer)
-            completions, written = self.generate(requests, Live(trainer.model, step), tokenizer)
+            completions, written = self.generate(requests, trainer.model, step, tokenizer)
         with self.clock.phase("score"):  # compute their rewards
             batch = self.score(rows, completions, written, step)
         with self.clock.phase("select"):  # down-sample to m, and take advantages on those
@@ -104,14 +104,14 @@ class Rollouts:
         ]
 
     def generate(
-        self, requests: list[Request], policy: Live, tokenizer: Any
+        self, requests: list[Request], model: Any, step: int, tokenizer: Any
     ) -> tuple[list[list[Completion]], list[list[str]]]:
         """(P, n) completions and their texts; this rank draws and decodes its share of P * n."""
-        mine = share_of(requests)
-        checked = self.guard is not None and self.guard.due
-        ((_, done),) = self.engine.generate([Work(mine, policy)], logprobs=checked or self.logprobs)
+        mine, policy = share_of(requests), Live(model, step)
+        wanted = self.logprobs or (self.guard is not None and self.guard.due(step))
+        ((_, done),) = self.engine.generate([Work(mine, policy)], logprobs=wanted)
         if self.guard is not None:
-            self.guard.check(self.engine, mine, done, policy)
+            self.guard.check(self.engine, mine, done, policy, step)
         drawn = [completion for group in done for completion in group]
         if not self.logprobs:
             drawn = [replace(completion, logprobs=None) for completion in drawn]

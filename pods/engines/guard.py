@@ -15,7 +15,7 @@ from pods import seam
 from pods.cli import RunFailed
 from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work
 
-FIRST_STEPS = 3  # always checked, then every check_every-th
+FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
 CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
 PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the rounding of kernels
 
@@ -34,34 +34,42 @@ class Guard:
         self.proof: dict[str, float] = {}  # of the one probe, which may fall into the warm-up
         self.calls = 0
 
-    @property
-    def due(self) -> bool:
-        """Whether the next rollouts are compared, and so need log-probabilities."""
-        return self.calls < FIRST_STEPS or self.calls % self.check_every == 0
+    def due(self, step: int) -> bool:
+        """Whether the rollouts of `step` are compared, and so need log-probabilities."""
+        return self.calls < FIRST_STEPS or self._regular(step)
+
+    def _regular(self, step: int) -> bool:
+        return step < FIRST_STEPS or step % self.check_every == 0
 
     def check(
-        self, engine: Engine, requests: list[Request], done: list[list[Completion]], policy: Live
-    ) -> None:
-        """Compare the first completions of a step, where due. Raises RunFailed."""
-        self.metrics = dict(self.proof)
-        if self.due:
-            pairs = [(r.prompt, c) for r, group in zip(requests, done, strict=True) for c in group]
-            self._compare(pairs[:CHECKED_COMPLETIONS])
-        if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
-            self._probe(engine, requests, policy)
-        self.calls += 1
+        self, engine: Engine, requests: list[Request], done: list[list[Completion]], policy: Live,
+        step: int,
+    ) -> None:  # fmt: skip
+        """Compare the first completions of a step, where due. Raises RunFailed.
 
-    def _compare(self, pairs: list[tuple[Any, Completion]]) -> None:
+        A resumed run makes more checks than its metrics show, so that they equal those of a run
+        that was never stopped.
+        """
+        found: dict[str, float] = {}
+        if self.due(step):
+            pairs = [(r.prompt, c) for r, group in zip(requests, done, strict=True) for c in group]
+            found |= self._compare(pairs[:CHECKED_COMPLETIONS])
+        if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
+            self.proof = self._probe(engine, requests, policy)
+        self.calls += 1
+        self.metrics = (found if self._regular(step) else {}) | (self.proof if step == 0 else {})
+
+    def _compare(self, pairs: list[tuple[Any, Completion]]) -> dict[str, float]:
         gap = self.gap(pairs)
-        self.metrics["engine/logprob_gap"] = gap
         if not gap <= self.max_gap:  # also where it is NaN
             raise RunFailed(
                 f"engine and trainer disagree: log-probabilities differ by {gap:.3f} nats on "
                 f"average, more than engine.max_logprob_gap={self.max_gap}; the rollouts do not "
                 "come from the policy that is trained"
             )
+        return {"engine/logprob_gap": gap}
 
-    def _probe(self, engine: Engine, requests: list[Request], policy: Live) -> None:
+    def _probe(self, engine: Engine, requests: list[Request], policy: Live) -> dict[str, float]:
         """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
         comparison of the first step would also pass if the engine ignored it."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
@@ -71,21 +79,20 @@ class Guard:
             pairs = [(r.prompt, c) for r, (c,) in zip(asked, done, strict=True)]
             seen = self.gap(pairs)
         without = self.gap(pairs)
-        self.proof = {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
-        self.metrics |= self.proof
         if not seen < without / 2:
             raise RunFailed(
                 f"the engine ignores the adapter: a changed adapter left its log-probabilities "
                 f"{seen:.3f} nats from the trainer's, and {without:.3f} nats from those without "
                 "the change"
             )
+        return {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
 
     def gap(self, pairs: list[tuple[Any, Completion]]) -> float:
         """Mean |engine - trainer| log-probability over the tokens of (prompt, completion), nats."""
         differences = []
         for prompt, completion in pairs:
             if completion.logprobs is None:
-                raise RunFailed("the engine returned no log-probabilities to compare; set engine=")
+                raise RunFailed("the engine returned no log-probabilities; nothing proves its weights")
             theirs = torch.tensor(
                 [float("nan") if p is None else p for p in completion.logprobs]
             )

@@ -1,0 +1,120 @@
+"""The guard: an engine must sample from the policy that is trained."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pods import seam
+from pods.cli import RunFailed
+from pods.engines import Completion, Work
+from pods.engines.guard import Guard, random_adapter
+from tests.test_trainer import build, rows
+
+SETTINGS = [
+    "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.temperature=0.9", "max_steps=5",
+    "engine.check_every=4",
+]  # fmt: skip
+
+
+class Faulty:
+    """An engine whose log-probabilities are off, or that serves the base in place of the policy."""
+
+    def __init__(self, engine: Any, base: bool = False, offset: float = 0.0) -> None:
+        self.engine, self.base, self.offset = engine, base, offset
+        self.asked: list[bool] = []
+
+    def generate(
+        self, works: Iterable[Work], *, logprobs: bool = False, advance: Any = None
+    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+        self.asked.append(logprobs)
+        for work in works:
+            served = replace(work, weights=None) if self.base else work
+            for _, done in self.engine.generate([served], logprobs=logprobs):
+                yield work, [[self.shifted(c) for c in group] for group in done]
+
+    def shifted(self, completion: Completion) -> Completion:
+        if completion.logprobs is None:
+            return completion
+        return replace(completion, logprobs=[p + self.offset for p in completion.logprobs])
+
+
+def guarded(**fault: Any) -> tuple[Any, Guard, Faulty]:
+    trainer, rollouts = build(SETTINGS, dataset=rows())
+    rollouts.engine = Faulty(rollouts.engine, **fault)
+    return trainer, rollouts.guard, rollouts.engine
+
+
+def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
+    trainer, guard, engine = guarded()
+    seen = []
+    inner = guard.check
+    guard.check = lambda *arguments: (inner(*arguments), seen.append(guard.metrics))
+    trainer.train()
+    assert [sorted(metrics) for metrics in seen] == [
+        ["engine/logprob_gap", "engine/probe_gap", "engine/probe_gap_without_adapter"],
+        *[["engine/logprob_gap"]] * 2,
+        [],
+        ["engine/logprob_gap"],
+    ]
+    assert max(metrics.get("engine/logprob_gap", 0) for metrics in seen) < 1e-4
+    assert engine.asked == [True, True, True, True, False, True]  # the second is the probe
+    plain, rollouts = build(SETTINGS, dataset=rows())
+    rollouts.guard = None
+    plain.train()
+    for (name, ours), (_, theirs) in zip(
+        trainer.model.named_parameters(), plain.model.named_parameters(), strict=True
+    ):
+        if "lora_" in name:
+            assert torch.equal(ours, theirs), name
+
+
+def test_a_resumed_process_checks_again_without_a_trace_in_the_metrics():
+    trainer, guard, _ = guarded()
+    trainer.state.global_step = 17
+    assert guard.due(17)
+    guard.calls = 3
+    assert not guard.due(17)
+    assert guard.due(20)
+
+
+def test_an_engine_that_samples_from_the_base_is_found_before_the_first_update():
+    trainer, guard, _ = guarded(base=True)
+    with pytest.raises(RunFailed, match="ignores the adapter"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize("offset", [0.2, float("nan")])
+def test_other_log_probabilities_than_the_trainers_stop_the_run(offset):
+    trainer, _, _ = guarded(offset=offset)
+    with pytest.raises(RunFailed, match="max_logprob_gap"):
+        trainer.train()
+
+
+def test_an_engine_without_log_probabilities_proves_nothing():
+    _, guard, _ = guarded()
+    with pytest.raises(RunFailed, match="no log-probabilities"):
+        guard.gap([([5], Completion([6], False))])
+
+
+def test_a_forward_pass_of_the_check_leaves_the_training_mode():
+    trainer, _, _ = guarded()
+    for mode in (True, False):
+        trainer.model.train(mode)
+        assert seam.token_logprobs(trainer, [5, 6], [7, 8, 1]).shape == (3,)
+        assert trainer.model.training is mode
+
+
+def test_the_probe_restores_the_adapter():
+    trainer, _, _ = guarded()
+    before = {k: v.clone() for k, v in trainer.model.named_parameters()}
+    state = torch.get_rng_state()
+    with random_adapter(trainer.model):
+        changed = [k for k, v in trainer.model.named_parameters() if not torch.equal(v, before[k])]
+    assert changed
+    assert all("lora_B" in name for name in changed)
+    assert all(torch.equal(v, before[k]) for k, v in trainer.model.named_parameters())
+    assert torch.equal(torch.get_rng_state(), state)
