@@ -15,10 +15,15 @@ ANOTHER = re.compile(r"(?:^|\s)\(?[A-J][.):]\s|^\s*(?:or|and)\b")
 
 def is_correct(completion: str, gold: str) -> bool:
     """Whether the last answer block names the gold letter, and no other."""
+    return letter(completion) == gold.strip().upper()
+
+
+def letter(completion: str) -> str | None:
+    """The letter, as a capital, that the last answer block names; None if it names no single one."""
     answer = last_closed_answer(completion)
     if answer is None or len(answer) > MAX_LENGTH:
-        return False
+        return None
     match = LETTER.fullmatch(answer)
     if match is None or ANOTHER.search(match["text"] or match["more"] or ""):
-        return False
-    return match[1].upper() == gold.strip().upper()
+        return None
+    return match[1].upper()

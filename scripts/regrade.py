@@ -100,9 +100,9 @@ def _examples(node: Any, dataset: str) -> Iterator[Stored]:
 
 def grade(rows: list[Stored], version: str, config: RegradeConfig) -> list[bool]:
     """The version's verdicts; late ones are said on stderr."""
-    from pods.tasks import SOURCES
+    from pods.tasks import TASKS
 
-    kinds = [SOURCES[row.dataset].kind if row.dataset in SOURCES else "math" for row in rows]
+    kinds = [TASKS[row.dataset].kind if row.dataset in TASKS else "math" for row in rows]
     with Scorer(
         version, workers=config.workers, deadline_seconds=config.deadline_seconds
     ) as scorer:
