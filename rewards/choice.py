@@ -1,7 +1,7 @@
 """Multiple choice: the letter in the last closed answer block, written in one of four ways.
 
 The paper's chemistry set is not published, so the rule is ours: "B", "B.", "(B)" or "B: text" (also
-"B) text", "B. text"). "A or B" names no letter, and a sentence's first word is no choice.
+"B) text", "B. text"). "A or B" names no letter, and the first word of a sentence is not a choice.
 """
 
 import re
@@ -19,7 +19,7 @@ def is_correct(completion: str, gold: str) -> bool:
 
 
 def letter(completion: str) -> str | None:
-    """The letter, as a capital, that the last answer block names; None if it names no single one."""
+    """The capital letter that the last answer block names; None unless it names one letter."""
     answer = last_closed_answer(completion)
     if answer is None or len(answer) > MAX_LENGTH:
         return None

@@ -103,8 +103,8 @@ def details(
 def ballots(row: Sequence[Record], version: str, kind: str) -> list[int | str | None]:
     """The class of equal answers that each repeat of one question votes for; None: no answer.
 
-    Completions graded right are one class. Wrong answers are grouped by the grader's equality with
-    the first answer of a class, for at most MOST_CLASSES classes (bounded cost), or by their letter.
+    Completions graded right are one class. Wrong options are grouped by letter, other wrong answers
+    by the grader's equality with the first of a class, for MOST_CLASSES classes (bounded cost).
     """
     classes: dict[str, int] = {}  # answer -> its class
     firsts: list[str] = []  # the first answer of each class

@@ -28,8 +28,8 @@ SPLITS = ("train", "validation", "test")
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
 
 __all__ = [
-    "NAMES", "SPLITS", "TASKS", "Task", "completion", "encode_prompt", "load", "load_for", "problems", "renamed",
-    "render_prompt", "system_texts",
+    "NAMES", "SPLITS", "TASKS", "Task", "completion", "encode_prompt", "load", "load_for",
+    "problems", "renamed", "render_prompt", "system_texts",
 ]  # fmt: skip
 
 

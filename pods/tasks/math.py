@@ -1,8 +1,8 @@
 """Task `math`: competition problems (EleutherAI/hendrycks_math), 7,500 train and 5,000 test.
 
-The gold answer is the last \\boxed{...} of the solution. Departs from the published code: its braces
-are balanced, so that \\boxed{\\frac{1}{2}} gives \\frac{1}{2}. `legacy` ends it at the first "}", as
-published, and then no answer to 15 % of the questions is right.
+The gold answer is the last \\boxed{...} of the solution. Departs from the published code: braces
+are balanced, so that \\boxed{\\frac{1}{2}} gives \\frac{1}{2}. `legacy` ends it at the first "}",
+as published; then no answer to 15 % of the questions is right.
 """
 
 import re
