@@ -147,13 +147,7 @@ def driver() -> str:
 
 def data(config: TrainConfig) -> tuple[str, str, Any]:
     task = config.task
-    rows = tasks.load(
-        task.name,
-        "train",
-        data_dir=config.data_dir,
-        legacy_gold=task.legacy_gold,
-        validation_size=task.validation_size,
-    )
+    rows = tasks.load_for(task, "train", config.data_dir)
     return OK, f"{task.name}: {len(rows)} training questions, e.g. {rows[0]['id']}", rows
 
 
@@ -182,10 +176,17 @@ def prompt(config: TrainConfig, tokenizer: Any) -> tuple[str, str, str]:
 
 
 def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
-    """A right and a wrong completion made by hand, scored as in training."""
-    form = "<think>\nworked out\n</think>\n<answer>\n{}\n</answer>"
-    wrong = "Z" if row["kind"] == "choice" else "123456789"
-    completions = [form.format(row["answer"]), form.format(wrong)]
+    """The task's right and wrong completion of its example, scored as in training.
+
+    task=own has no example: a completion with the row's gold answer and one with another answer.
+    """
+    task, answer, kind = tasks.TASKS.get(config.task.name), row["answer"], row["kind"]
+    if task:
+        answer, kind = task.gold(task.example, False), task.kind
+        completions = [task.right, task.wrong]
+    else:
+        answers = (answer, "Z" if kind == "choice" else "123456789")
+        completions = [tasks.completion("worked out", other) for other in answers]
     weights = config.rewards.weights
     with Scorer(
         config.rewards.version,
@@ -193,11 +194,11 @@ def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
         deadline_seconds=config.rewards.deadline_seconds,
         names=weights,
     ) as scorer:
-        scores = scorer.score(completions, [row["answer"]] * 2, [row["kind"]] * 2)
+        scores = scorer.score(completions, [answer] * 2, [kind] * 2)
     right, other = (sum(weights[k] * scores[k][i] for k in weights) for i in range(2))
     seen = f"{config.rewards.version}: right {right:.3f}, wrong {other:.3f}"
     if not right > other:
-        return FAIL, f"{seen}; the right answer {row['answer']!r} must earn more"
+        return FAIL, f"{seen}; the right answer {answer!r} must earn more"
     return OK, seen
 
 

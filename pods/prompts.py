@@ -14,18 +14,34 @@ def read_prompts(
 ) -> tuple[Dataset, int]:
     """The rows of a split with a `prompt` column, and how many were too long."""
     disable_progress_bars()
-    rows = tasks.load(
-        task.name,
-        split,
-        data_dir=config.data_dir,
-        legacy_gold=task.legacy_gold,
-        validation_size=task.validation_size,
-    )
-    return tasks.within_length(rows, tokenizer, config.sampling.max_prompt_length, task)
+    rows = tasks.load_for(task, split, config.data_dir)
+    return within_length(rows, tokenizer, config.sampling.max_prompt_length, task)
+
+
+def within_length(
+    dataset: Dataset, tokenizer: Any, max_prompt_length: int, task: Task
+) -> tuple[Dataset, int]:
+    """The rows whose prompt has at most `max_prompt_length` tokens, with a `prompt` column, and how
+    many rows were too long.
+    """
+    system = tasks.system_texts(task)[task.style] if task.system is None else task.system
+    prompts = [
+        tasks.render_prompt(
+            question, tokenizer=tokenizer, style=task.style, system=system, date=task.date
+        )
+        for question in dataset["question"]
+    ]
+    short = [
+        index
+        for index, prompt in enumerate(prompts)
+        if len(tasks.encode_prompt(prompt, tokenizer)) <= max_prompt_length
+    ]
+    kept = dataset.select(short).add_column("prompt", [prompts[index] for index in short])
+    return kept, len(prompts) - len(short)
 
 
 def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> Dataset:
-    """What a training draws from; raises UserError where too few questions are left."""
+    """The prompts of a training; raises UserError if too few questions are left."""
     task, limit = config.task, config.sampling.max_prompt_length
     prompts, dropped = read_prompts(config, task, split, tokenizer)
     if dropped:

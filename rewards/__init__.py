@@ -1,9 +1,9 @@
-"""Rewards decide what is learned, grades decide what is claimed: one definition for both.
+"""Rewards of training and grades of evaluation, from one definition.
 
 Versions: v1 (the release, Qwen) and v2 (the later head, Llama) are the published ones to the bit,
 v1-correctness is the release on MATH, strict is ours. Kinds of answers: math, choice.
-Completions are untrusted: nothing is evaluated, every step is linear in time, and the one that is
-not (math-verify, for strict) runs in a process that is killed at its deadline.
+Completions are untrusted: no code in them runs, and every step takes linear time except math-verify
+(strict only), which runs in a child process and is killed at a deadline.
 """
 
 import atexit
@@ -25,13 +25,13 @@ def grade(completion: str, answer: str, version: str = "v2", kind: str = "math")
 def score(
     completions: Sequence[str], answers: Sequence[str], version: str = "v2", kind: str = "math"
 ) -> dict[str, list[float]]:
-    """correctness, format and tags of every completion, unweighted: what the trainer adds up."""
+    """correctness, format and tags of every completion, unweighted; the trainer adds them up."""
     return _scorer(version).score(completions, answers, [kind] * len(completions))
 
 
 @cache
 def _scorer(version: str) -> Scorer:
-    """The scorer behind the two functions above; strict starts its process with the first call."""
+    """The scorer of the two functions above; strict starts its process at the first call."""
     scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=0.5)
     atexit.register(scorer.close)
     return scorer

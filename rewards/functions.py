@@ -1,12 +1,12 @@
-"""The rewards: each function here is one, its name is its key in config/rewards/*.yaml `weights`.
+"""The built-in reward functions; a function's name is its key under `weights` in config/rewards/.
 
-A reward sees one completion, the gold answer, whether the grader calls it correct, and the version;
-it returns one float. To add one: write the function, name it in the YAML's weights, test it.
+A function gets one completion, the gold answer, the grader's verdict and the version, and returns
+one float. To add one, write it here, give it a weight in the YAML file and test it.
 """
 
 from rewards import tags as tag_scan
 
-NO_BONUS_WHEN_CORRECT = "v1"  # the release paid for format only where the answer was wrong
+NO_BONUS_WHEN_CORRECT = "v1"  # the release adds the format reward to wrong answers only
 CORRECTNESS_ONLY = "v1-correctness"  # the release's MATH runs ("NF")
 
 

@@ -1,16 +1,16 @@
 """LaTeX -> plain text, as far as short answers need it: `\\frac{\\pi}{2}` becomes "π/2".
 
-The published grader compares answers after a general LaTeX converter; this is the part of its
-behaviour that answers can reach, in one pass of bounded depth. It is tolerant: what is left open
-ends where the text ends, an unknown macro vanishes and the content of its braces stays.
+The published grader runs answers through a general LaTeX converter; this file reproduces it for
+short answers, in one pass of bounded depth. An open group ends at the end of the text; an unknown
+macro is dropped and the content of its braces is kept.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
 
-MAX_DEPTH = 50  # groups nested deeper are no answer; Python's own recursion limit is far above
-ROW, COLUMN = "\x1e", "\x1f"  # `\\` and `&`, until it is known whether they stand in a matrix
+MAX_DEPTH = 50  # a text with deeper groups is not an answer; Python's recursion limit is far above
+ROW, COLUMN = "\x1e", "\x1f"  # stand for `\\` and `&` until the enclosing environment is known
 
 SYMBOL_TABLE = r"""
 infty ∞ pm ± mp ∓ cdot · times × div ÷ ast ∗ star ⋆ bullet ∙ circ ∘ oplus ⊕ otimes ⊗ le ≤ leq ≤
@@ -35,7 +35,7 @@ ln ln log log exp exp max max min min sup sup inf inf lim lim
 GREEK = """
 alpha beta gamma delta epsilon zeta eta theta iota kappa lamda mu nu xi omicron pi rho sigma tau
 upsilon phi chi psi omega
-"""  # lamda: as unicode spells it
+"""  # lamda is Unicode's spelling
 SYMBOLS = dict(zip(SYMBOL_TABLE.split()[::2], SYMBOL_TABLE.split()[1::2], strict=True))
 for name in GREEK.split():
     SYMBOLS[name] = unicodedata.lookup(f"GREEK SMALL LETTER {name}")
@@ -119,7 +119,7 @@ class _Reader:
         if ligature := token["ligature"]:
             return LIGATURES[ligature]
         if self.math and (token["chars"] or "").isspace():
-            return ""  # between two constructs of a formula
+            return ""  # space between two constructs of a formula
         return token["chars"] or ""
 
     def _kept_space(self, macro: str, space: str) -> str:
@@ -235,7 +235,7 @@ def _styled(letter: str, style: str) -> str:
     if not (letter.isascii() and letter.isalpha()):
         return letter
     case = "CAPITAL" if letter.isupper() else "SMALL"
-    for prefix in ("", "MATHEMATICAL "):  # a few letters are older than their block
+    for prefix in ("", "MATHEMATICAL "):  # a few letters lie outside the mathematical block
         try:
             return unicodedata.lookup(f"{prefix}{style} {case} {letter}")
         except KeyError:

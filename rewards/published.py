@@ -1,8 +1,8 @@
-"""When do the two published versions call an answer right? Both compare normalised strings.
+"""The graders of the two published versions: both compare normalised strings.
 
 They use the normal forms of the Hendrycks and the PRM800K graders, without sympy: two texts are
-equal if either form is, or if all their elements are the same written fractions. Nothing is
-repaired here: `strict` is the grader that does better.
+equal if either form is, or if all their elements are the same written fractions. The
+mistakes of the published graders are kept here; `strict` avoids them.
 """
 
 import re
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from rewards import latex, tags
 
-MAX_LENGTH = 300  # characters; no longer text was ever equal to a gold answer
+MAX_LENGTH = 300  # characters; no longer text equals a gold answer of the data sets
 
 UNIT_NAMES = (
     "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
@@ -37,7 +37,7 @@ def is_correct(completion: str, gold: str, version: str) -> bool:
 
 
 def equal(given: str, gold: str) -> bool:
-    """Whether the published graders take `given` for `gold`."""
+    """Whether the published graders accept `given` for `gold`."""
     if len(given) > MAX_LENGTH and len(given := given.strip()) > MAX_LENGTH:
         return False
     if first_form(given) == first_form(gold):
@@ -76,7 +76,7 @@ def first_form(text: str) -> str:
     try:
         return _first_form(text)
     except (IndexError, ValueError):
-        return text  # as published: a text that cannot be normalised stands for itself
+        return text  # as published: a text that cannot be normalised is compared as it is
 
 
 def _first_form(text: str) -> str:

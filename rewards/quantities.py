@@ -14,12 +14,12 @@ QUANTITY = re.compile(
 )
 MULTIPLIERS = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 MULTIPLIERS |= {"trillion": 10**12}
-# A first word that makes the number something else than a count of units.
+# First words after which the number is not a count of units.
 NO_UNIT_TEXT = """
 pi sqrt root sin cos tan cot sec csc log ln exp mod over squared cubed times plus minus divided e i
 theta alpha beta infinity inf is
 """
-# Words anywhere behind the number that take back what it says.
+# Words after the number that change or withdraw it.
 NO_QUANTITY_TEXT = """
 or and not no nor but minus plus times half halves third thirds quarter quarters fourth fourths
 than wrong incorrect unless maybe perhaps one two three four five six seven eight nine ten eleven
@@ -43,7 +43,7 @@ STATEMENT = re.compile(
     r"(?:[%°]|\s+[A-Za-z',\s-]*)?"
 )
 MAX_STATEMENT = 200  # characters
-# Beside NO_QUANTITY: a statement with one of these is a guess, a bound or a condition.
+# In addition to NO_QUANTITY: a statement with one of these is a guess, a bound or a condition.
 HEDGE_TEXT = """
 but if about around approximately almost nearly roughly might may could would should think guess
 suppose assume unknown cannot least most too twice double triple times
@@ -53,7 +53,7 @@ HEDGES = frozenset(HEDGE_TEXT.split())
 
 
 def rational(text: str) -> Fraction | None:
-    """The number that the whole text is, exactly; None if it is anything else."""
+    """The exact value of a text that is one number; None for any other text."""
     text = text.strip()
     if match := PLAIN.fullmatch(text):
         return _signed(match[1], _decimal(match[2]))

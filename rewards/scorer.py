@@ -1,8 +1,8 @@
-"""Scores batches of completions for training and evaluation: bounded in time, whatever they say.
+"""Scores batches of completions for training and evaluation in bounded time.
 
-v1, v2, choice and all exact steps of strict are linear and run here: 20,000 completions a second,
-which a process pool's pipes only slow down. What needs computer algebra goes to the verifier's
-processes, each question with a deadline; one that is late scores 0 and counts in `timeouts`.
+v1, v2, choice and all exact steps of strict take linear time and run in this process, 20,000
+completions per second; a process pool is slower. Comparisons that need computer algebra go to child
+processes with a deadline for each; a late one scores 0 and counts in `timeouts`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,15 +13,15 @@ from rewards.symbolic import Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 KINDS = ("math", "choice")
-MAX_KNOWN = 100_000  # remembered verdicts, some 30 MB
+MAX_KNOWN = 100_000  # remembered verdicts, about 30 MB
 NAMES = ("correctness", "format", "tags")
 
 
 class Scorer:
-    """Make it before CUDA is used; close it, or use it in a `with`.
+    """Create it before CUDA is used, and close it or use it in a `with`.
 
-    `workers` 0 (or a version other than strict) starts no process; what the exact rules leave open
-    is then wrong.
+    With workers=0, or a version other than strict, no process starts, and an answer that the exact
+    rules cannot decide is wrong.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Scorer:
         for name in self.names:
             check("weights", name, reward_names())
         self.version = version
-        self.timeouts = 0  # completions so far that scored 0 because they were late
+        self.timeouts = 0  # completions so far that scored 0 because of the deadline
         self._verifier = None
         self._known: dict[strict.Doubt, bool] = {}
         if version == "strict" and workers > 0:
@@ -68,7 +68,7 @@ class Scorer:
         return [bool(verdict) for verdict in final]
 
     def _settle(self, doubts: list[strict.Doubt]) -> dict[strict.Doubt, bool | None]:
-        """What the verifier says of each; rollouts repeat themselves, so it is asked once."""
+        """The verifier's verdict on each; a known one is reused, because rollouts repeat."""
         if self._verifier is None:
             return dict.fromkeys(doubts, False)
         new = [doubt for doubt in doubts if doubt not in self._known]

@@ -1,8 +1,8 @@
-"""Our grader: the last closed answer block must say the gold answer, and nothing else may.
+"""Our grader: the last closed answer block must state the gold answer; no other text counts.
 
-Departs from both published versions: no whole text, no last number, the sign counts, a final full
-stop does not, 0.5 is 1/2. `decide` is exact and linear; it returns a Doubt where only a computer
-algebra system could tell, which `rewards.symbolic` asks in a process that can be killed.
+Departs from both published versions: the whole text and the last number do not count, the sign
+does, a final full stop does not, and 0.5 equals 1/2. `decide` is exact and takes linear time; where
+only computer algebra can decide it returns a Doubt, for the child processes of `rewards.symbolic`.
 """
 
 import re
@@ -13,8 +13,8 @@ from rewards.quantities import quantity, rational, stated
 from rewards.tags import last_closed_answer
 from rewards.tidying import TAKEN_BACK, TEXT, spoken, tidy
 
-MAX_LENGTH = 600  # characters of an answer block; a longer one is an essay
-MAX_SYMBOLIC_LENGTH = 120  # characters of what may reach the computer algebra system
+MAX_LENGTH = 600  # characters of an answer block; a longer one is wrong
+MAX_SYMBOLIC_LENGTH = 120  # characters of a text for the computer algebra system
 MAX_SYMBOLIC_BRACES = 12
 
 MACRO = re.compile(r"\\([a-zA-Z]+)")
@@ -43,14 +43,14 @@ KNOWN_MACROS = (
 
 @dataclass(frozen=True)
 class Doubt:
-    """Two expressions of which only a computer algebra system can say whether they are equal."""
+    """Two expressions that only a computer algebra system can compare."""
 
     given: str
     gold: str
 
 
 def decide(completion: str, gold: str) -> bool | Doubt:
-    """Whether the last closed, non-empty answer block says the gold answer."""
+    """Whether the last closed, non-empty answer block states the gold answer."""
     answer = last_closed_answer(completion)
     if answer is None or len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return False
@@ -75,13 +75,13 @@ def same(given: str, gold: str) -> bool:
 
 
 def _published_equal(given: str, gold: str) -> bool:
-    """The published normal forms, except where they drop what makes a difference."""
+    """Equal in a published normal form that drops nothing of importance."""
     if DIGIT_GAP.search(given) and not DIGIT_GAP.search(gold):
         return False  # they join "3 4" to 34
     if given.partition("=")[0] != gold.partition("=")[0] and FACTOR.match(given):
-        return False  # they take 2x=5 for x=5
+        return False  # they read 2x=5 as x=5
     if UNIT_TAIL.search(given):
-        return False  # they cut what follows a unit
+        return False  # they cut the text after a unit
     if published.first_form(given) == published.first_form(gold):
         return True
     for text in (given, gold):
@@ -92,7 +92,7 @@ def _published_equal(given: str, gold: str) -> bool:
 
 
 def _same_number(given: str, gold: str) -> bool:
-    """As exact rationals; a percentage only against a percentage."""
+    """Equal as exact rationals; a percentage equals only a percentage."""
     given, gold = spoken(given), spoken(gold)
     value = rational(PERCENT.sub("", gold)) if PERCENT.search(gold) else rational(gold)
     if value is None and UNIT_WORD.search(gold):
@@ -110,7 +110,7 @@ def _number(text: str) -> object:
 
 
 def _value(text: str) -> str | None:
-    """What follows the last "=", if any; None for a list of unknowns ("x = 3 or x = 5")."""
+    """The text after the last "=", or all of it; None for a list of unknowns ("x = 3 or x = 5")."""
     signs = list(EQUALS.finditer(text))
     if not signs:
         return text
@@ -122,7 +122,7 @@ def _value(text: str) -> str | None:
 
 
 def _named_value(gold: str, given: str) -> str | None:
-    """A gold "x = 5" is 5 to an answer that names the same or nothing; an equation is no value."""
+    """The 5 of a gold "x = 5", if the answer names x or nothing; None for an equation."""
     name, sign, value = gold.partition("=")
     if not sign:
         return gold
@@ -132,7 +132,7 @@ def _named_value(gold: str, given: str) -> str | None:
 
 
 def _same_elements(given: str, gold: str) -> bool:
-    """Tuples and intervals in order, with the same brackets; sets and bare lists in any order."""
+    """Equal elements: in order for tuples and intervals, in any order for sets and bare lists."""
     ours, theirs = _elements(given), _elements(gold)
     if ours is None or theirs is None or ours[0] != theirs[0] or len(ours[1]) != len(theirs[1]):
         return False
@@ -148,7 +148,7 @@ def _same_elements(given: str, gold: str) -> bool:
 
 
 def _elements(text: str) -> tuple[str, list[str]] | None:
-    """Brackets and elements of a list of two or more; None for anything else."""
+    """Brackets and elements of a list of two or more; None for any other text."""
     text = text.replace("\\{", "{").replace("\\}", "}").replace("\\lbrace", "{")
     text = text.replace("\\rbrace", "}")
     brackets = ""
@@ -173,7 +173,7 @@ def _one_pair(text: str) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    """At separators outside brackets."""
+    """The parts of a text between separators outside brackets."""
     depth, parts, start, position = 0, [], 0, 0
     while position < len(text):
         character = text[position]
@@ -188,7 +188,7 @@ def _split(text: str) -> list[str]:
 
 
 def _same_words(given: str, gold: str) -> bool:
-    """Text answers whatever their case, quotes and spacing; (E) is E."""
+    """Equal text answers, without case, quotes and spacing; (E) equals E."""
     ours, theirs = _words(given), _words(gold)
     return ours == theirs and theirs.replace(" ", "").isalpha()
 
@@ -201,7 +201,7 @@ def _words(text: str) -> str:
 
 
 def _worth_asking(given: str, gold: str) -> bool:
-    """Whether both are short, tame expressions and the gold one is neither a number nor a word."""
+    """Whether both are short, harmless expressions and the gold one is not a number or a word."""
     if max(len(given), len(gold)) > MAX_SYMBOLIC_LENGTH or not SYMBOL.search(gold):
         return False
     if rational(spoken(gold)) is not None or quantity(spoken(gold)) is not None:

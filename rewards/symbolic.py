@@ -1,9 +1,8 @@
-"""math-verify behind a wall: a clean process forks a child per question and kills it in time.
+"""math-verify in child processes, killed at a deadline.
 
-Computer algebra on untrusted text can run for ever or fill the memory, so it never runs in the
-trainer. The server is a fresh interpreter (no CUDA, no torch, nothing of the caller's main module);
-each question is answered by a fork of it, which is killed at the deadline. A kill costs nothing
-else: the server keeps math-verify loaded.
+Computer algebra on untrusted text can run forever or fill the memory, so it never runs in the
+trainer. The server is a fresh interpreter without CUDA, torch or the caller's main module. It forks
+a child for each comparison and kills it at the deadline; math-verify stays loaded in the server.
 """
 
 import contextlib
@@ -21,13 +20,9 @@ from types import TracebackType
 
 from rewards.strict import Doubt
 
-CHILD_MEMORY = (
-    4 * 2**30
-)  # bytes of address space; beyond it the child fails, and its doubt is False
+CHILD_MEMORY = 4 * 2**30  # bytes of address space; a child that needs more fails: not equal
 START_SECONDS = 60.0  # loading math-verify takes 1-3 s; on a busy machine much longer
-SLACK_SECONDS = (
-    10.0  # what a whole batch may take beyond its deadlines before the server is replaced
-)
+SLACK_SECONDS = 10.0  # after the deadlines of a whole batch, before the server is replaced
 
 WARM_UP = (
     ("(x+1)(x+2)", "x^2+3x+2"),
@@ -36,11 +31,11 @@ WARM_UP = (
     ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\{1, 2\\pi\\}"),
 )
 
-Verdict = bool | None  # None: out of time
+Verdict = bool | None  # None: the deadline passed
 
 
 class Verifier:
-    """Asks math-verify about doubts. One server process, `workers` children at a time."""
+    """Decides doubts with math-verify: one server process, `workers` children at a time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
         self.workers, self.deadline_seconds = workers, deadline_seconds
@@ -57,7 +52,7 @@ class Verifier:
         return [None] * len(doubts) if reply is None else json.loads(reply)
 
     def close(self) -> None:
-        """End the server and whatever it runs."""
+        """End the server and its children."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -87,13 +82,13 @@ class Verifier:
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # parsers complain about every text that is no mathematics
+            stderr=subprocess.DEVNULL,  # parsers warn about every text that is not mathematics
             env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
             start_new_session=True,
         )
 
     def _exchange(self, line: str, patience: float) -> bytes | None:
-        """The server's answer to one line; None, and a new server, where it died or hangs."""
+        """The server's answer to one line; None, and a new server, if it died or hangs."""
         if self._server is None or self._server.poll() is not None:
             self.close()
             self._start()
@@ -113,7 +108,7 @@ class Verifier:
 def serve(workers: int, deadline_seconds: float) -> None:
     """The server's loop: a line of pairs in, a line of verdicts out, until stdin ends."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # nothing that a library prints may reach the pipe
+    os.dup2(2, 1)  # output of libraries must not reach the pipe
     import math_verify  # noqa: F401  # loaded once, before the first fork
 
     for text, other in WARM_UP:  # parsers and sympy build their tables on first use
@@ -126,7 +121,7 @@ def serve(workers: int, deadline_seconds: float) -> None:
 def _verdicts(pairs: list[list[str]], workers: int, deadline_seconds: float) -> list[Verdict]:
     verdicts: list[Verdict] = [None] * len(pairs)
     waiting = list(enumerate(pairs))[::-1]
-    running: dict[int, tuple[int, int, float]] = {}  # pipe -> (index, pid, time of death)
+    running: dict[int, tuple[int, int, float]] = {}  # pipe -> (index, pid, deadline)
     while waiting or running:
         while waiting and len(running) < workers:
             index, pair = waiting.pop()
@@ -153,7 +148,7 @@ def _fork(pair: list[str], deadline_seconds: float) -> tuple[int, int]:
         return reader, pid
     try:
         os.close(reader)
-        seconds = int(deadline_seconds) + 2  # of processor time, should the server die first
+        seconds = int(deadline_seconds) + 2  # of processor time, in case the server dies first
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         with contextlib.suppress(ValueError, OSError):  # not every system has it
             resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY, CHILD_MEMORY))
@@ -163,11 +158,11 @@ def _fork(pair: list[str], deadline_seconds: float) -> tuple[int, int]:
 
 
 def equal(given: str, gold: str) -> bool:
-    """What math-verify says. Only ever called in a child of the server."""
+    """Whether math-verify finds the two equal; called only in a child of the server."""
     from math_verify import parse, verify
 
     try:
         readings = [parse(f"${text}$", parsing_timeout=None) for text in (gold, given)]
         return all(readings) and bool(verify(*readings, timeout_seconds=None))
-    except Exception:  # sympy and its parsers raise anything
+    except Exception:  # sympy and its parsers raise many types
         return False

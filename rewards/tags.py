@@ -1,7 +1,7 @@
 """The four tags of a completion, found by linear scans.
 
 The published code finds them with regular expressions that are quadratic to cubic on hostile text
-(32 KB of repeated tags: 8 s); these scans return the same, tests compare them on fuzzed strings.
+(32 KB of repeated tags: 8 s). These scans return the same; tests compare both on fuzzed strings.
 """
 
 import re
@@ -25,7 +25,7 @@ def extra_characters(completion: str) -> int | None:
 
 
 def is_well_formed(completion: str) -> bool:
-    """Evaluation's format flag: the two blocks and nothing else, but for a space or a newline."""
+    """Evaluation's format flag: the two blocks alone, except for a space or a newline."""
     start = 1 if completion[:1] in (" ", "\n") else 0
     if not completion.startswith("<think>", start):
         return False

@@ -1,4 +1,4 @@
-"""One spelling for what models write in many: unicode, math delimiters, \\boxed, spacing macros."""
+"""One spelling for the many of models: unicode, math delimiters, \\boxed, spacing macros."""
 
 import re
 import unicodedata
@@ -40,7 +40,7 @@ FRACTION = re.compile(rf"\\[tdc]?frac\s*(?:{PART}|([0-9]))\s*(?:{PART}|([0-9a-zA
 
 
 def tidy(text: str) -> str:
-    """The answer without its wrapping; what it says is untouched."""
+    """The answer without its wrapping, in one spelling."""
     text = text.translate(UNICODE_TABLE)
     text = ROOT.sub(lambda m: f"\\sqrt{{{m[1] or m[2] or m[3] or ''}}}", text)
     text = _unboxed(THOUSANDS.sub(",", text).replace(",,", ","))
@@ -58,7 +58,7 @@ def spoken(text: str) -> str:
 
 
 def _unboxed(text: str) -> str:
-    """The content of \\boxed{...} where there is exactly one and nothing takes it back."""
+    """The content of the only \\boxed{...}, unless a word withdraws it."""
     boxes = list(BOXED.finditer(text))
     if len(boxes) != 1 or TAKEN_BACK.search(text):
         return text

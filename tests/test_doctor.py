@@ -55,10 +55,21 @@ def test_a_disk_that_is_too_small_is_found(monkeypatch, tmp_path: Path):
     assert "13 checkpoints" in seen
 
 
+OWN_TASK = ["task=own", "task.source=q.jsonl", "task.question=q", "task.answer=a"]
+
+
 @pytest.mark.parametrize("version", ["v1", "v1-correctness", "v2", "strict"])
-@pytest.mark.parametrize(("answer", "kind"), [("18", "math"), ("B", "choice")])
-def test_a_right_completion_earns_more_in_every_version(version, answer, kind):
-    config = compose("experiment=gsm8k_qwen", f"rewards={version}")
+@pytest.mark.parametrize(
+    ("overrides", "answer", "kind"),
+    [
+        (["task=gsm8k"], "18", "math"),
+        (["task=chemistry"], "B", "choice"),
+        (OWN_TASK, "18", "math"),
+        ([*OWN_TASK, "task.kind=choice"], "B", "choice"),
+    ],
+)
+def test_a_right_completion_earns_more_in_every_version(version, overrides, answer, kind):
+    config = compose("experiment=gsm8k_qwen", f"rewards={version}", *overrides)
     assert doctor.reward(config, {"answer": answer, "kind": kind})[0] == doctor.OK
 
 

@@ -1,11 +1,12 @@
-"""pods/evaluation/metrics.py: estimators against enumeration, intervals against coverage."""
+"""Estimators against enumeration, intervals against coverage, votes against cases by hand."""
 
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from pods.evaluation import metrics
+import rewards
+from pods.evaluation import metrics, scores
 
 
 def stupid_pass_at_k(row: list[int], k: int) -> float:
@@ -38,6 +39,53 @@ def test_pass_at_k_equals_the_mean_over_all_subsets(repeats: int) -> None:
 )
 def test_majority(votes: list, correct: list[int], k: int, expected: float, why: str) -> None:
     assert metrics.majority_at_k([votes], np.array([correct]), k)[0] == pytest.approx(expected), why
+
+
+def records(answers: list[str | None], gold: str, version: str, kind: str) -> list[dict]:
+    texts = ["no number" if answer is None else f"<answer>{answer}</answer>" for answer in answers]
+    return [
+        {"completion": t, "correct": {version: rewards.grade(t, gold, version, kind)}}
+        for t in texts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "gold", "version", "kind", "classes"),
+    [
+        (["B", "(B)", "B.", "C", "C"], "B", "v2", "choice", "rrrCC"),
+        (["B: text", "(D)", "D.", "A or B", None], "B", "v2", "choice", "rDD--"),
+        (["1/2", "\\frac{1}{2}", "0.5", "7", None], "0.5", "v2", "math", "rrr0-"),
+        (["3", "1/7", "\\frac17", "7/1", "1/7"], "3", "v2", "math", "r0010"),
+        (["2", "1,000", "1000", "x=5", "5"], "2", "v1", "math", "r0011"),
+        (["2", "0.25", "1/4", "(B)", "b"], "2", "strict", "math", "r0011"),
+        (["5", "5 cm", "5", None, None], "4", "v2", "math", "000--"),
+    ],
+)
+def test_votes_go_to_classes_of_equal_answers(
+    answers: list, gold: str, version: str, kind: str, classes: str
+) -> None:
+    votes = scores.ballots(records(answers, gold, version, kind), version, kind)
+    letters = {scores.RIGHT: "r", None: "-"}
+    assert "".join(letters.get(vote, str(vote)) for vote in votes) == classes
+
+
+@pytest.mark.parametrize("kind", rewards.KINDS)
+def test_right_answers_win_in_any_spelling(kind: str) -> None:
+    row = [
+        {"completion": f"<answer>{a}</answer>", "correct": {"v2": right}}
+        for a, right in (("B", 1), ("(B)", 1), ("B.", 1), ("C", 0), ("C", 0))
+    ]
+    repeats = [[{**record, "well_formed": 1, "tokens": 5, "truncated": 0}] for record in row]
+    details = scores.details(repeats, ["v2"], [1, 5], kind)
+    assert details["rewards"]["v2"]["majority@5"]["mean"] == 1
+    assert details["rewards"]["v2"]["majority@1"]["mean"] == pytest.approx(0.6)
+
+
+def test_answers_beyond_the_compared_classes_are_classes_by_their_text() -> None:
+    answers = [str(10 + i) for i in range(scores.MOST_CLASSES)] + ["1/7", "\\frac17", "1/7", "10"]
+    votes = scores.ballots(records(answers, "3", "v2", "math"), "v2", "math")
+    assert votes[-4] == votes[-2] != votes[-3]
+    assert votes[-1] == votes[0]
 
 
 def test_majority_over_too_many_subsets_is_a_fixed_sample_near_the_truth() -> None:

@@ -1,5 +1,6 @@
 """Tasks: what a row means, how train is carved, and that bad data is an error with its place."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,26 +9,66 @@ import datasets
 import pytest
 import yaml
 
-from pods import tasks
+import rewards
+from pods import config, tasks
 from pods.cli import UserError
-from pods.tasks import competition
+from pods.tasks import math
 from tests.conftest import ROOT
 
+DIGESTS = {  # of id, question, answer and kind, recorded before the tasks were rewritten
+    ("gsm8k", "train"): "2eae111102bab69a",
+    ("gsm8k", "validation"): "f2191c03126bcf22",
+    ("gsm8k", "test"): "bc583919f6ae5f8f",
+    ("chemistry", "train"): "06b7b5099da17e39",
+    ("chemistry", "validation"): "af9957743315b1b6",
+    ("chemistry", "test"): "84ed4d69433fff29",
+    ("math500", "test"): "1bcc710981354155",
+    ("amc23", "test"): "624376dde30da9ae",
+    ("aime24", "test"): "cf157e154683c72d",
+}
 OPTIONS = {"text": ["water", "salt", "sugar", "oil"], "label": ["A", "B", "C", "D"]}
 ROWS: dict[str, dict[str, Any]] = {
     "gsm8k": {"question": "How many?", "answer": "Some work. 1+1=<<1+1=2>>2\n#### 1,200"},
-    "math": {"problem": "Find it.", "solution": "So \\boxed{1}, then \\boxed{\\frac{1}{2}}."},
-    "math500": {"problem": "Find it.", "solution": "...", "answer": "\\frac{1}{2}"},
-    "amc23": {"id": 0, "question": "Find it.", "answer": 27.0},
-    "aime24": {"id": 60, "problem": "Find it.", "answer": "204"},
-    "chemistry": {"question": "Which?", "choices": OPTIONS, "answerKey": "B", "idx": 7},
+    "math": {
+        "problem": "Find the half.",
+        "solution": "So \\boxed{1}, then \\boxed{\\frac{1}{2}}.",
+        "level": "Level 3",
+        "type": "Algebra",
+    },
+    "math500": {
+        "problem": "Find the third.",
+        "solution": "Divide by 3.",
+        "answer": "\\frac{1}{3}",
+        "subject": "Precalculus",
+        "level": 2,
+        "unique_id": "test/precalculus/8.json",
+    },
+    "amc23": {"id": 0, "question": "Find the cube.", "answer": 27.0, "url": "12A/1"},
+    "aime24": {
+        "id": 60,
+        "problem": "Find the sum.",
+        "solution": "200 + 4.",
+        "answer": "204",
+        "url": "I/1",
+        "year": "2024",
+    },
+    "chemistry": {
+        "question": "Which?",
+        "choices": OPTIONS,
+        "answerKey": "B",
+        "domain": "Chemistry",
+        "details": {"level": "L3", "task": "which_one", "subtask": "salt"},
+        "type": "mcq-4-choices",
+        "idx": 7,
+    },
 }
 EXPECTED = {
+    # id, question, answer, kind
     "gsm8k": ("1", "How many?", "1200", "math"),
-    "math": ("1", "Find it.", "\\frac{1}{2}", "math"),
-    "math500": ("1", "Find it.", "\\frac{1}{2}", "math"),
-    "amc23": ("0", "Find it.", "27", "math"),
-    "aime24": ("60", "Find it.", "204", "math"),
+    "math": ("1", "Find the half.", "\\frac{1}{2}", "math"),
+    "math500": ("test/precalculus/8.json", "Find the third.", "\\frac{1}{3}", "math"),
+    "amc23": ("0", "Find the cube.", "27", "math"),
+    "aime24": ("60", "Find the sum.", "204", "math"),
     "chemistry": ("7", "Which?\nA. water\nB. salt\nC. sugar\nD. oil", "B", "choice"),
 }
 BAD = [
@@ -39,8 +80,8 @@ BAD = [
     ("gsm8k", {"question": " "}, "the question is empty"),
     ("math", {"solution": "nothing boxed"}, "has no \\boxed{...}"),
     ("math", {"solution": "\\boxed{\\frac{1}{2}"}, "never closed"),
-    ("math500", {"answer": None}, "column 'answer' is missing"),
-    ("math500", {"answer": ["5"]}, "must be text or a number, is ['5']"),
+    ("math500", {"answer": None, "unique_id": "2"}, "column 'answer' is missing"),
+    ("math500", {"answer": ["5"], "unique_id": "2"}, "must be text or a number, is ['5']"),
     ("amc23", {"answer": True, "id": 1}, "must be text or a number, is True"),
     ("amc23", {"answer": float("nan"), "id": 1}, "must be text or a number, is nan"),
     ("amc23", {}, "id '0' is also the id of"),
@@ -62,8 +103,48 @@ def write(folder: Path, name: str, split: str, lines: list[Any]) -> Path:
 def test_a_row_of_each_task(name: str, tmp_path: Path) -> None:
     write(tmp_path, name, "test", [ROWS[name]])
     dataset = tasks.load(name, "test", data_dir=str(tmp_path))
-    assert dataset.column_names == ["id", "question", "answer", "kind"]
-    assert tuple(dataset[0].values()) == EXPECTED[name]
+    ours = dict(zip(("id", "question", "answer", "kind"), EXPECTED[name], strict=True))
+    assert dataset[0] == {**ROWS[name], **ours}  # the other columns are unchanged
+
+
+@pytest.mark.parametrize("version", rewards.VERSIONS)
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_the_right_completion_of_a_task_earns_more_than_the_wrong_one(
+    name: str, version: str
+) -> None:
+    task = tasks.TASKS[name]
+    gold = task.gold(task.example, False)
+    assert task.question(task.example)
+    assert rewards.grade(task.right, gold, version, task.kind)
+    assert not rewards.grade(task.wrong, gold, version, task.kind)
+    assert rewards.is_well_formed(task.right)
+    assert rewards.is_well_formed(task.wrong)
+    scores = rewards.score([task.right, task.wrong], [gold] * 2, version, task.kind)
+    right, wrong = (sum(scores[reward][i] for reward in scores) for i in range(2))
+    assert right > wrong
+
+
+def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path: Path) -> None:
+    gold = {"question": "1+1?", "answer": "#### 2"}
+    rows = [
+        {**gold, "kind": "sum", "prompt": "Add!", "mixed": 1, "nested": {"a": [1]}, "float": 1},
+        {**gold, "mixed": "two", "nested": {"b": None}, "float": 2.5, "late": [1, "x"]},
+    ]
+    write(tmp_path, "gsm8k", "test", rows)
+    dataset = tasks.load("gsm8k", "test", data_dir=str(tmp_path)).select([1, 0])
+    assert dataset["mixed"][:] == ["two", 1]
+    assert dataset["nested"][:] == [{"b": None}, {"a": [1]}]
+    assert dataset["float"][:] == [2.5, 1.0]
+    assert dataset["late"][:] == [[1, "x"], None]
+    assert dataset["kind"][:] == ["math", "math"]
+    assert dataset["answer"][:] == ["2", "2"]
+    assert "prompt" not in dataset.column_names
+
+
+def test_a_column_that_cannot_be_stored_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "gsm8k", "test", [{**ROWS["gsm8k"], "huge": 2**70}])
+    with pytest.raises(UserError, match=r"column 'huge': cannot be stored \(OverflowError"):
+        tasks.load("gsm8k", "test", data_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), BAD)
@@ -108,8 +189,9 @@ def test_an_empty_and_an_absent_file(tmp_path: Path) -> None:
 def test_gold_with_balanced_braces_or_the_published_cut(
     solution: str, gold: str, legacy: str
 ) -> None:
-    assert competition.boxed(solution) == gold
-    assert competition.boxed(solution, legacy=True) == legacy
+    row = {"solution": solution}
+    assert math.boxed(row, "solution") == gold
+    assert math.boxed(row, "solution", legacy=True) == legacy
 
 
 def test_legacy_gold_reaches_the_rows(tmp_path: Path) -> None:
@@ -130,6 +212,15 @@ def test_validation_is_carved_from_train(tmp_path: Path) -> None:
     assert (len(train), len(validation)) == (80, 20)
     assert sorted(train + validation, key=int) == [str(i) for i in range(1, 101)]
     assert carve(tmp_path, 20) == (train, validation)  # the same for every run
+
+
+def test_the_validation_questions_stay_the_same_ones(tmp_path: Path) -> None:
+    """Recorded before the tasks were rewritten: runs must stay comparable with older ones."""
+    write(tmp_path, "gsm8k", "train", [ROWS["gsm8k"]] * 100)
+    write(tmp_path, "math", "train", [ROWS["math"]] * 100)
+    assert carve(tmp_path, 7)[1] == ["19", "22", "34", "43", "51", "57", "60"]
+    math_ids = tasks.load("math", "validation", data_dir=str(tmp_path), validation_size=7)["id"]
+    assert math_ids[:] == ["5", "38", "47", "90", "84", "33", "97"]  # of the shuffled rows
 
 
 def test_a_small_file_gives_a_fifth_and_says_so(
@@ -178,17 +269,10 @@ def test_arithmetic_needs_no_data() -> None:
 
 def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
+    kinds = [("Chemistry", "L3")] * 20 + [("Biology", "L3"), ("Chemistry", "L1")]
     science = [
-        {
-            **ROWS["chemistry"],
-            "idx": i,
-            "type": "mcq-4-choices",
-            "domain": domain,
-            "details": {"level": level},
-        }
-        for i, (domain, level) in enumerate(
-            [("Chemistry", "L3")] * 20 + [("Biology", "L3"), ("Chemistry", "L1")]
-        )
+        {**ROWS["chemistry"], "idx": i, "domain": domain, "details": {"level": level}}
+        for i, (domain, level) in enumerate(kinds)
     ]
 
     def answer(hub: str, subset: str | None = None, *, split: str) -> datasets.Dataset:
@@ -196,12 +280,12 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
         rows = (
             science
             if "SciKnow" in hub
-            else [next(r for n, r in ROWS.items() if tasks.SOURCES[n].hub == hub)]
+            else [next(r for n, r in ROWS.items() if tasks.TASKS[n].hub == hub)]
         )
         return datasets.Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", answer)
-    monkeypatch.setattr("pods.tasks.source.go_offline_if_unreachable", lambda: None)
+    monkeypatch.setattr("pods.tasks.reading.go_offline_if_unreachable", lambda: None)
     monkeypatch.delenv("PODS_DATA_DIR", raising=False)
     sizes = {name: len(tasks.load(name, "test")) for name in ROWS}
     assert sizes == {"gsm8k": 1, "math": 7, "math500": 1, "amc23": 1, "aime24": 1, "chemistry": 2}
@@ -211,7 +295,7 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
         ("HuggingFaceH4/aime_2024", None, "train"),  # the hub calls all of it train
         ("hicai-zju/SciKnowEval", None, "test"),
     ]
-    assert {subset for hub, subset, _ in asked if "hendrycks" in hub} == set(competition.SUBJECTS)
+    assert {subset for hub, subset, _ in asked if "hendrycks" in hub} == set(math.SUBJECTS)
 
 
 def test_an_absent_hub_is_one_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +303,26 @@ def test_an_absent_hub_is_one_error_with_a_remedy(monkeypatch: pytest.MonkeyPatc
         raise ConnectionError("no route\nmany more lines")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    monkeypatch.setattr("pods.tasks.source.go_offline_if_unreachable", lambda: None)
+    monkeypatch.setattr("pods.tasks.reading.go_offline_if_unreachable", lambda: None)
     monkeypatch.delenv("PODS_DATA_DIR", raising=False)
     with pytest.raises(
         UserError, match=r"task=gsm8k: cannot get openai/gsm8k \(no route\); set data_dir="
     ):
         tasks.load("gsm8k", "train")
+
+
+@pytest.mark.parametrize("key", ["source", "question", "answer", "gold", "kind"])
+def test_keys_of_task_own_are_refused_for_a_built_in_task(key: str) -> None:
+    with pytest.raises(UserError, match=rf"^task\.{key}=x: only task=own has this key; remove it"):
+        tasks.load("gsm8k", "train", **{key: "x"})
+
+
+def test_the_defaults_are_those_of_the_config(tmp_path: Path) -> None:
+    write(tmp_path, "gsm8k", "train", [ROWS["gsm8k"]] * 2000)
+    shared_keys = yaml.safe_load((ROOT / "config" / "task" / "_shared.yaml").read_text())
+    size = shared_keys["validation_size"]
+    assert len(tasks.load("gsm8k", "validation", data_dir=str(tmp_path))) == size
+    assert shared_keys.keys() <= vars(config.Task()).keys()
 
 
 @pytest.mark.parametrize("name", tasks.NAMES)
@@ -245,5 +343,13 @@ def test_the_shared_data(shared: Path) -> None:
         ("chemistry", "validation"): 256,
         ("chemistry", "test"): 210,
     }
+    questions: dict[str, set[str]] = {}
     for (name, split), size in sizes.items():
-        assert len(tasks.load(name, split, data_dir=str(shared / "data"))) == size
+        rows = tasks.load(name, split, data_dir=str(shared / "data"))
+        assert len(rows) == size
+        columns = [rows[column][:] for column in ("id", "question", "answer", "kind")]
+        digest = hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
+        assert digest == DIGESTS[name, split]
+        questions.setdefault(name, set()).update(columns[1])
+    for name, found in questions.items():  # the examples are real
+        assert tasks.TASKS[name].question(tasks.TASKS[name].example) in found

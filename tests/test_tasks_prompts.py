@@ -8,8 +8,8 @@ from datasets import Dataset
 
 from pods.cli import UserError
 from pods.config import Task
-from pods.tasks import encode_prompt, render_prompt, within_length
-from pods.tasks.prompts import SYSTEM_TEXTS
+from pods.prompts import within_length
+from pods.tasks import TASKS, encode_prompt, render_prompt, system_texts
 from tests.tokenizers_like import like
 
 TASK = Task(name="gsm8k", style="instruct", system=None, date="26 Jul 2024")
@@ -97,10 +97,28 @@ def test_long_prompts_are_left_out_and_counted() -> None:
     assert within_length(dataset, qwen, 1, TASK)[1] == 3
 
 
-def test_a_row_gets_the_system_text_of_its_kind() -> None:
-    dataset = Dataset.from_dict({"question": ["Which?"], "kind": ["choice"]})
-    kept, _ = within_length(dataset, like("qwen"), 10_000, TASK)
-    assert SYSTEM_TEXTS["instruct", "choice"] in kept["prompt"][0]
+def test_a_question_gets_the_system_text_of_its_task() -> None:
+    dataset = Dataset.from_dict({"question": ["Which?"], "kind": ["choice"], "extra": [{"a": 1}]})
+    chemistry = Task(name="chemistry", style="instruct", system=None, date=None)
+    kept, _ = within_length(dataset, like("qwen"), 10_000, chemistry)
+    assert TASKS["chemistry"].system["instruct"] in kept["prompt"][0]
+    assert kept["extra"][0] == {"a": 1}
     own = Task(name="chemistry", style="instruct", system="Choose.", date=None)
     kept, _ = within_length(dataset, like("qwen"), 10_000, own)
     assert "<|im_start|>system\nChoose.<|im_end|>" in kept["prompt"][0]
+
+
+@pytest.mark.parametrize(("kind", "like_task"), [("math", "gsm8k"), ("choice", "chemistry")])
+def test_task_own_gets_the_text_of_its_kind(kind: str, like_task: str) -> None:
+    assert system_texts(Task(name="own", kind=kind)) == TASKS[like_task].system
+
+
+def test_the_published_text_is_unchanged() -> None:
+    """Without ../shared: the rendered prompt of one question, to the byte."""
+    assert TASKS["gsm8k"].system["instruct"] == (
+        "\nYou will be given a math question.\n"
+        "Reason about the question and correct your own mistakes if you make any.\n\n"
+        "Respond in the following format:\n<think>\n"
+        "Reason here. Decide to answer when you are confident as your response length is limited.\n"
+        "</think>\n<answer>\nAnswer here.\n</answer>\n"
+    )

@@ -145,7 +145,7 @@ class Evaluation:
         repeats = scores.graded(target.store, target.name, q.task, self.versions, q.kind)
         if repeats:
             entry = scores.entry(repeats, self.versions[0], q.prompts)
-            details = scores.details(repeats, self.versions, self.pass_at)
+            details = scores.details(repeats, self.versions, self.pass_at, q.kind)
             summary.put(target, q.task, entry, details)
 
 

@@ -30,9 +30,9 @@ def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
 def majority_at_k(votes: Sequence[Sequence[Hashable]], correct: np.ndarray, k: int) -> np.ndarray:
     """Per question, the chance that the most frequent answer among k of its repeats is correct.
 
-    votes: the answer of each repeat, None (no vote) where there is none; correct as in pass_at_k.
-    Averaged over all subsets of k (or 256 fixed ones): unbiased. A tie counts by the share of the
-    tied answers that are correct, because a fair coin would decide it.
+    votes: the class of equal answers that each repeat votes for, None for no vote; correct as in
+    pass_at_k. The mean over all subsets of k (or 256 fixed ones) is unbiased. A tie counts by the
+    share of the tied answers that are correct, because a fair coin would decide it.
     """
     repeats = _repeats(correct, k)
     subsets = _subsets(repeats, k)

@@ -6,7 +6,7 @@ Questions with a longer prompt than training allowed are left out, as published 
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pods import tasks
@@ -36,7 +36,7 @@ class Questions:
 
 def load(name: str, split: str, config: TrainConfig, tokenizer: Any) -> Questions:
     """One split of task `name`, prompted as the run's own task is."""
-    task = replace(config.task, name=name)
+    task = tasks.renamed(config.task, name)
     rows, dropped = read_prompts(config, task, split, tokenizer)
     if not len(rows):
         raise UserError(

@@ -1,87 +1,119 @@
-"""Questions with gold answers: `load(name, split)` and the prompt the policy sees.
+"""Stage 1: questions with gold answers, `load(name, split)`, and the prompt the policy sees.
 
-Departs from the published code: questions for validation are carved from train, so that no
-checkpoint is chosen on the test set; a bad row is an error with its place, none is dropped.
+Departs from the published code: validation questions are carved from train, so that no checkpoint
+is chosen on the test set; a bad row is an error with its place, and no row is dropped.
 """
 
 import os
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from pods.cli import UserError
-from pods.tasks import chemistry, competition, gsm8k
-from pods.tasks.prompts import encode_prompt, render_prompt, within_length
-from pods.tasks.source import Source, read
+from omegaconf import OmegaConf
+
+from pods import config, distributed
+from pods.cli import CONFIG_DIR, UserError
+from pods.tasks import aime24, amc23, arithmetic, chemistry, gsm8k, math, math500, own
+from pods.tasks.own import renamed
+from pods.tasks.prompts import encode_prompt, render_prompt
+from pods.tasks.reading import read
+from pods.tasks.task import Row, Task, completion
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SOURCES: dict[str, Source] = {
-    source.name: source for source in (*gsm8k.SOURCES, *competition.SOURCES, *chemistry.SOURCES)
-}
-NAMES = (*SOURCES, "arithmetic")  # the last is generated, not read
+MODULES = (gsm8k, math, math500, amc23, aime24, chemistry, arithmetic)
+TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in MODULES}
+NAMES = (*TASKS, "own")
 SPLITS = ("train", "validation", "test")
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
 
-__all__ = ["NAMES", "SPLITS", "encode_prompt", "load", "render_prompt", "within_length"]
+__all__ = [
+    "NAMES", "SPLITS", "TASKS", "Task", "completion", "encode_prompt", "load", "load_for",
+    "problems", "renamed", "render_prompt", "system_texts",
+]  # fmt: skip
 
 
-def load(
-    name: str,
-    split: str,
-    *,
-    data_dir: str | None = None,
-    legacy_gold: bool = False,
-    validation_size: int = 256,
-) -> "Dataset":
-    """Every row of a task's split with the columns id, question, answer, kind.
+def problems(task: config.Task) -> Iterator[str]:
+    """Every broken rule of the task's keys, one line each; reads no data."""
+    if task.name not in NAMES:
+        yield f"task={task.name}: unknown; one of {', '.join(NAMES)}"
+    elif task.name == "own":
+        yield from own.problems(task)
+    else:
+        for key in own.KEYS:
+            if (value := getattr(task, key)) is not None:
+                yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
 
-    Rows come from `data_dir` (or PODS_DATA_DIR), else from the hub. UserError names file and line.
+
+def system_texts(task: config.Task) -> Mapping[str, str]:
+    """task.style -> the system text that the task brings itself."""
+    return own.SYSTEM[str(task.kind)] if task.name == "own" else TASKS[task.name].system
+
+
+def load(name: str, split: str, *, data_dir: str | None = None, **keys: Any) -> "Dataset":
+    """Every row of a task's split, see `load_for`. keys: of config/task, whose defaults hold."""
+    values = OmegaConf.load(CONFIG_DIR / "task" / "_shared.yaml"), {"name": name, **keys}
+    task = OmegaConf.merge(OmegaConf.structured(config.Task), *values)
+    return load_for(OmegaConf.to_object(task), split, data_dir)
+
+
+def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dataset":
+    """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
+
+    A column of the data set that is called like one of ours, or `prompt`, is left out. The others
+    are unchanged, except that numbers of mixed types become floats and missing values None. Rows
+    come from `data_dir` (or PODS_DATA_DIR), else from the hub; those of task=own from its source.
+    Raises UserError naming the key, or file and line.
     """
-    for key, value, valid in (("task", name, NAMES), ("split", split, SPLITS)):
-        if value not in valid:
-            raise UserError(f"{key}={value}: unknown; one of {', '.join(valid)}")
-    if name == "arithmetic":
-        from pods.tasks import arithmetic
-
-        return _dataset([{**row, "kind": "math"} for row in arithmetic.rows(split)])
-    source = SOURCES[name]
-    if split != "test" and "train" not in source.splits:
+    for problem in problems(task):
+        raise UserError(problem)
+    if split not in SPLITS:
+        raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
+    found = own.define(task, split) if task.name == "own" else TASKS[task.name]
+    if split != "test" and "train" not in found.splits:
         raise UserError(
-            f"task={name}: has no {split} split, it is a test set; train on another task"
+            f"task={task.name}: has no {split} split, it is a test set; train on another task"
         )
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
-    if split == "test":
-        return _dataset(read(source, split, data_dir, legacy_gold))
-    return _carved(source, read(source, "train", data_dir, legacy_gold), split, validation_size)
+    if split == "test" or "validation" in found.splits:
+        return _dataset(read(found, split, data_dir, task.legacy_gold))
+    rows = read(found, "train", data_dir, task.legacy_gold)
+    return _carved(found, rows, split, task.validation_size)
 
 
-def _carved(
-    source: Source, rows: list[dict[str, str]], split: str, validation_size: int
-) -> "Dataset":
+def _carved(task: Task, rows: list[Row], split: str, validation_size: int) -> "Dataset":
     """The validation questions or the rest of train; of a small file at most a fifth is carved."""
     import numpy as np
 
     dataset = _dataset(rows)
-    if source.shuffle_seed is not None:
-        dataset = dataset.shuffle(seed=source.shuffle_seed)
+    if task.shuffle_seed is not None:
+        dataset = dataset.shuffle(seed=task.shuffle_seed)
     size = min(validation_size, len(rows) // 5)
     if size < validation_size:
-        print(
-            f"task={source.name}: validation_size={validation_size} is more than a fifth of the"
-            f" {len(rows)} training questions; {size} are carved",
-            file=sys.stderr,
+        distributed.say(
+            f"task={task.name}: validation_size={validation_size} is more than a fifth of the"
+            f" {len(rows)} training questions; {size} are carved"
         )
     if split == "validation" and size == 0:
         raise UserError(
-            f"task={source.name} validation_size={validation_size}: leaves no validation questions"
+            f"task={task.name} validation_size={validation_size}: leaves no validation questions"
             f" ({len(rows)} training questions); give at least 1 and 5 training questions for each"
         )
     order = np.random.default_rng(VALIDATION_SEED).permutation(len(rows))
     return dataset.select(sorted(order[:size] if split == "validation" else order[size:]))
 
 
-def _dataset(rows: list[dict[str, str]]) -> "Dataset":
+def _dataset(rows: list[Row]) -> "Dataset":
     from datasets import Dataset  # takes seconds: only when rows are wanted
 
-    return Dataset.from_list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    for name, values in columns.items():
+        try:
+            Dataset.from_dict({name: values}, on_mixed_types="use_json")
+        except Exception as error:  # Arrow's, of a dozen types
+            raise UserError(
+                f"column {name!r}: cannot be stored ({type(error).__name__}: {error}); change or "
+                "remove it"
+            ) from None
+    return Dataset.from_dict(columns, on_mixed_types="use_json")

@@ -1,7 +1,6 @@
 """Task `arithmetic`: generated sums in GSM8K's shape (question, gold number), without a download.
 
-Not in the paper: it is what `uv run train.py` trains the tiny policy on. One real example:
-`7+8-9+4=?`, answer `10`, worked out as `7+8=15. 15-9=6. 6+4=10`.
+Not in the paper: `uv run train.py` trains the tiny policy on it.
 """
 
 import hashlib
@@ -9,9 +8,12 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pods.tasks.prompts import MATH
+from pods.tasks.task import Task, completion, numbered
+
 SIZES = {"train": 2000, "validation": 256, "test": 256}
-# Share of all questions, in percent, that belong to each split; `base` is what the tiny policy
-# learnt from. A question belongs to one split by its own hash, so no two splits can share one.
+# Share of all questions, in percent, that belong to each split; the tiny policy learnt from `base`.
+# The hash of a question decides its split, so no two splits can share one.
 SHARES = {"base": 26, "train": 50, "validation": 12, "test": 12}
 LARGEST = 19  # every running value stays in 0..19: no negative gold, since the v1 and v2 rewards
 # take "-5" for 5
@@ -68,3 +70,17 @@ def split_of(question: str) -> str:
             return split
         percent -= share
     raise AssertionError("SHARES do not add up to 100")
+
+
+TASK = Task(
+    name="arithmetic",
+    hub="pods/tasks/arithmetic.py",
+    splits={split: split for split in SIZES},
+    rows=lambda split: numbered(f"arithmetic, {split}", rows(split)),
+    question=lambda row: row["question"],
+    gold=lambda row, legacy: row["answer"],
+    system=MATH,
+    example={"question": "7+8-9+4=?", "answer": "10"},
+    right=completion("7+8=15. 15-9=6. 6+4=10", "10"),
+    wrong=completion("7+8=15. 15-9=6. 6+4=11", "11"),
+)

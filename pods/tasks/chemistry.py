@@ -1,24 +1,33 @@
 """Task `chemistry`: SciKnowEval (hicai-zju), Chemistry, level L3, multiple choice: 1,890 / 210.
 
 The paper's own chemistry set is not published; this stands in for it and results must be labelled
-"chemistry (SciKnowEval L3)". The 90/10 split with seed 42 is that of the public SDPO code. One real
-example: "What is the molar weight (g/mol) of the molecule with the canonical SMILES representation
-'CC(C(=O)...'?" with the options A. 2270.700, B. 2249.700, C. 2185.500, D. 2149.500; gold "A".
+"chemistry (SciKnowEval L3)". The 90/10 split with seed 42 is that of the public SDPO code.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from pods.tasks.source import Row, Source, text
+from pods.tasks.prompts import FORMAT
+from pods.tasks.task import Row, Task, completion, text, value
 
 TYPES = ("mcq-4-choices", "mcq-2-choices")
 SPLIT_SEED = 42
 TEST_SHARE = 0.1
+CHOICE = {
+    "instruct": """
+You will be given a multiple-choice question.
+Work out which option is right, checking every step.
+"""
+    + FORMAT.format(answer="Only the letter of the right option."),
+    "base": """
+A careful assistant solves the multiple-choice problem below. It first writes its working between
+<think> and </think>, then only the letter of the right option between <answer> and </answer>.
+""",
+}
 
 
 def question(row: Row) -> str:
     """The question with its options below it, one a line."""
-    choices = row["choices"]
+    choices = value(row, "choices")
     if not isinstance(choices, dict) or not {"text", "label"} <= choices.keys():
         raise ValueError("column 'choices' must hold text and label lists")
     labels, options = choices["label"], choices["text"]
@@ -36,9 +45,9 @@ def gold(row: Row, legacy: bool) -> str:
     return key
 
 
-def from_hub(load: Callable[[str], Any], split: str) -> Any:
-    """The hub has one split with every domain; ours is cut from it."""
-    wanted = load("test").filter(
+def select(hub_rows: Any, split: str) -> Any:
+    """Our split of the hub's only one, which holds every domain."""
+    wanted = hub_rows.filter(
         lambda row: (
             row["domain"] == "Chemistry"
             and row["details"]["level"] == "L3"
@@ -48,14 +57,21 @@ def from_hub(load: Callable[[str], Any], split: str) -> Any:
     return wanted.train_test_split(test_size=TEST_SHARE, seed=SPLIT_SEED)[split]
 
 
-SOURCES = (
-    Source(
-        name="chemistry",
-        hub="hicai-zju/SciKnowEval",
-        columns=("question", "choices", "answerKey"),
-        question=question,
-        gold=gold,
-        kind="choice",
-        from_hub=from_hub,
-    ),
+TASK = Task(
+    name="chemistry",
+    hub="hicai-zju/SciKnowEval",
+    splits={"train": "test", "test": "test"},
+    select=select,
+    question=question,
+    gold=gold,
+    system=CHOICE,
+    kind="choice",
+    example={
+        "question": "How many rotatable bonds are there in the molecule with the canonical SMILES"
+        " representation 'CC(C(CO)N)O'?",
+        "choices": {"text": ["10", "9", "8", "2"], "label": ["A", "B", "C", "D"]},
+        "answerKey": "D",
+    },
+    right=completion("Only the two C-C bonds inside the chain rotate: 2.", "D"),
+    wrong=completion("Every bond of the chain rotates.", "C"),
 )

@@ -1,27 +1,30 @@
-"""Task `gsm8k`: grade-school word problems (openai/gsm8k, main), 7,473 train and 1,319 test.
+"""Task `gsm8k`: grade-school word problems (openai/gsm8k, main), 7,473 train and 1,319 test."""
 
-One real example: "A robe takes 2 bolts of blue fiber and half that much white fiber.  How many
-bolts in total does it take?", solution "It takes 2/2=<<2/2=1>>1 bolt ... #### 3", gold "3".
-"""
-
-from pods.tasks.source import Row, Source, text
+from pods.tasks.prompts import MATH
+from pods.tasks.task import Row, Task, completion, text
 
 
-def gold(row: Row, legacy: bool) -> str:
-    """What follows "####", without thousands separators."""
-    parts = text(row, "answer").split("####")
+def after_hashes(row: Row, column: str) -> str:
+    """The text after "####", without thousands separators."""
+    parts = text(row, column).split("####")
     if len(parts) < 2:
-        raise ValueError("column 'answer' has no \"####\" before a final answer")
+        raise ValueError(f'column {column!r} has no "####" before a final answer')
     return parts[1].strip().replace(",", "")
 
 
-SOURCES = (
-    Source(
-        name="gsm8k",
-        hub="openai/gsm8k",
-        subsets=("main",),
-        columns=("question", "answer"),
-        question=lambda row: text(row, "question"),
-        gold=gold,
-    ),
+TASK = Task(
+    name="gsm8k",
+    hub="openai/gsm8k",
+    subsets=("main",),
+    question=lambda row: text(row, "question"),
+    gold=lambda row, legacy: after_hashes(row, "answer"),
+    system=MATH,
+    example={
+        "question": "A robe takes 2 bolts of blue fiber and half that much white fiber.  How many"
+        " bolts in total does it take?",
+        "answer": "It takes 2/2=<<2/2=1>>1 bolt of white fiber\nSo the total amount of fabric is"
+        " 2+1=<<2+1=3>>3 bolts of fabric\n#### 3",
+    },
+    right=completion("2 / 2 = 1 bolt of white fiber. 2 + 1 = 3.", "3"),
+    wrong=completion("2 bolts of each.", "4"),
 )

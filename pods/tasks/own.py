@@ -1,0 +1,126 @@
+"""Task `own`: the user's data set, described by config keys alone (config/task/own.yaml).
+
+    uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution \\
+        task.gold=boxed
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pods import config, distributed, functions
+from pods.cli import UserError
+from pods.tasks.chemistry import CHOICE
+from pods.tasks.gsm8k import after_hashes
+from pods.tasks.math import boxed
+from pods.tasks.prompts import MATH
+from pods.tasks.reading import download, json_lines
+from pods.tasks.task import Placed, Row, Task, numbered, short, text, text_or_number
+
+KEYS = ("source", "question", "answer", "gold", "kind")  # null for the built-in tasks
+SYSTEM = {"math": MATH, "choice": CHOICE}
+GOLDS: dict[str, Callable[[Row, str, bool], str]] = {
+    "as_is": lambda row, column, legacy: text_or_number(row, column),
+    "after_hashes": lambda row, column, legacy: after_hashes(row, column),
+    "boxed": boxed,
+}
+SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
+LARGEST_TEST = 256
+
+
+def problems(task: config.Task) -> Iterator[str]:
+    """Every broken rule of the keys of task=own; reads nothing."""
+    for key in ("source", "question", "answer"):
+        if not getattr(task, key):
+            meaning = "a JSONL file, folder or hub id" if key == "source" else "one of its columns"
+            yield f"task.{key}={getattr(task, key)}: task=own needs it; set {meaning}"
+    if task.kind not in SYSTEM:
+        yield f"task.kind={task.kind}: must be one of {', '.join(SYSTEM)}"
+    if task.gold not in GOLDS and not functions.is_path(task.gold or ""):
+        choices = f"{', '.join(GOLDS)} or path/to/file.py:function"
+        yield f"task.gold={task.gold}: must be one of {choices}"
+
+
+def renamed(task: config.Task, name: str) -> config.Task:
+    """The settings for another task: prompts as here, without the keys of task=own."""
+    kept = {} if name == task.name else dict.fromkeys(KEYS)
+    return replace(task, name=name, **kept)
+
+
+def define(task: config.Task, split: str) -> Task:
+    """The task that the config describes, with the splits that its source has.
+
+    Raises UserError: the source cannot be read or lacks the split, or the gold function is missing.
+    """
+    parts, needed = _parts(task), "test" if split == "test" else "train"
+    if needed not in parts:
+        raise UserError(
+            f"task.source={task.source}: has no {needed} questions (found: "
+            f"{', '.join(parts) or 'none'}); give {needed}.jsonl in a folder, or one file of at "
+            "least 5 rows"
+        )
+    return Task(
+        name="own",
+        hub=str(task.source),
+        splits=dict.fromkeys(parts, ""),
+        rows=parts.__getitem__,
+        question=lambda row: text(row, str(task.question)),
+        gold=_gold(task),
+        system=SYSTEM[str(task.kind)],
+        kind=str(task.kind),
+        remedy="correct the row, task.question, task.answer or task.gold",
+    )
+
+
+def _gold(task: config.Task) -> Callable[[Row, bool], str]:
+    column, name = str(task.answer), str(task.gold)
+    if name in GOLDS:
+        return lambda row, legacy: GOLDS[name](row, column, legacy)
+    function = functions.load("task.gold", name)
+
+    def gold(row: Row, legacy: bool) -> str:
+        try:
+            answer = function(dict(row))
+        except Exception as error:  # the user's code
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"task.gold={name} raised {reason}") from None
+        if not isinstance(answer, str):
+            raise ValueError(f"task.gold={name} must return text, returned {short(answer)}")
+        return answer
+
+    return gold
+
+
+def _parts(task: config.Task) -> dict[str, Iterable[Placed]]:
+    """The rows of each split that the source has; a source of one part is divided."""
+    source, path = str(task.source), Path(str(task.source))
+    if path.is_file():
+        return _divided(task, list(json_lines(path)))
+    if path.is_dir():
+        files = {split: path / f"{split}.jsonl" for split in ("train", "validation", "test")}
+        return {split: json_lines(file) for split, file in files.items() if file.is_file()}
+    key, (hub, _, subset) = f"task.source={source}", source.partition(":")
+    if path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith("."):
+        raise UserError(f"{key}: no such file or folder (from {Path.cwd()}); correct the path")
+    remedy = "give a JSONL file, a folder or a hub id (hub_id:subset where it has several)"
+    found = download(key, hub, subset or None, remedy)
+    parts = {split: numbered(f"{source}, {split}", rows) for split, rows in found.items()}
+    return parts if len(parts) > 1 else _divided(task, list(*parts.values()))
+
+
+def _divided(task: config.Task, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
+    """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows).
+
+    Validation questions are carved from train later, as for every task.
+    """
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
+    held = min(LARGEST_TEST, len(rows) // 5)
+    carved = min(task.validation_size, (len(rows) - held) // 5)
+    distributed.say(
+        f"task=own: {len(rows)} questions of {task.source}: {len(rows) - held - carved} train, "
+        f"{carved} validation, {held} test"
+    )
+    train, test = ([rows[i] for i in sorted(part)] for part in (order[held:], order[:held]))
+    return {"train": train, "test": test} if held else {"train": train}

@@ -1,0 +1,103 @@
+"""Reads the rows of a task from JSONL files or the hub; a bad row is an error with its place.
+
+For clusters without a network, `data_dir/<task>/<split>.jsonl` holds the rows in the hub data set's
+columns.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pods.cli import UserError
+from pods.hub import go_offline_if_unreachable
+from pods.tasks.task import Placed, Row, Task
+
+ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
+
+
+def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> list[Row]:
+    """All rows of a split as {id, question, answer, kind, other columns}, in source order."""
+    rows, seen = [], {}
+    for place, number, row in _placed(task, split, data_dir):
+        try:
+            example = _example(task, row, number, legacy)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise UserError(f"{place}: {error}; {task.remedy}") from None
+        if example["id"] in seen:
+            raise UserError(
+                f"{place}: id {example['id']!r} is also the id of {seen[example['id']]};"
+                " ids must be unique in a split; change or remove the id"
+            )
+        seen[example["id"]] = place
+        rows.append(example)
+    if not rows:
+        raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
+    return rows
+
+
+def _placed(task: Task, split: str, data_dir: str | None) -> Iterable[Placed]:
+    if task.rows:
+        return task.rows(split)
+    if data_dir:
+        remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
+        return json_lines(Path(data_dir) / task.name / f"{split}.jsonl", remedy)
+    return _hub(task, split)
+
+
+def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object with named columns")
+    identity = next((row[column] for column in ID_COLUMNS if row.get(column) is not None), number)
+    question, answer = task.question(row), task.gold(row, legacy)
+    if not question.strip():
+        raise ValueError("the question is empty")
+    if not answer.strip():
+        raise ValueError("the gold answer is empty")
+    ours = {"id": str(identity), "question": question, "answer": answer, "kind": task.kind}
+    # `prompt` is written later, by the code that renders the question
+    return ours | {name: row[name] for name in row if name not in (*ours, "prompt")}
+
+
+def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]:
+    """The objects of a JSONL file. UserError with `remedy` if the file cannot be read."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); {remedy}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"{place}: not a JSON object ({error}); write one object a line"
+            ) from None
+        yield place, number, row
+
+
+def _hub(task: Task, split: str) -> Iterator[Placed]:
+    number = 0
+    remedy = (
+        f"set data_dir=<folder> with {task.name}/{split}.jsonl in it, or load it once where there"
+        " is a network"
+    )
+    for subset in task.subsets:
+        rows = download(f"task={task.name}", task.hub, subset, remedy, split=task.splits[split])
+        for row in task.select(rows, split) if task.select else rows:
+            number += 1
+            yield f"{task.hub}{f'/{subset}' if subset else ''}, {split} row {number}", number, row
+
+
+def download(key: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
+    """One split of a hub data set, or all. UserError names `key` and `remedy` without a network."""
+    import datasets  # takes seconds, and only the hub needs it
+
+    go_offline_if_unreachable()
+    try:
+        return datasets.load_dataset(hub, subset, **split)
+    except Exception as error:  # the hub's client raises a dozen unrelated types
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{key}: cannot get {hub} ({reason}); {remedy}") from None
