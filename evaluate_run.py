@@ -23,7 +23,7 @@ def main(config: EvaluateConfig) -> None:
     if config.from_training:
         from_training.publish(config)
         return
-    backend, reason = engines.choose(config.backend)
+    backend, reason = engines.choose(config.engine)
     from pods.evaluation.session import (
         Session,
     )  # imports torch, which a mistake in the config need not wait for

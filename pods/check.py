@@ -1,49 +1,28 @@
-"""Every rule of a training config that spans more than one key, checked before anything loads."""
+"""The rules of a training config that span several keys, checked before anything loads.
 
+Types, choices and bounds of one field stand beside it in pods/config.py.
+"""
+
+import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pods import distributed
-from pods.cli import UserError
-from pods.config import TrainConfig
-from pods.rules import RULES
+from pods import distributed, functions
+from pods.cli import CONFIG_DIR, UserError
+from pods.config import Advantage, Rule, TrainConfig, reward_weights
+from pods.schema import broken
 from rewards.scorer import reward_names
 
-CHOICES = {
-    "task.style": ("instruct", "base"),
-    "loss.type": ("grpo", "dapo", "bnpo", "dr_grpo"),
-    "loss.scale_rewards": ("group", "batch", "none"),
-    "model.dtype": ("float32", "bfloat16"),
-    "backend.name": ("auto", "transformers", "unsloth"),
-    "backend.engine": ("auto", "vllm", "vllm_server", "generate"),
-    "evaluation.split": ("test", "validation"),
-    "optimizer.schedule": ("constant", "linear", "cosine"),
-    "rewards.version": ("v1", "v1-correctness", "v2", "strict"),
-    "ledger.texts": ("first", "all", "none"),
-}
-POSITIVE = (
-    "rollouts_per_prompt", "kept_per_prompt", "micro_batch_size", "prompts_per_step", "max_steps",
-    "sampling.temperature", "sampling.max_prompt_length", "sampling.max_completion_length",
-    "optimizer.learning_rate", "lora.rank", "lora.alpha", "budget.train_seconds",
-    "budget.wall_seconds", "checkpoint.every_seconds", "checkpoint.every_steps", "checkpoint.keep",
-    "rewards.deadline_seconds", "backend.threads", "backend.max_logprob_gap",
-    "backend.gpu_memory_utilization", "evaluation.every_seconds", "evaluation.questions",
-    "evaluation.batch_size",
-)  # fmt: skip
-
-
-def get(config: TrainConfig, key: str) -> object:
-    value: object = config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
+FILE = "path/to/file.py:function"
 
 
 def settle(config: TrainConfig) -> None:
-    """What follows from the sizes given: GRPO-GA trains all n, and a smaller kept_per_prompt means
-    its micro-batch (paper, section 4); a micro-batch never holds more than the m of one prompt,
-    nor more than a rank's share."""
+    """Set the sizes that follow from others, once, before `check`.
+
+    GRPO-GA trains on all n; a smaller kept_per_prompt means its micro-batch (paper, section 4). A
+    micro-batch holds at most the m of one prompt, and at most one rank's share.
+    """
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if config.algorithm.name == "grpo_ga" and 0 < m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
@@ -59,73 +38,107 @@ def check(config: TrainConfig) -> None:
 
 
 def problems(config: TrainConfig) -> Iterator[str]:
-    """Every broken rule of the config, most basic first."""
-    for key, choices in CHOICES.items():
-        if get(config, key) not in choices:
-            yield f"{key}={get(config, key)}: must be one of {', '.join(choices)}"
-    for key in POSITIVE:
-        value = get(config, key)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            yield f"{key}={value}: must be greater than 0"
-    yield from group_problems(config)
-    yield from rank_problems(config)
-    yield from run_problems(config)
+    """One line for each broken rule; those of single fields first."""
+    yield from broken(config)
+    for rule in RULES_OF_CONFIG:
+        yield from rule(config)
 
 
-def group_problems(config: TrainConfig) -> Iterator[str]:
-    """n, m, micro-batches, rule and algorithm."""
+def rule_and_advantage(config: TrainConfig) -> Iterator[str]:
+    """Built-in names or functions in files, with parameters that they take."""
+    yield from _function("rule", config.rule, ("rewards, m, rng", "batch, budget, rng"))
+    yield from _function("advantage", config.advantage, ("batch, kept",))
+
+
+def sizes(config: TrainConfig) -> Iterator[str]:
+    """n, m and micro-batch under the algorithm and the rule."""
     n, m, size = config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size
-    algorithm, rule = config.algorithm.name, config.rule.name
     if m > n:
         yield (
-            f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; "
-            f"lower it to {n} or less"
+            f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
         )
-    if algorithm == "grpo" and m != n:
+    if config.algorithm.name == "grpo" and m != n:
         yield (
-            f"algorithm=grpo rollouts_per_prompt={n}: plain GRPO trains on every rollout, so it "
+            f"algorithm=grpo rollouts_per_prompt={n}: plain GRPO trains on every rollout, so n "
             f"must equal kept_per_prompt={m}; set rollouts_per_prompt={m} or algorithm=pods"
         )
-    if rule not in RULES:
-        yield f"rule.name={rule}: must be one of {', '.join(RULES)}"
-    if rule == "all" and m != n:
+    if config.rule.name == "all" and m != n:
         yield (
             f"rule=all kept_per_prompt={m}: this rule keeps every rollout; set kept_per_prompt={n} "
             "or rule=max_variance"
         )
-    if config.backend.engine == "vllm_server" and n % m:
-        yield (
-            f"rollouts_per_prompt={n}: a vLLM server is asked for kept_per_prompt={m} completions "
-            f"at a time; set a multiple of {m}"
-        )
-    if m < 2:
+    if m < 2 and not _sees_batch(config.rule):
         yield f"kept_per_prompt={m}: an advantage needs at least 2 rollouts; set 2 or more"
     if m % size:
         yield (
-            f"micro_batch_size={size}: must divide kept_per_prompt={m}, so that no micro-batch "
-            f"is short; set a divisor, e.g. {math.gcd(size, m)}"
+            f"micro_batch_size={size}: must divide kept_per_prompt={m}; set a divisor, e.g. "
+            f"{math.gcd(size, m)}"
         )
 
 
-def rank_problems(config: TrainConfig) -> Iterator[str]:
-    """What several ranks need: equal shares, in whole micro-batches."""
-    ranks, prompts = distributed.world_size(), config.prompts_per_step
+def ranks(config: TrainConfig) -> Iterator[str]:
+    """Several processes take equal shares, in whole micro-batches."""
+    processes, prompts = distributed.world_size(), config.prompts_per_step
     size, rows = config.micro_batch_size, config.kept_per_prompt * prompts
-    if config.rollouts_per_prompt * prompts % ranks or rows % ranks:
+    if config.rollouts_per_prompt * prompts % processes or rows % processes:
         yield (
             f"prompts_per_step={prompts}: the {config.rollouts_per_prompt * prompts} rollouts of a "
-            f"step, and the {rows} kept, must be shared equally by {ranks} processes; set a "
-            f"multiple of {ranks}"
+            f"step, and the {rows} kept, must be shared equally by {processes} processes; set a "
+            f"multiple of {processes}"
         )
-    elif rows // ranks % size:
+    elif rows // processes % size:
         yield (
-            f"micro_batch_size={size}: must divide the {rows // ranks} kept rollouts of each of "
-            f"{ranks} processes; set e.g. {math.gcd(size, rows // ranks)}"
+            f"micro_batch_size={size}: must divide the {rows // processes} kept rollouts of each "
+            f"of {processes} processes; set e.g. {math.gcd(size, rows // processes)}"
         )
 
 
-def run_problems(config: TrainConfig) -> Iterator[str]:
-    """Budget, schedule, rewards and names."""
+def engine(config: TrainConfig) -> Iterator[str]:
+    """What TRL's own generation cannot do."""
+    n, m = config.rollouts_per_prompt, config.kept_per_prompt
+    mode = config.engine.vllm_mode if config.engine.name == "trl" else None
+    if mode == "server" and n % m:
+        yield (
+            f"rollouts_per_prompt={n}: a vLLM server returns kept_per_prompt={m} completions per "
+            f"request; set a multiple of {m}"
+        )
+    if mode == "none" and config.sampling.stop:
+        yield (
+            f"sampling.stop={config.sampling.stop}: engine=trl engine.vllm_mode=none has no stop "
+            "strings; set sampling.stop=[] or engine=transformers"
+        )
+
+
+def own_functions(config: TrainConfig) -> Iterator[str]:
+    """Reward and gold functions in files of the user's load, under names that are free."""
+    for name, path in config.rewards.functions.items():
+        if name in reward_names() or not name.isidentifier():
+            yield (
+                f"rewards.functions.{name}={path}: the name must be an identifier other than "
+                f"{', '.join(reward_names())}; choose another name"
+            )
+        functions.load(f"rewards.functions.{name}", path)
+    if config.task.gold and functions.is_path(config.task.gold):
+        functions.load("task.gold", config.task.gold)
+
+
+def weights(config: TrainConfig) -> Iterator[str]:
+    """Every weight is finite and belongs to a reward function; one is not 0."""
+    known = (*reward_names(), *config.rewards.functions)
+    for name, weight in config.rewards.weights.items():
+        if name not in known:
+            yield (
+                f"rewards.weights.{name}={weight}: no such reward; one of {', '.join(known)}, or "
+                f"define it with rewards.functions.{name}={FILE}"
+            )
+        if not math.isfinite(weight):
+            yield f"rewards.weights.{name}={weight}: must be a finite number"
+    if not any(reward_weights(config.rewards).values()):
+        yield f"rewards.weights={config.rewards.weights}: every weight is 0; set one above 0"
+
+
+def end_and_schedule(config: TrainConfig) -> Iterator[str]:
+    """A run ends, and its schedule knows where."""
     if config.max_steps is None and not (config.budget.train_seconds or config.budget.wall_seconds):
         yield (
             "max_steps=null: a run needs an end; set max_steps, budget.train_seconds or "
@@ -133,24 +146,61 @@ def run_problems(config: TrainConfig) -> Iterator[str]:
         )
     if config.optimizer.schedule != "constant" and config.max_steps is None:
         yield (
-            f"optimizer.schedule={config.optimizer.schedule}: needs max_steps to know its end; "
+            f"optimizer.schedule={config.optimizer.schedule}: needs max_steps as its end; "
             "set max_steps or optimizer.schedule=constant"
         )
     if len(config.optimizer.betas) != 2:
         yield f"optimizer.betas={config.optimizer.betas}: must be two numbers, e.g. [0.9,0.99]"
-    unknown = sorted(set(config.rewards.weights) - set(reward_names()))
-    if unknown:
-        yield f"rewards.weights={unknown}: no such function; one of {', '.join(reward_names())}"
-    if not any(config.rewards.weights.values()):
-        yield f"rewards.weights={config.rewards.weights}: every weight is 0; set one above 0"
-    if config.sampling.top_k < 0 or not 0 < config.sampling.top_p <= 1:
-        yield (
-            f"sampling.top_p={config.sampling.top_p} top_k={config.sampling.top_k}: "
-            "top_p must lie in (0, 1] and top_k be 0 (off) or more"
-        )
-    if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
-        yield f"resume={config.resume}: no such folder; auto, never or a run's checkpoint folder"
-    if config.seed < 0:
-        yield f"seed={config.seed}: must be 0 or more"
+
+
+def names(config: TrainConfig) -> Iterator[str]:
+    """The run's folder name, and the folder to resume from."""
     if "/" in config.run or config.run.startswith(".") or not config.run:
-        yield f"run={config.run}: a folder name without / and not starting with a dot"
+        yield f"run={config.run}: must be a folder name without / and without a dot at the start"
+    if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
+        yield (
+            f"resume={config.resume}: no such folder; set auto, never or a run's checkpoint folder"
+        )
+
+
+def _function(group: str, chosen: Rule | Advantage, forms: tuple[str, ...]) -> Iterator[str]:
+    """Whether rule.name or advantage.name can be called in one of the `forms` with its params."""
+    name, built_in = chosen.name, sorted(file.stem for file in (CONFIG_DIR / group).glob("*.yaml"))
+    if not functions.is_path(name):
+        if name not in built_in:
+            yield f"{group}.name={name}: must be one of {', '.join(built_in)}, or {FILE}"
+        elif chosen.params:
+            yield f"{group}.params={chosen.params}: {name} has no parameters; remove them"
+        return
+    signature = _signature(f"{group}.name", name)
+    first = [form.partition(",")[0] for form in forms]
+    if next(iter(signature.parameters), None) not in first:
+        yield f"{group}.name={name}: its first parameter must be named {' or '.join(first)}"
+    try:
+        signature.bind(*forms[0].split(","), **chosen.params)
+    except TypeError as error:
+        yield (
+            f"{group}.params={chosen.params}: {name} cannot be called with ({' or '.join(forms)}, "
+            f"**params) ({error}); correct the function or set {group}.params"
+        )
+
+
+def _signature(key: str, name: str) -> inspect.Signature:
+    """Parameters of the function, or of the calls to an instance of the class, without self."""
+    function = functions.load(key, name)
+    if not inspect.isclass(function):
+        return inspect.signature(function)
+    signature = inspect.signature(function.__call__)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _sees_batch(rule: Rule) -> bool:
+    """Whether a rule of the user's shares the budget out over the prompts as it likes."""
+    if not functions.is_path(rule.name):
+        return False
+    return next(iter(_signature("rule.name", rule.name).parameters), None) == "batch"
+
+
+RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
+    rule_and_advantage, sizes, ranks, engine, own_functions, weights, end_and_schedule, names,
+)  # fmt: skip

@@ -12,19 +12,31 @@ from pathlib import Path
 from typing import TypeVar
 
 import hydra
+from hydra.conf import HydraConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pods.schema import explain, structured
+
 CONFIG_DIR = Path(__file__).resolve().parents[1] / "config"
 Config = TypeVar("Config")
 
+# Hydra writes no folder and no log: nothing is written before the config has been checked.
+QUIET = {"hydra_logging": "none", "job_logging": "none"}
+HYDRA = HydraConf(run=RunDir("."), output_subdir=None, sweep=SweepDir(subdir="."))
+HYDRA.defaults = [
+    {group: QUIET.get(group, choice) for group, choice in entry.items()} for entry in HYDRA.defaults
+]
+ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
+
 
 class UserError(Exception):
-    """A mistake the user can mend: one line naming the key, the value, the rule and the remedy."""
+    """A mistake that the user can correct: one line with key, value, rule and remedy."""
 
     exit_code = 2
 
@@ -36,15 +48,18 @@ class Skipped(UserError):
 
 
 class RunFailed(UserError):
-    """The run stopped on its own; the message says why and names the last checkpoint."""
+    """The run stopped early; the message says why and names the last checkpoint."""
 
     exit_code = 1
 
 
 class OutOfMemory(UserError):
-    """The device's memory did not suffice; the message says what to lower."""
+    """The device ran out of memory; the message names the keys to lower."""
 
     exit_code = 4
+
+
+BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
@@ -53,13 +68,33 @@ def typed(schema: type[Config], config: DictConfig) -> Config:
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
 
 
+def compose(
+    name: str, schema: type | None, overrides: list[str], folder: Path = CONFIG_DIR
+) -> DictConfig:
+    """<folder>/<name>.yaml as its command would see it with these overrides, also inside a job."""
+    if schema:
+        register(name, schema)
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with hydra.initialize_config_dir(str(folder), version_base=None):
+            return hydra.compose(name, overrides=overrides)
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def register(name: str, schema: type) -> None:
+    """Make `<name>_schema` known to the defaults list of <name>.yaml."""
+    ConfigStore.instance().store(f"{name}_schema", structured(schema))
+
+
 def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
 
-    A command whose keys share names with config groups (rewards, backend) needs a folder of its
-    own: Hydra takes an override of a group's name for a choice in that group.
+    A command whose keys share names with config groups (rewards, engine) needs a separate folder:
+    Hydra takes an override of a group's name for a choice in that group.
     """
-    ConfigStore.instance().store(f"{name}_schema", schema)
+    register(name, schema)
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         @functools.wraps(main)
@@ -69,32 +104,34 @@ def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Calla
             except Exception as error:
                 if HydraConfig.get().mode == RunMode.MULTIRUN:
                     raise  # Hydra names the job of the sweep and runs the others
-                _report_and_exit(error)
+                _report_and_exit(error, name, schema)
 
         def entry() -> None:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
             try:
                 hydra.main(config_path=str(folder), config_name=name, version_base=None)(job)()
             except Exception as error:
-                _report_and_exit(error)
+                _report_and_exit(error, name, schema)
 
         return entry
 
     return decorate
 
 
-def _report_and_exit(error: Exception) -> None:
-    if not isinstance(error, (UserError, HydraException, OmegaConfBaseException)):
+def _report_and_exit(error: Exception, name: str, schema: type) -> None:
+    composing = not HydraConfig.initialized() and isinstance(error, (AssertionError, ValueError))
+    if not composing and not isinstance(error, BAD_INPUT):
         raise error  # a bug keeps its traceback
     code = getattr(error, "exit_code", UserError.exit_code)
-    # Bad input is the same for all processes of a machine (accelerate launch): one says it.
+    # Bad input is the same for all processes of a machine (accelerate launch): one prints it.
     if code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"{os.path.basename(sys.argv[0])}: {one_line(error)}", file=sys.stderr)
+        line = explain(error, name, schema) or one_line(error)
+        print(f"{os.path.basename(sys.argv[0])}: {line}", file=sys.stderr)
     sys.exit(code)
 
 
 def one_line(error: BaseException) -> str:
-    """The message on one line, without what OmegaConf and Hydra say to developers."""
+    """The message on one line, without the parts that OmegaConf and Hydra add for developers."""
     noise = ("object_type=", "reference_type=", "Config search path:", "provider=", "full_key:")
     lines = (line.strip() for line in str(error).splitlines())
     return " ".join(line for line in lines if line and not line.startswith(noise))

@@ -1,40 +1,55 @@
-"""The shape of a training config: names and types. Values and their meaning stand in config/."""
+"""Training config: names, types, choices and bounds. Values and their meaning stand in config/.
+
+Rules that span several keys stand in pods/check.py.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
+
+from pods.functions import short_name
+from pods.schema import at_least, one_of, one_of_or_function, positive, share
+
+# Used by the key `run` of config/train.yaml: ${label:<name>} is the name without a file's path, and
+# ${unless:<name>,<default>} is "-<name>", or nothing for the default.
+OmegaConf.register_new_resolver("label", short_name, replace=True)
+OmegaConf.register_new_resolver(
+    "unless",
+    lambda name, default: "" if name == default else f"-{short_name(name)}",
+    replace=True,
+)
 
 
 @dataclass
 class Task:
     name: str = MISSING
-    style: str = MISSING
+    style: str = one_of("instruct", "base")
     system: str | None = None
     date: str | None = None
     legacy_gold: bool = MISSING
-    validation_size: int = MISSING
+    validation_size: int = at_least(0)
     source: str | None = None
     question: str | None = None
     answer: str | None = None
-    gold: str | None = None
-    kind: str | None = None
+    gold: str | None = one_of_or_function("as_is", "after_hashes", "boxed", default=None)
+    kind: str | None = one_of("math", "choice", default=None)
 
 
 @dataclass
 class Model:
     name: str = MISSING
     path: str = MISSING
-    dtype: str = MISSING
+    dtype: str = one_of("float32", "bfloat16")
     load_in_4bit: bool = MISSING
     pad_token: str | None = None
 
 
 @dataclass
 class Lora:
-    rank: int | None = MISSING
-    alpha: float | None = MISSING
-    dropout: float = MISSING
+    rank: int | None = positive()
+    alpha: float | None = positive()
+    dropout: float = at_least(0)
     target_modules: list[str] = MISSING
 
 
@@ -52,99 +67,91 @@ class Advantage:
 
 @dataclass
 class Algorithm:
-    name: str = MISSING
+    name: str = one_of("grpo", "grpo_ga", "pods")
 
 
 @dataclass
 class Rewards:
-    version: str = MISSING
-    weights: dict[str, float] = MISSING
+    version: str = one_of("v1", "v1-correctness", "v2", "strict")
+    weights: dict[str, float] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)
-    workers: int = MISSING
-    deadline_seconds: float = MISSING
+    workers: int = at_least(0)
+    deadline_seconds: float = positive()
 
 
 @dataclass
 class Sampling:
-    temperature: float = MISSING
-    top_p: float = MISSING
-    top_k: int = MISSING
-    max_prompt_length: int = MISSING
-    max_completion_length: int = MISSING
+    temperature: float = positive()
+    top_p: float = share()
+    top_k: int = at_least(0)
+    max_prompt_length: int = positive()
+    max_completion_length: int = positive()
     stop: list[str] = MISSING
 
 
 @dataclass
 class Optimizer:
     name: str = MISSING
-    learning_rate: float = MISSING
-    swept: dict[str, float] = MISSING
-    schedule: str = MISSING
-    warmup_steps: float = MISSING
+    learning_rate: float = positive()
+    swept: dict[str, float] = field(default_factory=dict)
+    schedule: str = one_of("constant", "linear", "cosine")
+    warmup_steps: float = at_least(0)
     betas: list[float] = MISSING
-    weight_decay: float = MISSING
-    max_grad_norm: float = MISSING
+    weight_decay: float = at_least(0)
+    max_grad_norm: float = at_least(0)
 
 
 @dataclass
 class Loss:
-    type: str = MISSING
-    beta: float = MISSING
-    epsilon: float = MISSING
-    scale_rewards: str = MISSING
+    type: str = one_of("grpo", "dapo", "bnpo", "dr_grpo")
+    beta: float = at_least(0)
+    epsilon: float = positive()
 
 
 @dataclass
 class Budget:
-    train_seconds: float | None = MISSING
-    wall_seconds: float | None = MISSING
+    train_seconds: float | None = positive()
+    wall_seconds: float | None = positive()
 
 
 @dataclass
 class Checkpoint:
-    every_seconds: float | None = MISSING
-    every_steps: int | None = MISSING
-    keep: int | None = MISSING
+    every_seconds: float | None = positive()
+    every_steps: int | None = positive()
+    keep: int | None = positive()
 
 
 @dataclass
 class InRunEvaluation:
-    every_seconds: float | None = MISSING
-    split: str = MISSING
-    questions: int | None = MISSING
-    batch_size: int = MISSING
+    every_seconds: float | None = positive()
+    split: str = one_of("test", "validation")
+    questions: int | None = positive()
 
 
 @dataclass
 class LedgerConfig:
-    texts: str = MISSING
+    texts: str = one_of("first", "all", "none")
 
 
 @dataclass
 class Backend:
-    name: str = MISSING
+    name: str = one_of("auto", "transformers", "unsloth")
     gradient_checkpointing: bool = MISSING
-    threads: int | None = MISSING
+    threads: int | None = positive()
     warmup: bool = MISSING
-    engine: str = MISSING
-    gpu_memory_utilization: float = MISSING
-    standby: bool = MISSING
-    server_url: str = MISSING
-    importance_sampling_correction: bool = MISSING
-    max_logprob_gap: float = MISSING
 
 
 @dataclass
 class EngineConfig:
-    name: str = MISSING
-    vllm_mode: str = MISSING
+    name: str = one_of("auto", "transformers", "vllm", "unsloth", "trl")
+    vllm_mode: str = one_of("auto", "colocate", "server", "none")
     server_url: str = MISSING
-    max_sequences: int | None = MISSING
-    gpu_memory_utilization: float = MISSING
+    max_sequences: int | None = positive()
+    gpu_memory_utilization: float = share()
     standby: bool = MISSING
     importance_sampling_correction: bool = MISSING
-    max_logprob_gap: float = MISSING
-    check_every: int = MISSING
+    max_logprob_gap: float = positive()
+    check_every: int = at_least(1)
 
 
 @dataclass
@@ -155,8 +162,8 @@ class Console:
 @dataclass
 class Wandb:
     project: str = MISSING
-    mode: str | None = MISSING
-    samples_every: int | None = MISSING
+    mode: str | None = one_of("online", "offline")
+    samples_every: int | None = positive()
 
 
 @dataclass
@@ -175,12 +182,12 @@ class Logger:
 class TrainConfig:
     experiment: str = MISSING
     run: str = MISSING
-    seed: int = MISSING
-    rollouts_per_prompt: int = MISSING
-    kept_per_prompt: int = MISSING
-    micro_batch_size: int = MISSING
-    prompts_per_step: int = MISSING
-    max_steps: int | None = MISSING
+    seed: int = at_least(0)
+    rollouts_per_prompt: int = positive()
+    kept_per_prompt: int = positive()
+    micro_batch_size: int = positive()
+    prompts_per_step: int = positive()
+    max_steps: int | None = positive()
     resume: str = MISSING
     data_dir: str | None = MISSING
     output_dir: str = MISSING
@@ -201,3 +208,8 @@ class TrainConfig:
     backend: Backend = field(default_factory=Backend)
     engine: EngineConfig = field(default_factory=EngineConfig)
     logger: Logger = field(default_factory=Logger)
+
+
+def reward_weights(rewards: Rewards) -> dict[str, float]:
+    """Weight of every reward function; an own one without a weight counts once."""
+    return {**dict.fromkeys(rewards.functions, 1.0), **rewards.weights}

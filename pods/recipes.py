@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import hydra
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from omegaconf import MISSING, DictConfig
+from omegaconf import MISSING
 
-from pods.check import check
+from pods.check import check, settle
 from pods.checkpoints import find
-from pods.cli import CONFIG_DIR, UserError, typed
+from pods.cli import CONFIG_DIR, UserError, compose, typed
 from pods.config import TrainConfig
 
 LAUNCHERS = ("submitit_slurm", "submitit_local")
@@ -104,10 +101,12 @@ def plan(config: ReproduceConfig) -> list[Run]:
     for arm, arm_overrides in recipe.arms.items():
         overrides = [f"experiment={recipe.experiment}", *arm_overrides, *config.train]
         overrides.append(f"output_dir={config.output_dir}")
-        composed = compose("train", [o for o in overrides if not o.startswith("hydra.")])
+        own = [override for override in overrides if not override.startswith("hydra.")]
+        composed = compose("train", TrainConfig, own)
         for seed in range(config.seeds):
             composed.seed = seed
             trained = typed(TrainConfig, composed)
+            settle(trained)
             check(trained)
             meta = [checkpoint.meta for checkpoint in find(Path(config.output_dir) / trained.run)]
             done = meta[-1] if meta else {"train_seconds": 0.0, "step": 0}
@@ -115,17 +114,9 @@ def plan(config: ReproduceConfig) -> list[Run]:
     return sorted(runs, key=lambda run: run.seed)
 
 
-def compose(name: str, overrides: list[str]) -> DictConfig:
-    """A file of config/ with these overrides."""
-    ConfigStore.instance().store("train_schema", TrainConfig)
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONFIG_DIR), version_base=None):
-        return hydra.compose(name, overrides=overrides)
-
-
 def estimate(config: ReproduceConfig, runs: list[Run]) -> list[str]:
     """A line an arm and the total: runs done, GPU hours of training left (inf: no time budget)."""
-    gpus, lines = compose(f"figure/{config.figure}", []).figure.gpus, []
+    gpus, lines = compose(f"figure/{config.figure}", None, []).figure.gpus, []
     for name in (*dict.fromkeys(run.arm for run in runs), "total, without evaluation"):
         mine = [run for run in runs if run.arm == name] or runs
         hours = gpus * sum(run.seconds_left for run in mine) / 3600

@@ -24,13 +24,14 @@ from pods.checkpoints import Checkpoint
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.files import write_atomic
+from pods.upgrade import load
 
-# What a resumed run may change; everything else would make it another experiment.
+# Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
     "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "resume",
-    "output_dir", "data_dir", "backend.server_url", "backend.threads",
-    "backend.gpu_memory_utilization", "backend.standby",
+    "output_dir", "data_dir", "backend.threads", "engine.",
 )  # fmt: skip
+MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
 
@@ -107,17 +108,29 @@ class RunFolder:
         saved = self.path / ".hydra" / "config.yaml"
         if not saved.is_file():
             raise UserError(f"run={self.config.run}: {saved} is missing; set run=<another name>")
-        before, now = _flat(OmegaConf.load(saved)), _flat(OmegaConf.structured(self.config))
-        differ = sorted(
-            f"{key} ({before.get(key)} -> {now.get(key)})"
-            for key in before.keys() | now.keys()
-            if before.get(key) != now.get(key) and not key.startswith(MAY_CHANGE)
-        )
-        if differ:
+        before, now = (_flat(OmegaConf.structured(one)) for one in (load(saved), self.config))
+        differ = {
+            key: f"{key} ({before.get(key)} -> {now.get(key)})"
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key) != now.get(key)
+        }
+        refused = ", ".join(text for key, text in differ.items() if not _may_change(key))
+        if refused:
             raise UserError(
-                f"run={self.config.run} was started with another config: {', '.join(differ)}; "
+                f"run={self.config.run} was started with another config: {refused}; "
                 "restore these keys, or set run=<another name>"
             )
+        engine = ", ".join(
+            text
+            for key, text in differ.items()
+            if key.startswith("engine.") and before[key] != "auto"  # the choice that auto made
+        )
+        if engine:
+            print(f"run={self.config.run} resumes with another engine: {engine}", file=sys.stderr)
+
+
+def _may_change(key: str) -> bool:
+    return key.startswith(MAY_CHANGE) and key not in MAY_NOT_CHANGE
 
 
 def is_training(folder: Path) -> bool:
@@ -195,7 +208,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def config_hash(config: TrainConfig) -> str:
     """A short hash of what a resume may not change."""
     values = _flat(OmegaConf.structured(config))
-    fixed = {key: value for key, value in values.items() if not key.startswith(MAY_CHANGE)}
+    fixed = {key: value for key, value in values.items() if not _may_change(key)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
 

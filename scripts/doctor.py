@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pods import distributed
-from pods.check import check
+from pods.check import check, settle
 from pods.cli import command
 from pods.config import TrainConfig
 
@@ -30,6 +30,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
 @command("train", TrainConfig)
 def main(config: TrainConfig) -> None:
+    settle(config)
     check(config)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     from pods import doctor  # here, so that a mistyped key fails before torch is imported

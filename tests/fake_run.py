@@ -5,23 +5,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pods.cli import CONFIG_DIR, typed
+from pods.cli import compose, typed
 from pods.config import TrainConfig
 
 TINY = Path(__file__).resolve().parents[1] / "pods" / "tiny_policy"
 
 
 def quickstart_config(*overrides: str) -> TrainConfig:
-    ConfigStore.instance().store("train_schema", TrainConfig)
-    with hydra.initialize_config_dir(str(CONFIG_DIR), version_base=None):
-        return typed(TrainConfig, hydra.compose("train", overrides=list(overrides)))
+    return typed(TrainConfig, compose("train", TrainConfig, list(overrides)))
 
 
 def make_run(

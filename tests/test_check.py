@@ -1,20 +1,47 @@
 """A wrong config is one line with key, value, rule and remedy, exit code 2, and nothing written."""
 
+import copy
+from pathlib import Path
+
 import pytest
 
+from pods.check import check, settle
 from pods.cli import UserError
+from pods.config import reward_weights
 from tests import processes
-from tests.configs import compose
+from tests.configs import compose, get
+
+FUNCTIONS = """
+def rule(rewards, m, rng, k=1): ...
+def batch_rule(batch, budget, rng): ...
+def needs_k(rewards, m, rng, k): ...
+def other(values, m, rng): ...
+def too_short(rewards, m): ...
+def advantage(batch, kept, scale=1.0): ...
+def reward(completions, **columns): ...
+def gold(row): ...
+number = 3
+class Rule:
+    def __call__(self, rewards, m, rng, decay=0.5): ...
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """my.py in the working folder."""
+    (tmp_path / "my.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=64", "lower"]),
+        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=64", "64 or less"]),
         ("kept_per_prompt=12 micro_batch_size=5", ["micro_batch_size=5", "divide", "12"]),
         ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "64", "16", "pods"]),
         ("rule=all", ["rule=all", "kept_per_prompt=64", "max_variance"]),
-        ("rule.name=best", ["rule.name=best", "percentile"]),
+        ("rule.name=best", ["rule.name=best", "percentile", "path/to/file.py:function"]),
+        ("advantage.name=best", ["advantage.name=best", "rloo", "path/to/file.py:function"]),
         ("kept_per_prompt=1", ["kept_per_prompt=1", "2 or more"]),
         ("kept_per_prompt=0", ["kept_per_prompt=0", "greater than 0"]),
         ("budget.train_seconds=null", ["max_steps=null", "needs an end"]),
@@ -23,22 +50,90 @@ from tests.configs import compose
         ("optimizer.schedule=step", ["optimizer.schedule=step", "constant, linear, cosine"]),
         ("sampling.temperature=0", ["sampling.temperature=0", "greater than 0"]),
         ("sampling.top_p=1.5", ["sampling.top_p=1.5", "(0, 1]"]),
+        ("sampling.top_k=-1", ["sampling.top_k=-1", "0 or more"]),
         ("rewards.version=v3", ["rewards.version=v3", "v1, v1-correctness, v2, strict"]),
         ("loss.type=ppo", ["loss.type=ppo", "grpo, dapo"]),
         ("seed=-1", ["seed=-1", "0 or more"]),
         ("run=a/b", ["run=a/b", "folder name"]),
         ("optimizer.learning_rate=nan", ["optimizer.learning_rate=nan", "greater than 0"]),
-        ("+rewards.weights.brevity=1", ["brevity", "correctness, format, tags"]),
+        ("optimizer.learning_rate=inf", ["optimizer.learning_rate=inf", "greater than 0"]),
+        ("rewards.weights.brevity=1", ["rewards.weights.brevity=1.0", "correctness, format, tags"]),
+        ("rewards.weights.tags=nan", ["rewards.weights.tags=nan", "finite"]),
+        ("rewards.weights={correctness:0,format:0,tags:0}", ["rewards.weights", "above 0"]),
+        ("rewards.functions.tags=my.py:reward", ["rewards.functions.tags", "other than"]),
+        ("rewards.functions.a-b=my.py:reward", ["rewards.functions.a-b", "identifier"]),
+        ("rewards.functions.brevity=no.py:f", ["brevity=no.py:f", "no file no.py"]),
+        ("rewards.functions.brevity=my.py:none", ["my.py:none", "not defined"]),
+        ("rewards.functions.brevity=my.py:number", ["my.py:number", "is no function"]),
+        ("rewards.functions.brevity=brevity", ["functions.brevity=brevity", "file.py:function"]),
+        ("task.gold=my.py:none", ["task.gold=my.py:none", "not defined"]),
+        ("task.gold=last", ["task.gold=last", "as_is, after_hashes, boxed"]),
+        ("task.kind=poem", ["task.kind=poem", "math, choice"]),
         ("task.style=poem", ["task.style=poem", "instruct, base"]),
         ("optimizer.betas=[0.9]", ["optimizer.betas=[0.9]", "two numbers"]),
+        ("engine.name=tgi", ["engine.name=tgi", "auto, transformers, vllm, unsloth, trl"]),
+        ("engine.vllm_mode=on", ["engine.vllm_mode=on", "auto, colocate, server, none"]),
+        ("engine.check_every=0", ["engine.check_every=0", "1 or more"]),
+        ("engine.gpu_memory_utilization=2", ["gpu_memory_utilization=2", "(0, 1]"]),
+        (
+            "engine=trl engine.vllm_mode=server rollouts_per_prompt=40",
+            ["rollouts_per_prompt=40", "vLLM server", "multiple of 16"],
+        ),
+        (
+            "engine=trl engine.vllm_mode=none sampling.stop=[end]",
+            ["sampling.stop=['end']", "engine.vllm_mode=none", "engine=transformers"],
+        ),
+        ("rule.params.k=3", ["rule.params={'k': 3}", "max_variance has no parameters"]),
+        ("rule.name=my.py:rule rule.params.j=3", ["rule.params={'j': 3}", "my.py:rule", "'j'"]),
+        ("rule.name=my.py:Rule rule.params.j=3", ["rule.params={'j': 3}", "my.py:Rule", "'j'"]),
+        ("rule.name=my.py:needs_k", ["rule.params={}", "my.py:needs_k", "'k'"]),
+        ("rule.name=my.py:other", ["rule.name=my.py:other", "first parameter", "rewards or batch"]),
+        ("rule.name=my.py:too_short", ["my.py:too_short", "rewards, m, rng"]),
+        ("rule.name=my.py:rule kept_per_prompt=1", ["kept_per_prompt=1", "2 or more"]),
+        ("advantage.name=my.py:reward", ["advantage.name=my.py:reward", "batch"]),
+        ("advantage.name=my.py:advantage advantage.params.x=1", ["advantage.params={'x': 1}"]),
     ],
 )
+@pytest.mark.usefixtures("functions")
 def test_a_broken_rule_is_named(overrides, said):
     with pytest.raises(UserError) as error:
         compose(*overrides.split())
     message = str(error.value)
     assert "\n" not in message
     assert all(part in message for part in said), message
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "rule.name=my.py:rule rule.params.k=3",
+        "rule.name=my.py:Rule rule.params.decay=0.9",
+        "rule.name=my.py:batch_rule kept_per_prompt=1",
+        "advantage.name=my.py:advantage advantage.params.scale=2",
+        "rewards.functions.brevity=my.py:reward rewards.weights.brevity=-0.5",
+        "rewards.functions.brevity=my.py:reward rewards.weights={correctness:0}",
+        "task.gold=my.py:gold",
+        "engine=trl engine.vllm_mode=server rollouts_per_prompt=64",
+        "engine=trl sampling.stop=[end]",
+        "engine=vllm engine.max_sequences=8",
+    ],
+)
+@pytest.mark.usefixtures("functions")
+def test_functions_of_the_user_and_engines_pass(overrides):
+    config = compose(*overrides.split())
+    for key, value in (override.split("=", 1) for override in overrides.split()):
+        if key.startswith(("rule.", "advantage.", "rewards.functions.")):
+            group, _, name = key.rpartition(".")
+            section = get(config, group)
+            found = section[name] if isinstance(section, dict) else getattr(section, name)
+            assert str(found) == value
+
+
+def test_a_reward_function_without_a_weight_counts_once(functions):
+    config = compose("rewards.functions.brevity=my.py:reward")
+    assert reward_weights(config.rewards) == dict.fromkeys(
+        ("brevity", "correctness", "format", "tags"), 1.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,6 +154,14 @@ def test_algorithms_settle_n_m_and_the_micro_batch(overrides, n, m, size, rule):
     assert (*sizes, config.rule.name) == (n, m, size, rule)
 
 
+def test_settling_twice_and_checking_change_nothing():
+    config = compose("algorithm=grpo_ga", "rollouts_per_prompt=8", "kept_per_prompt=4")
+    before = copy.deepcopy(config)
+    settle(config)
+    check(config)
+    assert config == before
+
+
 def test_the_algorithm_changes_nothing_else():
     configs = [compose(f"algorithm={name}", "run=same") for name in ("grpo", "grpo_ga", "pods")]
     for config in configs:
@@ -69,23 +172,57 @@ def test_the_algorithm_changes_nothing_else():
     assert configs[0] == configs[1] == configs[2]
 
 
-def test_runs_with_other_settings_have_other_names():
-    names = {
-        compose(*overrides.split()).run
-        for overrides in ("", "seed=1", "algorithm=grpo", "rule=random", "kept_per_prompt=8")
-    }
-    assert len(names) == 5
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ("", "quickstart-pods-max_variance-n64-m16-seed0"),
+        ("seed=1", "quickstart-pods-max_variance-n64-m16-seed1"),
+        ("algorithm=grpo", "quickstart-grpo-all-n16-m16-seed0"),
+        ("rule=random kept_per_prompt=8", "quickstart-pods-random-n64-m8-seed0"),
+        ("advantage=kept", "quickstart-pods-max_variance-n64-m16-seed0"),
+        ("advantage=rloo", "quickstart-pods-max_variance-rloo-n64-m16-seed0"),
+        ("rule.name=my.py:rule", "quickstart-pods-rule-n64-m16-seed0"),
+        ("advantage.name=my.py:advantage", "quickstart-pods-max_variance-advantage-n64-m16-seed0"),
+    ],
+)
+@pytest.mark.usefixtures("functions")
+def test_runs_with_other_settings_have_other_names(overrides, name):
+    assert compose(*overrides.split()).run == name
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["kept_per_prompts=4"], "kept_per_prompts"),
-        (["+kept_per_prompts=4"], "kept_per_prompts"),
-        (["++sampling.temprature=1"], "temprature"),
-        (["seed=one"], "seed"),
-        (["experiment=gsm9k"], "gsm9k"),
-        (["rule=best"], "max_variance"),
+        (["kept_per_prompts=4"], "kept_per_prompts=4: unknown; did you mean kept_per_prompt?"),
+        (["+kept_per_prompts=4"], "kept_per_prompts=4: unknown; did you mean kept_per_prompt?"),
+        (["sampling.temprature=1"], "unknown; did you mean sampling.temperature?"),
+        (["++sampling.temprature=1"], "unknown; did you mean sampling.temperature?"),
+        (["temperature=1"], "temperature=1: unknown; did you mean sampling.temperature?"),
+        (["zebra=1"], "zebra=1: unknown; --help lists every key"),
+        (["seed=one"], "seed=one: must be an integer"),
+        (["seed=null"], "seed=null: must be an integer"),
+        (["lora.rank=big"], "lora.rank=big: must be an integer or null"),
+        (["backend.warmup=maybe"], "backend.warmup=maybe: must be true or false"),
+        (["rewards.weights.tags=big"], "rewards.weights.tags=big: must be a number"),
+        (["optimizer.betas=[x,y]"], "optimizer.betas=[x,y]: must be a list of numbers"),
+        (["sampling.stop=end"], "sampling.stop=end: must be a list of texts"),
+        (["logger.wandb.project=x"], "choose the group, e.g. logger=[console,wandb]"),
+        (["experiment=null"], "Config group override must be a string"),
+        (["seed"], "seed: cannot be read as key=value"),
+        (["lora=3"], "lora=3: must be a group of keys (rank, alpha, "),
+        (["backend.engine=vllm"], "backend.engine=vllm: now called engine; set engine=vllm"),
+        (["backend.engine=vllm_server"], "set engine=trl engine.vllm_mode=server"),
+        (["backend.engine=generate"], "set engine=transformers"),
+        (["+backend.standby=true"], "moved to engine; set engine.standby=true"),
+        (["backend.server_url=http://a:1"], "set engine.server_url=http://a:1"),
+        (["backend.gpu_memory_utilization=0.4"], "set engine.gpu_memory_utilization=0.4"),
+        (["backend.importance_sampling_correction=true"], "set engine.importance_sampling_corr"),
+        (["backend.max_logprob_gap=1"], "set engine.max_logprob_gap=1"),
+        (["loss.scale_rewards=none"], "loss.scale_rewards=none: part of the advantage now; set"),
+        (["evaluation.batch_size=2"], "set engine.max_sequences"),
+        (["experiment=gsm9k"], "experiment=gsm9k: must be one of chemistry_qwen, "),
+        (["rule=best"], "rule=best: must be one of all, max_reward, max_variance"),
+        (["rule=my.py:f"], "set rule.name=path/to/file.py:function"),
         (["kept_per_prompt=100"], "rollouts_per_prompt"),
         (["resume=nowhere/checkpoint-3"], "resume=nowhere/checkpoint-3"),
         (["model.path=no/such/folder"], "model.path=no/such/folder"),

@@ -70,7 +70,7 @@ def configured(*overrides: str) -> EvaluateConfig:
 def evaluate(*overrides: str) -> session.Session:
     config = configured(*overrides)
     check(config)
-    done = session.Session(config, *engines.choose(config.backend))
+    done = session.Session(config, *engines.choose(config.engine))
     done.select() if config.select_on else done.score_everything()
     return done
 

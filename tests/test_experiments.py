@@ -5,9 +5,8 @@ from fnmatch import fnmatch
 import pytest
 import yaml
 
-from pods.check import get
 from pods.cli import CONFIG_DIR
-from tests.configs import compose
+from tests.configs import compose, get
 
 EXPERIMENTS = ("quickstart", "gsm8k_qwen", "gsm8k_llama", "math_qwen", "chemistry_qwen")
 PAPER = {  # the same in every setting of the paper
@@ -23,10 +22,10 @@ PAPER = {  # the same in every setting of the paper
     "sampling.max_completion_length": 512,
     "prompts_per_step": 1,
     "loss.type": "grpo",
-    "loss.scale_rewards": "group",
+    "advantage.name": "kept",
     "model.load_in_4bit": True,
-    "backend.gpu_memory_utilization": 0.5,
-    "backend.importance_sampling_correction": False,
+    "engine.gpu_memory_utilization": 0.5,
+    "engine.importance_sampling_correction": False,
 }
 OF_SETTING = {  # (n, m, beta, rewards, seconds of training, seconds between checkpoints)
     "gsm8k_qwen": (64, 16, 0.0, "v1", 21600, 1800),

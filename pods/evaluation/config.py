@@ -7,17 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import hydra
-import yaml
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING
 
 from pods import tasks
-from pods.cli import CONFIG_DIR, UserError, one_line, typed
+from pods.cli import CONFIG_DIR, UserError, compose, typed
 from pods.config import TrainConfig
+from pods.schema import at_least, broken, one_of, positive, share
+from pods.upgrade import load
 from rewards import VERSIONS
 
 BESIDE_FROM_TRAINING = ("run", "from_training", "output_dir", "results_dir")  # all it can heed
@@ -28,46 +25,34 @@ class EvaluateConfig:
     run: str | None = MISSING
     experiment: str | None = MISSING
     tasks: Any = MISSING  # list[str] | str | None
-    repeats: int = MISSING
-    seed: int = MISSING
+    repeats: int = positive()
+    seed: int = at_least(0)
     rewards: Any = MISSING  # list[str] | str | None
     pass_at: list[int] = MISSING
-    select_on: str | None = MISSING
+    select_on: str | None = one_of("validation")
     watch: bool = MISSING
     from_training: bool = MISSING
-    backend: str = MISSING
+    engine: str = one_of("auto", "vllm", "transformers", "unsloth")
     model_path: str | None = MISSING
     data_dir: str | None = MISSING
-    temperature: float | None = MISSING
-    top_p: float | None = MISSING
-    top_k: int | None = MISSING
-    max_tokens: int | None = MISSING
-    batch_size: int = MISSING
-    window: int = MISSING
-    max_loras: int = MISSING
-    gpu_memory_utilization: float = MISSING
+    temperature: float | None = at_least(0)
+    top_p: float | None = share()
+    top_k: int | None = at_least(0)
+    max_tokens: int | None = positive()
+    max_sequences: int | None = positive()
+    window: int = positive()
+    max_loras: int = positive()
+    gpu_memory_utilization: float = share()
     output_dir: str = MISSING
     results_dir: str = MISSING
 
 
 def check(config: EvaluateConfig) -> None:
     """Every rule of the config alone, before anything heavy loads. Raises UserError."""
-    for key in ("repeats", "batch_size", "window", "max_loras", "max_tokens"):
-        value = getattr(config, key)
-        if value is not None and value < 1:
-            raise UserError(f"{key}={value}: must be 1 or more")
-    if config.temperature is not None and not 0 <= config.temperature < float("inf"):
-        raise UserError(f"temperature={config.temperature}: must be 0 (greedy) or more")
-    for key in ("top_p", "gpu_memory_utilization"):
-        value = getattr(config, key)
-        if value is not None and not 0 < value <= 1:
-            raise UserError(f"{key}={value}: must lie in (0, 1]")
-    if config.top_k is not None and config.top_k < 0:
-        raise UserError(f"top_k={config.top_k}: must be 0 (all tokens) or more")
+    for problem in broken(config):
+        raise UserError(problem)
     if not config.pass_at or min(config.pass_at) < 1:
         raise UserError(f"pass_at={config.pass_at}: needs whole numbers of 1 or more, e.g. [1,5]")
-    if config.select_on not in (None, "validation"):
-        raise UserError(f"select_on={config.select_on}: must be null or validation")
     if config.select_on and config.watch:
         raise UserError("select_on=validation watch=true: choosing needs all checkpoints; drop one")
     if config.from_training:
@@ -116,11 +101,7 @@ def _saved(config: EvaluateConfig) -> TrainConfig:
     path = Path(config.output_dir) / str(config.run) / ".hydra" / "config.yaml"
     if not path.is_file():
         raise UserError(f"run={config.run}: no such run in {config.output_dir}; {_runs(config)}")
-    try:
-        # A key that is younger than the run takes the default that train.py gives it today.
-        return typed(TrainConfig, OmegaConf.merge(_compose([]), OmegaConf.load(path)))
-    except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: not a config that train.py saved ({one_line(error)})") from None
+    return load(path)
 
 
 def _composed(config: EvaluateConfig) -> TrainConfig:
@@ -132,15 +113,7 @@ def _composed(config: EvaluateConfig) -> TrainConfig:
     known = sorted(file.stem for file in (CONFIG_DIR / "experiment").glob("*.yaml"))
     if config.experiment not in known:
         raise UserError(f"experiment={config.experiment}: unknown; one of {', '.join(known)}")
-    return typed(TrainConfig, _compose([f"experiment={config.experiment}"]))
-
-
-def _compose(overrides: list[str]) -> DictConfig:
-    """config/train.yaml, as `train.py <overrides>` would see it."""
-    ConfigStore.instance().store("train_schema", TrainConfig)
-    GlobalHydra.instance().clear()  # of this command's own folder, which nothing reads after this
-    with hydra.initialize_config_dir(str(CONFIG_DIR), version_base=None):
-        return hydra.compose("train", overrides=overrides)
+    return typed(TrainConfig, compose("train", TrainConfig, [f"experiment={config.experiment}"]))
 
 
 def _runs(config: EvaluateConfig) -> str:

@@ -177,7 +177,7 @@ class Session:
             yield from done
         except torch.OutOfMemoryError as error:
             raise OutOfMemory(
-                f"batch_size={self.config.batch_size}: the device's memory did not suffice; lower "
+                f"max_sequences={self.config.max_sequences}: the device ran out of memory; lower "
                 "it, or gpu_memory_utilization where vllm shares the card"
             ) from error
 
@@ -192,7 +192,7 @@ class Session:
             self._err.print(f"backend: {self._backend} ({self._reason})")
             config = self.config
             limits = Limits(
-                config.batch_size, config.window, config.max_loras, config.gpu_memory_utilization
+                config.max_sequences, config.window, config.max_loras, config.gpu_memory_utilization
             )
             self._engine = engines.build(
                 self._backend, self.training, self._sampling, limits, self._lora_rank
