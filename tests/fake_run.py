@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.cli import compose, typed
@@ -63,3 +63,15 @@ def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = Fa
     meta = {"step": step, "train_seconds": 2.5 * step, "tokens_generated": 100 * step}
     (path / "meta.json").write_text(json.dumps({**meta, "files": files}))
     return path
+
+
+def live_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> PeftModel:
+    """A policy as it is in training: its adapter is trainable, with dropout."""
+    base = AutoModelForCausalLM.from_pretrained(TINY, dtype=dtype)
+    model = PeftModel.from_pretrained(
+        base, checkpoint, is_trainable=True, autocast_adapter_dtype=False
+    )
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    return model.train()

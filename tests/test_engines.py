@@ -22,7 +22,7 @@ from pods.engines.decoding import Draw
 from pods.engines.transformers import TransformersEngine, can_be_added
 from pods.evaluation.evaluation import sampling_seed
 from pods.tasks import encode_prompt
-from tests.fake_run import TINY, add_checkpoint, make_run, quickstart_config
+from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_tokens=48, max_prompt_length=512)
 GREEDY = replace(SAMPLING, temperature=0.0)
@@ -64,17 +64,6 @@ def ids(groups: list[list[Completion]]) -> list[list[list[int]]]:
 
 def base_model(dtype: torch.dtype = torch.float32) -> Any:
     return AutoModelForCausalLM.from_pretrained(TINY, dtype=dtype)
-
-
-def live_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> PeftModel:
-    """A policy as it is in training: its adapter is trainable, with dropout."""
-    model = PeftModel.from_pretrained(
-        base_model(dtype), checkpoint, is_trainable=True, autocast_adapter_dtype=False
-    )
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.5
-    return model.train()
 
 
 # What a completion depends on

@@ -37,7 +37,7 @@ class Limits:
     max_sequences: int | None = None  # completions at once; null: all that are asked for
     window: int = 4096  # vLLM: completions handed over at once
     max_loras: int = 1  # vLLM: adapters in one batch
-    gpu_memory_utilization: float = 0.5  # vLLM: share of the card's memory
+    gpu_memory_utilization: float | None = None  # vLLM: share of the card; null: what is free
 
 
 @dataclass(frozen=True)

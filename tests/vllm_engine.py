@@ -1,0 +1,93 @@
+"""A policy in training and a real vLLM engine on a CPU, in the environment of .ci/vllm-env.
+
+    .venv-vllm/bin/python tests/vllm_engine.py <checkpoint with an adapter> <swaps>
+
+Prints what it saw as JSON: the engine's and the trainer's log-probabilities at each version of the
+adapter, what the engine holds, and what a second engine in the same process completes.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pods import policy
+from pods.engines import Limits, Live, Request, Sampling, Work, texts
+from pods.engines.transformers import TransformersEngine
+from pods.engines.vllm import VllmEngine
+from tests.fake_run import TINY, live_model, quickstart_config
+
+TOKENIZER = policy.load_tokenizer(str(TINY))
+LONG = "+".join(["1"] * 180)  # so that several blocks of 128 tokens come from the prefix cache
+PROMPTS = [TOKENIZER.encode(f"<user>{q}=?<assistant>") for q in (LONG, "3+4-2", "9+9-2+1")]
+SAMPLING = Sampling(temperature=0.7, top_p=1.0, top_k=0, max_tokens=8, max_prompt_length=512)
+REQUESTS = [Request(prompt, range(2)) for prompt in PROMPTS]
+
+
+def main() -> None:
+    checkpoint, swaps = Path(sys.argv[1]), int(sys.argv[2])
+    model, config = live_model(checkpoint), quickstart_config()
+    generator = torch.Generator().manual_seed(0)
+    weights = [p for name, p in model.named_parameters() if "lora_B" in name]
+    gaps, held, folders, rss = [], [], [], []
+    with VllmEngine(config, TOKENIZER, SAMPLING, Limits(max_sequences=64), 32) as engine:
+        core = engine._llm.llm_engine.engine_core.resources.engine_manager.processes[0].pid
+        for version in range(swaps):
+            ((_, groups),) = engine.generate([Work(REQUESTS, Live(model, version))], logprobs=True)
+            gaps.append(gap(model, groups))
+            held.append(len(engine._llm.llm_engine.list_loras()))
+            folders.append(len(list(Path(engine._folder.name).iterdir())))
+            rss.append(resident_mb(core))
+            with torch.no_grad():
+                for weight in weights:
+                    weight.add_(torch.randn(weight.shape, generator=generator) * 0.01)
+            stale = gap(model, groups)
+        ((_, again),) = engine.generate([Work(REQUESTS, Live(model, swaps))])
+        ((_, same),) = engine.generate([Work(REQUESTS, Live(model, swaps))])
+    with VllmEngine(
+        config, TOKENIZER, replace(SAMPLING, temperature=0.0, stop=("=",)), Limits(max_loras=2), 32
+    ) as second:
+        theirs = greedy(second, checkpoint)
+    with TransformersEngine(
+        config, TOKENIZER, replace(SAMPLING, temperature=0.0, stop=("=",)), Limits()
+    ) as plain:
+        ours = greedy(plain, checkpoint)
+    seen = {"gaps": gaps, "held": held, "folders": folders, "rss": rss, "stale": stale}
+    print(json.dumps(seen | {"repeatable": again == same, "vllm": theirs, "plain": ours}))
+
+
+def gap(model: Any, groups: list) -> float:
+    """Mean |engine - trainer| log-probability of the drawn tokens, nats."""
+    differences = []
+    for prompt, group in zip(PROMPTS, groups, strict=True):
+        for completion in group:
+            ids = completion.token_ids
+            with torch.no_grad():
+                logits = model.eval()(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 :]
+            ours = (logits[:-1] / SAMPLING.temperature).log_softmax(-1)
+            ours = ours.gather(1, torch.tensor(ids)[:, None])[:, 0]
+            differences.append((ours - torch.tensor(completion.logprobs)).abs())
+    return torch.cat(differences).mean().item()
+
+
+def greedy(engine: Any, checkpoint: Path) -> list[list]:
+    """What the base, the checkpoint and the base again answer: [text, tokens, clipped]."""
+    works = [Work(REQUESTS, weights) for weights in (None, checkpoint, None)]
+    done = [c for _, groups in engine.generate(works) for group in groups for c in group]
+    said = texts(TOKENIZER, done, ("=",))
+    return [[text, c.token_ids, c.clipped] for text, c in zip(said, done, strict=True)]
+
+
+def resident_mb(pid: int) -> float:
+    """Of the engine's process and its worker, which holds the adapters."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    own = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(resident_mb(int(child)) for child in children)
+
+
+if __name__ == "__main__":
+    main()
