@@ -212,4 +212,5 @@ class TrainConfig:
 
 def reward_weights(rewards: Rewards) -> dict[str, float]:
     """Weight of every reward function; an own one without a weight counts once."""
-    return {**dict.fromkeys(rewards.functions, 1.0), **rewards.weights}
+    own = {name: rewards.weights.get(name, 1.0) for name in rewards.functions}
+    return {**rewards.weights, **own}

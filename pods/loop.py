@@ -166,6 +166,12 @@ class Loop(TrainerCallback):
             if distributed.is_main():
                 checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
 
+    def rescue(self) -> None:
+        """Save the steps that are done, after an error between two steps. Several ranks cannot:
+        saving needs all of them, and the others wait for the one that failed."""
+        if distributed.world_size() == 1 and self.trainer.state.global_step > self.saved_step:
+            self.save()
+
     def checkpoint_meta(self) -> dict[str, Any]:
         return {
             "train_seconds": self.clock.train_seconds,
@@ -200,11 +206,15 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
                 f"{config.rollouts_per_prompt} (generate); {last_checkpoint(loop)}"
             ) from error
         except RewardError as error:
+            loop.rescue()
             report = folder.path / "failed_reward.json"
             content = {"error": str(error), "completion": error.completion, "answer": error.answer}
             write_atomic(report, json.dumps(content, indent=2) + "\n")
             raise RunFailed(f"{error}; completion in {report}; {last_checkpoint(loop)}") from error
-        except (NonFinite, RuleError, OSError, checkpoints.WriteError) as error:
+        except RuleError as error:
+            loop.rescue()
+            raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
+        except (NonFinite, OSError, checkpoints.WriteError) as error:
             raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
         except RuntimeError as error:
             if not distributed.lost_a_rank(error):

@@ -14,6 +14,7 @@ import numpy as np
 
 from pods import functions
 from pods.config import Rewards as RewardsConfig
+from pods.config import reward_weights
 from rewards import Scorer
 
 Row = dict[str, Any]
@@ -60,13 +61,12 @@ class Rewards:
             name: functions.load(f"rewards.functions.{name}", value)
             for name, value in config.functions.items()
         }
-        built_in = {k: weight for k, weight in config.weights.items() if k not in self.own}
-        self.weights = built_in | {name: config.weights.get(name, 1.0) for name in self.own}
+        self.weights = reward_weights(config)
         self.scorer = Scorer(
             config.version,
             workers=config.workers,
             deadline_seconds=config.deadline_seconds,
-            names=built_in,
+            names=[name for name in self.weights if name not in self.own],
         )
 
     def __call__(

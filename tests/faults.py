@@ -8,7 +8,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from pods import checkpoints, ledger, rollouts
+from pods import checkpoints, ledger, rollouts, rules
 from rewards import functions
 
 STEP = 4
@@ -73,12 +73,12 @@ def reward_is_nan() -> None:
     before(functions, "tags", lambda *_: float("nan") if late("nan") else None)
 
 
-def reward_is_none() -> None:
+def reward_is_text() -> None:
     inner, calls = functions.tags, []
 
-    def tags(*row: Any) -> float | None:
+    def tags(*row: Any) -> float | str:
         calls.append(row)
-        return None if len(calls) > (STEP - 1) * 16 else inner(*row)
+        return "x" if len(calls) > (STEP - 1) * 16 else inner(*row)
 
     functions.tags = tags
 
@@ -99,3 +99,13 @@ def gradient_is_nan() -> None:
 def late(name: str, calls: dict[str, int] = {}) -> bool:  # noqa: B006  counts across calls
     calls[name] = calls.get(name, 0) + 1
     return calls[name] > (STEP - 1) * 16  # 2 prompts x 8 rollouts a step
+
+
+def rule_returns_too_few() -> None:
+    inner, calls = rules.max_variance, []
+
+    def max_variance(rewards: Any, m: int, rng: Any) -> Any:
+        calls.append(1)
+        return inner(rewards, m - (len(calls) > (STEP - 1) * 2), rng)  # 2 prompts a step
+
+    rules.RULES["max_variance"] = max_variance

@@ -6,14 +6,15 @@ Rank and world size come from the environment, as a launcher sets them; the grou
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pods import distributed, trainer
+from pods import trainer
+from pods.engines import Completion, Work, training
 from tests import processes
 
 TEXTS = (  # rewards that differ: tags right, doubled, missing, an answer
@@ -58,26 +59,30 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+class Fixed:
+    """An engine whose completions are a function of their seeds, whatever the weights say."""
+
+    def __init__(self, config: Any, policy: Any) -> None:
+        self.tokenizer = policy.tokenizer
+
+    def generate(self, works: Iterable[Work], **_: Any) -> Iterator[tuple[Work, list]]:
+        for work in works:
+            yield work, [[self.completion(s) for s in r.seeds] for r in work.requests]
+
+    def completion(self, seed: int) -> Completion:
+        rng = np.random.default_rng(seed)
+        text = TEXTS[rng.integers(len(TEXTS))].format("".join(map(str, rng.integers(0, 9, 4))))
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return Completion([*ids, self.tokenizer.eos_token_id], clipped=False)
+
+    def __enter__(self) -> "Fixed":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
 def fixed_rollouts() -> None:
-    """Completions as a function of step and place among all n * P, however many ranks draw them."""
-    build = trainer.build_trainer
-
-    def build_with_stub(*arguments: Any) -> Any:
-        built = build(*arguments)
-
-        def generate(prompt_ids: list[list[int]], *_: Any) -> tuple[list[list[int]], None]:
-            first = distributed.rank() * len(prompt_ids)
-            step = built.state.global_step
-            return [completion(built.processing_class, step, first + i)
-                    for i in range(len(prompt_ids))], None  # fmt: skip
-
-        built._generate_single_turn = generate
-        return built
-
-    trainer.build_trainer = build_with_stub
-
-
-def completion(tokenizer: Any, step: int, place: int) -> list[int]:
-    rng = np.random.default_rng([step, place])
-    text = TEXTS[rng.integers(len(TEXTS))].format("".join(map(str, rng.integers(0, 9, 4))))
-    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+    """The same completions however many ranks draw them; log-probabilities are not compared."""
+    training.build = Fixed
+    trainer.Guard = lambda *_: None

@@ -23,7 +23,8 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from pods import checkpoints, distributed, ledger
 from pods.cli import UserError
-from pods.policy import Policy, check_device, choose_backend, vllm_arguments
+from pods.engines import training
+from pods.policy import Policy, choose_backend
 from pods.runs import read_metrics
 from pods.trainer import refuse_changes, trl_arguments
 from rewards import functions
@@ -280,32 +281,18 @@ def test_the_papers_values_of_settings_e_and_f(experiment):
 
 
 @pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
-@pytest.mark.parametrize("engine", ["vllm", "vllm_server"])
-def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, engine):
+@pytest.mark.parametrize("mode", ["colocate", "server"])
+def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode):
     become(monkeypatch, 8)
-    config = compose(f"experiment={experiment}", f"backend.engine={engine}")
-    policy = Policy(None, None, None, "transformers", "cpu", "float32", vllm_arguments(config))
-    wanted = trl_arguments(config, policy)
+    config = compose(f"experiment={experiment}", "engine=trl", f"engine.vllm_mode={mode}")
+    wanted = trl_arguments(config, Policy(None, None, None, "transformers", "cpu", "float32", [1]))
     assert wanted["per_device_train_batch_size"] * wanted["gradient_accumulation_steps"] == 128
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # or the arguments would wait for the others
         monkeypatch.delenv(name)
     arguments = trl.GRPOConfig(**wanted)
     refuse_changes(arguments, wanted)
     assert arguments.use_vllm
-    assert arguments.vllm_mode == ("server" if engine == "vllm_server" else "colocate")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["backend.engine=vllm_server"], "TRL merges the adapter"),
-        (["backend.engine=vllm_server", "lora.rank=null", "lora.alpha=1"], "needs a CUDA device"),
-        (["backend.engine=vllm_server", "kept_per_prompt=24"], "set a multiple of 24"),
-    ],
-)
-def test_where_a_vllm_server_cannot_be_used(overrides, said):
-    with pytest.raises(UserError, match=said):
-        check_device(compose("kept_per_prompt=16", "rollouts_per_prompt=64", *overrides))
+    assert arguments.vllm_mode == mode
 
 
 def test_a_vllm_server_answers_in_the_order_of_the_rollouts():

@@ -6,6 +6,7 @@ prompts and four micro-batches per step. A killed and resumed run must end with 
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -122,19 +123,67 @@ def test_a_damaged_checkpoint_is_named_skipped_and_kept(folder, reference):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (faults.reward_raises, "a reward function raised ZeroDivisionError"),
-        (faults.reward_is_nan, "reward function tags returned nan"),
-        (faults.reward_is_none, "reward function tags returned None"),
+        (faults.reward_raises, "reward function correctness or format or tags raised ZeroDivision"),
+        (faults.reward_is_nan, "reward function tags returned nan for completion"),
+        (faults.reward_is_text, "reward function tags returned 'x' for completion"),
+        (faults.rule_returns_too_few, "rule max_variance returned 3 indices, not 4"),
     ],
 )
-def test_a_broken_reward_stops_the_run_and_saves_the_completion(folder, fault, said):
-    stopped = run(folder, "max_steps=40", fault=fault)
+def test_a_broken_function_stops_the_run_which_loses_nothing(folder, reference, fault, said):
+    """Also what happened since the last regular checkpoint is saved; mended, the run goes on."""
+    stopped = run(folder, fault=fault)
     assert stopped.returncode == 1
-    assert said in stopped.stderr.splitlines()[-1]
-    saved = json.loads((folder / "checkpoints" / "r" / "failed_reward.json").read_text())
-    assert said in saved["error"]
-    assert saved["answer"]
-    assert "completion" in saved
+    last = stopped.stderr.splitlines()[-1]
+    path = folder / "checkpoints" / "r"
+    saved = checkpoints.find(path)[-1].step
+    assert saved == int(last.rpartition("checkpoint-")[2])
+    assert said in last
+    assert f"step {saved}" in last
+    assert saved >= len(read_metrics(path / "metrics.jsonl")) == saved
+    if "reward" in said:
+        report = json.loads((path / "failed_reward.json").read_text())
+        assert said in report["error"]
+        assert report["answer"]
+        assert "completion" in report
+    assert run(folder).returncode == 0
+    for extra in set(checkpoints.find(path)[i].step for i in range(len(checkpoints.find(path)))):
+        if extra % 2:
+            shutil.rmtree(path / f"checkpoint-{extra}")
+    assert_same_run(path, reference)
+
+
+HISTORY = """
+class Alternating:
+    \"\"\"Keeps other rollouts of a prompt each time it comes; the history is the count.\"\"\"
+    def __init__(self): self.seen = {}
+    def __call__(self, batch, budget, rng):
+        m, (prompts, n) = budget // batch.shape[0], batch.shape
+        first = [self.seen.get(q, 0) % (n - m + 1) for q in batch.question_ids]
+        for q in batch.question_ids: self.seen[q] = self.seen.get(q, 0) + 1
+        return [p * n + start + i for p, start in enumerate(first) for i in range(m)]
+    def state(self): return {"seen": self.seen}
+    def load(self, state): self.seen = dict(state["seen"])
+"""
+
+
+def test_a_rule_with_history_resumes_exactly_and_the_warm_up_leaves_it_alone(folder):
+    (folder / "own.py").write_text(HISTORY)
+    rule = [f"rule.name={folder / 'own.py'}:Alternating", "backend.warmup=true"]
+    paths = []
+    for name, fault in (("whole", None), ("killed", faults.kill_in_step)):
+        arguments = [*rule, f"output_dir={folder / name}"]
+        first = run(folder, *arguments, fault=fault)
+        if fault:
+            assert first.returncode == -signal.SIGKILL
+            assert run(folder, *arguments).returncode == 0
+        paths.append(folder / name / "r")
+    assert_same_run(*reversed(paths))
+    records = list(ledger.read(paths[0] / "rollouts.jsonl.zst"))
+    assert [record["kept"] for record in records[:2]] == [[0, 1, 2, 3]] * 2  # no warm-up counted
+    assert [record["kept"][0] for record in records[-2:]] == [1, 1]  # the second epoch
+    states = [json.loads((p / "checkpoint-6" / "rule_state.json").read_text()) for p in paths]
+    assert states[0] == states[1]
+    assert sum(states[0]["seen"].values()) == 12  # six steps with two prompts
 
 
 def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):

@@ -1,0 +1,98 @@
+"""Which engine a training gets, why, and where the named one is refused."""
+
+import pytest
+
+from pods import distributed
+from pods.cli import UserError
+from pods.engines import training
+from tests.configs import compose
+
+FULL = ["lora.rank=null", "lora.alpha=1"]
+TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+
+
+def on_a_machine(monkeypatch, cuda: bool, vllm: bool, environment: dict[str, str]) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(training, "cuda", lambda: cuda)
+    monkeypatch.setattr(training, "_installed", lambda name: vllm and name == "vllm")
+    monkeypatch.setattr(training, "vllm_runs", lambda: cuda and vllm)
+
+
+def choose(*overrides: str, backend: str = "transformers") -> tuple[str, str]:
+    config = compose(*overrides)
+    config.backend.name = backend
+    return training.choose(config)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "vllm", "backend", "overrides", "environment", "name", "reason"),
+    [
+        (False, False, "transformers", [], {}, "transformers", "no CUDA device"),
+        (True, False, "transformers", [], {}, "transformers", "vllm is not installed"),
+        (True, True, "transformers", [], {}, "vllm", "found CUDA and vllm"),
+        (True, True, "transformers", [], TWO, "vllm", "found CUDA and vllm"),
+        (True, True, "unsloth", [], {}, "unsloth", "shares the base weights"),
+        (True, True, "transformers", FULL, {}, "transformers", "every parameter is trained"),
+        (True, True, "transformers", FULL, TWO, "trl", "several processes"),
+        (True, True, "transformers", ["engine=transformers"], {}, "transformers", "as configured"),
+        (True, True, "unsloth", ["engine=vllm"], {}, "vllm", "as configured"),
+        (True, True, "unsloth", ["engine=trl"], {}, "trl", "as configured"),
+    ],
+)
+def test_the_choice_and_its_reason(
+    monkeypatch, cuda, vllm, backend, overrides, environment, name, reason
+):
+    sizes = ["rollouts_per_prompt=8", "kept_per_prompt=4"]
+    config = compose(*sizes, *overrides)
+    config.backend.name = backend
+    on_a_machine(monkeypatch, cuda, vllm, environment)
+    found = training.choose(config)
+    assert found[0] == name
+    assert reason in found[1]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "backend", "overrides", "environment", "said"),
+    [
+        (True, "transformers", ["engine=unsloth"], {}, "set backend=unsloth or engine=vllm"),
+        (True, "unsloth", ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
+        (True, "transformers", ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
+        (True, "transformers", ["engine=vllm", *FULL], {}, "set engine=trl engine.vllm_mode=coloc"),
+        (True, "transformers", ["engine=trl", "engine.vllm_mode=server"], {}, "set engine=vllm"),
+        (False, "transformers", ["engine=vllm"], {}, "set engine=transformers"),
+        (False, "transformers", ["engine=trl", "engine.vllm_mode=server", *FULL], {}, "CUDA"),
+    ],
+)
+def test_an_engine_that_cannot_serve_is_refused_with_the_remedy(
+    monkeypatch, cuda, backend, overrides, environment, said
+):
+    config = compose(*overrides)
+    config.backend.name = backend
+    on_a_machine(monkeypatch, cuda, cuda, environment)
+    with pytest.raises(UserError, match=f"engine={config.engine.name}: .*{said}"):
+        training.choose(config)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "count"), [("pods", 64), ("grpo_ga", 64)]
+)
+def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
+    monkeypatch, algorithm, count
+):
+    """TRL would take m x P: four waves for PODS, one for GRPO-GA."""
+    from trl.trainer import grpo_trainer
+
+    from pods import seam
+
+    taken = []
+    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
+    config = compose("rollouts_per_prompt=64", "kept_per_prompt=16", f"algorithm={algorithm}")
+    share = config.rollouts_per_prompt * config.prompts_per_step // 2
+    with seam.engine_slots(share):
+        grpo_trainer.VLLMGeneration(max_num_seqs=config.kept_per_prompt, mode="colocate")
+    assert taken == [{"max_num_seqs": count, "mode": "colocate"}]
+    grpo_trainer.VLLMGeneration(max_num_seqs=1)
+    assert taken[1] == {"max_num_seqs": 1}
+    assert distributed.world_size() == 1

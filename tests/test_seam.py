@@ -1,0 +1,57 @@
+"""Private names of TRL, transformers' Trainer and Unsloth stand in pods/seam.py alone."""
+
+import ast
+from pathlib import Path
+
+import trl
+from transformers import Trainer
+
+from tests.conftest import ROOT
+
+SOURCES = [
+    path
+    for pattern in ("*.py", "pods/**/*.py", "rewards/*.py", "scripts/*.py")
+    for path in ROOT.glob(pattern)
+]
+
+
+def private_names() -> set[str]:
+    """Every private attribute of the two trainers: methods, and what their methods assign."""
+    names = {name for kind in (trl.GRPOTrainer, Trainer) for name in dir(kind)}
+    for kind in (trl.GRPOTrainer, Trainer):
+        source = ast.parse(Path(__import__(kind.__module__, fromlist="x").__file__).read_text())
+        names |= {node.attr for node in ast.walk(source) if isinstance(node, ast.Attribute)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def uses(path: Path, names: set[str]) -> list[str]:
+    """Private names that a file uses of objects other than self."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and (node.attr in names or "unsloth_" in node.attr):
+            owner = node.value
+            if not (isinstance(owner, ast.Name) and owner.id in ("self", "cls")):
+                found.append(node.attr)
+        if isinstance(node, ast.keyword) and node.arg == "_internal_call":
+            found.append(node.arg)
+    return [name for name in found if name.startswith("_")]
+
+
+def test_no_other_file_holds_a_private_name():
+    names = private_names()
+    assert {"_generate_and_score_completions", "_save_rng_state", "_last_loaded_step"} <= names
+    assert len(SOURCES) > 60
+    others = {path.name: uses(path, names) for path in SOURCES if path.name != "seam.py"}
+    assert {name: found for name, found in others.items() if found} == {}
+    assert len(uses(ROOT / "pods" / "seam.py", names)) > 5
+
+
+def test_the_names_that_the_seam_uses_exist():
+    source = ast.parse((ROOT / "pods" / "seam.py").read_text())
+    known = private_names()
+    used = {
+        node.attr
+        for node in ast.walk(source)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr[1] != "_"
+    }
+    assert used <= known
