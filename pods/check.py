@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pods import distributed, functions
+from pods import distributed, functions, tasks
 from pods.cli import CONFIG_DIR, UserError
 from pods.config import Advantage, Rule, TrainConfig, reward_weights
 from pods.schema import broken
@@ -48,6 +48,11 @@ def rule_and_advantage(config: TrainConfig) -> Iterator[str]:
     """Built-in names or functions in files, with parameters that they take."""
     yield from _function("rule", config.rule, ("rewards, m, rng", "batch, budget, rng"))
     yield from _function("advantage", config.advantage, ("batch, kept",))
+
+
+def task(config: TrainConfig) -> Iterator[str]:
+    """A known task; the keys of task=own with it, and with no other task."""
+    yield from tasks.problems(config.task)
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -203,4 +208,5 @@ def _sees_batch(rule: Rule) -> bool:
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
     rule_and_advantage, sizes, ranks, engine, own_functions, weights, end_and_schedule, names,
+    task,
 )  # fmt: skip
