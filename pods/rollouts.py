@@ -236,6 +236,6 @@ def group_rows(prompts: list[str], rows: list[Row], m: int) -> list[Row]:
     if len(rows) != len(prompts) or len(prompts) % m:
         raise RuntimeError(f"{len(prompts)} prompts for {len(rows)} rows are no groups of {m}")
     starts = range(0, len(prompts), m)
-    if any(rows[s] != rows[s + j] for s in starts for j in range(m)):
+    if any(rows[s]["id"] != rows[s + j]["id"] for s in starts for j in range(m)):
         raise RuntimeError(f"a group of {m} straddles two groups of rows: they came out of order")
     return [rows[s] for s in starts]

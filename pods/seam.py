@@ -26,7 +26,9 @@ class PodsMixin:
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
         self.dataset_rows = inputs  # TRL's rollout_func gets prompts without their columns
         try:
-            batch = super()._generate_and_score_completions(inputs)
+            # Prompts alone: TRL would take columns such as `image` for its own.
+            prompts = [{"prompt": row["prompt"]} for row in inputs]
+            batch = super()._generate_and_score_completions(prompts)
         finally:
             self.dataset_rows = None
         advantages = self.rollout_func.newest.selection.advantages
