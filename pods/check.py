@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pods import distributed, functions
+from pods import distributed, functions, tasks
 from pods.cli import CONFIG_DIR, UserError
 from pods.config import Advantage, Rule, TrainConfig, reward_weights
 from pods.schema import broken
@@ -109,6 +109,11 @@ def engine(config: TrainConfig) -> Iterator[str]:
         )
 
 
+def task(config: TrainConfig) -> Iterator[str]:
+    """The keys of the task fit together, without reading its data."""
+    yield from tasks.problems(config.task)
+
+
 def own_functions(config: TrainConfig) -> Iterator[str]:
     """Reward and gold functions in files of the user's load, under names that are free."""
     for name, path in config.rewards.functions.items():
@@ -202,5 +207,5 @@ def _sees_batch(rule: Rule) -> bool:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    rule_and_advantage, sizes, ranks, engine, own_functions, weights, end_and_schedule, names,
+    rule_and_advantage, sizes, ranks, engine, task, own_functions, weights, end_and_schedule, names,
 )  # fmt: skip
