@@ -50,11 +50,6 @@ def rule_and_advantage(config: TrainConfig) -> Iterator[str]:
     yield from _function("advantage", config.advantage, ("batch, kept",))
 
 
-def task(config: TrainConfig) -> Iterator[str]:
-    """A known task; the keys of task=own with it, and with no other task."""
-    yield from tasks.problems(config.task)
-
-
 def sizes(config: TrainConfig) -> Iterator[str]:
     """n, m and micro-batch under the algorithm and the rule."""
     n, m, size = config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size
@@ -112,6 +107,11 @@ def engine(config: TrainConfig) -> Iterator[str]:
             f"sampling.stop={config.sampling.stop}: engine=trl engine.vllm_mode=none has no stop "
             "strings; set sampling.stop=[] or engine=transformers"
         )
+
+
+def task(config: TrainConfig) -> Iterator[str]:
+    """The keys of the task fit together, without reading its data."""
+    yield from tasks.problems(config.task)
 
 
 def own_functions(config: TrainConfig) -> Iterator[str]:
@@ -207,6 +207,5 @@ def _sees_batch(rule: Rule) -> bool:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    rule_and_advantage, sizes, ranks, engine, own_functions, weights, end_and_schedule, names,
-    task,
+    rule_and_advantage, sizes, ranks, engine, task, own_functions, weights, end_and_schedule, names,
 )  # fmt: skip

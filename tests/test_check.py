@@ -11,6 +11,7 @@ from pods.config import reward_weights
 from tests import processes
 from tests.configs import compose, get
 
+OWN = "task=own task.source=q.jsonl task.question=q task.answer=a "
 FUNCTIONS = """
 def rule(rewards, m, rng, k=1): ...
 def batch_rule(batch, budget, rng): ...
@@ -66,11 +67,12 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rewards.functions.brevity=my.py:none", ["my.py:none", "not defined"]),
         ("rewards.functions.brevity=my.py:number", ["my.py:number", "is no function"]),
         ("rewards.functions.brevity=brevity", ["functions.brevity=brevity", "file.py:function"]),
-        ("task.gold=my.py:none", ["task.gold=my.py:none", "not defined"]),
-        ("task.source=q.jsonl", ["task.source=q.jsonl", "only task=own"]),
-        ("task=own", ["task.source=None", "task=own needs it"]),
+        (OWN + "task.gold=my.py:none", ["task.gold=my.py:none", "not defined"]),
         ("task.gold=last", ["task.gold=last", "as_is, after_hashes, boxed"]),
         ("task.kind=poem", ["task.kind=poem", "math, choice"]),
+        ("task.kind=math", ["task.kind=math", "only task=own"]),
+        ("task=own", ["task.source=None", "task=own needs it"]),
+        ("task.name=poems", ["task=poems", "gsm8k"]),
         ("task.style=poem", ["task.style=poem", "instruct, base"]),
         ("optimizer.betas=[0.9]", ["optimizer.betas=[0.9]", "two numbers"]),
         ("engine.name=tgi", ["engine.name=tgi", "auto, transformers, vllm, unsloth, trl"]),
@@ -114,7 +116,7 @@ def test_a_broken_rule_is_named(overrides, said):
         "advantage.name=my.py:advantage advantage.params.scale=2",
         "rewards.functions.brevity=my.py:reward rewards.weights.brevity=-0.5",
         "rewards.functions.brevity=my.py:reward rewards.weights={correctness:0}",
-        "task=own task.source=q.jsonl task.question=q task.answer=a task.gold=my.py:gold",
+        OWN + "task.gold=my.py:gold",
         "engine=trl engine.vllm_mode=server rollouts_per_prompt=64",
         "engine=trl sampling.stop=[end]",
         "engine=vllm engine.max_sequences=8",
