@@ -13,7 +13,8 @@ config/evaluate/evaluate.yaml lists every key.
 """
 
 from pods.cli import CONFIG_DIR, Skipped, command
-from pods.evaluation import engines, from_training
+from pods.engines import evaluation as engines
+from pods.evaluation import from_training
 from pods.evaluation.config import EvaluateConfig, check
 
 
@@ -23,16 +24,12 @@ def main(config: EvaluateConfig) -> None:
     if config.from_training:
         from_training.publish(config)
         return
-    backend, reason = engines.choose(config.engine)
-    from pods.evaluation.session import (
-        Session,
-    )  # imports torch, which a mistake in the config need not wait for
+    name, reason = engines.choose(config.engine)
+    # Imports transformers, which Unsloth must precede.
+    from pods.evaluation.session import Session
 
-    session = Session(config, backend, reason)
-    if config.select_on:
-        session.select()
-    else:
-        session.score_everything()
+    with Session(config, name, reason) as session:
+        session.select() if config.select_on else session.score_everything()
     if session.skipped:
         raise Skipped("; ".join(session.skipped))
 

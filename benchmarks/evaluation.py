@@ -1,9 +1,9 @@
 """One engine with adapters against merge + reload per checkpoint: seconds end to end, their ratio.
 
     uv run benchmarks/evaluation.py                          # trains the quickstart first
-    uv run benchmarks/evaluation.py <output_dir>/<run> vllm   # a run's checkpoints, one backend
+    uv run benchmarks/evaluation.py <output_dir>/<run> vllm   # a run's checkpoints, one engine
 
-All sides are evaluate_run.py: same backend, questions, repeats. The others merge every checkpoint
+All sides are evaluate_run.py: same engine, questions, repeats. The others merge every checkpoint
 into the base and write the merged models; then they load one after the other into a new engine, in
 one process (merge_and_reload) or in a process for each, which is what frees a card's memory for
 certain (merge_and_process). What is saved is loading, so the ratio depends on how long that takes
@@ -40,16 +40,16 @@ def main() -> None:
         shutil.copytree(run, adapters)
         merge_seconds = merge(adapters, merged)
         table: dict[str, dict] = {}
-        for backend, python in pythons(sys.argv[2:]).items():
-            evaluate(python, backend, [adapters], 1)  # not counted: what is compiled and cached
+        for engine, python in pythons(sys.argv[2:]).items():
+            evaluate(python, engine, [adapters], 1)  # not counted: what is compiled and cached
             for repeats in REPEATS:
-                costs = compare(python, backend, adapters, merged, merge_seconds, repeats)
-                table.setdefault(backend, {})[f"repeats={repeats}"] = costs
-                print(f"{backend} repeats={repeats}: {costs}", flush=True)
+                costs = compare(python, engine, adapters, merged, merge_seconds, repeats)
+                table.setdefault(engine, {})[f"repeats={repeats}"] = costs
+                print(f"{engine} repeats={repeats}: {costs}", flush=True)
     result = {
         "checkpoints": len(checkpoints),
         "merge_seconds": round(merge_seconds, 1),
-        "backends": table,
+        "engines": table,
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
     }
@@ -59,13 +59,13 @@ def main() -> None:
 
 
 def compare(
-    python: str, backend: str, adapters: Path, merged: Path, merge_seconds: float, repeats: int
+    python: str, engine: str, adapters: Path, merged: Path, merge_seconds: float, repeats: int
 ) -> dict[str, float]:
     """One engine, a reload in the same process, a process per checkpoint: seconds and ratios."""
-    ours = evaluate(python, backend, [adapters], repeats)
-    reload = evaluate(python, backend, [merged], repeats)
+    ours = evaluate(python, engine, [adapters], repeats)
+    reload = evaluate(python, engine, [merged], repeats)
     singles = [only(merged, [path.name]) for path in sorted(merged.glob("checkpoint-*"))]
-    processes = evaluate(python, backend, singles, repeats)
+    processes = evaluate(python, engine, singles, repeats)
     table = {"one_engine_seconds": round(ours.seconds, 1)}
     for name, theirs in (("merge_and_reload", reload), ("merge_and_process", processes)):
         table[f"{name}_seconds"] = round(theirs.seconds + merge_seconds, 1)
@@ -73,9 +73,9 @@ def compare(
         processor = theirs.processor_seconds + merge_seconds
         table[f"{name}_processor_ratio"] = round(processor / ours.processor_seconds, 2)
     table["peak_memory_mb"] = round(ours.peak_memory_mb)
-    if backend != "vllm":  # its memory is set aside at the start, in other processes
+    if engine != "vllm":  # its memory is set aside at the start, in other processes
         names = [path.name for path in sorted(adapters.glob("checkpoint-*"))[:2]]
-        two = evaluate(python, backend, [only(adapters, names)], repeats)
+        two = evaluate(python, engine, [only(adapters, names)], repeats)
         table["peak_memory_mb_of_2_checkpoints"] = round(two.peak_memory_mb)
     return table
 
@@ -89,13 +89,13 @@ def train(work: Path) -> Path:
 
 
 def pythons(wanted: list[str]) -> dict[str, str]:
-    """The interpreter of every backend that can run here, or of the wanted ones."""
+    """The interpreter of every engine that can run here, or of the wanted ones."""
     found = {"transformers": sys.executable}
     if importlib.util.find_spec("vllm"):
         found["vllm"] = sys.executable
     elif VLLM_PYTHON.is_file():
         found["vllm"] = str(VLLM_PYTHON)
-    return {backend: found[backend] for backend in wanted or found}
+    return {engine: found[engine] for engine in wanted or found}
 
 
 def merge(adapters: Path, merged: Path) -> float:
@@ -124,7 +124,7 @@ class Cost(NamedTuple):
     peak_memory_mb: float  # of its largest process
 
 
-def evaluate(python: str, backend: str, runs: list[Path], repeats: int) -> Cost:
+def evaluate(python: str, engine: str, runs: list[Path], repeats: int) -> Cost:
     """What it costs to score the checkpoints of these runs, a process each, and the base once."""
     seconds = processor_seconds = peak = 0.0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -132,7 +132,7 @@ def evaluate(python: str, backend: str, runs: list[Path], repeats: int) -> Cost:
     with tempfile.TemporaryDirectory() as results:
         for run in runs:
             command = [python, str(ROOT / "evaluate_run.py"), f"run={run.name}"]
-            command += [f"backend={backend}", f"output_dir={run.parent}", f"results_dir={results}"]
+            command += [f"engine={engine}", f"output_dir={run.parent}", f"results_dir={results}"]
             command += [f"repeats={repeats}", "pass_at=[1]"]
             start = time.perf_counter()
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)

@@ -19,6 +19,7 @@ from pods import checkpoints, distributed, seam
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
+from pods.engines import Live
 from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
 from pods.ledger import Ledger
@@ -102,7 +103,8 @@ class Loop(TrainerCallback):
         metrics = self.metrics(logs)
         if self.midrun and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                metrics |= self.midrun(state.global_step, self.clock.train_seconds)
+                live = Live(self.trainer.model, state.global_step)
+                metrics |= self.midrun(live, state.global_step, self.clock.train_seconds)
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
@@ -191,7 +193,8 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
     loop.trainer = trainer
     folder, config = loop.folder, loop.config
     if config.evaluation.every_seconds is not None:
-        loop.midrun = MidRun(config, trainer, folder.evaluations)
+        tokenizer = trainer.processing_class
+        loop.midrun = MidRun(config, loop.rollouts.engine, tokenizer, folder.evaluations)
     if distributed.is_main():
         folder.begin(start)
     if start is not None:

@@ -23,7 +23,8 @@ from omegaconf import OmegaConf
 
 from pods import files, results
 from pods.cli import CONFIG_DIR, UserError, typed
-from pods.evaluation import engines, session
+from pods.engines import evaluation as engines
+from pods.evaluation import session
 from pods.evaluation.config import EvaluateConfig, check
 from tests.fake_run import add_checkpoint, make_run
 
@@ -70,8 +71,8 @@ def configured(*overrides: str) -> EvaluateConfig:
 def evaluate(*overrides: str) -> session.Session:
     config = configured(*overrides)
     check(config)
-    done = session.Session(config, *engines.choose(config.engine))
-    done.select() if config.select_on else done.score_everything()
+    with session.Session(config, *engines.choose(config.engine)) as done:
+        done.select() if config.select_on else done.score_everything()
     return done
 
 
@@ -135,7 +136,7 @@ def test_meta_says_what_the_scores_were_made_with(run: Path) -> None:
     facts = json.loads(Path("results/fake.meta.json").read_text())
     task = facts["tasks"]["gsm8k"]
     assert (task["temperature"], task["top_p"], task["max_tokens"]) == (0.5, 0.9, 48)
-    assert (task["backend"], task["questions"], task["dropped"]) == ("transformers", 5, 0)
+    assert (task["engine"], task["questions"], task["dropped"]) == ("transformers", 5, 0)
     assert facts["train"]["experiment"] == "quickstart"
     assert "torch" in facts["versions"]
 
@@ -347,9 +348,9 @@ def other_schema(run: Path) -> None:
         (only_bad, [], ["no checkpoints", "somebody/else"]),
         (nothing, ["tasks=[gsm8k,typo]"], ["tasks=typo", "math500"]),
         (nothing, ["rewards=v9"], ["rewards=v9", "strict"]),
-        (nothing, ["backend=typo"], ["backend=typo", "transformers"]),
-        (nothing, ["backend=vllm"], ["backend=vllm", "not installed", "uv sync"]),
-        (nothing, ["backend=unsloth"], ["backend=unsloth", "not installed"]),
+        (nothing, ["engine=typo"], ["engine=typo", "transformers"]),
+        (nothing, ["engine=vllm"], ["engine=vllm", "not installed", "uv sync"]),
+        (nothing, ["engine=unsloth"], ["engine=unsloth", "not installed"]),
         (nothing, ["repeats=0"], ["repeats=0", "1 or more"]),
         (nothing, ["temperature=-1"], ["temperature=-1", "greedy"]),
         (nothing, ["top_p=0"], ["top_p=0"]),
@@ -479,5 +480,5 @@ def test_tables_and_errors_go_to_their_streams(run: Path, capsys: pytest.Capture
     assert shown.out.count("checkpoint-4") == 3  # its own table, then one per task
     assert "graded by v2" in shown.out
     assert "strict" in shown.out
-    assert "backend: transformers (no CUDA device)" in shown.err
+    assert "engine: transformers (no CUDA device)" in shown.err
     assert max(map(len, shown.out.splitlines())) <= 100

@@ -14,7 +14,7 @@ SETTINGS = [
     "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
     "checkpoint.every_seconds=null", "checkpoint.every_steps=2",
 ]  # fmt: skip
-EVALUATION = ["evaluation.every_seconds=0.001", "evaluation.questions=5", "evaluation.batch_size=2"]
+EVALUATION = ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
 
 
 def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):

@@ -27,16 +27,16 @@ if not VLLM_PYTHON.is_file() and not os.environ.get("PODS_REQUIRE_VLLM"):
     )
 
 
-def evaluate(python: Path, folder: Path, backend: str, **keys: object) -> Path:
+def evaluate(python: Path, folder: Path, engine: str, **keys: object) -> Path:
     """Run the command; returns its results_dir."""
-    results = folder / backend
+    results = folder / engine
     overrides = [f"{key}={value}" for key, value in keys.items()]
     done = subprocess.run(
         [
             str(python),
             str(ROOT / "evaluate_run.py"),
             "run=fake",
-            f"backend={backend}",
+            f"engine={engine}",
             f"results_dir={results}",
             *overrides,
         ],

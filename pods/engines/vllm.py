@@ -61,7 +61,7 @@ class VllmEngine:
         self._config, self._sampling, self._limits = config, sampling, limits
         self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
         self._base = policy.locate(config.model.path)
-        self._ends = policy.end_tokens(config.model.path, tokenizer)
+        self._ends = list(sampling.ends) or policy.end_tokens(config.model.path, tokenizer)
         self._adapters: dict[Path, LoRARequest] = {}
         self._live: LoRARequest | None = None
         self._version: Hashable = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from pods import checkpoints
 from pods.config import TrainConfig
-from pods.evaluation.engines import is_adapter
+from pods.engines import is_adapter
 
 SHOWN_META = ("files",)  # left out of the results: sizes and digests of the checkpoint's files
 

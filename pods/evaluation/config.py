@@ -42,7 +42,7 @@ class EvaluateConfig:
     max_sequences: int | None = positive()
     window: int = positive()
     max_loras: int = positive()
-    gpu_memory_utilization: float = share()
+    gpu_memory_utilization: float | None = share()
     output_dir: str = MISSING
     results_dir: str = MISSING
 

@@ -5,16 +5,16 @@ once, a restart generates only what is missing, and every completion has a seed 
     uv run evaluate_run.py run=<run>
 """
 
-import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import rewards
 from pods import results
+from pods.engines import Advance, Completion, Engine, Request, Work, seed_of, texts
 from pods.evaluation import scores
-from pods.evaluation.engines import Advance, Completion, Engine, Unit
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Record, Store, named_disk_errors
 
@@ -77,6 +77,18 @@ class Summary:
                 results.write(self._path, self._results)
 
 
+Round = tuple[Target, Summary]  # a policy to score, and the file its scores go to
+
+
+class Part(NamedTuple):
+    """One repeat of one task: what is generated together and reaches the disk together."""
+
+    target: Target
+    summary: Summary
+    questions: Questions
+    repeat: int
+
+
 @dataclass
 class Evaluation:
     """What every policy is scored on, and by which graders."""
@@ -86,57 +98,71 @@ class Evaluation:
     seed: int
     versions: Sequence[str]
     pass_at: Sequence[int]
+    tokenizer: Any
+    stop: Sequence[str]
 
-    def missing(self, target: Target) -> list[Unit]:
-        """The units of a target that are not on disk."""
+    def missing(self, rounds: Sequence[Round]) -> list[Work]:
+        """What is not on disk: a work for each (target, task, repeat), labelled as a Part."""
         return [
-            Unit(target.name, target.weights, q.task, repeat, q.prompt_ids, seeds)
+            self._work(Part(target, summary, q, repeat))
+            for target, summary in rounds
             for q in self.questions
             for repeat in range(self.repeats)
             if not target.store.path(target.name, q.task, repeat).exists()
-            for seeds in [[sampling_seed(self.seed, target.name, q.task, i, repeat) for i in q.ids]]
         ]
+
+    def _work(self, part: Part) -> Work:
+        name, q = part.target.name, part.questions
+        seeds = [sampling_seed(self.seed, name, q.task, i, part.repeat) for i in q.ids]
+        requests = [
+            Request(prompt, [seed]) for prompt, seed in zip(q.prompt_ids, seeds, strict=True)
+        ]
+        return Work(requests, part.target.weights, label=part)
 
     def run(
         self,
         engine: Callable[[], Engine],
-        targets: Sequence[tuple[Target, Summary]],
+        rounds: Sequence[Round],
+        works: Sequence[Work],
         advance: Advance,
     ) -> Iterator[Target]:
-        """Generate what is missing; each repeat is recorded and summed up at once.
+        """Generate `works` (what is missing); each repeat is recorded and summed up at once.
 
-        Yields targets as they are complete; the engine is built only if anything is missing.
+        Yields a target when its last repeat is finished; the engine is built if there is any work.
         """
-        missing = {target.name: self.missing(target) for target, _ in targets}
-        units = [unit for todo in missing.values() for unit in todo]
-        for target, _ in targets:
+        for target, _ in rounds:
             target.store.write_facts()  # first, so that no file is ever without them
-        finished = engine().generate(units, advance) if units else iter(())
-        for target, summary in targets:
+        left = Counter(work.label.target.name for work in works)
+        for target, summary in rounds:
             for q in self.questions:
                 self._sum_up(target, summary, q)
-            for _ in missing[target.name]:
-                unit, completions = next(finished)
-                q = next(q for q in self.questions if q.task == unit.task)
-                records = self._records(q, completions)
-                target.store.write(target.name, unit.task, unit.repeat, records)
-                self._sum_up(target, summary, q)
+            if not left[target.name]:
                 summary.write()
+        for work, groups in engine().generate(works, advance=advance) if works else ():
+            target, summary, q, repeat = work.label
+            records = self._records(q, [completion for (completion,) in groups])
+            target.store.write(target.name, q.task, repeat, records)
+            self._sum_up(target, summary, q)
             summary.write()
-            yield target
+            left[target.name] -= 1
+            if not left[target.name]:
+                yield target
 
     def _records(self, q: Questions, completions: Sequence[Completion]) -> list[Record]:
+        said = texts(self.tokenizer, completions, self.stop)
         records = [
             {
                 "id": id_,
                 "answer": answer,
-                "completion": done.text,
-                "tokens": done.tokens,
-                "truncated": done.truncated,
-                "well_formed": rewards.is_well_formed(done.text),
+                "completion": text,
+                "tokens": len(completion.token_ids),
+                "truncated": completion.clipped,
+                "well_formed": rewards.is_well_formed(text),
                 "correct": {},
             }
-            for id_, answer, done in zip(q.ids, q.answers, completions, strict=True)
+            for id_, answer, text, completion in zip(
+                q.ids, q.answers, said, completions, strict=True
+            )
         ]
         scores.grade(records, self.versions, q.kind)
         return records
@@ -150,6 +176,5 @@ class Evaluation:
 
 
 def sampling_seed(seed: int, checkpoint: str, task: str, question: str, repeat: int) -> int:
-    """The seed of one completion: a function of what it answers, not of when it is generated."""
-    name = "\0".join([str(seed), checkpoint, task, question, str(repeat)])
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1  # 63 bits
+    """The seed of one completion: a function of its question, not of when it is generated."""
+    return seed_of(seed, checkpoint, task, question, repeat)

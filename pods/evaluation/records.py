@@ -47,7 +47,7 @@ class Store:
     def claim(self, task: str, settings: dict[str, Any], **facts: Any) -> None:
         """Note what `task` is scored with. Raises UserError if it was scored otherwise."""
         scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
-        before = self.facts["tasks"].get(task, settings) if scored else settings
+        before = _upgraded(self.facts["tasks"].get(task, settings)) if scored else settings
         differ = [
             f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
             for key in sorted(before.keys() | settings.keys())
@@ -92,6 +92,12 @@ class Store:
     def _write(self, path: Path, content: str) -> None:
         with named_disk_errors(path):
             write_atomic(path, content)
+
+
+def _upgraded(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as noted today; those of the first design name the engine `backend`."""
+    engine = {"engine": settings["backend"]} if "backend" in settings else {}
+    return {"stop": []} | {k: v for k, v in settings.items() if k != "backend"} | engine
 
 
 class named_disk_errors:

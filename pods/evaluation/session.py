@@ -5,7 +5,8 @@ Called by evaluate_run.py.
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pods import runs
 from pods.cli import OutOfMemory, UserError
-from pods.evaluation import candidates, engines, questions, scoreboard
+from pods.engines import Engine, Limits, Sampling
+from pods.engines import evaluation as engines
+from pods.evaluation import candidates, questions, scoreboard
 from pods.evaluation.config import EvaluateConfig, as_list, training_config
-from pods.evaluation.engines import Engine, Limits, Sampling
-from pods.evaluation.evaluation import BASE, Evaluation, Summary, Target
+from pods.evaluation.evaluation import BASE, Evaluation, Round, Summary, Target
 from pods.evaluation.from_training import refuse_mixture
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
@@ -28,13 +30,15 @@ POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
 
 
 class Session:
-    def __init__(self, config: EvaluateConfig, backend: str, reason: str) -> None:
+    """A context manager: the engine is freed at the end of the block."""
+
+    def __init__(self, config: EvaluateConfig, engine: str, reason: str) -> None:
         self.config, self.training = config, training_config(config)
         self.skipped: list[str] = []
         self._saved_config = training_config(config, moved=False)
         self._out, self._err = scoreboard.console(), Console(stderr=True, highlight=False)
         self._sampling = sampling(config, self.training)
-        self._backend, self._reason = backend, reason
+        self._name, self._reason = engine, reason
         self._results_dir = Path(config.results_dir)
         self._folder = Path(config.output_dir) / config.run if config.run else None
         self._seen: set[str] = set()
@@ -48,6 +52,13 @@ class Session:
             raise UserError(f"run={config.run}: no checkpoints to score in {self._folder}: {why}")
         self._tokenizer = load_tokenizer(self.training.model.path, self.training.model.pad_token)
         self._engine: Engine | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     # The three things a command can ask for
 
@@ -72,7 +83,7 @@ class Session:
             time.sleep(POLL_SECONDS)
         for q in evaluation.questions if shown else ():
             rows = [_row(target, summary, q.task) for target, summary in shown]
-            note = "all test split: its best row flatters itself, select_on=validation does not"
+            note = "test split: picking the best row overstates accuracy; select_on=validation"
             self._out.print(scoreboard.task_table(q.task, rows, note if len(rows) > 1 else ""))
 
     def select(self) -> None:
@@ -87,8 +98,7 @@ class Session:
             rows = [_row(target, summary, q.task) for target, _ in rounds]
             scores = [_answer(details) for _, _, details in rows]
             best = rounds[scores.index(max(scores))][0]  # the earliest of equals
-            one = Evaluation([test_q], test.repeats, test.seed, test.versions, test.pass_at)
-            self._run(one, [(best, selected)])
+            self._run(replace(test, questions=[test_q]), [(best, selected)])
             chosen = _row(best, selected, test_q.task)
             note = f"{best.name} was chosen on the validation split; its test score was taken once"
             self._out.print(scoreboard.task_table(test_q.task, rows, note, chosen))
@@ -105,15 +115,21 @@ class Session:
         versions = as_list(config.rewards) or [self.training.rewards.version]
         # Greedy completions do not differ between repeats.
         repeats = config.repeats if self._sampling.temperature > 0 else 1
-        return Evaluation(loaded, repeats, config.seed, versions, config.pass_at)
+        stop = self._sampling.stop
+        return Evaluation(
+            loaded, repeats, config.seed, versions, config.pass_at, self._tokenizer, stop
+        )
 
     def _claim(self, store: Store, sets: Sequence[Questions]) -> None:
         model, task = self.training.model, self.training.task
+        sampled = asdict(self._sampling)
+        del sampled["ends"]  # the model's
         for q in sets:
             settings = {
                 "seed": self.config.seed,
-                "backend": self._backend,
-                **asdict(self._sampling),
+                "engine": self._name,
+                **sampled,
+                "stop": list(self._sampling.stop),
                 "model": model.name,
                 "dtype": model.dtype,
                 "load_in_4bit": model.load_in_4bit,
@@ -126,7 +142,7 @@ class Session:
             }
             store.claim(q.task, settings, train=asdict(self.training), **runs.provenance())
 
-    def _base(self, evaluation: Evaluation) -> tuple[Target, Summary] | None:
+    def _base(self, evaluation: Evaluation) -> Round | None:
         """The base model, unless another run had it scored in another way: then that stays."""
         try:
             store = Store(self._results_dir, f"base-{self.training.model.name}")
@@ -159,25 +175,27 @@ class Session:
         self.skipped += problems
         return targets
 
-    def _run(self, evaluation: Evaluation, rounds: Sequence[tuple[Target, Summary]]) -> None:
-        missing = {target.name: evaluation.missing(target) for target, _ in rounds}
-        total = sum(len(unit.prompts) for units in missing.values() for unit in units)
+    def _run(self, evaluation: Evaluation, rounds: Sequence[Round]) -> None:
+        works, summaries = evaluation.missing(rounds), {t.name: s for t, s in rounds}
+        total = sum(len(work.requests) for work in works)
         with self._progress(total) as progress:
             bar = progress.add_task("completions", total=total)
-            done = evaluation.run(self._load_engine, rounds, lambda n: progress.advance(bar, n))
-            for (target, summary), _ in zip(rounds, self._guarded(done), strict=True):
-                if missing[target.name]:
-                    rows = [(q.task, summary.details(target, q.task)) for q in evaluation.questions]
-                    progress.stop()  # the bar is on stderr, of the same terminal
-                    self._out.print(scoreboard.policy_table(_title(target), rows))
-                    progress.start()
+            done = evaluation.run(
+                self._load_engine, rounds, works, lambda n: progress.advance(bar, n)
+            )
+            for target in self._guarded(done):
+                details = summaries[target.name].details
+                rows = [(q.task, details(target, q.task)) for q in evaluation.questions]
+                progress.stop()  # the bar is on stderr, of the same terminal
+                self._out.print(scoreboard.policy_table(_title(target), rows))
+                progress.start()
 
     def _guarded(self, done: Iterator[Target]) -> Iterator[Target]:
         try:
             yield from done
         except torch.OutOfMemoryError as error:
             raise OutOfMemory(
-                f"max_sequences={self.config.max_sequences}: the device ran out of memory; lower "
+                f"max_sequences={self.config.max_sequences}: the device is out of memory; lower "
                 "it, or gpu_memory_utilization where vllm shares the card"
             ) from error
 
@@ -189,14 +207,15 @@ class Session:
 
     def _load_engine(self) -> Engine:
         if self._engine is None:
-            self._err.print(f"backend: {self._backend} ({self._reason})")
+            self._err.print(f"engine: {self._name} ({self._reason})")
             config = self.config
             limits = Limits(
                 config.max_sequences, config.window, config.max_loras, config.gpu_memory_utilization
             )
-            self._engine = engines.build(
-                self._backend, self.training, self._sampling, limits, self._lora_rank
+            built = engines.build(
+                self._name, self.training, self._tokenizer, self._sampling, limits, self._lora_rank
             )
+            self._engine = self._stack.enter_context(built)
         return self._engine
 
 
@@ -213,6 +232,7 @@ def sampling(config: EvaluateConfig, training: Any) -> Sampling:
         top_k=either(config.top_k, trained.top_k),
         max_tokens=either(config.max_tokens, trained.max_completion_length),
         max_prompt_length=trained.max_prompt_length,
+        stop=tuple(trained.stop),
     )
 
 
