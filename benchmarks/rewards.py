@@ -1,17 +1,16 @@
-"""How fast completions are scored, and that no text is slow: one process, one core, no GPU.
+"""Speed of scoring, on real and on hostile completions: one process, one core, no GPU.
 
     uv run benchmarks/rewards.py [a .jsonl with the columns completion and answer]
 
-Without a file it takes ../shared's sample of real completions where that is, else made-up ones.
-"cold" forgets every normalised answer before each completion, "warm" is one pass as in training.
-Goals: v1, v2 at least 5,000 a second at p99 under 2 ms; hostile text under one second each.
+Without a file it takes the real completions of ../shared where they exist, else made-up ones.
+"cold" clears the caches of normalised answers before each completion, "warm" does not.
+Goals: v1, v2 at least 5,000 a second with p99 under 2 ms; hostile text under one second each.
 """
 
 import json
 import platform
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,27 +35,21 @@ def rows() -> list[tuple[str, str]]:
     return [(row["completion"], row["answer"]) for row in loaded]
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Wall-clock seconds of one call."""
+def seconds(scorer: Scorer, completion: str, answer: str) -> float:
+    """Wall-clock seconds of scoring one completion."""
     start = time.perf_counter()
-    call()
+    scorer.score([completion], [answer], ["math"])
     return time.perf_counter() - start
-
-
-def forget() -> None:
-    """Drop what earlier completions left behind."""
-    published.first_form.cache_clear()
-    published.second_form.cache_clear()
 
 
 def speed(scorer: Scorer, pairs: list[tuple[str, str]], cold: bool) -> str:
     """One line: throughput and the distribution over single completions."""
-    forget()
     times = []
-    for completion, answer in pairs:
-        if cold:
-            forget()
-        times.append(seconds(lambda c=completion, a=answer: scorer.score([c], [a], ["math"])))
+    for i, (completion, answer) in enumerate(pairs):
+        if cold or i == 0:
+            published.first_form.cache_clear()
+            published.second_form.cache_clear()
+        times.append(seconds(scorer, completion, answer))
     times.sort()
     p50, p99, slowest = (1000 * times[int(q * (len(times) - 1))] for q in (0.5, 0.99, 1.0))
     rate = len(times) / sum(times)
@@ -69,7 +62,7 @@ def main() -> None:
     print(f"{len(pairs)} completions, {platform.machine()}, Python {platform.python_version()}")
     print(f"{'version':<22}{'throughput':>12}{'p50':>10}{'p99':>10}{'max':>10}")
     scorers = {version: Scorer(version, workers=2, deadline_seconds=0.5) for version in VERSIONS}
-    scorers["strict"].grade([block("(x+1)(x+2)")], ["x^2+3x+2"], ["math"])  # the server is up
+    scorers["strict"].grade([block("(x+1)(x+2)")], ["x^2+3x+2"], ["math"])  # starts the workers
     for scorer in scorers.values():
         for cold in (True, False):
             print(speed(scorer, pairs, cold))
@@ -79,12 +72,9 @@ def main() -> None:
         cells = []
         for scorer in scorers.values():
             calls = [(c, gold) for c in (text, block(text)) for gold in ("18", "\\frac{\\pi}{2}")]
-            worst = max(
-                seconds(lambda c=c, g=g, s=scorer: s.score([c], [g], ["math"])) for c, g in calls
-            )
-            cells.append(f"{worst:>16.4f}")
+            cells.append(f"{max(seconds(scorer, *call) for call in calls):>16.4f}")
         print(f"{name:<24}" + "".join(cells))
-    print(f"out of time: {scorers['strict'].timeouts}")
+    print(f"timeouts: {scorers['strict'].timeouts}")
     for scorer in scorers.values():
         scorer.close()
 

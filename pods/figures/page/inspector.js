@@ -1,7 +1,7 @@
 "use strict";
-// Completions are hostile text: they enter the page through textContent alone, never as markup.
+// Completions may be hostile: the page inserts them through textContent only, never as markup.
 (() => {
-  const ROWS = 50; // a page of rows: the list stays as fast with 50,000 rollouts as with 50
+  const ROWS = 50; // rows per page: the list stays fast with 50,000 rollouts
   const at = (id) => document.getElementById(id);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const add = (parent, tag, text, className) => {
@@ -23,7 +23,7 @@
     const steps = JSON.parse(at("steps").textContent);
     let groups = [], group = null, rows = [], page = 0;
 
-    const parsed = new Map(); // steps are parsed when looked at: opening the page costs one
+    const parsed = new Map(); // a step is parsed when it is shown
     function readStep(step) {
       if (!parsed.has(step)) parsed.set(step, JSON.parse(store(step).textContent));
       return parsed.get(step);
@@ -49,7 +49,7 @@
       group.isKept = new Set(group.kept);
       at("summary").textContent =
         `${n} rollouts, ${group.kept.length} kept, ${group.correct.filter(Boolean).length} correct; mean reward ${mean.toFixed(3)}`;
-      at("prompt-text").textContent = group.prompt || "(the ledger holds no text of this prompt)";
+      at("prompt-text").textContent = group.prompt || "(the ledger has no text of this prompt)";
       at("gold").textContent = group.answer;
       histogram();
       choose();
@@ -95,7 +95,7 @@
       add(head, "span", group.lengths[i] ?? "");
       const why = add(head, "span", group.reasons[group.why[i]]);
       why.title = why.textContent;
-      const text = group.completions ? group.completions[i] : "(the ledger holds no text: ledger.texts=all)";
+      const text = group.completions ? group.completions[i] : "(the ledger has no text; train with ledger.texts=all)";
       add(head, "span", text.slice(0, 200), "text");
       item.addEventListener("toggle", () => {
         if (item.open && !item.querySelector("pre")) add(item, "pre", text);
@@ -123,7 +123,7 @@
       Plotly.react("histogram", [bar("kept", ""), bar("dropped", "/")], layout, { displaylogo: false, responsive: true });
     }
 
-    function ends(width) { // shade what the rule kept at either end of the sorted rewards
+    function ends(width) { // shade the kept rollouts at both ends of the sorted rewards
       const shapes = [], annotations = [];
       for (const end of ["top end", "bottom end"]) {
         const values = group.kept.filter((i) => group.reasons[group.why[i]].includes(end)).map((i) => group.total[i]);
@@ -135,7 +135,7 @@
       return { shapes, annotations };
     }
 
-    function range(values) { // not Math.min(...values): 50,000 arguments overflow the stack
+    function range(values) { // Math.min(...values) overflows the stack with 50,000 arguments
       return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
     }
 
