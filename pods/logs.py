@@ -22,7 +22,7 @@ NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows 
 def open_loggers(
     config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
 ) -> list[Logger]:
-    """The loggers that config.logger names, closed by `stack`; `newest`: the last step's rollouts."""
+    """The loggers of config.logger, closed by `stack`; `newest`: the last step's rollouts."""
     loggers: list[Logger] = [jsonl(folder / "metrics.jsonl", stack)]
     if config.logger.console is not None:
         loggers.append(console(config, stack))

@@ -11,7 +11,7 @@ The published 8-GPU code selects a wrong subset.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -115,7 +115,10 @@ class Rollouts:
         drawn = [completion for group in done for completion in group]
         if not self.logprobs:
             drawn = [replace(completion, logprobs=None) for completion in drawn]
-        drawn, written = distributed.gather(drawn), distributed.gather(texts(tokenizer, drawn, self.stop))
+        drawn, written = (
+            distributed.gather(drawn),
+            distributed.gather(texts(tokenizer, drawn, self.stop)),
+        )
         starts = range(0, len(drawn), self.n)
         return [drawn[i : i + self.n] for i in starts], [written[i : i + self.n] for i in starts]
 
@@ -157,7 +160,7 @@ class Rollouts:
             ) from error
 
     def with_advantages(self, batch: Batch, selection: Selection) -> Selection:
-        """The selection with the advantages of the advantage function, unless the rule gave some."""
+        """The selection with its advantages: the rule's, or those of the advantage function."""
         if selection.advantages is not None:
             return selection
         try:
@@ -223,7 +226,9 @@ def share_of(requests: list[Request]) -> list[Request]:
     n = len(requests[0].seeds)
     part = distributed.share(len(requests) * n)
     cut = [
-        Request(request.prompt, request.seeds[max(0, part.start - p * n) : max(0, part.stop - p * n)])
+        Request(
+            request.prompt, request.seeds[max(0, part.start - p * n) : max(0, part.stop - p * n)]
+        )
         for p, request in enumerate(requests)
     ]
     return [request for request in cut if request.seeds]

@@ -231,7 +231,7 @@ def _checked(indices: Any, count: int, total: int, rule: Rule) -> np.ndarray:
         raise ValueError(f"rule {label(rule)} returned {np.size(indices)} indices, not {count}")
     if kept.dtype.kind not in "iu" or len(kept) < count or kept[0] < 0 or kept[-1] >= total:
         raise ValueError(
-            f"rule {label(rule)} returned {len(kept)} distinct indices from {kept[0]} to {kept[-1]}; "
+            f"rule {label(rule)} returned {len(kept)} distinct indices, {kept[0]} to {kept[-1]}; "
             f"{count} distinct whole numbers in 0..{total - 1} are required"
         )
     return kept

@@ -178,7 +178,9 @@ def _attributed(
             try:
                 call([row], [text], [tokens])
             except Exception as alone:
-                message = f"reward function {name} raised {alone!r} on completion {i} of step {step}"
+                message = (
+                    f"reward function {name} raised {alone!r} on completion {i} of step {step}"
+                )
                 raise RewardError(message, text, row) from alone
         message = f"reward function {name} raised {error!r} on all completions of step {step}"
         raise RewardError(message, "", {}) from error

@@ -43,7 +43,7 @@ class PodsMixin:
 
 
 class EpochOrder:
-    """The sampler's order as a function of (seed, epoch), needed for exact resume; epoch 0 is TRL's.
+    """The data order as a function of (seed, epoch), for exact resume; that of epoch 0 is TRL's.
 
     TRL's generator runs on over epochs, so after a resume in epoch 1 it would repeat epoch 0.
     """

@@ -23,7 +23,6 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from pods import checkpoints, distributed, ledger
 from pods.cli import UserError
-from pods.engines import training
 from pods.policy import Policy, choose_backend
 from pods.runs import read_metrics
 from pods.trainer import refuse_changes, trl_arguments

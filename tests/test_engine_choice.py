@@ -75,9 +75,7 @@ def test_an_engine_that_cannot_serve_is_refused_with_the_remedy(
         training.choose(config)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "count"), [("pods", 64), ("grpo_ga", 64)]
-)
+@pytest.mark.parametrize(("algorithm", "count"), [("pods", 64), ("grpo_ga", 64)])
 def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
     monkeypatch, algorithm, count
 ):

@@ -81,7 +81,7 @@ def test_a_resumed_process_checks_again_without_a_trace_in_the_metrics():
 
 
 def test_an_engine_that_samples_from_the_base_is_found_before_the_first_update():
-    trainer, guard, _ = guarded(base=True)
+    trainer, _, _ = guarded(base=True)
     with pytest.raises(RunFailed, match="ignores the adapter"):
         trainer.train()
     assert trainer.state.global_step == 0

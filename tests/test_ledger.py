@@ -10,7 +10,6 @@ from scripts import replay
 from tests import processes
 from tests.steps import step_of
 
-
 HOSTILE = ("<script>", "é\udc80")
 
 

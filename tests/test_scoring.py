@@ -29,7 +29,8 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
         "def function(prompts, completions, completion_ids, answer, level, question, **kwargs):\n"
         "    assert [p[0]['content'] for p in prompts] == question\n"
         "    assert {'id', 'kind'} <= kwargs.keys()\n"
-        "    return [len(c) + 10 * l + len(i) for c, l, i in zip(completions, level, completion_ids)]"
+        "    rows = zip(completions, level, completion_ids)\n"
+        "    return [len(text) + 10 * n + len(ids) for text, n, ids in rows]"
     )
     with rewards(tmp_path, body) as score:
         found = score(ROWS, TEXTS, IDS, 4)
@@ -40,7 +41,7 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
 
 
 def test_functions_written_for_chats_work_on_texts(tmp_path):
-    """The forms of TRL's own rewards and of Unsloth's notebooks."""
+    """As in TRL's own rewards and Unsloth's notebooks."""
     body = (
         "import re\n"
         "def function(completions):\n"

@@ -61,7 +61,9 @@ def policy_of(config: TrainConfig) -> Policy:
     return load_policy(config, load_tokenizer(config.model.path))
 
 
-def build(overrides: list[str], *, dataset: Dataset, stock_rng: bool = False) -> tuple[Any, Rollouts]:
+def build(
+    overrides: list[str], *, dataset: Dataset, stock_rng: bool = False
+) -> tuple[Any, Rollouts]:
     """stock_rng: TRL generates without being reseeded, as the stock trainer does."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)

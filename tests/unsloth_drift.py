@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 CASES = {  # a loss that is not 0 at the first step, and the reference pass
     "per_token": ["loss.type=dapo", "loss.beta=0.0"],
@@ -39,13 +39,16 @@ def import_rewritten(folder: str) -> None:
     rl.patch_trl_vllm_generation()
 
 
-def letters(completions: list[str], answers: list[str], kinds: list[str]) -> dict[str, list[float]]:
+class Letters:
     """Rewards that differ between completions, so that a mix-up of rows changes the loss."""
-    return {
-        "correctness": [float(sum(map(ord, text)) % 17) for text in completions],
-        "format": [-0.01 * len(text) for text in completions],
-        "tags": [0.0] * len(completions),
-    }
+
+    weights: ClassVar = {"letters": 1.0, "length": 0.5}
+
+    def __call__(self, rows: list, texts: list[str], ids: list, step: int) -> dict[str, list]:
+        return {
+            "letters": [float(sum(map(ord, text)) % 17) for text in texts],
+            "length": [-0.01 * len(text) for text in texts],
+        }
 
 
 def policy_as_unsloth_loads_it(config: Any) -> Any:
@@ -64,52 +67,47 @@ def policy_as_unsloth_loads_it(config: Any) -> Any:
     policy.model.max_seq_length = 512
     policy.model._unsloth_gradient_checkpointing = False
     policy.peft_config, policy.backend = None, config.backend.name
-    # A sampled pad would leave Unsloth's loss (masks are rebuilt as ids != pad), not TRL's.
-    suppressed = {"suppress_tokens": [tokenizer.pad_token_id]}
-    policy.trainer_arguments = {"generation_kwargs": suppressed}
     return policy
 
 
-def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[list[int]]]]:
-    from functools import partial
-
+def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[int]]]:
     from datasets import Dataset
     from transformers import TrainerCallback
 
+    from pods import seam
     from pods.clock import Clock
+    from pods.engines.trl import TrlEngine
     from pods.rollouts import Rollouts
-    from pods.rules import select
     from pods.trainer import build_trainer
-    from pods.warmup import warm_up
     from tests.configs import compose
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3"]
     config = compose(*sizes, "sampling.max_completion_length=24", "sampling.temperature=0.9",
-                     f"output_dir={folder}", *overrides)  # fmt: skip
+                     "engine=trl", f"output_dir={folder}", *overrides)  # fmt: skip
     config.backend.name = "unsloth" if side == "unsloth" else "transformers"
     rows = [
         {"id": str(i), "prompt": f"<user>{i}+{i % 7}=?<assistant>", "answer": "1", "kind": "math"}
         for i in range(8)
     ]
-    keep = partial(select, config.rule.name, m=config.kept_per_prompt)
-    weights = dict(config.rewards.weights)
-    rollouts = Rollouts(config.rollouts_per_prompt, letters, weights, keep, Clock(), config.seed)
-    kept: list[list[list[int]]] = []
+    policy = policy_as_unsloth_loads_it(config)
+    rollouts = Rollouts(config, TrlEngine(policy.end_tokens), Letters(), Clock())
+    kept: list[list[int]] = []
 
     class Spy(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            warm_up(trainer)
+            seam.warm_up(trainer)
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            kept.append([group.kept for group in rollouts.groups])
+            kept.append(rollouts.newest.selection.kept.tolist())
 
-    policy = policy_as_unsloth_loads_it(config)
     trainer = build_trainer(config, policy, Dataset.from_list(rows), rollouts, Spy())
+    # A sampled pad would leave Unsloth's loss (masks are rebuilt as ids != pad), not TRL's.
+    trainer.generation_config.suppress_tokens = [policy.tokenizer.pad_token_id]
     return trainer, kept
 
 
 def run(side: str, case: str, folder: str) -> dict[str, Any]:
-    from pods.engine_guard import trainer_logprobs
+    from pods import seam
 
     trainer, kept = build(folder, CASES[case], side)
     generated, generate = [], trainer._generate_single_turn
@@ -120,7 +118,7 @@ def run(side: str, case: str, folder: str) -> dict[str, Any]:
 
     trainer._generate_single_turn = spy
     prompt, completion = [22, 17, 23, 35], [23, 6, 24, 25, 1]
-    logprobs = trainer_logprobs(trainer, prompt, completion).tolist()
+    logprobs = seam.token_logprobs(trainer, prompt, completion).tolist()
     before = {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_B" in k}
     trainer.train()
     history = [line for line in trainer.state.log_history if "loss" in line]
@@ -159,12 +157,10 @@ def engine_arguments_survive(folder: str) -> bool:
 
     from pods.policy import Policy
     from pods.trainer import refuse_changes, trl_arguments
-    from pods.unsloth import engine_arguments
     from tests.configs import compose
 
-    config = compose("experiment=gsm8k_qwen", f"output_dir={folder}")
-    policy = Policy(None, None, None, "unsloth", "cpu", "float32")  # bfloat16 needs a GPU
-    policy.trainer_arguments = engine_arguments(config)
+    config = compose("experiment=gsm8k_qwen", "engine=unsloth", f"output_dir={folder}")
+    policy = Policy(None, None, None, "unsloth", "cpu", "float32", [1])  # bfloat16 needs a GPU
     wanted = trl_arguments(config, policy)
     refuse_changes(trl.GRPOConfig(**wanted), wanted)  # raises
     return True

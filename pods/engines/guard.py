@@ -92,10 +92,10 @@ class Guard:
         differences = []
         for prompt, completion in pairs:
             if completion.logprobs is None:
-                raise RunFailed("the engine returned no log-probabilities; nothing proves its weights")
-            theirs = torch.tensor(
-                [float("nan") if p is None else p for p in completion.logprobs]
-            )
+                raise RunFailed(
+                    "the engine returned no log-probabilities; nothing proves its weights"
+                )
+            theirs = torch.tensor([float("nan") if p is None else p for p in completion.logprobs])
             ours = seam.token_logprobs(self.trainer, list(prompt), completion.token_ids)
             differences.append((ours - theirs).abs())
         return torch.cat(differences).mean().item()

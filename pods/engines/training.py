@@ -1,4 +1,4 @@
-"""Which engine generates the rollouts of a training, and why; built for the policy it will follow."""
+"""Which engine generates the rollouts of a training, and why."""
 
 import importlib.util
 from importlib import metadata
