@@ -116,6 +116,8 @@ def task(config: TrainConfig) -> Iterator[str]:
 
 def own_functions(config: TrainConfig) -> Iterator[str]:
     """Reward and gold functions in files of the user's load, under names that are free."""
+    if functions.is_path(config.engine.name):
+        functions.load("engine.name", config.engine.name)
     for name, path in config.rewards.functions.items():
         if name in reward_names() or not name.isidentifier():
             yield (

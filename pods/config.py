@@ -143,7 +143,7 @@ class Backend:
 
 @dataclass
 class EngineConfig:
-    name: str = one_of("auto", "transformers", "vllm", "unsloth", "trl")
+    name: str = one_of_or_function("auto", "transformers", "vllm", "unsloth", "trl")
     vllm_mode: str = one_of("auto", "colocate", "server", "none")
     server_url: str = MISSING
     max_sequences: int | None = positive()

@@ -16,7 +16,7 @@ def on_a_machine(monkeypatch, cuda: bool, vllm: bool, environment: dict[str, str
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(training, "cuda", lambda: cuda)
-    monkeypatch.setattr(training, "_installed", lambda name: vllm and name == "vllm")
+    monkeypatch.setattr(training, "installed", lambda name: vllm and name == "vllm")
     monkeypatch.setattr(training, "vllm_runs", lambda: cuda and vllm)
 
 

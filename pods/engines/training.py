@@ -4,7 +4,7 @@ import importlib.util
 from importlib import metadata
 from typing import Any
 
-from pods import distributed
+from pods import distributed, functions
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.engines import Engine, Limits, Sampling
@@ -18,6 +18,8 @@ def choose(config: TrainConfig) -> tuple[str, str]:
     config.backend.name must be settled. Called before transformers is imported.
     """
     name, reason = config.engine.name, "as configured"
+    if functions.is_path(name):
+        return name, "a class in a file"
     if name == "auto":
         name, reason = _automatic(config)
     for problem in _problems(config, name):
@@ -92,6 +94,8 @@ def installed(package: str) -> bool:
 
 def build(config: TrainConfig, policy: Any) -> Engine:
     """The engine of config.engine.name (settled) for this policy; a context manager."""
+    if functions.is_path(config.engine.name):
+        return functions.load("engine.name", config.engine.name)(config, policy)
     sampling = Sampling(
         config.sampling.temperature,
         config.sampling.top_p,

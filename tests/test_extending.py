@@ -1,0 +1,99 @@
+"""Every example of docs/extending.md, written to files and run as it stands."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pods import ledger
+from pods.runs import read_metrics
+from tests import processes
+from tests.conftest import ROOT
+
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+LONGEST = 40  # lines of an example
+SMALL = [
+    "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "run=r",
+    "sampling.max_completion_length=24", "checkpoint.every_seconds=null", "ledger.texts=all",
+]  # fmt: skip
+
+
+def sections() -> dict[str, list[tuple[str, str]]]:
+    """Heading -> (language, text) of its code blocks."""
+    parts = re.split(r"^## (.+)$", (ROOT / "docs" / "extending.md").read_text(), flags=re.M)[1:]
+    return {name: BLOCK.findall(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    def start(heading: str, *overrides: str) -> Path:
+        command = []
+        for language, text in sections()[heading]:
+            if language == "python":
+                name = text.splitlines()[0].removeprefix("# ")
+                (tmp_path / name).write_text(text)
+                assert len(text.splitlines()) <= LONGEST
+            elif language == "json":
+                (tmp_path / "countdown.jsonl").write_text(text)
+            else:
+                command = shlex.split(text.replace("\\\n", " "))
+        assert command[:3] == ["uv", "run", "train.py"]
+        done = processes.run(tmp_path, *SMALL, *command[3:], *overrides)
+        assert done.returncode == 0, done.stderr
+        return tmp_path / "checkpoints" / "r"
+
+    return start
+
+
+def test_every_section_is_run_here():
+    assert list(sections()) == [
+        "A rule that sees lengths", "A rule with history", "Advantages from all n",
+        "A task with its own reward: Countdown", "An engine",
+    ]  # fmt: skip
+
+
+def test_a_rule_that_sees_lengths(run):
+    folder = run("A rule that sees lengths")
+    for batch, kept in ledger.steps(folder / "rollouts.jsonl.zst"):
+        rewards = batch.rewards.reshape(-1)
+        assert len(kept.kept) == 8
+        assert rewards[kept.kept].var() >= rewards.var()  # both ends of the step
+
+
+def test_a_rule_with_history(run):
+    folder = run("A rule with history")
+    state = json.loads((folder / "checkpoint-3" / "rule_state.json").read_text())
+    asked = {
+        q for batch, _ in ledger.steps(folder / "rollouts.jsonl.zst") for q in batch.question_ids
+    }
+    assert set(state["means"]) == asked
+
+
+def test_advantages_from_all_n(run):
+    folder = run("Advantages from all n")
+    for record in ledger.read(folder / "rollouts.jsonl.zst"):
+        total = record["total"]
+        mean = sum(total) / 8
+        std = (sum((r - mean) ** 2 for r in total) / 7) ** 0.5
+        by_hand = [(total[i] - mean) / (std + 1e-4) for i in record["kept"]]
+        assert record["advantages"] == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_countdown(run):
+    folder = run("A task with its own reward: Countdown")
+    records = list(ledger.read(folder / "rollouts.jsonl.zst"))
+    assert {record["answer"] for record in records} <= {"15", "2", "8"}
+    assert all(set(record["rewards"]) >= {"countdown", "correctness"} for record in records)
+    namespace: dict = {}
+    exec((folder.parents[1] / "my_rewards.py").read_text(), namespace)
+    texts = ["<answer>7+3+5</answer>", "<answer>15</answer>", "<answer>7+7+1</answer>", "7+3+5"]
+    grades = namespace["countdown"](texts, [15] * 4, [[7, 3, 5]] * 4)
+    assert grades == [1, 0, 0, 0]
+
+
+def test_an_engine(run):
+    lines = read_metrics(run("An engine") / "metrics.jsonl")
+    assert max(line["engine/logprob_gap"] for line in lines) < 1e-3
+    assert lines[0]["engine/probe_gap_without_adapter"] > 0.01
