@@ -187,7 +187,8 @@ def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
     else:
         answers = (answer, "Z" if kind == "choice" else "123456789")
         completions = [tasks.completion("worked out", other) for other in answers]
-    weights = config.rewards.weights
+    own = config.rewards.functions  # only the trial runs these
+    weights = {name: w for name, w in config.rewards.weights.items() if name not in own}
     with Scorer(
         config.rewards.version,
         workers=config.rewards.workers,
@@ -205,11 +206,10 @@ def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
 def groups(config: TrainConfig) -> tuple[str, str]:
     m, p, size = config.kept_per_prompt, config.prompts_per_step, config.micro_batch_size
     ranks = distributed.world_size()
+    batches = f"{p * m // ranks // size} micro-batches of {size}"
     each = f" on each of {ranks} processes" if ranks > 1 else ""
-    return OK, (
-        f"{p} x {config.rollouts_per_prompt} rollouts a step, {p} x {m} trained on in "
-        f"{p * m // ranks // size} micro-batches of {size}{each}"
-    )
+    n = config.rollouts_per_prompt
+    return OK, f"{p} x {n} rollouts a step, {p} x {m} trained on in {batches}{each}"
 
 
 def disk(config: TrainConfig) -> tuple[str, str]:
@@ -222,9 +222,7 @@ def disk(config: TrainConfig) -> tuple[str, str]:
     saved = 4 * adapter or 2 * parameters  # adapters in float32, whole models in 16 bit
     needed = count * saved + states * state + 20e6 * count  # a tokenizer takes up to 20 MB
     folder = Path(config.output_dir).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(next(f for f in (folder, *folder.parents) if f.exists())).free
     seen = f"{count} checkpoints, about {needed / GIB:.1f} GiB of {free / GIB:.0f} free"
     if needed > free:
         return FAIL, f"{seen}; set output_dir=<larger disk>, checkpoint.every_seconds or .keep"

@@ -146,7 +146,7 @@ def test_axes_and_seconds_per_step() -> None:
         "mean over the runs there"
     )
     assert drawing.seconds_per_step(toy_arm()) == pytest.approx((80 / 20 + 60 / 20) / 2)
-    with pytest.raises(Exception, match="x=tokens_trained: the results of GRPO do not hold it"):
+    with pytest.raises(Exception, match="x=tokens_trained: the results of GRPO do not have it"):
         drawing.x_values(toy, toy_arm(), "tokens_trained")
 
 

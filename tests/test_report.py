@@ -133,7 +133,7 @@ def test_a_long_ledger_is_thinned_to_steps_that_include_the_last() -> None:
     records = [record(step, 0, n=8, texts=False) for step in range(1, 11)]
     shown, note = inspector.steps(records, "max_variance", most=40)
     assert list(shown) == [2, 4, 6, 8, 10]
-    assert note == "every 2th step is here: 5 of 10"
+    assert note == "Shown: every 2th step, 5 of 10."
     assert inspector.steps(records, "max_variance", most=80)[1] == ""
     assert inspector.steps([], "max_variance", most=80) == ({}, "")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pods.cli import CONFIG_DIR, UserError
-from pods.recipes import Recipe, ReproduceConfig, compose, estimate, plan, recipe_of
+from pods.cli import CONFIG_DIR, UserError, compose
+from pods.recipes import Recipe, ReproduceConfig, estimate, plan, recipe_of
 from tests.figures import in_process
 
 FOLDER = CONFIG_DIR / "reproduce"
@@ -33,7 +33,7 @@ def write_checkpoint(folder: Path, step: int, seconds: float) -> None:
 @pytest.mark.parametrize("figure", RECIPES)
 def test_the_figure_draws_every_run_of_its_recipe(figure, tmp_path):
     runs = plan(config(figure, tmp_path, seeds=2))
-    series = compose(f"figure/{figure}", []).figure.series
+    series = compose(f"figure/{figure}", None, []).figure.series
     assert {run.arm for run in runs} == series.keys()
     assert len({run.config.run for run in runs}) == len(runs) == 2 * len(series)
     for run in runs:
