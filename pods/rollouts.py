@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from accelerate.utils import set_seed
 
 from pods import advantages, distributed, rules
 from pods.clock import Clock
@@ -72,6 +73,7 @@ class Rollouts:
         self.n, self.seed = config.rollouts_per_prompt, config.seed
         self.stop = config.sampling.stop
         self.logprobs = config.engine.importance_sampling_correction  # wanted at every step
+        self.reseed = True  # False: the generators run on, as in the stock trainer
         self.guard: Guard | None = None  # set with the trainer that it compares the engine to
         self.newest: Step | None = None
 
@@ -82,6 +84,10 @@ class Rollouts:
             trainer.num_generations,
         )  # fmt: skip
         step, tokenizer = trainer.state.global_step, trainer.processing_class
+        if (
+            self.reseed
+        ):  # TRL shuffles the kept rollouts, and engine=trl samples, from torch's state
+            set_seed(seed_of(self.seed, step, distributed.rank()) % 2**32)
         with self.clock.phase("generate"):  # sample n rollouts of each prompt
             requests = self.requests(rows, step, tokenizer)
             completions, written = self.generate(requests, trainer.model, step, tokenizer)

@@ -14,7 +14,6 @@ from transformers import TrainerCallback, set_seed
 from pods.clock import Clock
 from pods.config import TrainConfig
 from pods.engines import Live, Request, Work, training
-from pods.engines.trl import TrlEngine
 from pods.policy import Policy, load_policy, load_tokenizer
 from pods.rollouts import Rollouts, Step, group_rows
 from pods.rules import Batch, Selection
@@ -67,11 +66,9 @@ def build(
     """stock_rng: TRL generates without being reseeded, as the stock trainer does."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
-    engine = TrlEngine(policy.end_tokens, reseed=False)
-    if not stock_rng:
-        config.engine.name = training.choose(config)[0]
-        engine = training.build(config, policy)
-    rollouts = Rollouts(config, engine, Digits(WEIGHTS), Clock())
+    config.engine.name = training.choose(config)[0]
+    rollouts = Rollouts(config, training.build(config, policy), Digits(WEIGHTS), Clock())
+    rollouts.reseed = not stock_rng
     # The loop is not under test here; an idle callback takes its place.
     trainer = build_trainer(config, policy, dataset, rollouts, TrainerCallback())
     return trainer, rollouts

@@ -3,16 +3,14 @@
     engine=trl      full-parameter training of several processes, DeepSpeed
     engine=unsloth  TRL as Unsloth rewrote it, with a vLLM that shares the base weights
 
-TRL takes no seed per completion, so each call reseeds all generators from the seeds it is given.
+TRL takes no seed per completion: it samples from torch's generator, which each step reseeds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from accelerate.utils import set_seed
-
 from pods import seam
-from pods.engines import EVALUATION, Advance, Completion, Work, seed_of
+from pods.engines import EVALUATION, Advance, Completion, Work
 
 
 class TrlEngine:
@@ -20,11 +18,10 @@ class TrlEngine:
 
     Args:
         ends: tokens that end a completion, the tokenizer's first.
-        reseed: False leaves the generators alone, as the stock trainer does.
     """
 
-    def __init__(self, ends: Sequence[int], reseed: bool = True) -> None:
-        self.ends, self.reseed = list(ends), reseed
+    def __init__(self, ends: Sequence[int]) -> None:
+        self.ends = list(ends)
         self.trainer: Any = None
 
     def generate(
@@ -33,9 +30,6 @@ class TrlEngine:
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
-            if self.reseed:
-                seeds = [seed for request in work.requests for seed in request.seeds]
-                set_seed(seed_of(*seeds) % 2**32)
             ids, found = seam.generate(self.trainer, prompts, work.label == EVALUATION)
             if len(ids) != len(prompts):
                 raise RuntimeError(f"asked for {len(prompts)} completions, got {len(ids)}")
