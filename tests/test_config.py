@@ -279,7 +279,7 @@ def test_a_run_of_the_first_design_can_be_evaluated(first_design):
     [
         ("backend=vllm", "backend=vllm: now called engine; set engine=vllm"),
         ("batch_size=8", "batch_size=8: now called max_sequences; set max_sequences=8"),
-        ("repeats=0", "repeats=0: must be greater than 0"),
+        ("repeats=0", "repeats=0: must be 1 or more"),
         ("engine=tgi", "engine=tgi: must be one of auto, vllm, transformers, unsloth"),
         ("select_on=test", "select_on=test: must be one of validation"),
         ("repeat=1", "repeat=1: unknown; did you mean repeats?"),

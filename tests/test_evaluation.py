@@ -352,7 +352,7 @@ def other_schema(run: Path) -> None:
         (nothing, ["engine=vllm"], ["engine=vllm", "not installed", "uv sync"]),
         (nothing, ["engine=unsloth"], ["engine=unsloth", "not installed"]),
         (nothing, ["repeats=0"], ["repeats=0", "1 or more"]),
-        (nothing, ["temperature=-1"], ["temperature=-1", "greedy"]),
+        (nothing, ["temperature=-1"], ["temperature=-1", "0 or more"]),
         (nothing, ["top_p=0"], ["top_p=0"]),
         (nothing, ["top_k=-1"], ["top_k=-1"]),
         (nothing, ["pass_at=[0]"], ["pass_at=[0]"]),

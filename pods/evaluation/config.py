@@ -13,7 +13,7 @@ from omegaconf import MISSING
 from pods import tasks
 from pods.cli import CONFIG_DIR, UserError, compose, typed
 from pods.config import TrainConfig
-from pods.schema import at_least, broken, one_of, positive, share
+from pods.schema import at_least, broken, one_of, share
 from pods.upgrade import load
 from rewards import VERSIONS
 
@@ -25,7 +25,7 @@ class EvaluateConfig:
     run: str | None = MISSING
     experiment: str | None = MISSING
     tasks: Any = MISSING  # list[str] | str | None
-    repeats: int = positive()
+    repeats: int = at_least(1)
     seed: int = at_least(0)
     rewards: Any = MISSING  # list[str] | str | None
     pass_at: list[int] = MISSING
@@ -38,10 +38,10 @@ class EvaluateConfig:
     temperature: float | None = at_least(0)
     top_p: float | None = share()
     top_k: int | None = at_least(0)
-    max_tokens: int | None = positive()
-    max_sequences: int | None = positive()
-    window: int = positive()
-    max_loras: int = positive()
+    max_tokens: int | None = at_least(1)
+    max_sequences: int | None = at_least(1)
+    window: int = at_least(1)
+    max_loras: int = at_least(1)
     gpu_memory_utilization: float | None = share()
     output_dir: str = MISSING
     results_dir: str = MISSING
