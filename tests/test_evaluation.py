@@ -351,6 +351,7 @@ def other_schema(run: Path) -> None:
         (nothing, ["engine=typo"], ["engine=typo", "transformers"]),
         (nothing, ["engine=vllm"], ["engine=vllm", "not installed", "uv sync"]),
         (nothing, ["engine=unsloth"], ["engine=unsloth", "not installed"]),
+        (nothing, ["engine=trl"], ["engine=trl", "transformers"]),
         (nothing, ["repeats=0"], ["repeats=0", "1 or more"]),
         (nothing, ["temperature=-1"], ["temperature=-1", "0 or more"]),
         (nothing, ["top_p=0"], ["top_p=0"]),
@@ -409,6 +410,20 @@ def test_a_full_disk_is_one_line_and_the_next_command_goes_on(
     monkeypatch.chdir(run.parents[1])
     evaluate()
     assert list(results.read("results/fake.json")) == [2, 4]
+
+
+def test_results_of_the_first_design_are_continued(run: Path) -> None:
+    """They note the engine as `backend`, and no stop strings."""
+    evaluate()
+    for path in Path("results").glob("*.meta.json"):
+        facts = json.loads(path.read_text())
+        noted = facts["tasks"]["gsm8k"]
+        noted["backend"] = noted.pop("engine")
+        del noted["stop"]
+        path.write_text(json.dumps(facts))
+    evaluate("repeats=3")
+    assert len(results.read("results/fake.json")[2].datasets["gsm8k"].ans_acc) == 3
+    assert json.loads(Path("results/fake.meta.json").read_text())["tasks"]["gsm8k"]["engine"]
 
 
 # The base model, choosing, watching

@@ -102,6 +102,33 @@ def test_sampled_accuracy_and_full_parameter_checkpoints(tmp_path: Path) -> None
     assert drawn["base", "repeat-0"] != drawn["base", "repeat-1"]
 
 
+def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
+    tmp_path: Path,
+) -> None:
+    """tests/vllm_engine.py, under the variables of torchrun, which vLLM must not see."""
+    checkpoint = add_checkpoint(tmp_path, 2, scale=0.05)
+    launcher = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    launcher |= {"MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    done = subprocess.run(
+        [str(VLLM_PYTHON), str(ROOT / "tests" / "vllm_engine.py"), str(checkpoint), "100"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **launcher},
+        capture_output=True,
+        text=True,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert len(seen["gaps"]) == 100
+    assert max(seen["gaps"]) < 0.01  # nats, although a long prompt comes from the prefix cache...
+    assert seen["stale"] > 0.01  # ... and the weights of one version earlier are this far away
+    assert max(seen["held"]) <= 2
+    assert set(seen["folders"]) == {1}
+    # MB; 50 adapters are 32, and at first the cache's pages are touched one after the other.
+    assert max(seen["rss"][50:]) < max(seen["rss"][:50]) + 16
+    assert seen["repeatable"]
+    assert seen["vllm"] == seen["plain"]  # the second engine; greedy, with a stop string
+
+
 def train_with_vllm(
     folder: Path, *arguments: str, launcher: Sequence[str] = ()
 ) -> subprocess.CompletedProcess:

@@ -241,11 +241,11 @@ def save_adapter(model: Any, folder: Path) -> None:
 def apart_from_the_launcher() -> Iterator[None]:
     """The engine's process sees one GPU and no process group: torchrun's variables would make it
     join the trainer's group, or wait for a store that nobody serves."""
-    before = dict(os.environ)
+    before, several = dict(os.environ), distributed.world_size() > 1
     for name in before:
         if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
-    if torch.cuda.is_available() and distributed.world_size() > 1:
+    if torch.cuda.is_available() and several:
         visible = before.get("CUDA_VISIBLE_DEVICES")
         rank = int(before["LOCAL_RANK"])
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)

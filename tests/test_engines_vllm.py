@@ -1,0 +1,238 @@
+"""The vLLM engines, on a vLLM that records its calls; tests/test_vllm.py runs a real one."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pods import policy
+from pods.cli import OutOfMemory, UserError
+from pods.engines import Limits, Live, Request, Sampling, Work, evaluation
+from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
+
+SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
+TOKENIZER = policy.load_tokenizer(str(TINY))
+FEW = Limits(window=4, max_loras=2)
+
+
+@dataclass
+class LoRA:
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+
+
+class RecordingLLM:
+    """Answers each prompt with its seed's last digit and an end token."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.arguments, self.calls, self.running = arguments, [], True
+        self.environment = dict(os.environ)
+        self.llm_engine = SimpleNamespace(engine_core=SimpleNamespace(shutdown=self._shutdown))
+
+    def _shutdown(self, timeout: float) -> None:
+        self.running = False
+
+    def generate(
+        self, prompts: list, params: list, lora_request: list | None, use_tqdm: bool
+    ) -> list[Any]:
+        self.calls.append(SimpleNamespace(prompts=prompts, params=params, loras=lora_request))
+        return [SimpleNamespace(outputs=[self._answer(p)]) for p in params]
+
+    def _answer(self, params: Any) -> Any:
+        ids = (params.seed % 10, 1)
+        likely = [{i: SimpleNamespace(logprob=-0.5)} for i in ids]
+        found = None if params.logprobs is None else likely
+        return SimpleNamespace(token_ids=ids, finish_reason="stop", logprobs=found)
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
+    """A package `vllm` that records, and what was started of it."""
+    started: list[RecordingLLM] = []
+
+    def llm(**arguments: Any) -> RecordingLLM:
+        started.append(RecordingLLM(**arguments))
+        return started[-1]
+
+    fakes = {name: ModuleType(name) for name in ("vllm", "vllm.lora", "vllm.lora.request")}
+    fakes["vllm"].LLM = llm
+    fakes["vllm"].SamplingParams = SimpleNamespace
+    fakes["vllm.lora.request"].LoRARequest = LoRA
+    for name, module in fakes.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    yield started
+    for name in ("pods.engines.vllm", "pods.engines.unsloth"):
+        sys.modules.pop(name, None)  # they hold the fakes
+
+
+def build(name: str = "vllm", sampling: Sampling = SAMPLING, limits: Limits = FEW, **keys: Any):
+    config = quickstart_config(*(f"{key}={value}" for key, value in keys.items()))
+    return evaluation.build(name, config, TOKENIZER, sampling, limits, lora_rank=20)
+
+
+def work(weights: Any = None, seeds: tuple[int, ...] = (3, 4), label: str = "") -> Work:
+    return Work([Request([5, 6], seeds), Request([7], seeds[:1])], weights, label)
+
+
+def test_works_are_handed_over_in_windows_and_come_back_in_their_places(
+    engines: list, tmp_path: Path
+) -> None:
+    first, second = (add_checkpoint(tmp_path, step) for step in (1, 2))
+    works = [work(first, label="a"), work(second, label="b"), work(label="c"), work(first, (9,))]
+    advanced: list[int] = []
+    with build() as engine:
+        done = list(engine.generate(works, advance=advanced.append))
+    (llm,) = engines
+    assert [len(call.params) for call in llm.calls] == [6, 5]  # windows of 4 completions or more
+    assert [w.label for w, _ in done] == ["a", "b", "c", ""]
+    assert [[[c.token_ids[0] for c in g] for g in groups] for _, groups in done] == [
+        *[[[3, 4], [3]]] * 3, [[9], [9]],
+    ]  # fmt: skip
+    loras = [lora for call in llm.calls for lora in call.loras]
+    assert [lora and lora.lora_int_id for lora in loras] == [1, 1, 1, 2, 2, 2, *[None] * 3, 1, 1]
+    assert sum(advanced) == 11
+    assert llm.arguments["max_lora_rank"] == 32  # the next rank that vLLM has kernels for
+    assert not llm.running
+
+
+def test_every_version_of_the_live_adapter_has_a_new_name_and_the_old_folder_goes(
+    engines: list, tmp_path: Path
+) -> None:
+    model = live_model(add_checkpoint(tmp_path, 1))
+    seen = []
+    with build() as engine:
+        for version in (1, 1, 2, 3):
+            list(engine.generate([work(Live(model, version))]))
+            lora = engines[0].calls[-1].loras[0]
+            folder = Path(lora.lora_path)
+            assert sorted(p.name for p in folder.iterdir()) == [
+                "adapter_config.json",
+                "adapter_model.safetensors",
+            ]
+            assert [p.name for p in folder.parent.iterdir()] == [folder.name]
+            seen.append((lora.lora_name, lora.lora_int_id))
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == len({n for n, _ in seen}) == len({i for _, i in seen}) == 3
+    assert not folder.parent.exists()
+    with build() as engine, pytest.raises(UserError, match=r"lora\.rank=null"):
+        list(engine.generate([work(Live(model.get_base_model(), 0))]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode", "given"),
+    [
+        ({"temperature": 0.9}, "processed_logprobs", True),
+        ({"temperature": 1.0, "top_p": 0.5}, "raw_logprobs", True),
+        ({"temperature": 0.0, "top_k": 5}, "processed_logprobs", True),
+        ({"temperature": 0.9, "top_k": 5}, "processed_logprobs", False),  # after top-k: not TRL's
+    ],
+)
+def test_logprobs_are_given_where_they_are_those_of_the_temperature_alone(
+    engines: list, changes: dict, mode: str, given: bool
+) -> None:
+    with build(sampling=replace(SAMPLING, **changes)) as engine:
+        ((_, groups),) = engine.generate([work()], logprobs=True)
+        ((_, silent),) = engine.generate([work()])
+    assert engines[0].arguments["logprobs_mode"] == mode
+    assert groups[0][0].logprobs == ([-0.5, -0.5] if given else None)
+    assert silent[0][0].logprobs is None
+
+
+def test_a_full_checkpoint_takes_the_place_of_the_base(engines: list, tmp_path: Path) -> None:
+    full = add_checkpoint(tmp_path, 1, full=True)
+    with build() as engine:
+        list(engine.generate([work(), work(full), work(full)]))
+        assert [Path(llm.arguments["model"]).resolve() for llm in engines] == [TINY, full]
+        assert [llm.running for llm in engines] == [False, True]
+
+
+def test_the_engine_is_started_apart_from_the_launcher(
+    engines: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_PORT": "1234"}
+    for name, value in (ranks | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (30 * 2**30, 40 * 2**30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    before = dict(os.environ)
+    with build() as engine:
+        assert engine is not None
+    started = engines[0].environment
+    assert not {*ranks, "TORCHELASTIC_USE_AGENT_STORE"} & started.keys()
+    assert started["CUDA_VISIBLE_DEVICES"] == "6"
+    assert before.items() <= dict(os.environ).items()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "share"),
+    [(None, 39, 0.85), (None, 20, 0.47), (0.4, 20, 0.4), (0.9, 20, None), (None, 1, None)],
+)
+def test_the_share_of_a_card_is_what_is_free_unless_it_is_set(
+    engines: list,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: float | None,
+    free: int,
+    share: float | None,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 40 * 2**30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    limits = Limits(gpu_memory_utilization=wanted)
+    if share is None:
+        with pytest.raises(OutOfMemory, match=f"gpu_memory_utilization={wanted}: {free}.0 GiB"):
+            build(limits=limits)
+    else:
+        with build(limits=limits):
+            found = engines[0].arguments["gpu_memory_utilization"]
+            assert found == pytest.approx(share)
+
+
+def test_unsloth_builds_the_engine_on_exactly_this_model(
+    engines: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    class FastLanguageModel:
+        @staticmethod
+        def from_pretrained(**arguments: Any) -> tuple[Any, None]:
+            asked.update(arguments)
+            return SimpleNamespace(vllm_engine=RecordingLLM()), None
+
+    fake = ModuleType("unsloth")
+    fake.FastLanguageModel = FastLanguageModel
+    monkeypatch.setitem(sys.modules, "unsloth", fake)
+    with build("unsloth") as engine:
+        ((_, groups),) = engine.generate([work()])
+    assert groups[0][1].token_ids == [4, 1]
+    assert asked["use_exact_model_name"] is asked["fast_inference"] is True
+    assert (asked["max_lora_rank"], asked["max_seq_length"]) == (32, 12)
+    assert not engines
+
+
+def test_which_engine_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [  # CUDA, vllm installed, engine -> chosen, or a part of the error
+        (False, False, "auto", "transformers"),
+        (True, False, "auto", "transformers"),
+        (True, True, "auto", "vllm"),
+        (True, True, "vllm", "vllm"),
+        (True, False, "vllm", "is not installed"),
+        (False, True, "unsloth", "needs a CUDA device"),
+    ]
+    for cuda, installed, name, expected in cases:
+        monkeypatch.setattr(evaluation, "cuda", lambda cuda=cuda: cuda)
+        monkeypatch.setattr(evaluation, "vllm_runs", lambda: True)
+        monkeypatch.setattr(evaluation, "installed", lambda _, there=installed: there)
+        if " " in expected:
+            with pytest.raises(UserError, match=f"engine={name}: .*{expected}"):
+                evaluation.choose(name)
+        else:
+            assert evaluation.choose(name)[0] == expected
