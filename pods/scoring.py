@@ -8,6 +8,7 @@ a list with one item per completion; it returns one float per completion, None c
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pods.config import reward_weights
 from rewards import Scorer
 
 Row = dict[str, Any]
+Source = tuple[Sequence[str], Callable[..., list[list[Any]]]]  # names, their function
 
 
 class RewardError(RuntimeError):
@@ -57,17 +59,17 @@ class Rewards:
     """
 
     def __init__(self, config: RewardsConfig) -> None:
-        self.own = {
-            name: functions.load(f"rewards.functions.{name}", value)
-            for name, value in config.functions.items()
-        }
         self.weights = reward_weights(config)
         self.scorer = Scorer(
             config.version,
             workers=config.workers,
             deadline_seconds=config.deadline_seconds,
-            names=[name for name in self.weights if name not in self.own],
+            names=[name for name in self.weights if name not in config.functions],
         )
+        self.sources: list[Source] = [(self.scorer.names, self._built_in)]
+        for name, value in config.functions.items():
+            function = functions.load(f"rewards.functions.{name}", value)
+            self.sources.append(((name,), partial(_own, function)))
 
     def __call__(
         self, rows: Sequence[Row], texts: Sequence[str], ids: Sequence[list[int]], step: int
@@ -81,16 +83,18 @@ class Rewards:
 
         Raises RewardError naming function, completion and step.
         """
-        scores = self._built_in(rows, texts, step)
-        for name, function in self.own.items():
-            scores[name] = _own(name, function, rows, texts, ids, step)
-        return {
-            name: [
-                _number(value, name, i, step, texts[i], rows[i])
-                for i, value in enumerate(scores[name])
-            ]
-            for name in self.weights
-        }
+        scores = {}
+        for names, function in self.sources:
+            columns = _attributed(names, function, rows, texts, ids, step)
+            for name, values in zip(names, columns, strict=True):
+                scores[name] = _numbers(values, name, step, texts, rows)
+        return scores
+
+    def _built_in(self, rows: Sequence[Row], texts: Sequence[str], _: Any) -> list[list[float]]:
+        scores = self.scorer.score(
+            texts, [row["answer"] for row in rows], [row["kind"] for row in rows]
+        )
+        return [scores[name] for name in self.scorer.names]
 
     @property
     def timeouts(self) -> int:
@@ -103,43 +107,11 @@ class Rewards:
     def __exit__(self, *_: object) -> None:
         self.scorer.close()
 
-    def _built_in(
-        self, rows: Sequence[Row], texts: Sequence[str], step: int
-    ) -> dict[str, list[Any]]:
-        names = self.scorer.names
-
-        def call(rows: Sequence[Row], texts: Sequence[str], _: Any) -> list[tuple[float, ...]]:
-            answers, kinds = [row["answer"] for row in rows], [row["kind"] for row in rows]
-            scores = self.scorer.score(texts, answers, kinds)
-            return list(zip(*(scores[name] for name in names), strict=True))
-
-        if not names:
-            return {}
-        values = _attributed(" or ".join(names), call, rows, texts, [[] for _ in texts], step)
-        return dict(zip(names, map(list, zip(*values, strict=True)), strict=True))
-
 
 def _own(
-    name: str,
-    function: Callable[..., Any],
-    rows: Sequence[Row],
-    texts: Sequence[str],
-    ids: Sequence[list[int]],
-    step: int,
-) -> list[Any]:
-    """What a function of the user's returns for these completions, one value each."""
-
-    def call(rows: Sequence[Row], texts: Sequence[str], ids: Sequence[list[int]]) -> list[Any]:
-        return list(function(**accepted(function, keywords(rows, texts, ids))))
-
-    values = _attributed(name, call, rows, texts, ids, step)
-    if len(values) != len(texts):
-        message = (
-            f"reward function {name} returned {len(values)} values for {len(texts)} completions "
-            f"at step {step}"
-        )
-        raise RewardError(message, texts[0], rows[0])
-    return values
+    function: Callable[..., Any], rows: Sequence[Row], texts: Sequence[str], ids: Sequence[list]
+) -> list[list[Any]]:
+    return [list(function(**accepted(function, keywords(rows, texts, ids))))]
 
 
 def keywords(
@@ -163,41 +135,51 @@ def accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[st
 
 
 def _attributed(
-    name: str,
-    call: Callable[..., list[Any]],
+    names: Sequence[str],
+    function: Callable[..., list[list[Any]]],
     rows: Sequence[Row],
     texts: Sequence[str],
     ids: Sequence[list[int]],
     step: int,
-) -> list[Any]:
-    """call(rows, texts, ids); an exception is traced to the first completion that raises alone."""
+) -> list[list[Any]]:
+    """function(rows, texts, ids); an exception is traced to the first completion that raises it."""
     try:
-        return call(rows, texts, ids)
+        return function(rows, texts, ids)
     except Exception as error:
+        start = f"reward function {' or '.join(names)} raised"
         for i, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True)):
             try:
-                call([row], [text], [tokens])
+                function([row], [text], [tokens])
             except Exception as alone:
-                message = (
-                    f"reward function {name} raised {alone!r} on completion {i} of step {step}"
-                )
+                message = f"{start} {alone!r} on completion {i} of step {step}"
                 raise RewardError(message, text, row) from alone
-        message = f"reward function {name} raised {error!r} on all completions of step {step}"
-        raise RewardError(message, "", {}) from error
+        raise RewardError(f"{start} {error!r} on all completions of step {step}", "", {}) from error
 
 
-def _number(value: Any, name: str, index: int, step: int, text: str, row: Row) -> float:
-    """A finite float, 0 for None; RewardError otherwise."""
-    if value is None:
-        return 0.0
-    try:
-        number = float("nan") if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not np.isfinite(number):
+def _numbers(
+    values: Sequence[Any], name: str, step: int, texts: Sequence[str], rows: Sequence[Row]
+) -> list[float]:
+    """Finite floats, one per completion, 0 for None; RewardError otherwise."""
+    if len(values) != len(texts):
         message = (
-            f"reward function {name} returned {value!r} for completion {index} of step {step}; a "
-            "finite number or None is required"
+            f"reward function {name} returned {len(values)} values for {len(texts)} completions "
+            f"at step {step}"
         )
-        raise RewardError(message, text, row)
-    return number
+        raise RewardError(message, texts[0], rows[0])
+    numbers = [_number(value) for value in values]
+    for i, number in enumerate(numbers):
+        if not np.isfinite(number):
+            message = (
+                f"reward function {name} returned {values[i]!r} for completion {i} of step {step}; "
+                "a finite number or None is required"
+            )
+            raise RewardError(message, texts[i], rows[i])
+    return numbers
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number."""
+    try:
+        return 0.0 if value is None else float("nan") if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        return float("nan")

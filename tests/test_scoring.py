@@ -1,10 +1,12 @@
 """Rewards of the user's beside the built-in ones: TRL's signature, and what can go wrong."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from pods.scoring import RewardError, Rewards, Text
+from pods.scoring import RewardError, Rewards, Text, _own
 from tests.configs import compose
 
 ROWS = [
@@ -59,7 +61,7 @@ def test_trls_own_function_works_unchanged():
     with Rewards(config) as score:
         from trl.rewards import think_format_reward
 
-        score.own, score.weights = {"think": think_format_reward}, {"think": 1.0}
+        score.sources = [(("think",), partial(_own, think_format_reward))]
         texts = ["<think>\na\n</think>\nb", "no"]
         assert score(ROWS[:2], texts, IDS[:2], 0) == {"think": [1.0, 0.0]}
 
