@@ -26,7 +26,7 @@ from peft.tuners.lora import LoraLayer
 from pods import policy
 from pods.config import TrainConfig
 from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, Work, is_adapter
-from pods.engines.decoding import Draw, Ends, decode
+from pods.engines.decoding import Draw, Ends, decode, speed_up
 
 SLOT = "policy"  # the name of an adapter from disk; one is attached at a time
 
@@ -114,7 +114,7 @@ class TransformersEngine:
         if path != self._loaded_path:
             self._loaded = None  # free the one before
             config = replace(self._config, model=replace(self._config.model, path=path))
-            self._loaded = policy.load_transformers(config, self._tokenizer).model.eval()
+            self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
             self._loaded_path = path
 
     def _attach(self, adapter: Path) -> Any:
@@ -156,7 +156,7 @@ class Sum:
             others = {id(p): p for p in base.parameters() if p is not base.weight}
             memo[id(layer)] = copy.deepcopy(base, others)
             self._layers.append((layer, memo[id(layer)]))
-        self.model = copy.deepcopy(plain(source), memo).eval()
+        self.model = speed_up(copy.deepcopy(plain(source), memo).eval())
 
     @torch.no_grad()
     def refresh(self, version: Hashable) -> None:
