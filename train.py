@@ -43,7 +43,7 @@ def main(config: TrainConfig) -> None:
             model = policy.load_policy(config, tokenizer)
             engine = stack.enter_context(engines.build(config, model))
             rollouts = Rollouts(config, engine, rewards, clock)
-            callback = loop.Loop(config, folder, clock, rollouts, stack)
+            callback = loop.RunCallback(config, folder, clock, rollouts, stack)
             built = trainer.build_trainer(config, model, questions, rollouts, callback)
         loop.train(built, callback, start)
 

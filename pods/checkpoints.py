@@ -1,4 +1,4 @@
-"""Stage 7: checkpoints that a reader sees whole or not at all, and that say what they hold.
+"""Stage 7: atomic checkpoints with a file manifest.
 
 A checkpoint is written under a temporary name, flushed and renamed. Its meta.json, written last,
 lists every file with size and SHA-256, so a truncated or altered one is found before it is used.
@@ -73,7 +73,7 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
             os.rename(temporary, final)
             sync_folder(run_folder)
         distributed.wait()
-    except Exception as error:  # safetensors and torch have types of their own for a full disk
+    except Exception as error:  # safetensors and torch raise their own types for a full disk
         if distributed.is_main():
             shutil.rmtree(temporary, ignore_errors=True)
         if distributed.lost_a_rank(error):  # the disk is not at fault
@@ -127,7 +127,7 @@ def find(run_folder: Path) -> list[Checkpoint]:
 
 
 def damage(checkpoint: Checkpoint) -> str | None:
-    """What is wrong with a checkpoint's files, or None. Removed training state is no damage."""
+    """The fault in a checkpoint's files, or None. Removed training state is no damage."""
     for name, expected in checkpoint.meta.get("files", {}).items():
         path = checkpoint.path / name
         if not path.is_file():

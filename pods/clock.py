@@ -61,7 +61,7 @@ class Clock:
     def start_step(self) -> None:
         self.step, self.step_peak = {}, {}
         if self.peak:
-            self.peak()  # forgets what was outside of the step
+            self.peak()  # discards the peak since the last step
         self._step_started = self.now()
 
     def end_step(self) -> None:

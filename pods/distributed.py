@@ -36,7 +36,7 @@ def zero_stage() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """Whether this process writes and prints."""
     return rank() == 0
 
 
@@ -50,7 +50,7 @@ def start() -> None:
     """Join the other processes; before anything that gathers."""
     if os.environ.get("ACCELERATE_USE_CPU") == "True" and world_size() == 1:
         say(  # whatever --num_processes said, and nothing else would tell
-            "accelerate launch --cpu starts one process where there is no MPI; for several: "
+            "accelerate launch --cpu starts one process without MPI; for several: "
             "accelerate launch --config_file config/accelerate/cpu.yaml --num_processes 2 train.py"
         )
     if world_size() > 1:

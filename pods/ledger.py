@@ -1,4 +1,4 @@
-"""Stage 8: what was generated, scored and kept: one record per prompt and step, append-only.
+"""Stage 8: the record of every rollout, one line per prompt and step, append-only.
 
 `rollouts.jsonl.zst` is a chain of independent zstd frames, one per flush. A kill can tear only the
 last frame, which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
@@ -67,7 +67,7 @@ class Ledger:
         }
 
     def flush(self) -> None:
-        """Append what is pending as one frame and wait until the disk has it."""
+        """Append the pending records as one frame and wait for the disk."""
         if not self._pending:
             return
         frame = self._compressor.compress("".join(self._pending).encode())
@@ -91,7 +91,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def steps(path: Path) -> Iterator[tuple[Batch, Selection]]:
-    """Every recorded step: the batch as the rule saw it, and what was kept of it."""
+    """Every recorded step: the batch as the rule saw it, and its selection."""
     for number, group in itertools.groupby(read(path), key=lambda record: record["step"]):
         records = list(group)
         n = len(records[0]["total"])

@@ -1,4 +1,4 @@
-"""Where the metric lines go: metrics.jsonl always, the others when asked for."""
+"""The loggers of a run: metrics.jsonl always; console, wandb and tensorboard if configured."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def jsonl(path: Path, stack: ExitStack) -> Logger:
 
 
 def console(config: TrainConfig, stack: ExitStack) -> Logger:
-    """A bar over the budget on a terminal, a line every few seconds elsewhere; on stderr."""
+    """On stderr: a progress bar on a terminal, otherwise a line every few seconds."""
     terminal = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
     progress = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
@@ -89,7 +89,7 @@ def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple
 def wandb(
     config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
 ) -> Logger:
-    """A wandb run; offline where there is no key (`wandb sync <folder>/wandb/offline-*` later).
+    """A wandb run; offline without a key (`wandb sync <folder>/wandb/offline-*` later).
 
     Every logger.wandb.samples_every steps a table shows the rollouts of one prompt, best first.
     """

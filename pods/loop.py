@@ -1,7 +1,7 @@
-"""What happens around every optimiser step: clock, metrics, ledger, checkpoint, budget, signals.
+"""Work between optimiser steps: clock, metrics, ledger, checkpoint, budget, signals.
 
-A TRL callback. TRL calls on_step_begin, on_step_end, then on_log, once per optimiser step; nothing
-generated is pending then, so that is where checkpoints may fall.
+TRL calls on_step_begin, on_step_end and on_log once per optimiser step. No generated batch is
+pending at that point, so checkpoints are written there.
 """
 
 import json
@@ -36,8 +36,8 @@ class NonFinite(RuntimeError):
     """The loss or the gradient is NaN or infinite; nothing was saved after it."""
 
 
-class Loop(TrainerCallback):
-    """Drives one run; `stack` closes what it opens."""
+class RunCallback(TrainerCallback):
+    """TRL's callback for one run; files and loggers that it opens are closed by `stack`."""
 
     def __init__(
         self,
@@ -57,13 +57,15 @@ class Loop(TrainerCallback):
         self.ledger: Ledger | None = None
         self.saved_step = 0
         self.received: int | None = None  # a signal this rank got, at any moment
-        self.stop_signal: int | None = None  # the one that all ranks stop for
+        self.stop_signal: int | None = None  # of any rank: all ranks stop
 
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
         self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
         self.counters = {name: checkpoint.meta[name.replace("/", "_")] for name in COUNTERS}
         self.saved_step = checkpoint.step
-        if (state := checkpoint.path / checkpoints.RULE_STATE).is_file():  # younger than some runs
+        if (
+            state := checkpoint.path / checkpoints.RULE_STATE
+        ).is_file():  # absent in runs of the first design
             self.rollouts.load(json.loads(state.read_text()))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -85,7 +87,7 @@ class Loop(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        distributed.wait()  # for what only the first rank does between steps
+        distributed.wait()  # for rank 0, which alone logs and writes between steps
         self.clock.start_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -170,7 +172,7 @@ class Loop(TrainerCallback):
 
     def rescue(self) -> None:
         """Save the steps that are done, after an error between two steps. Several ranks cannot:
-        saving needs all of them, and the others wait for the one that failed."""
+        saving needs every rank, and one has failed."""
         if distributed.world_size() == 1 and self.trainer.state.global_step > self.saved_step:
             self.save()
 
@@ -185,7 +187,7 @@ class Loop(TrainerCallback):
         }
 
 
-def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> None:
+def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None) -> None:
     """Run the trainer from `start` to the end of the budget, and say where it ended.
 
     Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
@@ -233,11 +235,11 @@ def train(trainer: Any, loop: Loop, start: checkpoints.Checkpoint | None) -> Non
         sys.exit(128 + loop.stop_signal)
 
 
-def phase_of(loop: Loop) -> str:
+def phase_of(loop: RunCallback) -> str:
     return "update" if "select" in loop.clock.step else "generation"
 
 
-def last_checkpoint(loop: Loop) -> str:
+def last_checkpoint(loop: RunCallback) -> str:
     if not loop.saved_step:
         return "no checkpoint was written yet"
     return f"last checkpoint: {loop.folder.path / f'checkpoint-{loop.saved_step}'}"

@@ -74,15 +74,14 @@ def choose_optimizer(name: str) -> str:
 
 
 def set_threads(threads: int | None) -> None:
-    """One core is left free by default: two threads beside a busy process made one generate call
-    40 times slower (measured on 2 cores). The ranks of one machine share the others."""
+    """By default one core stays free: two threads beside a busy process made one generate call
+    40 times slower (measured on 2 cores). The ranks of a machine share the other cores."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     torch.set_num_threads(threads or max(1, ((os.cpu_count() or 2) - 1) // ranks))
 
 
 def locate(path: str) -> str:
-    """`model.path` as a local folder where there is one (also relative to the repository's root),
-    else as the hub id that it then must be."""
+    """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
     for folder in (Path(path).expanduser(), ROOT / path):
         if folder.is_dir():
             return str(folder)
@@ -108,7 +107,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
     except (OSError, ValueError) as error:
         raise UserError(
             f"model.path={path}: not a local model folder, and the hub did not give it "
-            f"({type(error).__name__}); download it where there is a network and set "
+            f"({type(error).__name__}); download it on a machine with a network and set "
             "model.path=<folder>"
         ) from error
     if pad_token is not None:

@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass
 class Checkpoint:
-    """All datasets of one checkpoint, and what was measured about it."""
+    """All datasets of one checkpoint, and the measurements in its `meta`."""
 
     datasets: dict[str, Entry] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)

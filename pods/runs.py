@@ -206,14 +206,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def config_hash(config: TrainConfig) -> str:
-    """A short hash of what a resume may not change."""
+    """A short hash of the keys that a resume may not change."""
     values = _flat(OmegaConf.structured(config))
     fixed = {key: value for key, value in values.items() if not _may_change(key)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def provenance() -> dict[str, Any]:
-    """Git commit, package versions and hardware: what a result needs beside it."""
+    """Git commit, package versions and hardware, stored beside every result."""
     import torch
 
     versions = {}

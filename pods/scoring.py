@@ -178,7 +178,7 @@ def _numbers(
 
 
 def _number(value: Any) -> float:
-    """NaN for what is no number."""
+    """The value as a float, NaN if it is no number."""
     try:
         return 0.0 if value is None else float("nan") if isinstance(value, str) else float(value)
     except (TypeError, ValueError):

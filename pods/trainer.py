@@ -98,15 +98,33 @@ def build_trainer(
             callbacks=[callback],
         )
     trainer.remove_callback(PrinterCallback)  # pods/logs.py prints
-    refuse_changes(arguments, wanted)  # again: Unsloth's constructor sets some of its own
+    refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
     policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
-    through_trl = isinstance(rollouts.engine, TrlEngine)
-    if through_trl:
+    if isinstance(rollouts.engine, TrlEngine):
         rollouts.engine.trainer = trainer
-    if not through_trl or wanted.get("use_vllm"):  # TRL's transformers returns no log-probabilities
+    if gives_logprobs(config, wanted):
         engine = config.engine
         rollouts.guard = Guard(trainer, engine.max_logprob_gap, engine.check_every)
     return trainer
+
+
+def gives_logprobs(config: TrainConfig, arguments: dict[str, Any]) -> bool:
+    """Whether the engine's log-probabilities can be compared with the trainer's.
+
+    TRL's transformers gives none, but samples from the very model that is trained. vLLM gives them
+    after top-k and top-p, and the trainer's are before.
+    """
+    if config.engine.name in ("trl", "unsloth"):
+        return bool(arguments.get("use_vllm"))
+    sampling = config.sampling
+    narrow = (sampling.top_k > 0 or sampling.top_p < 1) and sampling.temperature != 1
+    if config.engine.name == "vllm" and narrow:
+        distributed.say(
+            "engine=vllm is not checked against the trainer: with sampling.top_k or sampling.top_p "
+            "and a temperature other than 1 its log-probabilities are not comparable"
+        )
+        return False
+    return True
 
 
 def refuse_changes(arguments: Any, wanted: dict[str, Any]) -> None:
@@ -117,7 +135,7 @@ def refuse_changes(arguments: Any, wanted: dict[str, Any]) -> None:
         if _differs(getattr(arguments, key), value)
     ]
     if changed:
-        raise UserError(f"the trainer replaced {', '.join(changed)} by defaults of its own")
+        raise UserError(f"the trainer replaced {', '.join(changed)} by other defaults")
 
 
 def _differs(actual: Any, wanted: Any) -> bool:

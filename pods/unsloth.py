@@ -1,8 +1,7 @@
 """Stage 2 on an NVIDIA GPU: Unsloth's fast LoRA and a vLLM engine that shares the base weights.
 
-Departs from the published code: the base is quantised from `model.path` itself (Unsloth would swap
-in a repository of its own), and a run stops where the engine does not sample from the policy that
-is trained. Run by `uv run train.py backend=unsloth ...` after `uv sync --extra gpu`.
+Departs from the published code: the base is quantised from `model.path` itself (Unsloth would load
+its own repository instead), and a run ends if the engine does not sample from the trained policy. Run by `uv run train.py backend=unsloth ...` after `uv sync --extra gpu`.
 """
 
 import importlib.util
@@ -17,7 +16,7 @@ from pods.policy import Policy, end_tokens, locate
 
 # load_vllm takes exactly this value for "not given" and then picks one from the free memory.
 UNSLOTH_DEFAULT_SEQUENCES = 256
-BNB_PLUGIN = "vllm_bnb_plugin"  # vLLM 0.28 moved bitsandbytes out of its own package
+BNB_PLUGIN = "vllm_bnb_plugin"  # vLLM 0.28 no longer contains its bitsandbytes support
 
 
 def import_unsloth(config: TrainConfig) -> None:
@@ -132,7 +131,7 @@ def loading_error(config: TrainConfig, error: Exception) -> UserError:
 
 
 def check_engine(model: Any, config: TrainConfig) -> None:
-    """Raise UserError where there is no engine, or it runs fewer sequences at once than asked."""
+    """Raise UserError if the engine is missing or runs fewer sequences at once than needed."""
     engine = getattr(model, "vllm_engine", None)
     if engine is None:
         raise UserError(
