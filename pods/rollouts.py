@@ -78,7 +78,7 @@ class Rollouts:
         self.newest: Step | None = None
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
-        """Algorithm 1 of the paper up to the update; TRL makes the update with the returned rows."""
+        """Algorithm 1 of the paper up to the update, which TRL makes with the returned rows."""
         rows = group_rows(
             distributed.gather(prompts), distributed.gather(trainer.dataset_rows),
             trainer.num_generations,

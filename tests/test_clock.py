@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pods.clock import Clock
-from pods.loop import Loop
+from pods.loop import RunCallback
 
 
 class Time:
@@ -113,7 +113,7 @@ def test_a_step_ends_when_the_device_has_finished_it(time, monkeypatch):
     clock = Clock(time)
     clock.start_step()
     time.seconds += 1
-    Loop.on_step_end(SimpleNamespace(clock=clock), None, None, None)
+    RunCallback.on_step_end(SimpleNamespace(clock=clock), None, None, None)
     assert clock.train_seconds == 4.0
 
 

@@ -1,4 +1,4 @@
-"""A run that an earlier version of the code wrote is resumed, evaluated and replayed by this one."""
+"""A run that an earlier version of the code wrote is resumed, evaluated and replayed."""
 
 import json
 import shutil
