@@ -127,8 +127,8 @@ def damage(checkpoint: Checkpoint) -> str | None:
             if any(fnmatch(Path(name).parts[0], pattern) for pattern in TRAINING_STATE):
                 continue
             return f"{name} is missing"
-        if path.stat().st_size != expected["bytes"]:
-            return f"{name} has {path.stat().st_size} bytes, not {expected['bytes']}"
+        if (size := path.stat().st_size) != expected["bytes"]:
+            return f"{name} has {size} bytes, not {expected['bytes']}"
         if digest(path) != expected["sha256"]:
             return f"{name} was altered"
     return None
@@ -155,10 +155,8 @@ def at(path: str) -> Checkpoint:
         raise UserError(
             f"resume={path}: no checkpoint there; resume=auto|never|<checkpoint folder>"
         )
-    problem = damage(checkpoint)
-    if problem is None and not checkpoint.resumable:
-        problem = "its training state was removed (checkpoint.keep)"
-    if problem:
+    removed = None if checkpoint.resumable else "its training state was removed (checkpoint.keep)"
+    if problem := damage(checkpoint) or removed:
         raise UserError(f"resume={path}: {problem}; name another checkpoint of the run")
     return checkpoint
 

@@ -126,10 +126,8 @@ def is_training(folder: Path) -> bool:
     try:
         with open(folder / ".lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
     return False
 
 
@@ -169,8 +167,7 @@ def find_start(config: TrainConfig, folder: RunFolder) -> Checkpoint | None:
 
 
 def refuse_other_ranks(start: Checkpoint) -> None:
-    """Raise UserError where another number of ranks wrote `start`: each rank draws a share of the
-    rollouts and holds a part of the optimiser's state."""
+    """Raise UserError where another number of ranks, each with its part of the state, wrote it."""
     before, now = start.meta.get("ranks", 1), distributed.world_size()
     if before != now:
         raise UserError(
@@ -181,15 +178,14 @@ def refuse_other_ranks(start: Checkpoint) -> None:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The metric lines of a run, one dict a step; a last line torn by a kill is left out."""
-    lines = path.read_text().splitlines()
-    records = []
+    records, lines = [], path.read_text().splitlines()
     for number, line in enumerate(lines, start=1):
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise UserError(f"{path}:{number}: not JSON ({error}); restore or remove it") from error
+            if number < len(lines):
+                line = f"{path}:{number}: not JSON ({error}); restore or remove it"
+                raise UserError(line) from error
     return records
 
 

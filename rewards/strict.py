@@ -170,16 +170,12 @@ def _one_pair(text: str) -> bool:
 
 def _split(text: str) -> list[str]:
     """The parts of a text between separators outside brackets."""
-    depth, parts, start, position = 0, [], 0, 0
-    while position < len(text):
-        character = text[position]
+    depth, parts, start = 0, [], 0
+    for position, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
-        separator = SEPARATOR.match(text, position) if depth == 0 else None
-        if separator and separator.end() > position:
+        if depth == 0 and position >= start and (found := SEPARATOR.match(text, position)):
             parts.append(text[start:position])
-            start = position = separator.end()
-        else:
-            position += 1
+            start = found.end()
     return [*parts, text[start:]]
 
 

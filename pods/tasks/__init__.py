@@ -62,7 +62,7 @@ def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dat
     come from `data_dir` (or PODS_DATA_DIR), else from the hub; those of task=own from its source.
     Raises UserError naming the key, or file and line.
     """
-    for problem in (*broken(task, "task."), *problems(task)):
+    for problem in (*problems(task), *broken(task, "task.")):
         raise UserError(problem)
     if split not in SPLITS:
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")

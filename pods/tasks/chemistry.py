@@ -9,7 +9,6 @@ from typing import Any
 from pods.tasks.prompts import FORMAT
 from pods.tasks.task import Row, Task, completion, text, value
 
-TYPES = ("mcq-4-choices", "mcq-2-choices")
 CHOICE = {
     "instruct": """
 You will be given a multiple-choice question.
@@ -48,7 +47,7 @@ def select(hub_rows: Any, split: str) -> Any:
 
     def wanted(row: Row) -> bool:
         chemistry = row["domain"] == "Chemistry" and row["details"]["level"] == "L3"
-        return chemistry and row["type"] in TYPES
+        return chemistry and row["type"] in ("mcq-4-choices", "mcq-2-choices")
 
     return hub_rows.filter(wanted).train_test_split(test_size=0.1, seed=42)[split]
 
