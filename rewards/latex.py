@@ -13,7 +13,17 @@ from collections.abc import Callable
 MAX_DEPTH = 50  # a text with deeper groups is not an answer; Python's recursion limit is far above
 ROW, COLUMN = "\x1e", "\x1f"  # stand for `\\` and `&` until the enclosing environment is known
 
-SYMBOL_TABLE = r"""
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+SYMBOLS = _pairs(r"""
 infty ∞ pm ± mp ∓ cdot · times × div ÷ ast ∗ star ⋆ bullet ∙ circ ∘ oplus ⊕ otimes ⊗ le ≤ leq ≤
 leqslant ⩽ ge ≥ geq ≥ geqslant ⩾ neq ≠ ll ≪ gg ≫ equiv ≡ approx ≈ sim ∼ simeq ≃ cong ≅ propto ∝
 mid | parallel ∥ perp ⊥ in ∈ notin ∉ ni ∋ subset ⊂ supset ⊃ subseteq ⊆ supseteq ⊇ cup ∪ cap ∩
@@ -30,39 +40,34 @@ subsetneq ⊊ supsetneq ⊋ longleftrightarrow ⟷ Longleftrightarrow ⟺ aleph 
 lozenge ◊ flat ♭ sharp ♯ natural ♮ bigcirc ◯ bigoplus ⊕ bigotimes ⊗ coprod ∐ oint ∮ iint ∬ iiint ∭
 complement ∁ nexists ∄ gtrsim ≳ lesssim ≲ texttimes × textdiv ÷ textpm ± textonehalf ½ textohm Ω
 ss ß ae æ AE Æ oe œ OE Œ aa å AA Å l ł L Ł
-cos cos sin sin tan tan arccos arccos arcsin arcsin arctan arctan cosh cosh sinh sinh tanh tanh
-ln ln log log exp exp max max min min sup sup inf inf lim lim
-"""
-GREEK = """
+""")
+NAMES = _words("""
+cos sin tan arccos arcsin arctan cosh sinh tanh ln log exp max min sup inf lim & $ % # _ { }
+""")
+GREEK = _words("""
 alpha beta gamma delta epsilon zeta eta theta iota kappa lamda mu nu xi omicron pi rho sigma tau
 upsilon phi chi psi omega
-"""  # lamda is Unicode's spelling
-SYMBOLS = dict(zip(SYMBOL_TABLE.split()[::2], SYMBOL_TABLE.split()[1::2], strict=True))
-for name in GREEK.split():
+""")  # lamda is Unicode's spelling
+for name in GREEK:
     SYMBOLS[name] = unicodedata.lookup(f"GREEK SMALL LETTER {name}")
     SYMBOLS[name.capitalize()] = unicodedata.lookup(f"GREEK CAPITAL LETTER {name}")
 SYMBOLS |= {"lambda": "λ", "Lambda": "Λ", "phi": "ϕ", "epsilon": "ϵ"}
 SYMBOLS |= {"varphi": "φ", "varepsilon": "ε", "vartheta": "ϑ"}
 SYMBOLS |= {"quad": "  ", "qquad": "    ", "!": "", "-": "\xad"}
-SYMBOLS |= dict.fromkeys(",;: ", " ") | {character: character for character in "&$%#_{}"}
+SYMBOLS |= dict.fromkeys(",;: ", " ") | {name: name for name in NAMES}
 
-ACCENT_TABLE = """
+ACCENT_CODES = _pairs("""
 vec 20d7 bar 305 hat 302 tilde 303 dot 307 ddot 308 check 30c breve 306 acute 301 grave 300 not 338
 b 331 c 327 d 323 k 328 r 30a u 306 v 30c H 30b ^ 302 ' 301 ` 300 " 308 ~ 303 . 307 = 304
-"""
-ACCENTS = {
-    name: chr(int(code, 16))
-    for name, code in zip(ACCENT_TABLE.split()[::2], ACCENT_TABLE.split()[1::2], strict=True)
-}
-TEXT_MACROS = """
+""")
+ACCENTS = {name: chr(int(code, 16)) for name, code in ACCENT_CODES.items()}
+KEEPS_ARGUMENT = _words("""
 text textrm textit textbf textsc textsl emph mathrm overline underline widehat widetilde
 overrightarrow overleftarrow overbrace underbrace
-"""
-VANISHING_MACROS = """
+""")
+LOSES_ARGUMENT = _words("""
 mbox textmd textsf texttt textup label ensuremath hphantom vphantom color hspace vspace input
-"""
-KEEPS_ARGUMENT = frozenset(TEXT_MACROS.split())
-LOSES_ARGUMENT = frozenset(VANISHING_MACROS.split())
+""")
 STYLES = {"mathbf": "BOLD", "mathit": "ITALIC", "mathbb": "DOUBLE-STRUCK", "mathcal": "SCRIPT"}
 FRACTIONS = frozenset({"frac", "nicefrac"})
 TAKES_ARGUMENTS = KEEPS_ARGUMENT | LOSES_ARGUMENT | ACCENTS.keys() | STYLES.keys() | FRACTIONS

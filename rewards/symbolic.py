@@ -53,14 +53,9 @@ class Verifier(contextlib.AbstractContextManager):
     def close(self) -> None:
         """End the server and its children."""
         server, self._server = self._server, None
-        if server is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)  # its own session: the children too
-        for pipe in (server.stdin, server.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()
-        server.wait()
+        if server is not None:
+            with contextlib.suppress(OSError), server:  # closes the pipes and waits
+                os.killpg(server.pid, signal.SIGKILL)  # a separate session: the children too
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -79,7 +74,7 @@ class Verifier(contextlib.AbstractContextManager):
         )
 
     def _exchange(self, line: str, patience: float) -> bytes | None:
-        """The server's answer to one line; None, and a new server, if it died or hangs."""
+        """The server's answer to one line; None if it died or hangs (a new one comes next)."""
         if self._server is None or self._server.poll() is not None:
             self.close()
             self._start()
@@ -90,7 +85,6 @@ class Verifier(contextlib.AbstractContextManager):
             if readable and (reply := self._server.stdout.readline()):
                 return reply
         self.close()
-        self._start()
         return None
 
 

@@ -97,16 +97,16 @@ def _carved(task: Task, dataset: "Dataset", split: str, wanted: int) -> "Dataset
 
 
 def _dataset(rows: list[Row]) -> "Dataset":
-    from datasets import Dataset  # takes seconds: only when rows are wanted
+    from datasets import Dataset, concatenate_datasets  # takes seconds: only when rows are wanted
 
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    for name, values in columns.items():
+    columns = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = {name: [row.get(name) for row in rows]}
         try:
-            Dataset.from_dict({name: values}, on_mixed_types="use_json")
+            columns.append(Dataset.from_dict(values, on_mixed_types="use_json"))
         except Exception as error:  # Arrow's, of a dozen types
             raise UserError(
                 f"column {name!r}: cannot be stored ({type(error).__name__}: {error}); change or "
                 "remove it"
             ) from None
-    return Dataset.from_dict(columns, on_mixed_types="use_json")
+    return concatenate_datasets(columns, axis=1)

@@ -16,7 +16,7 @@ Placed = tuple[str, int, Row]  # place of a row, named in errors; its number fro
 
 @dataclass(frozen=True)
 class Task:
-    """One task. `question(row)` and `gold(row, legacy)` raise ValueError on a bad row."""
+    """One task; `question` and `gold` raise ValueError on a bad row."""
 
     name: str
     hub: str  # hub id of the data set, or another name of the source, for messages
