@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pods import distributed, functions, tasks
 from pods.cli import CONFIG_DIR, UserError
-from pods.config import Advantage, Rule, TrainConfig, reward_weights
+from pods.config import Function, TrainConfig, reward_weights
 from pods.schema import broken
 from rewards.scorer import reward_names
 
@@ -33,15 +33,9 @@ def settle(config: TrainConfig) -> None:
 
 def check(config: TrainConfig) -> None:
     """Raise UserError with the first broken rule: key, value, rule, remedy in one line."""
-    for problem in problems(config):
-        raise UserError(problem)
-
-
-def problems(config: TrainConfig) -> Iterator[str]:
-    """One line for each broken rule; those of single fields first."""
-    yield from broken(config)
     for rule in RULES_OF_CONFIG:
-        yield from rule(config)
+        for problem in rule(config):
+            raise UserError(problem)
 
 
 def rule_and_advantage(config: TrainConfig) -> Iterator[str]:
@@ -54,42 +48,41 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     """n, m and micro-batch under the algorithm and the rule."""
     n, m, size = config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size
     if m > n:
-        yield (
-            f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
-        )
+        remedy = f"set {n} or less"
+        yield f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; {remedy}"
     if config.algorithm.name == "grpo" and m != n:
         yield (
-            f"algorithm=grpo rollouts_per_prompt={n}: plain GRPO trains on every rollout, so n "
-            f"must equal kept_per_prompt={m}; set rollouts_per_prompt={m} or algorithm=pods"
+            f"algorithm=grpo rollouts_per_prompt={n}: must equal kept_per_prompt={m}, because GRPO "
+            f"trains on every rollout; set rollouts_per_prompt={m} or algorithm=pods"
         )
     if config.rule.name == "all" and m != n:
         yield (
-            f"rule=all kept_per_prompt={m}: this rule keeps every rollout; set kept_per_prompt={n} "
-            "or rule=max_variance"
+            f"rule=all kept_per_prompt={m}: this rule keeps every rollout; set "
+            f"kept_per_prompt={n} or rule=max_variance"
         )
-    if m < 2 and not _sees_batch(config.rule):
+    if m < 2 and not _sees_batch(config.rule.name):
         yield f"kept_per_prompt={m}: an advantage needs at least 2 rollouts; set 2 or more"
     if m % size:
-        yield (
-            f"micro_batch_size={size}: must divide kept_per_prompt={m}; set a divisor, e.g. "
-            f"{math.gcd(size, m)}"
-        )
+        divisor = math.gcd(size, m)
+        yield f"micro_batch_size={size}: must divide kept_per_prompt={m}; set e.g. {divisor}"
 
 
 def ranks(config: TrainConfig) -> Iterator[str]:
     """Several processes take equal shares, in whole micro-batches."""
-    processes, prompts = distributed.world_size(), config.prompts_per_step
-    size, rows = config.micro_batch_size, config.kept_per_prompt * prompts
-    if config.rollouts_per_prompt * prompts % processes or rows % processes:
+    processes, prompts, size = (
+        distributed.world_size(), config.prompts_per_step, config.micro_batch_size
+    )  # fmt: skip
+    drawn, kept = config.rollouts_per_prompt * prompts, config.kept_per_prompt * prompts
+    share = kept // processes
+    if drawn % processes or kept % processes:
         yield (
-            f"prompts_per_step={prompts}: the {config.rollouts_per_prompt * prompts} rollouts of a "
-            f"step, and the {rows} kept, must be shared equally by {processes} processes; set a "
-            f"multiple of {processes}"
+            f"prompts_per_step={prompts}: the {drawn} rollouts of a step, and the {kept} kept, "
+            f"must be shared equally by {processes} processes; set a multiple of {processes}"
         )
-    elif rows // processes % size:
+    elif share % size:
         yield (
-            f"micro_batch_size={size}: must divide the {rows // processes} kept rollouts of each "
-            f"of {processes} processes; set e.g. {math.gcd(size, rows // processes)}"
+            f"micro_batch_size={size}: must divide the {share} kept rollouts of each "
+            f"of {processes} processes; set e.g. {math.gcd(size, share)}"
         )
 
 
@@ -110,14 +103,15 @@ def engine(config: TrainConfig) -> Iterator[str]:
 
 
 def task(config: TrainConfig) -> Iterator[str]:
-    """The keys of the task fit together, without reading its data."""
+    """The keys of the task fit together; reads no data."""
     yield from tasks.problems(config.task)
 
 
 def own_functions(config: TrainConfig) -> Iterator[str]:
-    """Reward and gold functions in files of the user's load, under names that are free."""
-    if functions.is_path(config.engine.name):
-        functions.load("engine.name", config.engine.name)
+    """Functions in files of the user's load, and rewards have names that are free."""
+    for key, value in (("engine.name", config.engine.name), ("task.gold", config.task.gold)):
+        if value and functions.is_path(value):
+            functions.load(key, value)
     for name, path in config.rewards.functions.items():
         if name in reward_names() or not name.isidentifier():
             yield (
@@ -125,8 +119,6 @@ def own_functions(config: TrainConfig) -> Iterator[str]:
                 f"{', '.join(reward_names())}; choose another name"
             )
         functions.load(f"rewards.functions.{name}", path)
-    if config.task.gold and functions.is_path(config.task.gold):
-        functions.load("task.gold", config.task.gold)
 
 
 def weights(config: TrainConfig) -> Iterator[str]:
@@ -146,18 +138,15 @@ def weights(config: TrainConfig) -> Iterator[str]:
 
 def end_and_schedule(config: TrainConfig) -> Iterator[str]:
     """A run ends, and its schedule knows where."""
-    if config.max_steps is None and not (config.budget.train_seconds or config.budget.wall_seconds):
-        yield (
-            "max_steps=null: a run needs an end; set max_steps, budget.train_seconds or "
-            "budget.wall_seconds"
-        )
-    if config.optimizer.schedule != "constant" and config.max_steps is None:
-        yield (
-            f"optimizer.schedule={config.optimizer.schedule}: needs max_steps as its end; "
-            "set max_steps or optimizer.schedule=constant"
-        )
-    if len(config.optimizer.betas) != 2:
-        yield f"optimizer.betas={config.optimizer.betas}: must be two numbers, e.g. [0.9,0.99]"
+    budget, schedule, betas = config.budget, config.optimizer.schedule, config.optimizer.betas
+    if not (config.max_steps or budget.train_seconds or budget.wall_seconds):
+        ends = "max_steps, budget.train_seconds or budget.wall_seconds"
+        yield f"max_steps=null: a run needs an end; set {ends}"
+    if schedule != "constant" and config.max_steps is None:
+        remedy = "set max_steps or optimizer.schedule=constant"
+        yield f"optimizer.schedule={schedule}: needs max_steps as its end; {remedy}"
+    if len(betas) != 2:
+        yield f"optimizer.betas={betas}: must be two numbers, e.g. [0.9,0.99]"
 
 
 def names(config: TrainConfig) -> Iterator[str]:
@@ -165,49 +154,47 @@ def names(config: TrainConfig) -> Iterator[str]:
     if "/" in config.run or config.run.startswith(".") or not config.run:
         yield f"run={config.run}: must be a folder name without / and without a dot at the start"
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
-        yield (
-            f"resume={config.resume}: no such folder; set auto, never or a run's checkpoint folder"
-        )
+        yield f"resume={config.resume}: no such folder; set auto, never or a checkpoint folder"
 
 
-def _function(group: str, chosen: Rule | Advantage, forms: tuple[str, ...]) -> Iterator[str]:
+def _function(group: str, chosen: Function, forms: tuple[str, ...]) -> Iterator[str]:
     """Whether rule.name or advantage.name can be called in one of the `forms` with its params."""
-    name, built_in = chosen.name, sorted(file.stem for file in (CONFIG_DIR / group).glob("*.yaml"))
+    name, params = chosen.name, chosen.params
     if not functions.is_path(name):
+        built_in = sorted(file.stem for file in (CONFIG_DIR / group).glob("*.yaml"))
         if name not in built_in:
             yield f"{group}.name={name}: must be one of {', '.join(built_in)}, or {FILE}"
-        elif chosen.params:
-            yield f"{group}.params={chosen.params}: {name} has no parameters; remove them"
+        elif params:
+            yield f"{group}.params={params}: {name} has no parameters; remove them"
         return
-    signature = _signature(f"{group}.name", name)
-    first = [form.partition(",")[0] for form in forms]
+    signature, first = _signature(group, name), [form.partition(",")[0] for form in forms]
     if next(iter(signature.parameters), None) not in first:
         yield f"{group}.name={name}: its first parameter must be named {' or '.join(first)}"
     try:
-        signature.bind(*forms[0].split(","), **chosen.params)
+        signature.bind(*forms[0].split(","), **params)
     except TypeError as error:
         yield (
-            f"{group}.params={chosen.params}: {name} cannot be called with ({' or '.join(forms)}, "
+            f"{group}.params={params}: {name} cannot be called with ({' or '.join(forms)}, "
             f"**params) ({error}); correct the function or set {group}.params"
         )
 
 
-def _signature(key: str, name: str) -> inspect.Signature:
+def _signature(group: str, name: str) -> inspect.Signature:
     """Parameters of the function, or of the calls to an instance of the class, without self."""
-    function = functions.load(key, name)
+    function = functions.load(f"{group}.name", name)
     if not inspect.isclass(function):
         return inspect.signature(function)
-    signature = inspect.signature(function.__call__)
-    return signature.replace(parameters=list(signature.parameters.values())[1:])
+    _self, *parameters = inspect.signature(function.__call__).parameters.values()
+    return inspect.Signature(parameters)
 
 
-def _sees_batch(rule: Rule) -> bool:
+def _sees_batch(rule: str) -> bool:
     """Whether a rule of the user's shares the budget out over the prompts as it likes."""
-    if not functions.is_path(rule.name):
-        return False
-    return next(iter(_signature("rule.name", rule.name).parameters), None) == "batch"
+    path = functions.is_path(rule)
+    return path and next(iter(_signature("rule", rule).parameters), None) == "batch"
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    rule_and_advantage, sizes, ranks, engine, task, own_functions, weights, end_and_schedule, names,
+    broken, rule_and_advantage, sizes, ranks, engine, task, own_functions, weights,
+    end_and_schedule, names,
 )  # fmt: skip

@@ -45,15 +45,11 @@ class Checkpoint:
 
 
 def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
-    """Save adapter (or weights), tokenizer and training state of the trainer's current step.
+    """Save adapter (or weights), tokenizer and training state to checkpoint-<step>, returned.
 
     Every rank calls it: each saves its part, the first tidies up and renames. A failure is raised
-    at once on the rank that has it, whose end is the end of the others.
-
-    Args:
-        meta: counters and provenance, stored in meta.json beside step and the list of files.
-
-    Returns: the folder checkpoint-<step>. Raises WriteError, leaving the older checkpoints whole.
+    at once on the rank that has it, and its end ends the others. `meta` (counters and provenance)
+    goes to meta.json beside step and files. Raises WriteError; older checkpoints stay intact.
     """
     step = trainer.state.global_step
     final = run_folder / f"checkpoint-{step}"
@@ -88,9 +84,8 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
     files = {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+        for path in sorted(folder.rglob("*")) if path.is_file()
+    }  # fmt: skip
     (folder / "meta.json").write_text(json.dumps({**meta, "files": files}, indent=2) + "\n")
     for path in folder.rglob("*"):
         sync_folder(path)  # files too: fsync needs only a descriptor
@@ -107,9 +102,7 @@ def set_aside(path: Path) -> None:
 
 def prune(run_folder: Path, keep: int | None) -> None:
     """Remove the training state of all but the newest `keep` checkpoints; adapters all stay."""
-    if keep is None:
-        return
-    for checkpoint in find(run_folder)[:-keep]:
+    for checkpoint in find(run_folder)[:-keep] if keep else []:
         for path in [p for name in TRAINING_STATE for p in checkpoint.path.glob(name)]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -134,8 +127,8 @@ def damage(checkpoint: Checkpoint) -> str | None:
             if any(fnmatch(Path(name).parts[0], pattern) for pattern in TRAINING_STATE):
                 continue
             return f"{name} is missing"
-        if path.stat().st_size != expected["bytes"]:
-            return f"{name} has {path.stat().st_size} bytes, not {expected['bytes']}"
+        if (size := path.stat().st_size) != expected["bytes"]:
+            return f"{name} has {size} bytes, not {expected['bytes']}"
         if digest(path) != expected["sha256"]:
             return f"{name} was altered"
     return None
@@ -143,15 +136,12 @@ def damage(checkpoint: Checkpoint) -> str | None:
 
 def newest_intact(run_folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be resumed, and a line for each damaged one skipped."""
-    skipped = []
-    known = {checkpoint.path for checkpoint in find(run_folder)}
-    for path in sorted(run_folder.glob("checkpoint-*")):
-        if path not in known:
-            skipped.append(f"{path}: meta.json is missing or unreadable; skipped, left as it is")
-    for checkpoint in reversed(find(run_folder)):
-        problem = damage(checkpoint)
-        if problem:
-            skipped.append(f"{checkpoint.path}: {problem}; skipped, left as it is")
+    found, skip = find(run_folder), "skipped, left as it is"
+    unreadable = set(run_folder.glob("checkpoint-*")) - {checkpoint.path for checkpoint in found}
+    skipped = [f"{path}: meta.json is missing or unreadable; {skip}" for path in sorted(unreadable)]
+    for checkpoint in reversed(found):
+        if problem := damage(checkpoint):
+            skipped.append(f"{checkpoint.path}: {problem}; {skip}")
         elif checkpoint.resumable:
             return checkpoint, skipped
     return None, skipped
@@ -160,17 +150,15 @@ def newest_intact(run_folder: Path) -> tuple[Checkpoint | None, list[str]]:
 def at(path: str) -> Checkpoint:
     """The checkpoint that `resume=<path>` names; raises UserError if it cannot be resumed."""
     folder = Path(path)
-    matches = [c for c in find(folder.parent) if c.path.name == folder.name]
-    if not matches:
+    checkpoint = next((c for c in find(folder.parent) if c.path.name == folder.name), None)
+    if checkpoint is None:
         raise UserError(
             f"resume={path}: no checkpoint there; resume=auto|never|<checkpoint folder>"
         )
-    problem = damage(matches[0])
-    if problem is None and not matches[0].resumable:
-        problem = "its training state was removed (checkpoint.keep)"
-    if problem:
+    removed = None if checkpoint.resumable else "its training state was removed (checkpoint.keep)"
+    if problem := damage(checkpoint) or removed:
         raise UserError(f"resume={path}: {problem}; name another checkpoint of the run")
-    return matches[0]
+    return checkpoint
 
 
 def digest(path: Path) -> str:

@@ -63,7 +63,7 @@ BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
-    """The composed config as an instance of its dataclass; keys forced in with `+` are refused."""
+    """The composed config as an instance of its dataclass; refuses keys forced in with `+`."""
     values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
 
@@ -75,7 +75,7 @@ def compose(
     if schema:
         register(name, schema)
     outer = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
+    GlobalHydra.instance().hydra = None
     try:
         with hydra.initialize_config_dir(str(folder), version_base=None):
             return hydra.compose(name, overrides=overrides)

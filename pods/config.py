@@ -54,13 +54,7 @@ class Lora:
 
 
 @dataclass
-class Rule:
-    name: str = MISSING
-    params: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Advantage:
+class Function:
     name: str = MISSING
     params: dict[str, Any] = field(default_factory=dict)
 
@@ -155,7 +149,7 @@ class EngineConfig:
 
 
 @dataclass
-class Console:
+class NoKeys:
     pass
 
 
@@ -167,15 +161,10 @@ class Wandb:
 
 
 @dataclass
-class Tensorboard:
-    pass
-
-
-@dataclass
 class Logger:
-    console: Console | None = None
+    console: NoKeys | None = None
     wandb: Wandb | None = None
-    tensorboard: Tensorboard | None = None
+    tensorboard: NoKeys | None = None
 
 
 @dataclass
@@ -194,8 +183,8 @@ class TrainConfig:
     task: Task = field(default_factory=Task)
     model: Model = field(default_factory=Model)
     lora: Lora = field(default_factory=Lora)
-    rule: Rule = field(default_factory=Rule)
-    advantage: Advantage = field(default_factory=Advantage)
+    rule: Function = field(default_factory=Function)
+    advantage: Function = field(default_factory=Function)
     algorithm: Algorithm = field(default_factory=Algorithm)
     rewards: Rewards = field(default_factory=Rewards)
     sampling: Sampling = field(default_factory=Sampling)

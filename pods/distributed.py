@@ -1,9 +1,8 @@
-"""Several processes, one run: which of them writes, and how they stay in step.
+"""Several processes in one run: ranks, the rank that writes, and collective calls.
 
-Processes come from `accelerate launch --config_file config/accelerate/<name>.yaml train.py ...`,
-one a GPU (a rank each). A plain `uv run train.py` is one rank, for which nothing here costs
-anything. Every rank must make the same collective calls in the same order: decisions that depend
-on a clock, a signal or a disk are therefore taken by one rank, or gathered first.
+Ranks come from `accelerate launch --config_file config/accelerate/<name>.yaml train.py ...`, one
+for each GPU; a plain `uv run train.py` is one rank. Every rank must make the same collective calls
+in the same order: one rank decides by clock, signal or disk for all, or the answers are gathered.
 """
 
 import os
@@ -29,10 +28,11 @@ def rank() -> int:
 
 
 def zero_stage() -> int:
-    """What DeepSpeed divides among the ranks: 0 nothing (it is not used), 1 optimiser state, 2 also
-    gradients, 3 also weights. Where the launcher names no stage: 2, accelerate's default."""
+    """DeepSpeed divides among the ranks: 0 nothing (it is not used), 1 optimiser state, 2 also
+    gradients, 3 also weights."""
     used = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)) if used else 0
+    stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)  # 2: accelerate's default
+    return int(stage) if used else 0
 
 
 def is_main() -> bool:
@@ -49,28 +49,25 @@ def say(line: str) -> None:
 def start() -> None:
     """Join the other processes; before anything that gathers."""
     if os.environ.get("ACCELERATE_USE_CPU") == "True" and world_size() == 1:
-        say(  # whatever --num_processes said, and nothing else would tell
+        say(  # accelerate ignores --num_processes without a message
             "accelerate launch --cpu starts one process without MPI; for several: "
             "accelerate launch --config_file config/accelerate/cpu.yaml --num_processes 2 train.py"
         )
-    if world_size() > 1:
-        import torch
-        from accelerate import PartialState
+    if world_size() == 1:
+        return
+    import torch
+    from accelerate import PartialState
 
-        # DeepSpeed calls torch by names that torch is about to change, once a step and more.
-        warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
-
-        cpu = not torch.cuda.is_available()
-        if cpu and zero_stage():  # accelerate leaves DeepSpeed out where it is told cpu=True
-            PartialState(backend="gloo", timeout=TIMEOUT)
-        else:
-            PartialState(cpu=cpu, timeout=TIMEOUT)
-        if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know by itself
-            torch.serialization.register_package(0, lambda _: None, stay_on_cpu)
-
-
-def stay_on_cpu(storage: Any, location: str) -> Any:
-    return storage if location.startswith("cpu:") else None
+    # DeepSpeed calls torch by names that torch is about to change, once a step and more.
+    warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
+    cpu = not torch.cuda.is_available()
+    # accelerate does not use DeepSpeed where it is told cpu=True
+    device = {"backend": "gloo"} if cpu and zero_stage() else {"cpu": cpu}
+    PartialState(**device, timeout=TIMEOUT)
+    if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
+        torch.serialization.register_package(
+            0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
+        )
 
 
 def share(count: int) -> slice:
@@ -98,13 +95,13 @@ def from_main(work: Callable[[], T]) -> T:
     outcome: list[Any] = []
     if is_main():
         try:
-            outcome = [(work(), None)]
+            outcome = [work()]
         except UserError as error:
-            outcome = [(None, error)]
-    ((value, error),) = gather(outcome)
-    if error is not None:
-        raise error
-    return value
+            outcome = [error]
+    (result,) = gather(outcome)
+    if isinstance(result, UserError):
+        raise result
+    return result
 
 
 def lost_a_rank(error: BaseException) -> bool:

@@ -21,39 +21,30 @@ def read_prompts(
 def within_length(
     dataset: Dataset, tokenizer: Any, max_prompt_length: int, task: Task
 ) -> tuple[Dataset, int]:
-    """The rows whose prompt has at most `max_prompt_length` tokens, with a `prompt` column, and how
-    many rows were too long.
-    """
+    """The rows with a `prompt` column of at most `max_prompt_length` tokens, and how many were too
+    long."""
     system = tasks.system_texts(task)[task.style] if task.system is None else task.system
-    prompts = [
-        tasks.render_prompt(
-            question, tokenizer=tokenizer, style=task.style, system=system, date=task.date
-        )
-        for question in dataset["question"]
-    ]
-    short = [
-        index
-        for index, prompt in enumerate(prompts)
-        if len(tasks.encode_prompt(prompt, tokenizer)) <= max_prompt_length
-    ]
+    keys = {"tokenizer": tokenizer, "style": task.style, "system": system, "date": task.date}
+    prompts = [tasks.render_prompt(question, **keys) for question in dataset["question"]]
+    lengths = [len(tasks.encode_prompt(prompt, tokenizer)) for prompt in prompts]
+    short = [index for index, length in enumerate(lengths) if length <= max_prompt_length]
     kept = dataset.select(short).add_column("prompt", [prompts[index] for index in short])
     return kept, len(prompts) - len(short)
 
 
-def load_prompts(config: TrainConfig, tokenizer: Any, split: str = "train") -> Dataset:
+def load_prompts(config: TrainConfig, tokenizer: Any) -> Dataset:
     """The prompts of a training; raises UserError if too few questions are left."""
-    task, limit = config.task, config.sampling.max_prompt_length
-    prompts, dropped = read_prompts(config, task, split, tokenizer)
+    limit, needed = config.sampling.max_prompt_length, config.prompts_per_step
+    prompts, dropped = read_prompts(config, config.task, "train", tokenizer)
+    key, source = f"sampling.max_prompt_length={limit}", f"{config.task.name}/train"
     if dropped:
         distributed.say(
-            f"{task.name}/{split}: {dropped} of {dropped + len(prompts)} questions dropped, longer "
-            f"than sampling.max_prompt_length={limit} tokens"
+            f"{source}: {dropped} of {dropped + len(prompts)} questions dropped, longer than {key}"
+            " tokens"
         )
-    needed = config.prompts_per_step
     if len(prompts) < needed:
         raise UserError(
-            f"sampling.max_prompt_length={limit}: {len(prompts)} "
-            f"questions of {task.name}/{split} are left, prompts_per_step={needed} are needed; "
-            "raise the limit"
+            f"{key}: {len(prompts)} questions of {source} are left, prompts_per_step={needed} are "
+            "needed; raise the limit"
         )
     return prompts

@@ -5,6 +5,7 @@ metrics.jsonl       one line a step            rollouts...   the ledger
 checkpoint-<step>/  adapter, state, meta.json  .lock         pid and host of the trainer
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -13,6 +14,7 @@ import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,9 @@ class RunFolder:
     def __init__(self, config: TrainConfig) -> None:
         self.path = Path(config.output_dir) / config.run
         self.config = config
+        self.metrics = self.path / "metrics.jsonl"
+        self.evaluations = self.path / "evaluations.jsonl"
+        self.ledger = self.path / "rollouts.jsonl.zst"
 
     def __enter__(self) -> "RunFolder":
         distributed.from_main(self._take)
@@ -66,8 +71,7 @@ class RunFolder:
                 "stop it, or set run=<another name>"
             ) from error
         self._lock.truncate(0)
-        self._lock.write(f"pid {os.getpid()} on {socket.gethostname()}")
-        self._lock.flush()
+        print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 
     def __exit__(self, *_: object) -> None:
         if distributed.is_main():
@@ -75,8 +79,8 @@ class RunFolder:
             self._lock.close()
 
     def begin(self, start: Checkpoint | None) -> None:
-        """Before the first step: save config and provenance of a new run; of a resumed one drop
-        the metric lines and ledger records after `start`, which will be written again."""
+        """Save config and provenance of a new run; of a resumed one drop the metric lines, ledger
+        records and checkpoints after `start`, which will be written again."""
         step = 0 if start is None else start.step
         if start is None:
             write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(self.config))
@@ -91,42 +95,26 @@ class RunFolder:
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)
 
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def evaluations(self) -> Path:
-        return self.path / "evaluations.jsonl"
-
-    @property
-    def ledger(self) -> Path:
-        return self.path / "rollouts.jsonl.zst"
-
     def refuse_changes(self) -> None:
         """Raise UserError naming the keys in which the saved config of the run differs."""
         saved = self.path / ".hydra" / "config.yaml"
         if not saved.is_file():
             raise UserError(f"run={self.config.run}: {saved} is missing; set run=<another name>")
-        before, now = (_flat(OmegaConf.structured(one)) for one in (load(saved), self.config))
+        before, now = _flat(load(saved)), _flat(self.config)
         differ = {
             key: f"{key} ({before.get(key)} -> {now.get(key)})"
             for key in sorted(before.keys() | now.keys())
             if before.get(key) != now.get(key)
         }
-        refused = ", ".join(text for key, text in differ.items() if not _may_change(key))
-        if refused:
+        if refused := ", ".join(text for key, text in differ.items() if not _may_change(key)):
             raise UserError(
                 f"run={self.config.run} was started with another config: {refused}; "
                 "restore these keys, or set run=<another name>"
             )
-        engine = ", ".join(
-            text
-            for key, text in differ.items()
-            if key.startswith("engine.") and before[key] != "auto"  # the choice that auto made
-        )
-        if engine:
-            print(f"run={self.config.run} resumes with another engine: {engine}", file=sys.stderr)
+        engine = (key for key in differ if key.startswith("engine."))
+        chosen = ", ".join(differ[key] for key in engine if before[key] != "auto")  # not by auto
+        if chosen:
+            print(f"run={self.config.run} resumes with another engine: {chosen}", file=sys.stderr)
 
 
 def _may_change(key: str) -> bool:
@@ -138,10 +126,8 @@ def is_training(folder: Path) -> bool:
     try:
         with open(folder / ".lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
     return False
 
 
@@ -151,27 +137,27 @@ def find_start(config: TrainConfig, folder: RunFolder) -> Checkpoint | None:
     Raises UserError: resume=never on a run that exists, a changed config, a path that cannot be
     resumed, or a run whose every checkpoint is damaged.
     """
-    existing = sorted(folder.path.glob("checkpoint-*"))
+    run, existing = f"run={config.run}", list(folder.path.glob("checkpoint-*"))
     if config.resume == "never" and existing:
         raise UserError(
             f"resume=never: {folder.path} holds {len(existing)} checkpoints; set run=<another "
             "name>, or resume=auto to continue"
         )
-    if config.resume not in ("auto", "never"):
-        start = checkpoints.at(config.resume)
-        if start.path.parent.resolve() != folder.path.resolve():
-            raise UserError(
-                f"resume={config.resume}: a checkpoint of another run than run={config.run}; "
-                f"set run={start.path.parent.name}"
-            )
-    else:
+    if config.resume in ("auto", "never"):
         start, skipped = checkpoints.newest_intact(folder.path)
         for line in skipped:
             print(line, file=sys.stderr)
         if start is None and existing:
             raise UserError(
-                f"run={config.run}: none of its {len(existing)} checkpoints can be resumed; "
+                f"{run}: none of its {len(existing)} checkpoints can be resumed; "
                 "set run=<another name>"
+            )
+    else:
+        start = checkpoints.at(config.resume)
+        if start.path.parent.resolve() != folder.path.resolve():
+            raise UserError(
+                f"resume={config.resume}: a checkpoint of another run than {run}; "
+                f"set run={start.path.parent.name}"
             )
     if start is not None:
         refuse_other_ranks(start)
@@ -181,8 +167,7 @@ def find_start(config: TrainConfig, folder: RunFolder) -> Checkpoint | None:
 
 
 def refuse_other_ranks(start: Checkpoint) -> None:
-    """Raise UserError where the run was started on another number of ranks: each draws rollouts of
-    its own and holds its own part of the optimiser's state."""
+    """Raise UserError where another number of ranks, each with its part of the state, wrote it."""
     before, now = start.meta.get("ranks", 1), distributed.world_size()
     if before != now:
         raise UserError(
@@ -193,22 +178,20 @@ def refuse_other_ranks(start: Checkpoint) -> None:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The metric lines of a run, one dict a step; a last line torn by a kill is left out."""
-    lines = path.read_text().splitlines()
-    records = []
+    records, lines = [], path.read_text().splitlines()
     for number, line in enumerate(lines, start=1):
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise UserError(f"{path}:{number}: not JSON ({error}); restore or remove it") from error
+            if number < len(lines):
+                line = f"{path}:{number}: not JSON ({error}); restore or remove it"
+                raise UserError(line) from error
     return records
 
 
 def config_hash(config: TrainConfig) -> str:
     """A short hash of the keys that a resume may not change."""
-    values = _flat(OmegaConf.structured(config))
-    fixed = {key: value for key, value in values.items() if not _may_change(key)}
+    fixed = {key: value for key, value in _flat(config).items() if not _may_change(key)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -218,40 +201,38 @@ def provenance() -> dict[str, Any]:
 
     versions = {}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "git_commit": _git_commit(),
         "versions": versions,
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
-        "gpu": gpu,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 
 
 def _git_commit() -> str | None:
     """The commit of this source tree, with `-dirty` where tracked files differ."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    here = Path(__file__).parent
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+        return subprocess.check_output(
+            command, cwd=here, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
-def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if OmegaConf.is_dict(value):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = (
-                OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-            )
-    return flat
+def _flat(config: TrainConfig) -> dict[str, Any]:
+    """Dotted key -> value of a config."""
+
+    def flatten(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in values.items():
+            if isinstance(value, dict):
+                yield from flatten(value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}", value
+
+    return dict(flatten(OmegaConf.to_container(OmegaConf.structured(config)), ""))

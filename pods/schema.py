@@ -8,56 +8,42 @@ import math
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hydra.errors import MissingConfigException, OverrideParseException
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    MissingMandatoryValue,
-    OmegaConfBaseException,
-    ValidationError,
-)
+from omegaconf import MISSING, DictConfig, OmegaConf, errors
 
+# Keys of an earlier version's backend that engine has now, under the same name.
+MOVED_TO_ENGINE = (
+    "server_url", "gpu_memory_utilization", "standby", "importance_sampling_correction",
+    "max_logprob_gap",
+)  # fmt: skip
 # command -> key of an earlier version, or key=value -> what to write today ({value}: the old one).
 OLD_KEYS = {
     "train": {
         "backend.engine": "now called engine; set engine={value}",
         "backend.engine=generate": "now called engine; set engine=transformers",
         "backend.engine=vllm_server": "now called engine; set engine=trl engine.vllm_mode=server",
-        "backend.server_url": "moved to engine; set engine.server_url={value}",
-        "backend.gpu_memory_utilization": "moved to engine; set engine.gpu_memory_utilization="
-        "{value}",
-        "backend.standby": "moved to engine; set engine.standby={value}",
-        "backend.importance_sampling_correction": "moved to engine; set "
-        "engine.importance_sampling_correction={value}",
-        "backend.max_logprob_gap": "moved to engine; set engine.max_logprob_gap={value}",
         "loss.scale_rewards": "part of the advantage now; set advantage=kept (group) or "
         "advantage=dr_grpo (none)",
         "evaluation.batch_size": "no longer needed; set engine.max_sequences to limit memory",
+        **{f"backend.{k}": f"moved to engine; set engine.{k}={{value}}" for k in MOVED_TO_ENGINE},
     },
     "evaluate": {
         "backend": "now called engine; set engine={value}",
         "batch_size": "now called max_sequences; set max_sequences={value}",
     },
 }
-TYPES = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
-PLURALS = {int: "integers", float: "numbers", str: "texts", bool: "true or false"}
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """The values a field may have; null is allowed wherever the field's type has None."""
-
-    accepts: Callable[[Any], bool]
-    words: str  # completes "must be ..."
+SINGULAR = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+SINGULAR |= {type(None): "null"}
+PLURAL = {int: "integers", float: "numbers", str: "texts", bool: "true or false"}
 
 
 def _checked(accepts: Callable[[Any], bool], words: str, default: Any = MISSING) -> Any:
-    return field(default=default, metadata={"allowed": Allowed(accepts, words)})
+    """A field whose value must be as `words` say; null is allowed where its type has None."""
+    return field(default=default, metadata={"accepts": accepts, "words": words})
 
 
 def one_of(*names: str, default: Any = MISSING) -> Any:
@@ -67,11 +53,8 @@ def one_of(*names: str, default: Any = MISSING) -> Any:
 
 def one_of_or_function(*names: str, default: Any = MISSING) -> Any:
     """A field that holds one of these names or path/to/file.py:function."""
-    return _checked(
-        lambda value: value in names or ":" in value,
-        f"one of {', '.join(names)}, or path/to/file.py:function",
-        default,
-    )
+    words = f"one of {', '.join(names)}, or path/to/file.py:function"
+    return _checked(lambda value: value in names or ":" in value, words, default)
 
 
 def positive() -> Any:
@@ -92,29 +75,11 @@ def share() -> Any:
 def broken(config: Any, prefix: str = "") -> Iterator[str]:
     """One line for each field whose value is not allowed, in the order of the schema."""
     for item in fields(config):
-        value, allowed = getattr(config, item.name), item.metadata.get("allowed")
+        value, rule = getattr(config, item.name), item.metadata
         if is_dataclass(value):
             yield from broken(value, f"{prefix}{item.name}.")
-        elif allowed and value is not None and not allowed.accepts(value):
-            yield f"{prefix}{item.name}={value}: must be {allowed.words}"
-
-
-def structured(schema: type) -> DictConfig:
-    """The schema for Hydra, in which dict fields (rewards.functions, rule.params) take new keys."""
-    node = OmegaConf.structured(schema)
-    _open_dicts(node)
-    return node
-
-
-def _open_dicts(node: DictConfig) -> None:
-    for key in node:
-        child = None if OmegaConf.is_missing(node, key) else node[key]
-        if not OmegaConf.is_dict(child):
-            continue
-        if OmegaConf.get_type(child) is dict:
-            OmegaConf.set_struct(child, False)
-        else:
-            _open_dicts(child)
+        elif rule and value is not None and not rule["accepts"](value):
+            yield f"{prefix}{item.name}={value}: must be {rule['words']}"
 
 
 def keys(schema: type, prefix: str = "") -> dict[str, Any]:
@@ -122,33 +87,45 @@ def keys(schema: type, prefix: str = "") -> dict[str, Any]:
     found = {}
     for name, annotation in get_type_hints(schema).items():
         found[f"{prefix}{name}"] = annotation
-        parts = get_args(annotation) if _is_union(annotation) else (annotation,)
-        for section in filter(is_dataclass, parts):
+        for section in filter(is_dataclass, _parts(annotation)):
             found |= keys(section, f"{prefix}{name}.")
     return found
 
 
-def explain(error: BaseException, command: str, schema: type) -> str | None:
+def dict_keys(schema: type) -> list[str]:
+    """The keys whose values are dicts (rewards.functions, rule.params)."""
+    return [key for key, kind in keys(schema).items() if get_origin(kind) is dict]
+
+
+def structured(schema: type) -> DictConfig:
+    """The schema for Hydra, in which dict fields take new keys."""
+    node = OmegaConf.structured(schema)
+    for key in dict_keys(schema):
+        if (child := OmegaConf.select(node, key)) is not None:  # None: it has no default
+            OmegaConf.set_struct(child, False)
+    return node
+
+
+def explain(error: BaseException | None, command: str, schema: type) -> str | None:
     """One line for a key or value that Hydra or OmegaConf refused; None for any other error."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, MissingConfigException) and cause.options:
-            return _no_such_choice(cause)
-        if isinstance(cause, OverrideParseException):
-            return f"{cause.override}: cannot be read as key=value; quote it for the shell"
-        if isinstance(cause, AssertionError):  # Hydra's, for a key below null
-            return (
-                f"{' '.join(sys.argv[1:])}: sets a key of a group that is null; choose the group, "
-                "e.g. logger=[console,wandb]"
-            )
-        key = cause.full_key if isinstance(cause, OmegaConfBaseException) else None
-        if key and isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-            return _unknown(key, command, schema)
-        if key and isinstance(cause, ValidationError):
-            return _wrong_type(key, cause.value, schema)
-        if key and isinstance(cause, MissingMandatoryValue):
-            return f"{key}: has no value; set {key}=<value>"
-        cause = cause.__cause__
+    while error is not None:
+        key = getattr(error, "full_key", None)
+        match error:
+            case MissingConfigException() if error.options:
+                return _no_such_choice(error)
+            case OverrideParseException():
+                return f"{error.override}: cannot be read as key=value; quote it for the shell"
+            case AssertionError():  # Hydra's, for a key below null
+                given = " ".join(sys.argv[1:])
+                remedy = "choose the group, e.g. logger=[console,wandb]"
+                return f"{given}: sets a key of a group that is null; {remedy}"
+            case errors.ConfigKeyError() | errors.ConfigAttributeError() if key:
+                return _unknown(key, command, schema)
+            case errors.ValidationError() if key:
+                return _wrong_type(key, error.value, schema)
+            case errors.MissingMandatoryValue() if key:
+                return f"{key}: has no value; set {key}=<value>"
+        error = error.__cause__
     return None
 
 
@@ -167,43 +144,39 @@ def _given(key: str) -> str:
 
 
 def _unknown(key: str, command: str, schema: type) -> str:
-    given = _given(key)
-    old = OLD_KEYS.get(command, {})
+    given, known, old = _given(key), keys(schema), OLD_KEYS.get(command, {})
     if remedy := old.get(given) or old.get(key):
         return f"{given}: {remedy.format(value=given.partition('=')[2] or '<value>')}"
-    known = list(keys(schema))
-    near = get_close_matches(key, known, n=1, cutoff=0.75)
     last = key.rpartition(".")[2]
+    near = get_close_matches(key, known, n=1, cutoff=0.75)
     near = near or [name for name in known if name.rpartition(".")[2] == last]
-    if near:
-        return f"{given}: unknown; did you mean {near[0]}?"
-    return f"{given}: unknown; --help lists every key"
+    remedy = f"did you mean {near[0]}?" if near else "--help lists every key"
+    return f"{given}: unknown; {remedy}"
 
 
 def _wrong_type(key: str, value: Any, schema: type) -> str:
     known, name = keys(schema), key.partition("[")[0]
+    annotation = known.get(name)
+    if annotation is None:  # an item of a dict field
+        annotation = (*get_args(known.get(name.rpartition(".")[0])), Any)[1]
     given = f"{name}={'null' if value is None else value}" if name == key else _given(name)
-    if name not in known:  # an item of a dict field
-        annotation = known.get(name.rpartition(".")[0])
-        item = get_args(annotation)[-1] if get_origin(annotation) is dict else Any
-        return f"{given}: must be {_words(item)}"
-    return f"{given}: must be {_words(known[name])}"
+    return f"{given}: must be {_words(annotation)}"
 
 
 def _words(annotation: Any) -> str:
     """The values of a type, in words."""
-    if _is_union(annotation):
-        return " or ".join(_words(part) for part in get_args(annotation))
-    if annotation is type(None):
-        return "null"
+    if len(parts := _parts(annotation)) > 1:
+        return " or ".join(map(_words, parts))
     if is_dataclass(annotation):
         return f"a group of keys ({', '.join(item.name for item in fields(annotation))})"
     if get_origin(annotation) is list:
-        return f"a list of {PLURALS.get(get_args(annotation)[0], 'items')}"
+        return f"a list of {PLURAL.get(get_args(annotation)[0], 'items')}"
     if get_origin(annotation) is dict:
         return "keys with values, {name: value}"
-    return TYPES.get(annotation, "another value")
+    return SINGULAR.get(annotation, "another value")
 
 
-def _is_union(annotation: Any) -> bool:
-    return get_origin(annotation) in (Union, types.UnionType)
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union; the type itself if it is none."""
+    union = get_origin(annotation) in (Union, types.UnionType)
+    return get_args(annotation) if union else (annotation,)

@@ -10,6 +10,9 @@ import atexit
 import os
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
+
+import yaml
 
 from rewards.scorer import KINDS, NAMES, VERSIONS, Scorer
 from rewards.tags import is_well_formed
@@ -32,6 +35,8 @@ def score(
 @cache
 def _scorer(version: str) -> Scorer:
     """The scorer of the two functions above; strict starts its process at the first call."""
-    scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=0.5)
+    defaults = Path(__file__).resolve().parents[1] / "config" / "rewards" / "_shared.yaml"
+    seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
+    scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=seconds)
     atexit.register(scorer.close)
     return scorer

@@ -5,14 +5,25 @@ short answers, in one pass of bounded depth. An open group ends at the end of th
 macro is dropped and the content of its braces is kept.
 """
 
+import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 MAX_DEPTH = 50  # a text with deeper groups is not an answer; Python's recursion limit is far above
 ROW, COLUMN = "\x1e", "\x1f"  # stand for `\\` and `&` until the enclosing environment is known
 
-SYMBOL_TABLE = r"""
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+SYMBOLS = _pairs(r"""
 infty ∞ pm ± mp ∓ cdot · times × div ÷ ast ∗ star ⋆ bullet ∙ circ ∘ oplus ⊕ otimes ⊗ le ≤ leq ≤
 leqslant ⩽ ge ≥ geq ≥ geqslant ⩾ neq ≠ ll ≪ gg ≫ equiv ≡ approx ≈ sim ∼ simeq ≃ cong ≅ propto ∝
 mid | parallel ∥ perp ⊥ in ∈ notin ∉ ni ∋ subset ⊂ supset ⊃ subseteq ⊆ supseteq ⊇ cup ∪ cap ∩
@@ -29,49 +40,38 @@ subsetneq ⊊ supsetneq ⊋ longleftrightarrow ⟷ Longleftrightarrow ⟺ aleph 
 lozenge ◊ flat ♭ sharp ♯ natural ♮ bigcirc ◯ bigoplus ⊕ bigotimes ⊗ coprod ∐ oint ∮ iint ∬ iiint ∭
 complement ∁ nexists ∄ gtrsim ≳ lesssim ≲ texttimes × textdiv ÷ textpm ± textonehalf ½ textohm Ω
 ss ß ae æ AE Æ oe œ OE Œ aa å AA Å l ł L Ł
-cos cos sin sin tan tan arccos arccos arcsin arcsin arctan arctan cosh cosh sinh sinh tanh tanh
-ln ln log log exp exp max max min min sup sup inf inf lim lim
-"""
-GREEK = """
+""")
+NAMES = _words("""
+cos sin tan arccos arcsin arctan cosh sinh tanh ln log exp max min sup inf lim & $ % # _ { }
+""")
+GREEK = _words("""
 alpha beta gamma delta epsilon zeta eta theta iota kappa lamda mu nu xi omicron pi rho sigma tau
 upsilon phi chi psi omega
-"""  # lamda is Unicode's spelling
-SYMBOLS = dict(zip(SYMBOL_TABLE.split()[::2], SYMBOL_TABLE.split()[1::2], strict=True))
-for name in GREEK.split():
+""")  # lamda is Unicode's spelling
+for name in GREEK:
     SYMBOLS[name] = unicodedata.lookup(f"GREEK SMALL LETTER {name}")
     SYMBOLS[name.capitalize()] = unicodedata.lookup(f"GREEK CAPITAL LETTER {name}")
 SYMBOLS |= {"lambda": "λ", "Lambda": "Λ", "phi": "ϕ", "epsilon": "ϵ"}
 SYMBOLS |= {"varphi": "φ", "varepsilon": "ε", "vartheta": "ϑ"}
-SYMBOLS |= {
-    "quad": "  ",
-    "qquad": "    ",
-    "!": "",
-    "-": "\xad",
-    ",": " ",
-    ";": " ",
-    ":": " ",
-    " ": " ",
-}
-SYMBOLS |= {character: character for character in "&$%#_{}"}
+SYMBOLS |= {"quad": "  ", "qquad": "    ", "!": "", "-": "\xad"}
+SYMBOLS |= dict.fromkeys(",;: ", " ") | {name: name for name in NAMES}
 
-TEXT_MACROS = """
+ACCENT_CODES = _pairs("""
+vec 20d7 bar 305 hat 302 tilde 303 dot 307 ddot 308 check 30c breve 306 acute 301 grave 300 not 338
+b 331 c 327 d 323 k 328 r 30a u 306 v 30c H 30b ^ 302 ' 301 ` 300 " 308 ~ 303 . 307 = 304
+""")
+ACCENTS = {name: chr(int(code, 16)) for name, code in ACCENT_CODES.items()}
+KEEPS_ARGUMENT = _words("""
 text textrm textit textbf textsc textsl emph mathrm overline underline widehat widetilde
 overrightarrow overleftarrow overbrace underbrace
-"""
-VANISHING_MACROS = """
+""")
+LOSES_ARGUMENT = _words("""
 mbox textmd textsf texttt textup label ensuremath hphantom vphantom color hspace vspace input
-"""
-KEEPS_ARGUMENT = frozenset(TEXT_MACROS.split())
-LOSES_ARGUMENT = frozenset(VANISHING_MACROS.split())
-ACCENTS = {"vec": "\u20d7", "bar": "\u0305", "hat": "\u0302", "tilde": "\u0303", "dot": "\u0307"}
-ACCENTS |= {"ddot": "\u0308", "check": "\u030c", "breve": "\u0306", "acute": "\u0301"}
-ACCENTS |= {"grave": "\u0300", "not": "\u0338", "b": "\u0331", "c": "\u0327", "d": "\u0323"}
-ACCENTS |= {"k": "\u0328", "r": "\u030a", "u": "\u0306", "v": "\u030c", "H": "\u030b"}
-ACCENTS |= {"^": "\u0302", "'": "\u0301", "`": "\u0300", '"': "\u0308", "~": "\u0303"}
-ACCENTS |= {".": "\u0307", "=": "\u0304"}
+""")
 STYLES = {"mathbf": "BOLD", "mathit": "ITALIC", "mathbb": "DOUBLE-STRUCK", "mathcal": "SCRIPT"}
-TAKES_ARGUMENTS = KEEPS_ARGUMENT | LOSES_ARGUMENT | ACCENTS.keys() | STYLES.keys()
-TAKES_ARGUMENTS |= {"frac", "nicefrac", "sqrt", "begin", "end"}
+FRACTIONS = frozenset({"frac", "nicefrac"})
+TAKES_ARGUMENTS = KEEPS_ARGUMENT | LOSES_ARGUMENT | ACCENTS.keys() | STYLES.keys() | FRACTIONS
+TAKES_ARGUMENTS |= {"sqrt", "begin", "end"}
 MATRICES = frozenset({"array", "pmatrix", "bmatrix", "smallmatrix"})
 DISPLAYS = frozenset({"equation", "equation*", "align", "align*", "gather", "gather*"})
 LIGATURES = {"---": "—", "--": "–", "``": "“", "''": "”", "~": "\xa0", "&": COLUMN}
@@ -80,11 +80,16 @@ TOKEN = re.compile(
     r"\\(?P<macro>[a-zA-Z]+)(?P<space>(?:[ \t\r]|\n(?!\s*\n))*)|\\(?P<escape>[\s\S])|(?P<stray>\\)|"
     r"(?P<brace>[{}])|(?P<ligature>---|--|``|''|[~&])|(?P<chars>(?:[^\\{}\-`'~&]|-(?!-)|`(?!`)|'(?!'))+)"
 )
-ENVIRONMENT = re.compile(r"\{([^{}\\]*)\}")
 
 
 class Unreadable(ValueError):
     """The published converter stops with an error here, and its grader then keeps the raw text."""
+
+
+def to_text(latex: str) -> str:
+    """The text of a short piece of LaTeX. Raises Unreadable where the published converter fails."""
+    text = _Reader(latex).until(lambda token: False)
+    return text.replace(ROW, "\n").replace(COLUMN, "   ")
 
 
 class _Reader:
@@ -98,16 +103,19 @@ class _Reader:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unreadable("nested too deeply")
-        pieces = list(self._pieces(stop))
+        pieces = []
+        while token := self._take(TOKEN):
+            if stop(token):
+                break
+            pieces.append(self.node(token))
         self.depth -= 1
         return "".join(pieces)
 
-    def _pieces(self, stop: Callable[[re.Match], bool]) -> Iterator[str]:
-        while token := TOKEN.match(self.text, self.position):
-            self.position = token.end()
-            if stop(token):
-                return
-            yield self.node(token)
+    def formula(self, stop: Callable[[re.Match], bool]) -> str:
+        self.math += 1
+        body = self.until(stop).strip()
+        self.math -= 1
+        return body
 
     def node(self, token: re.Match) -> str:
         if macro := token["macro"]:
@@ -118,9 +126,8 @@ class _Reader:
             return self.until(lambda t: t["brace"] == "}") if brace == "{" else ""
         if ligature := token["ligature"]:
             return LIGATURES[ligature]
-        if self.math and (token["chars"] or "").isspace():
-            return ""  # space between two constructs of a formula
-        return token["chars"] or ""
+        characters = token["chars"] or ""  # in a formula, space between two constructs is dropped
+        return "" if self.math and characters.isspace() else characters
 
     def _kept_space(self, macro: str, space: str) -> str:
         """In a formula the space after a macro without arguments stays, before plain characters."""
@@ -129,19 +136,13 @@ class _Reader:
         following = TOKEN.match(self.text, self.position)
         return space if following and following["chars"] else ""
 
-    def formula(self, stop: Callable[[re.Match], bool]) -> str:
-        self.math += 1
-        body = self.until(stop).strip()
-        self.math -= 1
-        return body
-
     def escape(self, character: str) -> str:
         if character == "(":
             return self.formula(lambda t: t["escape"] == ")")
         if character == "[":
-            return _block(self.formula(lambda t: t["escape"] == "]"))
+            return f"\n{self.formula(lambda t: t['escape'] == ']')}\n"
         if character == "\\":
-            self._skip(r"\*?(\[[^\]]*\])?")
+            self._take(r"\*?(\[[^\]]*\])?")
             return ROW
         return self.accented(character) if character in ACCENTS else SYMBOLS.get(character, "")
 
@@ -151,44 +152,42 @@ class _Reader:
     def macro(self, name: str) -> str:
         if name in SYMBOLS:
             return SYMBOLS[name]
-        if name in ("frac", "nicefrac"):
+        if name in FRACTIONS:
             top, bottom = self.argument(), self.argument()
             # without both, the converter's own placeholder stays in its output
             return f"%s/%s{top or ''}" if bottom is None else f"{top}/{bottom}"
         if name == "sqrt":
-            self._skip(r"\s*\[[^\]]*\]")
-            radicand = self.argument()
-            if radicand is None:
-                raise Unreadable("a root of nothing")
-            return f"√({radicand})"
-        if name in KEEPS_ARGUMENT:
-            return self.argument() or ""
-        if name in LOSES_ARGUMENT:
-            self.argument()
-            return ""
+            return self.root()
         if name in ACCENTS:
             return self.accented(name)
-        if name in STYLES:
-            return "".join(_styled(letter, STYLES[name]) for letter in self.argument() or "")
-        if name == "textcolor":
-            self.argument()
-            return self.argument() or ""
         if name == "begin":
             return self.environment(self.environment_name())
         if name == "end":
             self.environment_name()
+        if name in LOSES_ARGUMENT or name == "textcolor":
+            self.argument()
+        if name in KEEPS_ARGUMENT or name == "textcolor":
+            return self.argument() or ""
+        if name in STYLES:
+            return "".join(_styled(letter, STYLES[name]) for letter in self.argument() or "")
         return "\n* " if name == "item" else ""
 
+    def root(self) -> str:
+        self._take(r"\s*\[[^\]]*\]")
+        radicand = self.argument()
+        if radicand is None:
+            raise Unreadable("a root of nothing")
+        return f"√({radicand})"
+
     def environment_name(self) -> str:
-        match = ENVIRONMENT.match(self.text, self.position)
+        match = self._take(r"\{([^{}\\]*)\}")
         if match is None:
             raise Unreadable("begin or end without a name")
-        self.position = match.end()
         return match[1]
 
     def environment(self, name: str) -> str:
         if name in ("array", "tabular"):
-            self._skip(r"\s*\[[^\]]*\]")
+            self._take(r"\s*\[[^\]]*\]")
             self.argument()
         read = self.formula if name in DISPLAYS else self.until
         body = read(lambda t: t["macro"] == "end")
@@ -197,20 +196,19 @@ class _Reader:
         if name in MATRICES:
             rows = [map(str.strip, row.split(COLUMN)) for row in body.split(ROW)]
             return "[ " + "; ".join(map("  ".join, rows)) + " ]"
-        return _block(body) if name in DISPLAYS else body
+        return f"\n{body}\n" if name in DISPLAYS else body
 
     def argument(self) -> str | None:
         """The next group, character or macro (which then takes none itself); None at the end."""
-        self._skip(r"\s*")
+        self._take(r"\s*")
         token = TOKEN.match(self.text, self.position)
         if token is None:
             return None
         if token["brace"] == "}":
             return ""
+        self.position = self.position + 1 if token["chars"] else token.end()
         if token["chars"]:
-            self.position += 1
             return token["chars"][0]
-        self.position = token.end()
         if token["macro"]:
             return self.bare(token["macro"])
         return SYMBOLS.get(token["escape"], "") if token["escape"] else self.node(token)
@@ -219,31 +217,19 @@ class _Reader:
         """A macro that is an argument gets none itself: \\sqrt\\frac12 is a root of "%s/%s"."""
         if name in ("sqrt", "begin"):
             raise Unreadable(f"{name} without an argument")
-        placeholder = "%s/%s" if name in ("frac", "nicefrac") else ACCENTS.get(name, "")
+        placeholder = "%s/%s" if name in FRACTIONS else ACCENTS.get(name, "")
         return SYMBOLS.get(name, placeholder)
 
-    def _skip(self, pattern: str) -> None:
+    def _take(self, pattern: str | re.Pattern) -> re.Match | None:
+        """Consume the pattern, where it is next."""
         if match := re.compile(pattern).match(self.text, self.position):
             self.position = match.end()
-
-
-def _block(body: str) -> str:
-    return f"\n{body}\n"
+        return match
 
 
 def _styled(letter: str, style: str) -> str:
-    if not (letter.isascii() and letter.isalpha()):
-        return letter
     case = "CAPITAL" if letter.isupper() else "SMALL"
     for prefix in ("", "MATHEMATICAL "):  # a few letters lie outside the mathematical block
-        try:
+        with contextlib.suppress(KeyError, UnicodeEncodeError):
             return unicodedata.lookup(f"{prefix}{style} {case} {letter}")
-        except KeyError:
-            continue
     return letter
-
-
-def to_text(latex: str) -> str:
-    """The text of a short piece of LaTeX. Raises Unreadable where the published converter fails."""
-    text = _Reader(latex).until(lambda token: False)
-    return text.replace(ROW, "\n").replace(COLUMN, "   ")

@@ -5,6 +5,7 @@ equal if either form is, or if all their elements are the same written fractions
 mistakes of the published graders are kept here; `strict` avoids them.
 """
 
+import contextlib
 import re
 from functools import lru_cache
 
@@ -12,10 +13,10 @@ from rewards import latex, tags
 
 MAX_LENGTH = 300  # characters; no longer text equals a gold answer of the data sets
 
-UNIT_NAMES = (
-    "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
-)
-UNITS = UNIT_NAMES.split()  # removed in this order
+UNITS = (  # removed in this order
+    "degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week",
+    "month", "year", "foot", "feet", "inch", "yard",
+)  # fmt: skip
 WHOLE_TEXT_MACRO = re.compile(r"^\\text\{(.+?)\}$")
 CARET_DEGREE = re.compile(r"\^ *\\circ")
 THOUSANDS_SPACE = re.compile(r",\\! *")
@@ -43,11 +44,7 @@ def equal(given: str, gold: str) -> bool:
     if first_form(given) == first_form(gold):
         return True
     given, gold = second_form(given), second_form(gold)
-    if given == gold:
-        return True
-    if not given or not gold:
-        return False
-    return _same_fractions(given, gold)
+    return given == gold or bool(given and gold and _same_fractions(given, gold))
 
 
 def _same_fractions(given: str, gold: str) -> bool:
@@ -70,9 +67,7 @@ def _elements(form: str) -> list[str]:
 @lru_cache(maxsize=8192)
 def first_form(text: str) -> str:
     """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced."""
-    text = text.strip()
-    if match := WHOLE_TEXT_MACRO.search(text):
-        text = match[1].strip()
+    text = WHOLE_TEXT_MACRO.sub(r"\1", text.strip()).strip()
     try:
         return _first_form(text)
     except (IndexError, ValueError):
@@ -80,8 +75,8 @@ def first_form(text: str) -> str:
 
 
 def _first_form(text: str) -> str:
-    for old, new in (("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac")):
-        text = text.replace(old, new)
+    text = text.replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
+    text = text.replace("tfrac", "frac").replace("dfrac", "frac")
     for noise in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$"):
         text = text.replace(noise, "")
     if "\\text{ " in text:  # a unit on the right
@@ -117,12 +112,10 @@ def _braced(text: str, macro: str, count: int) -> str:
 
 
 def _slash_fraction(text: str) -> str:
-    parts = text.split("/")
-    if len(parts) != 2:
-        return text
+    """3/7 -> \\frac{3}{7}, for integers in their usual spelling."""
     try:
-        top, bottom = int(parts[0]), int(parts[1])
-    except ValueError:
+        top, bottom = map(int, text.split("/"))
+    except ValueError:  # another number of parts, or no integers
         return text
     return f"\\frac{{{top}}}{{{bottom}}}" if text == f"{top}/{bottom}" else text
 
@@ -132,10 +125,9 @@ def second_form(text: str) -> str:
     """The PRM800K form: LaTeX as text, lower case, without units, spaces and braces."""
     if match := WHOLE_TEXT_MACRO.search(text):
         text = match[1]
-    for old, new in (("\\%", ""), ("\\$", ""), ("$", ""), ("%", "")):
-        text = text.replace(old, new)
-    for word in (" or ", " and "):
-        text = text.replace(word, " , ")
+    for noise in ("\\%", "\\$", "$", "%"):
+        text = text.replace(noise, "")
+    text = text.replace(" or ", " , ").replace(" and ", " , ")
     for word, power in (("million", "*10^6"), ("billion", "*10^9"), ("trillion", "*10^12")):
         text = text.replace(word, power)
     for unit in UNITS:
@@ -166,11 +158,9 @@ def _plain(text: str) -> str:
 
 def _whole(test: str, value: str, rounding: type = round) -> str | None:
     """`value` as an integer's text if `test` is within 1e-7 of an integer, else None."""
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         if abs(float(test) - round(float(test))) <= 1e-7:
             return str(rounding(float(value)))
-    except (ValueError, OverflowError):
-        pass
     return None
 
 

@@ -1,5 +1,6 @@
 """Exact numbers in short text: 0.5 is 1/2, 1,000 is 1000, "27 miles" is 27. Never floats."""
 
+import contextlib
 import re
 from fractions import Fraction
 
@@ -14,25 +15,28 @@ QUANTITY = re.compile(
 )
 MULTIPLIERS = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 MULTIPLIERS |= {"trillion": 10**12}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # First words after which the number is not a count of units.
-NO_UNIT_TEXT = """
+NO_UNIT = _words("""
 pi sqrt root sin cos tan cot sec csc log ln exp mod over squared cubed times plus minus divided e i
 theta alpha beta infinity inf is
-"""
+""")
 # Words after the number that change or withdraw it.
-NO_QUANTITY_TEXT = """
+NO_QUANTITY = _words("""
 or and not no nor but minus plus times half halves third thirds quarter quarters fourth fourths
 than wrong incorrect unless maybe perhaps one two three four five six seven eight nine ten eleven
 twelve twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion
 trillion between versus
-"""
-NO_UNIT = frozenset(NO_UNIT_TEXT.split())
-NO_QUANTITY = frozenset(NO_QUANTITY_TEXT.split())
+""")
 LETTER_UNITS = frozenset("mgshLlWVNJKCFA")
-ATTACHED_TEXT = """
+ATTACHED_UNITS = _words("""
 cm mm km dm m ft in yd mi kg g mg lb lbs oz ml mL L l s sec min h hr hrs hours mph kph am pm % °
-"""
-ATTACHED_UNITS = frozenset(ATTACHED_TEXT.split())
+""")
 MAX_UNIT_WORDS = 12
 VERBS = (
     "is|are|was|were|be|equals?|makes?|made|earns?|earned|needs?|costs?|has|have|had|gets?|got"
@@ -44,27 +48,26 @@ STATEMENT = re.compile(
 )
 MAX_STATEMENT = 200  # characters
 # In addition to NO_QUANTITY: a statement with one of these is a guess, a bound or a condition.
-HEDGE_TEXT = """
+HEDGES = _words("""
 but if about around approximately almost nearly roughly might may could would should think guess
 suppose assume unknown cannot least most too twice double triple times
 another other false never discard reject ignore whether
-"""
-HEDGES = frozenset(HEDGE_TEXT.split())
+""")
 
 
 def rational(text: str) -> Fraction | None:
     """The exact value of a text that is one number; None for any other text."""
     text = text.strip()
-    if match := PLAIN.fullmatch(text):
-        return _signed(match[1], _decimal(match[2]))
-    if match := FRACTION.fullmatch(text):
-        bottom = _signed(match[3], _decimal(match[4]))
-        return _signed(match[1], _decimal(match[2])) / bottom if bottom else None
-    if match := MIXED.fullmatch(text):
-        whole, top, bottom = (Fraction(int(part)) for part in match.group(2, 3, 4))
-        return _signed(match[1], whole + top / bottom) if bottom else None
-    if match := SCIENTIFIC.fullmatch(text):
-        return _signed(match[1], _decimal(match[2])) * Fraction(10) ** int(match[3])
+    with contextlib.suppress(ZeroDivisionError):
+        if match := PLAIN.fullmatch(text):
+            return _signed(match[1], match[2])
+        if match := FRACTION.fullmatch(text):
+            return _signed(match[1], match[2]) / _signed(match[3], match[4])
+        if match := MIXED.fullmatch(text):
+            sign, whole, top, bottom = match.groups()
+            return _signed(sign, whole) + _signed(sign, top) / int(bottom)
+        if match := SCIENTIFIC.fullmatch(text):
+            return _signed(match[1], match[2]) * Fraction(10) ** int(match[3])
     return None
 
 
@@ -97,9 +100,6 @@ def stated(text: str) -> Fraction | None:
     return rational(match["number"])
 
 
-def _decimal(text: str) -> Fraction:
-    return Fraction(text.replace(",", ""))
-
-
-def _signed(sign: str, value: Fraction) -> Fraction:
+def _signed(sign: str, decimal: str) -> Fraction:
+    value = Fraction(decimal.replace(",", ""))
     return -value if sign == "-" else value

@@ -6,10 +6,10 @@ processes with a deadline for each; a late one scores 0 and counts in `timeouts`
 """
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
+from contextlib import AbstractContextManager
 
 from rewards import choice, functions, published, strict
-from rewards.symbolic import Verifier
+from rewards.symbolic import Verdict, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 KINDS = ("math", "choice")
@@ -17,7 +17,7 @@ MAX_KNOWN = 100_000  # remembered verdicts, about 30 MB
 NAMES = ("correctness", "format", "tags")
 
 
-class Scorer:
+class Scorer(AbstractContextManager):
     """Create it before CUDA is used, and close it or use it in a `with`.
 
     With workers=0, or a version other than strict, no process starts, and an answer that the exact
@@ -25,12 +25,7 @@ class Scorer:
     """
 
     def __init__(
-        self,
-        version: str,
-        *,
-        workers: int,
-        deadline_seconds: float,
-        names: Iterable[str] = NAMES,
+        self, version: str, *, workers: int, deadline_seconds: float, names: Iterable[str] = NAMES
     ) -> None:
         check("version", version, VERSIONS)
         self.names = tuple(names)
@@ -38,10 +33,9 @@ class Scorer:
             check("weights", name, reward_names())
         self.version = version
         self.timeouts = 0  # completions so far that scored 0 because of the deadline
-        self._verifier = None
-        self._known: dict[strict.Doubt, bool] = {}
-        if version == "strict" and workers > 0:
-            self._verifier = Verifier(workers, deadline_seconds)
+        self._known: dict[strict.Doubt, Verdict] = {}
+        symbolic = version == "strict" and workers > 0
+        self._verifier = Verifier(workers, deadline_seconds) if symbolic else None
 
     def score(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
@@ -58,25 +52,23 @@ class Scorer:
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
     ) -> list[bool]:
         """Whether each completion's answer is right."""
-        verdicts = [
-            _decide(*row, self.version) for row in zip(completions, answers, kinds, strict=True)
-        ]
-        doubts = dict.fromkeys(v for v in verdicts if isinstance(v, strict.Doubt))
-        settled = self._settle(list(doubts))
-        final = [settled[v] if isinstance(v, strict.Doubt) else v for v in verdicts]
+        rows = zip(completions, answers, kinds, strict=True)
+        verdicts = [_decide(*row, self.version) for row in rows]
+        settled = self._settle([v for v in verdicts if isinstance(v, strict.Doubt)])
+        final = [settled.get(verdict, verdict) for verdict in verdicts]
         self.timeouts += final.count(None)
         return [bool(verdict) for verdict in final]
 
-    def _settle(self, doubts: list[strict.Doubt]) -> dict[strict.Doubt, bool | None]:
+    def _settle(self, doubts: list[strict.Doubt]) -> dict[strict.Doubt, Verdict]:
         """The verifier's verdict on each; a known one is reused, because rollouts repeat."""
         if self._verifier is None:
             return dict.fromkeys(doubts, False)
-        new = [doubt for doubt in doubts if doubt not in self._known]
-        settled = dict(zip(new, self._verifier.ask(new), strict=True))
-        settled |= {doubt: self._known[doubt] for doubt in doubts if doubt in self._known}
+        settled = {doubt: self._known.get(doubt) for doubt in doubts}
+        new = [doubt for doubt, verdict in settled.items() if verdict is None]
+        settled |= zip(new, self._verifier.ask(new), strict=True)
         if len(self._known) > MAX_KNOWN:
             self._known.clear()
-        self._known |= {doubt: verdict for doubt, verdict in settled.items() if verdict is not None}
+        self._known |= settled
         return settled
 
     def close(self) -> None:
@@ -84,15 +76,7 @@ class Scorer:
         if self._verifier:
             self._verifier.close()
 
-    def __enter__(self) -> "Scorer":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -36,9 +36,8 @@ LARGE_POWER = r"\^\s*\{?\s*-?\s*[0-9]{3,}"
 TOWER = r"\^\s*[{(]?\s*[0-9]+\s*\^"
 HOSTILE = re.compile(rf"{LARGE_POWER}|{TOWER}|[0-9]{{16,}}|!.*!")
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
-KNOWN_MACROS = (
-    latex.SYMBOLS.keys() | latex.KEEPS_ARGUMENT | {"frac", "dfrac", "tfrac", "left", "right"}
-)
+KNOWN_MACROS = latex.SYMBOLS.keys() | latex.KEEPS_ARGUMENT
+KNOWN_MACROS |= {"frac", "dfrac", "tfrac", "left", "right", "sqrt"}
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,8 @@ def decide(completion: str, gold: str) -> bool | Doubt:
 
 def same(given: str, gold: str) -> bool:
     """Equal as written, as exact numbers, element by element, or as words."""
-    if given == gold:
-        return True
-    if not given or not gold:
-        return False
+    if given == gold or not given or not gold:
+        return given == gold
     if _published_equal(given, gold) or _same_number(given, gold):
         return True
     said, meant = _value(given), _named_value(gold, given)
@@ -85,8 +82,7 @@ def _published_equal(given: str, gold: str) -> bool:
     if published.first_form(given) == published.first_form(gold):
         return True
     for text in (given, gold):
-        macros = set(MACRO.findall(text))
-        if "\\sqrt[" in text or not macros <= KNOWN_MACROS | {"sqrt"}:
+        if "\\sqrt[" in text or not KNOWN_MACROS.issuperset(MACRO.findall(text)):
             return False  # they drop unknown macros and the degree of a root
     return published.equal(given, gold)
 
@@ -140,17 +136,17 @@ def _same_elements(given: str, gold: str) -> bool:
         return all(same(a, b) for a, b in zip(ours[1], theirs[1], strict=True))
     rest = list(ours[1])
     for element in theirs[1]:
-        found = next((index for index, other in enumerate(rest) if same(other, element)), None)
+        found = next((other for other in rest if same(other, element)), None)
         if found is None:
             return False
-        rest.pop(found)
+        rest.remove(found)
     return True
 
 
 def _elements(text: str) -> tuple[str, list[str]] | None:
     """Brackets and elements of a list of two or more; None for any other text."""
-    text = text.replace("\\{", "{").replace("\\}", "}").replace("\\lbrace", "{")
-    text = text.replace("\\rbrace", "}")
+    for macro, brace in (("\\{", "{"), ("\\}", "}"), ("\\lbrace", "{"), ("\\rbrace", "}")):
+        text = text.replace(macro, brace)
     brackets = ""
     if text[:1] in BRACKETS and text[-1:] in BRACKETS.values():
         if not _one_pair(text):
@@ -174,16 +170,12 @@ def _one_pair(text: str) -> bool:
 
 def _split(text: str) -> list[str]:
     """The parts of a text between separators outside brackets."""
-    depth, parts, start, position = 0, [], 0, 0
-    while position < len(text):
-        character = text[position]
+    depth, parts, start = 0, [], 0
+    for position, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
-        separator = SEPARATOR.match(text, position) if depth == 0 else None
-        if separator and separator.end() > position:
+        if depth == 0 and position >= start and (found := SEPARATOR.match(text, position)):
             parts.append(text[start:position])
-            start = position = separator.end()
-        else:
-            position += 1
+            start = found.end()
     return [*parts, text[start:]]
 
 
@@ -208,9 +200,10 @@ def _worth_asking(given: str, gold: str) -> bool:
         return False
     if ("." in given and "." not in gold) or BASE.search(gold):
         return False  # an approximation is not the exact value; 52_8 is a numeral, not algebra
-    for text in (given, gold):
-        if text.count("{") > MAX_SYMBOLIC_BRACES or HOSTILE.search(text):
-            return False
-        if not FUNCTIONS.issuperset(WORD.findall(TEXT.sub(r"\1", text))):
-            return False
-    return True
+    return _harmless(given) and _harmless(gold)
+
+
+def _harmless(text: str) -> bool:
+    if text.count("{") > MAX_SYMBOLIC_BRACES or HOSTILE.search(text):
+        return False
+    return FUNCTIONS.issuperset(WORD.findall(TEXT.sub(r"\1", text)))

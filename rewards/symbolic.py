@@ -2,7 +2,8 @@
 
 Computer algebra on untrusted text can run forever or fill the memory, so it never runs in the
 trainer. The server is a fresh interpreter without CUDA, torch or the caller's main module. It forks
-a child for each comparison and kills it at the deadline; math-verify stays loaded in the server.
+a child for each comparison, which the kernel kills at the deadline; math-verify stays loaded in the
+server.
 """
 
 import contextlib
@@ -13,10 +14,8 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from rewards.strict import Doubt
 
@@ -34,7 +33,7 @@ WARM_UP = (
 Verdict = bool | None  # None: the deadline passed
 
 
-class Verifier:
+class Verifier(contextlib.AbstractContextManager):
     """Decides doubts with math-verify: one server process, `workers` children at a time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
@@ -46,32 +45,19 @@ class Verifier:
         """One verdict per doubt, in order; None where the deadline passed."""
         if not doubts:
             return []
-        request = {"pairs": [[doubt.given, doubt.gold] for doubt in doubts]}
+        pairs = [[doubt.given, doubt.gold] for doubt in doubts]
         patience = START_SECONDS + SLACK_SECONDS + self.deadline_seconds * len(doubts)
-        reply = self._exchange(json.dumps(request), patience)
+        reply = self._exchange(json.dumps(pairs), patience)
         return [None] * len(doubts) if reply is None else json.loads(reply)
 
     def close(self) -> None:
         """End the server and its children."""
         server, self._server = self._server, None
-        if server is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)  # its own session: the children too
-        for pipe in (server.stdin, server.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()
-        server.wait()
+        if server is not None:
+            with contextlib.suppress(OSError), server:  # closes the pipes and waits
+                os.killpg(server.pid, signal.SIGKILL)  # a separate session: the children too
 
-    def __enter__(self) -> "Verifier":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> None:
@@ -88,20 +74,17 @@ class Verifier:
         )
 
     def _exchange(self, line: str, patience: float) -> bytes | None:
-        """The server's answer to one line; None, and a new server, if it died or hangs."""
+        """The server's answer to one line; None if it died or hangs (a new one comes next)."""
         if self._server is None or self._server.poll() is not None:
             self.close()
             self._start()
-        try:
+        with contextlib.suppress(OSError):
             self._server.stdin.write(line.encode() + b"\n")
             self._server.stdin.flush()
             readable = select.select([self._server.stdout], [], [], patience)[0]
             if readable and (reply := self._server.stdout.readline()):
                 return reply
-        except OSError:
-            pass
         self.close()
-        self._start()
         return None
 
 
@@ -114,51 +97,42 @@ def serve(workers: int, deadline_seconds: float) -> None:
     for text, other in WARM_UP:  # parsers and sympy build their tables on first use
         equal(text, other)
     for line in sys.stdin:
-        pairs = json.loads(line)["pairs"]
-        answers.write(json.dumps(_verdicts(pairs, workers, deadline_seconds)).encode() + b"\n")
+        verdicts = _verdicts(json.loads(line), workers, deadline_seconds)
+        answers.write(json.dumps(verdicts).encode() + b"\n")
 
 
 def _verdicts(pairs: list[list[str]], workers: int, deadline_seconds: float) -> list[Verdict]:
     verdicts: list[Verdict] = [None] * len(pairs)
     waiting = list(enumerate(pairs))[::-1]
-    running: dict[int, tuple[int, int, float]] = {}  # pipe -> (index, pid, deadline)
+    running: dict[int, int] = {}  # pid -> index
     while waiting or running:
-        while waiting and len(running) < workers:
+        if waiting and len(running) < workers:
             index, pair = waiting.pop()
-            pipe, pid = _fork(pair, deadline_seconds)
-            running[pipe] = (index, pid, time.monotonic() + deadline_seconds)
-        patience = min(death for _, _, death in running.values()) - time.monotonic()
-        ready = select.select(list(running), [], [], max(0.0, patience))[0]
-        late = [pipe for pipe, (_, _, death) in running.items() if death <= time.monotonic()]
-        for pipe in {*ready, *late}:
-            index, pid, _ = running.pop(pipe)
-            if pipe in ready:
-                verdicts[index] = os.read(pipe, 1) == b"1"
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            os.close(pipe)
+            running[_fork(pair, deadline_seconds)] = index
+        else:
+            pid, status = os.wait()
+            code = os.waitstatus_to_exitcode(status)
+            verdicts[running.pop(pid)] = None if code == -signal.SIGALRM else code == 0
     return verdicts
 
 
-def _fork(pair: list[str], deadline_seconds: float) -> tuple[int, int]:
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(writer)
-        return reader, pid
+def _fork(pair: list[str], deadline_seconds: float) -> int:
+    """The pid of a child that ends with 0 if the two are equal, else 1; SIGALRM if it is late."""
+    if pid := os.fork():
+        return pid
+    code = 1
     try:
-        os.close(reader)
-        seconds = int(deadline_seconds) + 2  # of processor time, in case the server dies first
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, whatever code runs
+        signal.setitimer(signal.ITIMER_REAL, deadline_seconds)
         with contextlib.suppress(ValueError, OSError):  # not every system has it
             resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY, CHILD_MEMORY))
-        os.write(writer, b"1" if equal(*pair) else b"0")
+        code = int(not equal(*pair))
     finally:
-        os._exit(0)
+        os._exit(code)
 
 
 def equal(given: str, gold: str) -> bool:
-    """Whether math-verify finds the two equal; called only in a child of the server."""
+    """Whether math-verify finds the two equal; called only in the server and its children."""
     from math_verify import parse, verify
 
     try:

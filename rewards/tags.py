@@ -41,11 +41,7 @@ def tags_once(completion: str) -> int:
 
 def published_answer(completion: str) -> str:
     """From the last <answer> to the next </answer> or the end; the whole text without a tag."""
-    block = completion[completion.rfind("<answer>") + len("<answer>") :]
-    if "<answer>" not in completion:
-        block = completion
-    end = block.find("</answer>")
-    return (block if end < 0 else block[:end]).strip()
+    return completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
 
 def last_number(completion: str, pattern: re.Pattern) -> str:
@@ -61,9 +57,7 @@ def last_closed_answer(completion: str) -> str | None:
     """The content of the last <answer>...</answer> that is closed and not blank."""
     opened, answer = None, None
     for tag in ANSWER_TAG.finditer(completion):
-        if tag.group() == "<answer>":
-            opened = tag.end()
-        elif opened is not None:
-            block = completion[opened : tag.start()]
-            answer, opened = (block.strip() or answer), None
+        if tag[0] == "</answer>" and opened is not None:
+            answer = completion[opened : tag.start()].strip() or answer
+        opened = tag.end() if tag[0] == "<answer>" else None
     return answer

@@ -62,9 +62,9 @@ def _unboxed(text: str) -> str:
     boxes = list(BOXED.finditer(text))
     if len(boxes) != 1 or TAKEN_BACK.search(text):
         return text
-    depth, start = 1, boxes[0].end()
-    for position in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
+    inside, depth = text[boxes[0].end() :], 1
+    for position, character in enumerate(inside):
+        depth += (character == "{") - (character == "}")
         if depth == 0:
-            return text[start:position]
-    return text[start:]
+            return inside[:position]
+    return inside

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from pods import ledger
 from pods.cli import UserError, command
-from pods.config import Rule as RuleConfig
+from pods.config import Function
 from pods.rules import Batch, Rule, Selection, find, select_batch
 
 
@@ -26,7 +26,7 @@ from pods.rules import Batch, Rule, Selection, find, select_batch
 class ReplayConfig:
     run: str = MISSING
     output_dir: str = MISSING
-    rule: RuleConfig = field(default_factory=RuleConfig)
+    rule: Function = field(default_factory=Function)
     kept_per_prompt: int | None = MISSING
     seed: int = MISSING
 

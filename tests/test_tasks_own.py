@@ -209,7 +209,10 @@ def test_a_bad_row_is_one_line_with_its_place(
         ({"question": None}, "task.question=None: task=own needs it; set one of its columns"),
         ({"answer": ""}, "task.answer=: task=own needs it"),
         ({"kind": "essay"}, "task.kind=essay: must be one of math, choice"),
-        ({"gold": "last"}, "task.gold=last: must be one of as_is, after_hashes, boxed or path/to/"),
+        (
+            {"gold": "last"},
+            "task.gold=last: must be one of as_is, after_hashes, boxed, or path/to/",
+        ),
         ({"gold": "absent.py:f"}, "task.gold=absent.py:f: no file absent.py"),
         ({"source": "absent.jsonl"}, "task.source=absent.jsonl: no such file or folder"),
         ({"source": "./absent"}, "task.source=./absent: no such file or folder"),

@@ -8,10 +8,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from omegaconf import OmegaConf
 
 from pods import config, distributed
 from pods.cli import CONFIG_DIR, UserError
+from pods.schema import broken
 from pods.tasks import aime24, amc23, arithmetic, chemistry, gsm8k, math, math500, own
 from pods.tasks.own import renamed
 from pods.tasks.prompts import encode_prompt, render_prompt
@@ -34,15 +36,10 @@ __all__ = [
 
 
 def problems(task: config.Task) -> Iterator[str]:
-    """Every broken rule of the task's keys, one line each; reads no data."""
+    """Every broken rule between the task's keys, one line each; reads no data."""
     if task.name not in NAMES:
         yield f"task={task.name}: unknown; one of {', '.join(NAMES)}"
-    elif task.name == "own":
-        yield from own.problems(task)
-    else:
-        for key in own.KEYS:
-            if (value := getattr(task, key)) is not None:
-                yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
+    yield from own.problems(task)
 
 
 def system_texts(task: config.Task) -> Mapping[str, str]:
@@ -65,7 +62,7 @@ def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dat
     come from `data_dir` (or PODS_DATA_DIR), else from the hub; those of task=own from its source.
     Raises UserError naming the key, or file and line.
     """
-    for problem in problems(task):
+    for problem in (*problems(task), *broken(task, "task.")):
         raise UserError(problem)
     if split not in SPLITS:
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
@@ -74,46 +71,42 @@ def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dat
         raise UserError(
             f"task={task.name}: has no {split} split, it is a test set; train on another task"
         )
+    carved = split != "test" and "validation" not in found.splits
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
-    if split == "test" or "validation" in found.splits:
-        return _dataset(read(found, split, data_dir, task.legacy_gold))
-    rows = read(found, "train", data_dir, task.legacy_gold)
-    return _carved(found, rows, split, task.validation_size)
+    dataset = _dataset(read(found, "train" if carved else split, data_dir, task.legacy_gold))
+    return _carved(found, dataset, split, task.validation_size) if carved else dataset
 
 
-def _carved(task: Task, rows: list[Row], split: str, validation_size: int) -> "Dataset":
+def _carved(task: Task, dataset: "Dataset", split: str, wanted: int) -> "Dataset":
     """The validation questions or the rest of train; of a small file at most a fifth is carved."""
-    import numpy as np
-
-    dataset = _dataset(rows)
     if task.shuffle_seed is not None:
         dataset = dataset.shuffle(seed=task.shuffle_seed)
-    size = min(validation_size, len(rows) // 5)
-    if size < validation_size:
+    count, size = len(dataset), min(wanted, len(dataset) // 5)
+    if size < wanted:
         distributed.say(
-            f"task={task.name}: validation_size={validation_size} is more than a fifth of the"
-            f" {len(rows)} training questions; {size} are carved"
+            f"task={task.name}: validation_size={wanted} is more than a fifth of the {count}"
+            f" training questions; {size} are carved"
         )
     if split == "validation" and size == 0:
         raise UserError(
-            f"task={task.name} validation_size={validation_size}: leaves no validation questions"
-            f" ({len(rows)} training questions); give at least 1 and 5 training questions for each"
+            f"task={task.name} validation_size={wanted}: leaves no validation questions ({count}"
+            " training questions); give at least 1 and 5 training questions for each"
         )
-    order = np.random.default_rng(VALIDATION_SEED).permutation(len(rows))
+    order = np.random.default_rng(VALIDATION_SEED).permutation(count)
     return dataset.select(sorted(order[:size] if split == "validation" else order[size:]))
 
 
 def _dataset(rows: list[Row]) -> "Dataset":
-    from datasets import Dataset  # takes seconds: only when rows are wanted
+    from datasets import Dataset, concatenate_datasets  # takes seconds: only when rows are wanted
 
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    for name, values in columns.items():
+    columns = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = {name: [row.get(name) for row in rows]}
         try:
-            Dataset.from_dict({name: values}, on_mixed_types="use_json")
+            columns.append(Dataset.from_dict(values, on_mixed_types="use_json"))
         except Exception as error:  # Arrow's, of a dozen types
             raise UserError(
                 f"column {name!r}: cannot be stored ({type(error).__name__}: {error}); change or "
                 "remove it"
             ) from None
-    return Dataset.from_dict(columns, on_mixed_types="use_json")
+    return concatenate_datasets(columns, axis=1)

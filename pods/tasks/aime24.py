@@ -1,6 +1,5 @@
 """Task `aime24`: the 30 problems of AIME 2024 (HuggingFaceH4/aime_2024), a test set."""
 
-from pods.tasks.prompts import MATH
 from pods.tasks.task import Task, completion, text, text_or_number
 
 TASK = Task(
@@ -9,7 +8,6 @@ TASK = Task(
     splits={"test": "train"},  # the hub calls all of it train
     question=lambda row: text(row, "problem"),
     gold=lambda row, legacy: text_or_number(row, "answer"),
-    system=MATH,
     example={
         "id": 72,
         "problem": "Find the largest possible real part of \\[(75+117i)z+\\frac{96+144i}{z}\\]where"

@@ -1,6 +1,5 @@
 """Task `amc23`: the 40 problems of AMC 12 2023 (zwhe99/amc23), a test set."""
 
-from pods.tasks.prompts import MATH
 from pods.tasks.task import Task, completion, text, text_or_number
 
 TASK = Task(
@@ -9,7 +8,6 @@ TASK = Task(
     splits={"test": "test"},
     question=lambda row: text(row, "question"),
     gold=lambda row, legacy: text_or_number(row, "answer"),  # the column holds 8.0 for 8
-    system=MATH,
     example={
         "id": 18,
         "question": "How many positive perfect squares less than $2023$ are divisible by $5$?",

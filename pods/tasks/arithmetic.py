@@ -6,17 +6,15 @@ Not in the paper: `uv run train.py` trains the tiny policy on it.
 import hashlib
 import random
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
-from pods.tasks.prompts import MATH
 from pods.tasks.task import Task, completion, numbered
 
 SIZES = {"train": 2000, "validation": 256, "test": 256}
-# Share of all questions, in percent, that belong to each split; the tiny policy learnt from `base`.
-# The hash of a question decides its split, so no two splits can share one.
+# Percent of all questions that belong to each split; the tiny policy learnt from `base`.
 SHARES = {"base": 26, "train": 50, "validation": 12, "test": 12}
-LARGEST = 19  # every running value stays in 0..19: no negative gold, since the v1 and v2 rewards
-# take "-5" for 5
+LARGEST = 19  # running values are 0..19; none is negative: the v1 and v2 rewards take "-5" for 5
 
 
 class Problem(NamedTuple):
@@ -30,10 +28,10 @@ class Problem(NamedTuple):
 def rows(split: str) -> list[dict[str, str]]:
     """The rows of train, validation or test: always the same ones, no question twice."""
     distinct: dict[str, Problem] = {}
-    for problem in problems(split):
+    endless = problems(split)
+    while len(distinct) < SIZES[split]:
+        problem = next(endless)
         distinct.setdefault(problem.question, problem)
-        if len(distinct) == SIZES[split]:
-            break
     return [
         {"id": f"arithmetic-{split}-{i}", "question": problem.question, "answer": problem.answer}
         for i, problem in enumerate(distinct.values())
@@ -54,8 +52,7 @@ def draw(rng: random.Random) -> Problem:
     value = rng.randint(1, 9)
     question, steps = str(value), []
     for _ in range(rng.randint(2, 4)):
-        moves = [d for d in range(-9, 10) if d and 0 <= value + d <= LARGEST]
-        move = rng.choice(moves)
+        move = rng.choice([d for d in range(-9, 10) if d and 0 <= value + d <= LARGEST])
         question += f"{move:+d}"
         steps.append(f"{value}{move:+d}={value + move}")
         value += move
@@ -63,13 +60,10 @@ def draw(rng: random.Random) -> Problem:
 
 
 def split_of(question: str) -> str:
-    """The split that owns a question: its SHA-256 against the shares."""
+    """The split that owns a question, by its hash: no question is in two splits."""
     percent = int.from_bytes(hashlib.sha256(question.encode()).digest()[:8], "big") % 100
-    for split, share in SHARES.items():
-        if percent < share:
-            return split
-        percent -= share
-    raise AssertionError("SHARES do not add up to 100")
+    ends = zip(SHARES, accumulate(SHARES.values()), strict=True)
+    return next(split for split, end in ends if percent < end)
 
 
 TASK = Task(
@@ -79,7 +73,6 @@ TASK = Task(
     rows=lambda split: numbered(f"arithmetic, {split}", rows(split)),
     question=lambda row: row["question"],
     gold=lambda row, legacy: row["answer"],
-    system=MATH,
     example={"question": "7+8-9+4=?", "answer": "10"},
     right=completion("7+8=15. 15-9=6. 6+4=10", "10"),
     wrong=completion("7+8=15. 15-9=6. 6+4=11", "11"),

@@ -9,9 +9,6 @@ from typing import Any
 from pods.tasks.prompts import FORMAT
 from pods.tasks.task import Row, Task, completion, text, value
 
-TYPES = ("mcq-4-choices", "mcq-2-choices")
-SPLIT_SEED = 42
-TEST_SHARE = 0.1
 CHOICE = {
     "instruct": """
 You will be given a multiple-choice question.
@@ -47,14 +44,12 @@ def gold(row: Row, legacy: bool) -> str:
 
 def select(hub_rows: Any, split: str) -> Any:
     """Our split of the hub's only one, which holds every domain."""
-    wanted = hub_rows.filter(
-        lambda row: (
-            row["domain"] == "Chemistry"
-            and row["details"]["level"] == "L3"
-            and row["type"] in TYPES
-        )
-    )
-    return wanted.train_test_split(test_size=TEST_SHARE, seed=SPLIT_SEED)[split]
+
+    def wanted(row: Row) -> bool:
+        chemistry = row["domain"] == "Chemistry" and row["details"]["level"] == "L3"
+        return chemistry and row["type"] in ("mcq-4-choices", "mcq-2-choices")
+
+    return hub_rows.filter(wanted).train_test_split(test_size=0.1, seed=42)[split]
 
 
 TASK = Task(

@@ -1,6 +1,5 @@
 """Task `gsm8k`: grade-school word problems (openai/gsm8k, main), 7,473 train and 1,319 test."""
 
-from pods.tasks.prompts import MATH
 from pods.tasks.task import Row, Task, completion, text
 
 
@@ -18,7 +17,6 @@ TASK = Task(
     subsets=("main",),
     question=lambda row: text(row, "question"),
     gold=lambda row, legacy: after_hashes(row, "answer"),
-    system=MATH,
     example={
         "question": "A robe takes 2 bolts of blue fiber and half that much white fiber.  How many"
         " bolts in total does it take?",

@@ -7,7 +7,6 @@ as published; then no answer to 15 % of the questions is right.
 
 import re
 
-from pods.tasks.prompts import MATH
 from pods.tasks.task import Row, Task, completion, text
 
 SUBJECTS = (
@@ -22,12 +21,12 @@ UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed
 def boxed(row: Row, column: str, legacy: bool = False) -> str:
     """The content of the last \\boxed{...}. ValueError without one or with open braces."""
     solution = text(row, column)
-    boxes = list(BOXED.finditer(solution))
-    if not boxes:
-        if bare := UNBRACED.findall(solution):
-            return bare[-1]
+    ends, bare = [box.end() for box in BOXED.finditer(solution)], UNBRACED.findall(solution)
+    if not ends and bare:
+        return bare[-1]
+    if not ends:
         raise ValueError(f"column {column!r} has no \\boxed{{...}}")
-    start = boxes[-1].end()
+    start = ends[-1]
     if legacy:
         return solution[start:].split("}")[0].strip()
     depth = 1
@@ -44,7 +43,6 @@ TASK = Task(
     subsets=SUBJECTS,
     question=lambda row: text(row, "problem"),
     gold=lambda row, legacy: boxed(row, "solution", legacy),
-    system=MATH,
     shuffle_seed=42,
     example={
         "problem": r"If $\det \mathbf{A} = 2$ and $\det \mathbf{B} = 12,$ then find"

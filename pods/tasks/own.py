@@ -19,7 +19,13 @@ from pods.tasks.prompts import MATH
 from pods.tasks.reading import download, json_lines
 from pods.tasks.task import Placed, Row, Task, numbered, short, text, text_or_number
 
-KEYS = ("source", "question", "answer", "gold", "kind")  # null for the built-in tasks
+NEEDED = {  # key -> its value; all are null for the built-in tasks
+    "source": "a JSONL file, folder or hub id",
+    "question": "one of its columns",
+    "answer": "one of its columns",
+    "gold": "as_is, after_hashes, boxed or path/to/file.py:function",
+    "kind": "math or choice",
+}
 SYSTEM = {"math": MATH, "choice": CHOICE}
 GOLDS: dict[str, Callable[[Row, str, bool], str]] = {
     "as_is": lambda row, column, legacy: text_or_number(row, column),
@@ -31,22 +37,18 @@ LARGEST_TEST = 256
 
 
 def problems(task: config.Task) -> Iterator[str]:
-    """Every broken rule of the keys of task=own; reads nothing."""
-    for key in ("source", "question", "answer"):
-        if not getattr(task, key):
-            meaning = "a JSONL file, folder or hub id" if key == "source" else "one of its columns"
-            yield f"task.{key}={getattr(task, key)}: task=own needs it; set {meaning}"
-    if task.kind not in SYSTEM:
-        yield f"task.kind={task.kind}: must be one of {', '.join(SYSTEM)}"
-    if task.gold not in GOLDS and not functions.is_path(task.gold or ""):
-        choices = f"{', '.join(GOLDS)} or path/to/file.py:function"
-        yield f"task.gold={task.gold}: must be one of {choices}"
+    """One line for each key that is needed and absent, or belongs to task=own alone."""
+    for key, wanted in NEEDED.items():
+        value = getattr(task, key)
+        if task.name == "own" and not value:
+            yield f"task.{key}={value}: task=own needs it; set {wanted}"
+        elif task.name != "own" and value is not None:
+            yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
 
 
 def renamed(task: config.Task, name: str) -> config.Task:
     """The settings for another task: prompts as here, without the keys of task=own."""
-    kept = {} if name == task.name else dict.fromkeys(KEYS)
-    return replace(task, name=name, **kept)
+    return task if name == task.name else replace(task, name=name, **dict.fromkeys(NEEDED))
 
 
 def define(task: config.Task, split: str) -> Task:
@@ -63,19 +65,18 @@ def define(task: config.Task, split: str) -> Task:
         )
     return Task(
         name="own",
-        hub=str(task.source),
+        hub=task.source,
         splits=dict.fromkeys(parts, ""),
         rows=parts.__getitem__,
-        question=lambda row: text(row, str(task.question)),
-        gold=_gold(task),
-        system=SYSTEM[str(task.kind)],
-        kind=str(task.kind),
+        question=lambda row: text(row, task.question),
+        gold=_gold(task.answer, task.gold),
+        system=SYSTEM[task.kind],
+        kind=task.kind,
         remedy="correct the row, task.question, task.answer or task.gold",
     )
 
 
-def _gold(task: config.Task) -> Callable[[Row, bool], str]:
-    column, name = str(task.answer), str(task.gold)
+def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
     if name in GOLDS:
         return lambda row, legacy: GOLDS[name](row, column, legacy)
     function = functions.load("task.gold", name)
@@ -95,7 +96,7 @@ def _gold(task: config.Task) -> Callable[[Row, bool], str]:
 
 def _parts(task: config.Task) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
-    source, path = str(task.source), Path(str(task.source))
+    source, path = task.source, Path(task.source)
     if path.is_file():
         return _divided(task, list(json_lines(path)))
     if path.is_dir():
@@ -111,13 +112,10 @@ def _parts(task: config.Task) -> dict[str, Iterable[Placed]]:
 
 
 def _divided(task: config.Task, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
-    """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows).
-
-    Validation questions are carved from train later, as for every task.
-    """
+    """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows)."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
     held = min(LARGEST_TEST, len(rows) // 5)
-    carved = min(task.validation_size, (len(rows) - held) // 5)
+    carved = min(task.validation_size, (len(rows) - held) // 5)  # later, as for every task
     distributed.say(
         f"task=own: {len(rows)} questions of {task.source}: {len(rows) - held - carved} train, "
         f"{carved} validation, {held} test"

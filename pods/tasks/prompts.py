@@ -34,21 +34,16 @@ A careful assistant solves the problem below. It first writes its working betwee
 
 
 def render_prompt(
-    question: str,
-    *,
-    tokenizer: "PreTrainedTokenizerBase",
-    style: str = "instruct",
-    system: str | None = None,
-    date: str | None = None,
-) -> str:
+    question: str, *, tokenizer: "PreTrainedTokenizerBase", style: str = "instruct",
+    system: str | None = None, date: str | None = None,
+) -> str:  # fmt: skip
     """The prompt as text. `system` None: the published mathematics text; "": none at all.
 
     `date` replaces today's date in a template that prints it, so that runs agree across days.
     """
     if style not in MATH:
         raise UserError(f"task.style={style}: unknown; one of {', '.join(MATH)}")
-    if system is None:
-        system = MATH[style]
+    system = MATH[style] if system is None else system
     if style == "base":
         return f"{system}Problem: {question}\nSolution: "
     if not tokenizer.chat_template:
@@ -57,10 +52,9 @@ def render_prompt(
         )
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": question})
-    pinned = {} if date is None else {"date_string": date}
-    return tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, **pinned
-    )
+    options = {} if date is None else {"date_string": date}
+    options |= {"tokenize": False, "add_generation_prompt": True}
+    return tokenizer.apply_chat_template(messages, **options)
 
 
 def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
@@ -70,6 +64,6 @@ def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int
     had two BOS, the published training one.
     """
     ids = list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
-    bos = tokenizer.bos_token_id
-    wants_bos = bos is not None and list(tokenizer("")["input_ids"])[:1] == [bos]
-    return [bos, *ids] if wants_bos and ids[:1] != [bos] else ids
+    bos = [tokenizer.bos_token_id]
+    wants_bos = list(tokenizer("")["input_ids"])[:1] == bos
+    return bos + ids if wants_bos and ids[:1] != bos else ids

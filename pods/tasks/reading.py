@@ -6,6 +6,7 @@ columns.
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,11 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> list[Row
             example = _example(task, row, number, legacy)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise UserError(f"{place}: {error}; {task.remedy}") from None
-        if example["id"] in seen:
+        if (first := seen.setdefault(example["id"], place)) != place:
             raise UserError(
-                f"{place}: id {example['id']!r} is also the id of {seen[example['id']]};"
+                f"{place}: id {example['id']!r} is also the id of {first};"
                 " ids must be unique in a split; change or remove the id"
             )
-        seen[example["id"]] = place
         rows.append(example)
     if not rows:
         raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
@@ -50,10 +50,9 @@ def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
         raise ValueError("not a JSON object with named columns")
     identity = next((row[column] for column in ID_COLUMNS if row.get(column) is not None), number)
     question, answer = task.question(row), task.gold(row, legacy)
-    if not question.strip():
-        raise ValueError("the question is empty")
-    if not answer.strip():
-        raise ValueError("the gold answer is empty")
+    for name, found in (("question", question), ("gold answer", answer)):
+        if not found.strip():
+            raise ValueError(f"the {name} is empty")
     ours = {"id": str(identity), "question": question, "answer": answer, "kind": task.kind}
     # `prompt` is written later, by the code that renders the question
     return ours | {name: row[name] for name in row if name not in (*ours, "prompt")}
@@ -66,29 +65,24 @@ def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); {remedy}") from None
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
         place = f"{path}:{number}"
         try:
-            row = json.loads(line)
+            if line.strip():
+                yield place, number, json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{place}: not a JSON object ({error}); write one object a line"
-            ) from None
-        yield place, number, row
+            reason = f"not a JSON object ({error}); write one object a line"
+            raise UserError(f"{place}: {reason}") from None
 
 
 def _hub(task: Task, split: str) -> Iterator[Placed]:
-    number = 0
-    remedy = (
-        f"set data_dir=<folder> with {task.name}/{split}.jsonl in it, or load it once where there"
-        " is a network"
-    )
+    numbers, file = count(1), f"{task.name}/{split}.jsonl"
+    remedy = f"set data_dir=<folder> with {file} in it, or load it once where there is a network"
     for subset in task.subsets:
         rows = download(f"task={task.name}", task.hub, subset, remedy, split=task.splits[split])
+        source = f"{task.hub}/{subset}" if subset else task.hub
         for row in task.select(rows, split) if task.select else rows:
-            number += 1
-            yield f"{task.hub}{f'/{subset}' if subset else ''}, {split} row {number}", number, row
+            number = next(numbers)
+            yield f"{source}, {split} row {number}", number, row
 
 
 def download(key: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:

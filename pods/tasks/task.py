@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pods.tasks.prompts import MATH
+
 Row = dict[str, Any]  # one row in the data set's columns
 Placed = tuple[str, int, Row]  # place of a row, named in errors; its number from 1; the row
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task. `question(row)` and `gold(row, legacy)` raise ValueError on a bad row."""
+    """One task; `question` and `gold` raise ValueError on a bad row."""
 
     name: str
     hub: str  # hub id of the data set, or another name of the source, for messages
     question: Callable[[Row], str]
     gold: Callable[[Row, bool], str]  # legacy True: the published extraction where it differs
-    system: Mapping[str, str]  # task.style -> system text
+    system: Mapping[str, str] = field(default_factory=lambda: MATH)  # task.style -> system text
     kind: str = "math"  # how answers are graded: math | choice
     subsets: tuple[str | None, ...] = (None,)
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
@@ -45,7 +47,7 @@ def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
 
 
 def value(row: Row, column: str) -> Any:
-    """The value of a column that every row must have."""
+    """The value of a column."""
     if column not in row:
         raise ValueError(f"column {column!r} is missing; found {', '.join(sorted(row)) or 'none'}")
     return row[column]
@@ -53,9 +55,9 @@ def value(row: Row, column: str) -> Any:
 
 def text(row: Row, column: str) -> str:
     """The value of a column that must hold text."""
-    if not isinstance(value(row, column), str):
-        raise ValueError(f"column {column!r} must be text, is {short(row[column])}")
-    return row[column]
+    if not isinstance(found := value(row, column), str):
+        raise ValueError(f"column {column!r} must be text, is {short(found)}")
+    return found
 
 
 def text_or_number(row: Row, column: str) -> str:
