@@ -1,4 +1,4 @@
-"""Every step behind a figure: the trainings with ten seeds, their evaluation, the plot.
+"""Every step behind a figure: the trainings with ten seeds, their evaluations, the plot.
 
     uv run scripts/reproduce.py figure=gsm8k_main dry_run=true   # print commands and GPU hours
     uv run scripts/reproduce.py figure=quickstart seeds=3        # minutes on a CPU
