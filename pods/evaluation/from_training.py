@@ -34,8 +34,9 @@ def publish(config: EvaluateConfig) -> None:
         step, seconds, task = line["step"], line["train_seconds"], line["task"]
         details = scores.details([records], [version], pass_at=())
         facts = {"train_seconds": seconds, "scores": {task: details}}
-        for name in steps.get(step, {}).keys() & {"tokens/generated", "tokens/trained"}:
-            facts[name.replace("/", "_")] = steps[step][name]
+        for name in ("tokens/generated", "tokens/trained"):
+            if name in steps.get(step, {}):
+                facts[name.replace("/", "_")] = steps[step][name]
         found[step] = results.Checkpoint({task: scores.entry([records], version, ())}, facts)
         rows.append((f"step {step}", seconds, details))
     store.facts = {"from_training": True, "train": asdict(training)}

@@ -7,7 +7,8 @@ wide: 1.0 to 2.7 for a ratio of 2.0 with ten runs and half-hour marks.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -112,30 +113,19 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
     return found
 
 
-def pairs(series: list[Series], fraction: float, resamples: int, seed: int) -> list[Speedup]:
-    """Every pair of arms; the earlier one in the figure's YAML is the baseline."""
-    return [
-        compare(first, second, fraction, resamples, seed)
-        for i, first in enumerate(series)
-        for second in series[i + 1 :]
-    ]
+def pairs(series: list[Series], *how: float) -> list[Speedup]:
+    """Every pair of arms; the earlier one in the figure's YAML is the baseline; how: of compare."""
+    return [compare(first, second, *how) for first, second in combinations(series, 2)]
 
 
-def to_json(headline: Speedup | None, every: list[Speedup]) -> dict | None:
-    """The headline pair's numbers with all pairs below; None without a headline pair."""
-    return None if headline is None else asdict(headline) | {"pairs": [asdict(p) for p in every]}
+def headline(figure: Figure, series: list[Series], *how: float) -> Speedup | None:
+    """The pair that the figure's YAML names as baseline and pods; None without both."""
+    arms = {arm.label: arm for arm in series}
+    if figure.baseline not in arms or figure.pods not in arms:
+        return None
+    return compare(arms[figure.baseline], arms[figure.pods], *how)
 
 
 def _interval(values: np.ndarray) -> list[float] | None:
     values = values[np.isfinite(values)]
     return np.percentile(values, [2.5, 97.5]).tolist() if values.size else None
-
-
-def headline(
-    figure: Figure, series: list[Series], fraction: float, resamples: int, seed: int
-) -> Speedup | None:
-    """The pair that the figure's YAML names as baseline and pods; None without both."""
-    arms = {arm.label: arm for arm in series}
-    if figure.baseline not in arms or figure.pods not in arms:
-        return None
-    return compare(arms[figure.baseline], arms[figure.pods], fraction, resamples, seed)
