@@ -14,19 +14,12 @@ from dataclasses import asdict, dataclass
 from pods.cli import UserError, command
 from pods.figures import speedup, tables
 from pods.figures.curves import load
-from pods.figures.definition import Absent, Figure, each
+from pods.figures.definition import Absent, FigureConfig, each
 from pods.results import warn
 
 
 @dataclass
-class SpeedupConfig:
-    figure: Figure
-    results_dir: str
-    metric: str | None
-    dataset: str | None
-    fraction_of_best: float
-    resamples: int
-    seed: int
+class SpeedupConfig(FigureConfig):
     json: bool
     markdown: bool
 

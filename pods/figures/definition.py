@@ -53,6 +53,19 @@ class Figure:
     series: dict[str, FigureSeries]
 
 
+@dataclass
+class FigureConfig:
+    """The keys that plot.py and speedup.py share."""
+
+    figure: Figure
+    results_dir: str
+    metric: str | None
+    dataset: str | None
+    fraction_of_best: float
+    resamples: int
+    seed: int
+
+
 class Absent(UserError):
     """A figure without result files: figure=all skips it."""
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pods.cli import UserError
 from pods.figures.curves import UNITS, Series, statistics
-from pods.figures.definition import Figure
+from pods.figures.definition import Figure, FigureConfig
 from pods.figures.speedup import Speedup, resampled_means
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe-Ito
@@ -56,19 +56,12 @@ STYLE = {
 
 
 @dataclass
-class PlotConfig:
+class PlotConfig(FigureConfig):
     """The keys of config/plot.yaml."""
 
-    figure: Figure
-    results_dir: str
     out_dir: str
-    metric: str | None
-    dataset: str | None
     x: str
     band: str
-    resamples: int
-    seed: int
-    fraction_of_best: float
 
 
 def main_figure(series: list[Series], headline: Speedup | None, config: PlotConfig) -> Canvas:

@@ -18,7 +18,8 @@ from pods.figures.alignment import nearest
 from pods.figures.samples import Samples
 from pods.results import run_order, warn
 
-COLUMN = re.compile(r"(?:data/)?(?P<run>\S+) - (?P<metric>.+)(?<!__MIN)(?<!__MAX)")
+# A run's values; wandb adds the copies __MIN and __MAX.
+VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 REACH = 420.0  # s, the longest pause between samples: a farther mark lies outside the run
 
 
@@ -49,32 +50,25 @@ def load(accuracy: Path, length: Path) -> list[Samples]:
 def read(path: Path) -> dict[str, np.ndarray]:
     """{run: (samples, 3): seconds, micro-steps, value}, by time; incomplete rows are skipped."""
     with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file)
-        columns: dict[str, dict[str, str]] = {}  # run -> its columns, without the copies __MIN ...
-        for column in rows.fieldnames or []:
-            if match := COLUMN.fullmatch(column):
-                kind = "step" if match["metric"] == "_step" else "value"
-                columns.setdefault(match["run"], {})[kind] = column
-        columns = {run: names for run, names in columns.items() if "value" in names}
-        if "eval/time" not in (rows.fieldnames or []) or not columns:
-            raise UserError(
-                f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs"
-                " from wandb with eval/time as the x axis"
-            )
-        samples: dict[str, list[tuple[float, ...]]] = {run: [] for run in columns}
-        skipped = 0
-        for row in rows:
-            used = False
-            for run, names in columns.items():
-                keys = ("eval/time", names.get("step"), names["value"])
-                seconds, step, value = (_float(row.get(key)) for key in keys)
-                if math.isfinite(seconds) and math.isfinite(value):
-                    samples[run].append((seconds, step, value))
-                    used = True
-            skipped += not used
-    if skipped:
+        reader = csv.DictReader(file)
+        rows, names = list(reader), reader.fieldnames or []
+    table = {name: np.array([_float(row[name]) for row in rows]) for name in names}
+    runs = {match["run"]: name for name in table if (match := VALUE.fullmatch(name))}
+    if "eval/time" not in table or not runs:
+        raise UserError(
+            f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs"
+            " from wandb with eval/time as the x axis"
+        )
+    samples, used = {}, np.zeros(len(rows), dtype=bool)
+    for run, name in runs.items():
+        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.full(len(rows), np.nan))
+        found = np.column_stack([table["eval/time"], steps, table[name]])
+        known = np.isfinite(found[:, [0, 2]]).all(axis=1)
+        used |= known
+        samples[run] = np.array(sorted(found[known].tolist()))
+    if skipped := int(np.sum(~used)):
         warn(f"{path.name}: {skipped} rows hold no time or no value and are skipped")
-    return {run: np.array(sorted(values)) for run, values in samples.items() if values}
+    return {run: found for run, found in samples.items() if len(found)}
 
 
 def _float(cell: str | None) -> float:
