@@ -130,15 +130,15 @@ def commands(config: ReproduceConfig, runs: list[Run]) -> list[list[str]]:
     for run in runs:
         if not run.finished:
             seeds[run.arm if config.launcher else id(run)].append(run)
-    train = [python, str(root / "train.py")]
+    train = [str(root / "train.py")]
     if recipe.launch:
         file = CONFIG_DIR / "accelerate" / f"{recipe.launch}.yaml"
         launch = ["-m", "accelerate.commands.accelerate_cli", "launch", f"--config_file={file}"]
-        train[1:1] = launch
+        train = [*launch, *train]
     if config.launcher:
         train += ["-m", f"hydra/launcher={config.launcher}"]
     lines = [
-        [*train, *same[0].overrides, f"seed={','.join(str(run.seed) for run in same)}"]
+        [python, *train, *same[0].overrides, f"seed={','.join(str(run.seed) for run in same)}"]
         for same in seeds.values()
     ]
     results = f"results_dir={config.results_dir}"
