@@ -86,17 +86,11 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
         for curves, arm in zip(means, (baseline, pods), strict=True)
     )
     marks, line = slow_marks / fast_marks, slow / fast  # 0 where pods never reaches the threshold
-    last = np.flatnonzero(np.isfinite(means[0][0]))[-1]
-    found = Speedup(
-        baseline=baseline.label,
-        pods=pods.label,
-        n_runs=[len(v) for v in values],
-        fraction_of_best=fraction,
-        baseline_still_rising=bool(np.nanargmax(means[0][0]) == last),
-        threshold=float(thresholds[0]),
-    )
-    several = min(found.n_runs) > 1  # resamples of one run are all the same run
-    if thresholds[0] > 0:
+    last, n_runs = np.flatnonzero(np.isfinite(means[0][0]))[-1], [len(v) for v in values]
+    rising, threshold = bool(np.nanargmax(means[0][0]) == last), float(thresholds[0])
+    found = Speedup(baseline.label, pods.label, n_runs, fraction, rising, threshold)
+    several = min(n_runs) > 1  # resamples of one run are all the same run
+    if threshold > 0:
         found.baseline_hours = float(slow_marks[0])
         if np.isfinite(fast_marks[0]):
             found.pods_hours = float(fast_marks[0])
