@@ -5,17 +5,17 @@
 
 All sides are evaluate_run.py: same engine, questions, repeats. The others merge every checkpoint
 into the base and write the merged models; then they load one after the other into a new engine, in
-one process (merge_and_reload) or in a process for each, which is what frees a card's memory for
-certain (merge_and_process). What is saved is loading, so the ratio depends on how long that takes
-beside generating: it is measured with one completion a question, as for a curve, and with the five
-that are the default.
-Nothing else should run beside it; processor seconds are what other work disturbs less.
+one process (merge_and_reload) or in a process for each, which frees all of a card's memory
+(merge_and_process). Only loading is saved, so the ratio depends on the time of loading relative to
+generating: it is measured with one completion per question, as for a curve, and with the default of
+five. Nothing else should run beside it; other work disturbs processor seconds less.
 """
 
 import importlib.util
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -23,67 +23,56 @@ import tempfile
 import time
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-REPEATS = (1, 5)
 RESULT = ROOT / "benchmarks" / "results" / "evaluation.json"
 VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        run = Path(sys.argv[1]) if len(sys.argv) > 1 else train(work)
-        checkpoints = sorted(run.glob("checkpoint-*"))
-        adapters, merged = work / "adapters" / "run", work / "merged" / "run"
-        shutil.copytree(run, adapters)
-        merge_seconds = merge(adapters, merged)
-        table: dict[str, dict] = {}
+        work, engines = Path(folder), {}
+        source = Path(sys.argv[1]) if len(sys.argv) > 1 else train(work)
+        run = shutil.copytree(source, work / "adapters" / "run")
+        merge_seconds = merge(run, work / "merged" / "run")
         for engine, python in pythons(sys.argv[2:]).items():
-            evaluate(python, engine, [adapters], 1)  # not counted: what is compiled and cached
-            for repeats in REPEATS:
-                costs = compare(python, engine, adapters, merged, merge_seconds, repeats)
-                table.setdefault(engine, {})[f"repeats={repeats}"] = costs
-                print(f"{engine} repeats={repeats}: {costs}", flush=True)
+            evaluate([run], python, engine, 1)  # not counted: compiles and fills caches
+            engines[engine] = {
+                f"repeats={repeats}": compare(work, merge_seconds, python, engine, repeats)
+                for repeats in (1, 5)
+            }
     result = {
-        "checkpoints": len(checkpoints),
+        "checkpoints": len(list(source.glob("checkpoint-*"))),
         "merge_seconds": round(merge_seconds, 1),
-        "engines": table,
+        "engines": engines,
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
     }
-    RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
 
-def compare(
-    python: str, engine: str, adapters: Path, merged: Path, merge_seconds: float, repeats: int
-) -> dict[str, float]:
+def compare(work: Path, merge_seconds: float, *how: Any) -> dict[str, float]:
     """One engine, a reload in the same process, a process per checkpoint: seconds and ratios."""
-    ours = evaluate(python, engine, [adapters], repeats)
-    reload = evaluate(python, engine, [merged], repeats)
-    singles = [only(merged, [path.name]) for path in sorted(merged.glob("checkpoint-*"))]
-    processes = evaluate(python, engine, singles, repeats)
-    table = {"one_engine_seconds": round(ours.seconds, 1)}
-    for name, theirs in (("merge_and_reload", reload), ("merge_and_process", processes)):
-        table[f"{name}_seconds"] = round(theirs.seconds + merge_seconds, 1)
-        table[f"{name}_ratio"] = round((theirs.seconds + merge_seconds) / ours.seconds, 2)
-        processor = theirs.processor_seconds + merge_seconds
-        table[f"{name}_processor_ratio"] = round(processor / ours.processor_seconds, 2)
-    table["peak_memory_mb"] = round(ours.peak_memory_mb)
-    if engine != "vllm":  # its memory is set aside at the start, in other processes
-        names = [path.name for path in sorted(adapters.glob("checkpoint-*"))[:2]]
-        two = evaluate(python, engine, [only(adapters, names)], repeats)
-        table["peak_memory_mb_of_2_checkpoints"] = round(two.peak_memory_mb)
+    merged = work / "merged"
+    ours = evaluate([work / "adapters" / "run"], *how)
+    table = {"one_engine_seconds": round(ours[0], 1)}
+    singles = sorted(merged.glob("checkpoint-*"))
+    for name, runs in (("merge_and_reload", [merged / "run"]), ("merge_and_process", singles)):
+        theirs = evaluate(runs, *how) + merge_seconds
+        table[f"{name}_seconds"] = round(theirs[0], 1)
+        table[f"{name}_ratio"] = round(theirs[0] / ours[0], 2)
+        table[f"{name}_processor_ratio"] = round(theirs[1] / ours[1], 2)
     return table
 
 
 def train(work: Path) -> Path:
     """The quickstart with 12 checkpoints on a grid of steps, so that every machine has as many."""
-    keys = ["run=run", f"output_dir={work / 'trained'}", "max_steps=60", "checkpoint.every_steps=5"]
-    keys += ["budget.train_seconds=null", "checkpoint.every_seconds=null"]
+    keys = ["run=run", f"output_dir={work / 'trained'}", "max_steps=60", "checkpoint.every_steps=5",
+            "budget.train_seconds=null", "checkpoint.every_seconds=null"]  # fmt: skip
     subprocess.run([sys.executable, str(ROOT / "train.py"), *keys], cwd=work, check=True)
     return work / "trained" / "run"
 
@@ -98,16 +87,15 @@ def pythons(wanted: list[str]) -> dict[str, str]:
     return {engine: found[engine] for engine in wanted or found}
 
 
-def merge(adapters: Path, merged: Path) -> float:
-    """Write the run again with full-parameter checkpoints; returns the seconds without imports."""
-    sys.path.insert(0, str(ROOT))
+def merge(adapters: Path, run: Path) -> float:
+    """Write the run with merged checkpoints, and beside it a run of each checkpoint; seconds."""
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoTokenizer
 
-    shutil.copytree(adapters / ".hydra", merged / ".hydra")
+    shutil.copytree(adapters / ".hydra", run / ".hydra")
     seconds = 0.0
     for source in adapters.glob("checkpoint-*"):
-        target = merged / source.name
+        target, single = run / source.name, run.with_name(source.name)
         start = time.perf_counter()
         model = AutoPeftModelForCausalLM.from_pretrained(source).merge_and_unload()
         model.save_pretrained(target)
@@ -115,44 +103,28 @@ def merge(adapters: Path, merged: Path) -> float:
         seconds += time.perf_counter() - start
         meta = json.loads((source / "meta.json").read_text())
         (target / "meta.json").write_text(json.dumps({**meta, "files": {}}))
+        single.mkdir()
+        for name in (".hydra", source.name):
+            (single / name).symlink_to(run / name)
     return seconds
 
 
-class Cost(NamedTuple):
-    seconds: float  # wall clock, end to end
-    processor_seconds: float  # of all its processes, which other work disturbs less
-    peak_memory_mb: float  # of its largest process
-
-
-def evaluate(python: str, engine: str, runs: list[Path], repeats: int) -> Cost:
-    """What it costs to score the checkpoints of these runs, a process each, and the base once."""
-    seconds = processor_seconds = peak = 0.0
+def evaluate(runs: list[Path], python: str, engine: str, repeats: int) -> np.ndarray:
+    """Wall-clock and processor seconds, (2,), to score these runs, a process each."""
+    costs = []
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled once, as on a user's machine
     with tempfile.TemporaryDirectory() as results:
         for run in runs:
-            command = [python, str(ROOT / "evaluate_run.py"), f"run={run.name}"]
-            command += [f"engine={engine}", f"output_dir={run.parent}", f"results_dir={results}"]
-            command += [f"repeats={repeats}", "pass_at=[1]"]
-            start = time.perf_counter()
-            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-            _, status, usage = os.wait4(process.pid, 0)
-            seconds += time.perf_counter() - start
-            processor_seconds += usage.ru_utime + usage.ru_stime
-            peak = max(peak, usage.ru_maxrss / 1024)
-            if status:
-                sys.exit(f"evaluate_run.py ended with {os.waitstatus_to_exitcode(status)}")
-    return Cost(seconds, processor_seconds, peak)
-
-
-def only(run: Path, names: list[str]) -> Path:
-    """A copy of the run with these checkpoints alone."""
-    copy = run.with_name("-".join(["only", *names]))
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(run / ".hydra", copy / ".hydra")
-    for name in names:
-        shutil.copytree(run / name, copy / name)
-    return copy
+            command = [python, str(ROOT / "evaluate_run.py"), f"run={run.name}", f"engine={engine}",
+                       f"output_dir={run.parent}", f"results_dir={results}", f"repeats={repeats}",
+                       "pass_at=[1]"]  # fmt: skip
+            start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            costs.append((time.perf_counter() - start, processor))
+    return np.sum(costs, axis=0)
 
 
 if __name__ == "__main__":

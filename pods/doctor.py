@@ -1,10 +1,8 @@
-"""Checks a training before it starts: one function a check, and a trial of a few real steps.
+"""Checks a training before it starts: one function per check, and a trial of a few real steps.
 
-Under `accelerate launch` every process makes all checks without talking to the others; when one
-fails, the launcher stops the others (`stop`).
-
-A check returns (verdict, seen) and, where a later check needs it, a value. A UserError from the
-code that training uses is a failure with its remedy.
+A check returns (verdict, seen) and, where a later check needs it, a value; a UserError is a failure
+with its remedy. Under `accelerate launch` every process makes all checks without communication;
+when one fails, the launcher stops the others (`stop`).
     uv run scripts/doctor.py experiment=<name>
 """
 
@@ -15,26 +13,27 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
 
-from pods import distributed, tasks
+from pods import distributed, policy, tasks
 from pods.cli import UserError
 from pods.clock import GIB, STEP_PHASES
 from pods.config import TrainConfig
-from pods.policy import ROOT, choose_backend, choose_optimizer, load_tokenizer, locate
 from pods.prompts import load_prompts
 from pods.runs import PACKAGES, read_metrics
-from rewards import Scorer
+from pods.scoring import Rewards
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 TRIAL_STEPS = 3  # the first compiles, so the projection leaves it out
 GPU_ONLY = ("unsloth", "vllm", "bitsandbytes", "vllm-bnb-plugin")
 STOPPED = "stopped by SIGTERM: another process failed and said why, or the machine shuts down"
+ROOT = policy.ROOT
 SHAPES = ROOT / "benchmarks" / "shapes"  # config.json of the paper's models
 
 
@@ -92,43 +91,34 @@ def versions(lock: Path) -> tuple[str, str]:
     if not lock.is_file():
         return WARN, f"no {lock.name} beside the source; versions not compared"
     locked = {p["name"]: p.get("version") for p in tomllib.loads(lock.read_text())["package"]}
-    differ, absent = [], []
+    wrong, absent = [], []
     for package in dict.fromkeys((*PACKAGES, *GPU_ONLY)):
         try:
             installed = metadata.version(package)
         except metadata.PackageNotFoundError:
-            absent.append(package)
+            (absent if package in GPU_ONLY else wrong).append(package)
             continue
-        # The version of a CPU build ends in +cpu.
-        if locked.get(package) not in (installed, installed.partition("+")[0]):
-            differ.append(f"{package} {installed} (lock: {locked.get(package)})")
-    if differ:
-        return FAIL, f"not the locked versions: {', '.join(differ)}; run uv sync --locked"
-    missing = [package for package in absent if package not in GPU_ONLY]
-    if missing:
-        return FAIL, f"not installed: {', '.join(missing)}; run uv sync --locked"
+        if locked.get(package) not in (installed, installed.removesuffix("+cpu")):
+            wrong.append(f"{package} {installed} (lock: {locked.get(package)})")
+    if wrong:
+        return FAIL, f"absent or not as locked: {', '.join(wrong)}; run uv sync --locked"
     return OK, "as locked" + (f"; without the gpu extra ({', '.join(absent)})" if absent else "")
 
 
 def device(config: TrainConfig) -> tuple[str, str]:
     """The driver, the card and the backend that training would choose."""
-    from pods.policy import check_device
-
-    cuda = torch.version.cuda
+    cuda, found = torch.version.cuda, driver()
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
-        seen = f"{card.name}, {card.total_memory / GIB:.1f} GiB, CUDA {cuda}, driver {driver()}"
-    elif driver() != "unknown":
-        return (
-            FAIL,
-            f"torch for CUDA {cuda} cannot use driver {driver()}; update the driver",
-        )
+        seen = f"{card.name}, {card.total_memory / GIB:.1f} GiB, CUDA {cuda}, driver {found}"
+    elif found:
+        return FAIL, f"torch for CUDA {cuda} cannot use driver {found}; update the driver"
     else:
         seen = f"{os.cpu_count()} CPU cores, no CUDA device"
     try:
-        config.backend.name, reason = choose_backend(config.backend.name)
-        config.optimizer.name = choose_optimizer(config.optimizer.name)
-        check_device(config)
+        config.backend.name, reason = policy.choose_backend(config.backend.name)
+        config.optimizer.name = policy.choose_optimizer(config.optimizer.name)
+        policy.check_device(config)
     except UserError as error:
         return FAIL, f"{seen}; {error}"
     if config.backend.name == "unsloth" and torch.cuda.get_device_capability()[0] < 8:
@@ -136,29 +126,30 @@ def device(config: TrainConfig) -> tuple[str, str]:
     return OK, f"{seen}; backend {config.backend.name} ({reason}), {config.optimizer.name}"
 
 
-def driver() -> str:
+def driver() -> str | None:
+    """The version of the NVIDIA driver, None without one."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
         return done.stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
-        return "unknown"
+        return None
 
 
 def data(config: TrainConfig) -> tuple[str, str, Any]:
-    task = config.task
-    rows = tasks.load_for(task, "train", config.data_dir)
-    return OK, f"{task.name}: {len(rows)} training questions, e.g. {rows[0]['id']}", rows
+    rows = tasks.load_for(config.task, "train", config.data_dir)
+    return OK, f"{config.task.name}: {len(rows)} training questions, e.g. {rows[0]['id']}", rows
 
 
 def model(config: TrainConfig) -> tuple[str, str, Any]:
     """The tokenizer, the tokens that end a completion, and the pad token."""
     from pods.unsloth import check_pad, end_tokens
 
-    tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
-    check_pad(config.model.path, tokenizer)
-    ends = tokenizer.convert_ids_to_tokens(sorted(end_tokens(config.model.path, tokenizer)))
-    seen = f"{config.model.path}: ends with {' '.join(ends)}, pad {tokenizer.pad_token}"
+    path = config.model.path
+    tokenizer = policy.load_tokenizer(path, config.model.pad_token)
+    check_pad(path, tokenizer)
+    ends = tokenizer.convert_ids_to_tokens(sorted(end_tokens(path, tokenizer)))
+    seen = f"{path}: ends with {' '.join(ends)}, pad {tokenizer.pad_token}"
     if config.task.style == "instruct" and not tokenizer.chat_template:
         raise UserError(f"{seen}; no chat template: set task.style=base")
     return OK, seen, tokenizer
@@ -169,8 +160,7 @@ def prompt(config: TrainConfig, tokenizer: Any) -> tuple[str, str, str]:
     prompts = load_prompts(config, tokenizer)
     text = prompts[0]["prompt"]
     ids = tasks.encode_prompt(text, tokenizer)
-    bos = tokenizer.bos_token_id
-    count = 0 if bos is None else ids.count(bos)
+    count = ids.count(tokenizer.bos_token_id)
     seen = f"{len(prompts)} prompts fit, the first has {len(ids)} tokens and {count} BOS"
     return (FAIL if count > 1 else OK), seen, text
 
@@ -189,36 +179,31 @@ def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
         completions = [tasks.completion("worked out", other) for other in answers]
     own = config.rewards.functions  # only the trial runs these
     weights = {name: w for name, w in config.rewards.weights.items() if name not in own}
-    with Scorer(
-        config.rewards.version,
-        workers=config.rewards.workers,
-        deadline_seconds=config.rewards.deadline_seconds,
-        names=weights,
-    ) as scorer:
-        scores = scorer.score(completions, [answer] * 2, [kind] * 2)
+    with Rewards(replace(config.rewards, functions={}, weights=weights)) as score:
+        scores = score([{"answer": answer, "kind": kind}] * 2, completions, [[], []], 0)
     right, other = (sum(weights[k] * scores[k][i] for k in weights) for i in range(2))
     seen = f"{config.rewards.version}: right {right:.3f}, wrong {other:.3f}"
-    if not right > other:
-        return FAIL, f"{seen}; the right answer {answer!r} must earn more"
-    return OK, seen
+    if right > other:
+        return OK, seen
+    return FAIL, f"{seen}; the right answer {answer!r} must earn more"
 
 
 def groups(config: TrainConfig) -> tuple[str, str]:
-    m, p, size = config.kept_per_prompt, config.prompts_per_step, config.micro_batch_size
-    ranks = distributed.world_size()
-    batches = f"{p * m // ranks // size} micro-batches of {size}"
+    n, m, p = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
+    ranks, size = distributed.world_size(), config.micro_batch_size
     each = f" on each of {ranks} processes" if ranks > 1 else ""
-    n = config.rollouts_per_prompt
-    return OK, f"{p} x {n} rollouts a step, {p} x {m} trained on in {batches}{each}"
+    batches = f"{p * m // ranks // size} micro-batches of {size}{each}"
+    return OK, f"{p} x {n} rollouts a step, {p} x {m} trained on in {batches}"
 
 
 def disk(config: TrainConfig) -> tuple[str, str]:
     """The size of all checkpoints and of the training states that are kept, against free space."""
     parameters, adapter = weights(config)
     state = (2 if config.optimizer.name == "adamw_8bit" else 8) * (adapter or parameters)
-    every, seconds = config.checkpoint.every_seconds, config.budget.train_seconds
+    every, keep = config.checkpoint.every_seconds, config.checkpoint.keep
+    seconds = config.budget.train_seconds
     count = int(seconds // every) + 1 if every and seconds else 1
-    states = count if config.checkpoint.keep is None else min(count, config.checkpoint.keep + 1)
+    states = count if keep is None else min(count, keep + 1)
     saved = 4 * adapter or 2 * parameters  # adapters in float32, whole models in 16 bit
     needed = count * saved + states * state + 20e6 * count  # a tokenizer takes up to 20 MB
     folder = Path(config.output_dir).absolute()
@@ -232,21 +217,18 @@ def disk(config: TrainConfig) -> tuple[str, str]:
 def weights(config: TrainConfig) -> tuple[int, int]:
     """Number of the model's weights and of its LoRA adapter's (0 without one).
 
-    Counted on the real modules, which take no memory on torch's meta device. A model that is not on
-    this machine is counted from benchmarks/shapes/<model.name>.json. Raises UserError without both.
+    Counted on torch's meta device, without memory; a model that is not on this machine from
+    benchmarks/shapes/<model.name>.json. Raises UserError without both.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    shape = SHAPES / f"{config.model.name}.json"
+    path, shape = config.model.path, SHAPES / f"{config.model.name}.json"
     try:
-        architecture = AutoConfig.from_pretrained(
-            locate(config.model.path), trust_remote_code=False
-        )
+        architecture = AutoConfig.from_pretrained(policy.locate(path), trust_remote_code=False)
     except (OSError, ValueError, UserError):
         if not shape.is_file():
-            raise UserError(
-                f"model.path={config.model.path}: cannot be read, and {shape} does not exist"
-            ) from None
+            missing = f"model.path={path}: cannot be read, and {shape} does not exist"
+            raise UserError(missing) from None
         architecture = AutoConfig.for_model(**json.loads(shape.read_text()))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(architecture)
@@ -285,14 +267,11 @@ def trial(config: TrainConfig, overrides: list[str]) -> tuple[str, str]:
 
 def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     """Seconds by phase without the first step, steps within the budget, largest gaps and peaks."""
-    seconds = {
-        name: sum(step[f"seconds/{name}"] for step in steps[1:]) / len(steps[1:])
-        for name in STEP_PHASES
-    }
+    seconds = {name: mean(step[f"seconds/{name}"] for step in steps[1:]) for name in STEP_PHASES}
     parts = [f"{name} {value:.2f} s" for name, value in seconds.items()]
-    if config.budget.train_seconds:
-        count = config.budget.train_seconds / max(sum(seconds.values()), 1e-9)
-        parts.append(f"about {count:.0f} steps in {config.budget.train_seconds:.0f} s of training")
+    if budget := config.budget.train_seconds:
+        count = budget / sum(seconds.values())
+        parts.append(f"about {count:.0f} steps in {budget:.0f} s of training")
     measured = ("engine/logprob_gap", "engine/probe_gap", "peak_memory_gib/")
     for name in dict.fromkeys(name for step in steps for name in step if name.startswith(measured)):
         value = max(step[name] for step in steps if name in step)

@@ -7,11 +7,9 @@ ten runs of an arm has its own seed.
 
 import math
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from omegaconf import MISSING
 
 from pods.check import check, settle
 from pods.checkpoints import find
@@ -23,25 +21,25 @@ LAUNCHERS = ("submitit_slurm", "submitit_local")
 
 @dataclass
 class Recipe:
-    experiment: str = MISSING
-    arms: dict[str, list[str]] = MISSING
+    experiment: str
+    arms: dict[str, list[str]]
     evaluate: list[str] = field(default_factory=list)
     launch: str | None = None
 
 
 @dataclass
 class ReproduceConfig:
-    figure: str = MISSING
-    seeds: int = MISSING
-    dry_run: bool = MISSING
-    launcher: str | None = MISSING
-    train: list[str] = MISSING
-    evaluate: list[str] = MISSING
-    plot: list[str] = MISSING
-    output_dir: str = MISSING
-    results_dir: str = MISSING
-    out_dir: str = MISSING
-    recipes: dict[str, Recipe] = MISSING
+    figure: str
+    seeds: int
+    dry_run: bool
+    launcher: str | None
+    train: list[str]
+    evaluate: list[str]
+    plot: list[str]
+    output_dir: str
+    results_dir: str
+    out_dir: str
+    recipes: dict[str, Recipe]
 
 
 @dataclass
@@ -98,24 +96,24 @@ def recipe_of(config: ReproduceConfig) -> Recipe:
 def plan(config: ReproduceConfig) -> list[Run]:
     """Every run of the figure, seed by seed, so that an interrupted series has all arms."""
     recipe, runs = recipe_of(config), []
-    for arm, arm_overrides in recipe.arms.items():
-        overrides = [f"experiment={recipe.experiment}", *arm_overrides, *config.train]
+    for arm, own in recipe.arms.items():
+        overrides = [f"experiment={recipe.experiment}", *own, *config.train]
         overrides.append(f"output_dir={config.output_dir}")
-        own = [override for override in overrides if not override.startswith("hydra.")]
-        composed = compose("train", TrainConfig, own)
+        ours = [override for override in overrides if not override.startswith("hydra.")]
+        composed = compose("train", TrainConfig, ours)
         for seed in range(config.seeds):
             composed.seed = seed
             trained = typed(TrainConfig, composed)
             settle(trained)
             check(trained)
-            meta = [checkpoint.meta for checkpoint in find(Path(config.output_dir) / trained.run)]
-            done = meta[-1] if meta else {"train_seconds": 0.0, "step": 0}
+            found = find(Path(config.output_dir) / trained.run)
+            done = found[-1].meta if found else {"train_seconds": 0.0, "step": 0}
             runs.append(Run(arm, overrides, seed, trained, done["train_seconds"], done["step"]))
     return sorted(runs, key=lambda run: run.seed)
 
 
 def estimate(config: ReproduceConfig, runs: list[Run]) -> list[str]:
-    """A line an arm and the total: runs done, GPU hours of training left (inf: no time budget)."""
+    """A line per arm and the total: runs done, GPU hours of training left (inf: no time budget)."""
     gpus, lines = compose(f"figure/{config.figure}", None, []).figure.gpus, []
     for name in (*dict.fromkeys(run.arm for run in runs), "total, without evaluation"):
         mine = [run for run in runs if run.arm == name] or runs
@@ -126,25 +124,26 @@ def estimate(config: ReproduceConfig, runs: list[Run]) -> list[str]:
 
 
 def commands(config: ReproduceConfig, runs: list[Run]) -> list[list[str]]:
-    """The command lines: missing trainings (with a launcher a sweep an arm), evaluations, plot."""
-    recipe, lines = recipe_of(config), []
-    launch = []
+    """The command lines: missing trainings (with a launcher a sweep per arm), evaluations, plot."""
+    recipe, seeds = recipe_of(config), defaultdict(list)  # one command trains all of its seeds
+    python, root = sys.executable, CONFIG_DIR.parent
+    for run in runs:
+        if not run.finished:
+            seeds[run.arm if config.launcher else id(run)].append(run)
+    train = [str(root / "train.py")]
     if recipe.launch:
         file = CONFIG_DIR / "accelerate" / f"{recipe.launch}.yaml"
         launch = ["-m", "accelerate.commands.accelerate_cli", "launch", f"--config_file={file}"]
-    missing = [run for run in runs if not run.finished]
-    sweep = ["-m", f"hydra/launcher={config.launcher}"] if config.launcher else []
-    for run in missing:
-        same = [r.seed for r in missing if r.arm == run.arm] if sweep else [run.seed]
-        if run.seed == same[0]:  # one sweep trains all missing seeds of an arm
-            seeds = f"seed={','.join(map(str, same))}"
-            lines.append(script("train.py", *sweep, *run.overrides, seeds, launch=launch))
+        train = [*launch, *train]
+    if config.launcher:
+        train += ["-m", f"hydra/launcher={config.launcher}"]
+    lines = [
+        [python, *train, *same[0].overrides, f"seed={','.join(str(run.seed) for run in same)}"]
+        for same in seeds.values()
+    ]
     results = f"results_dir={config.results_dir}"
-    scoring = [f"output_dir={config.output_dir}", results, *recipe.evaluate, *config.evaluate]
-    lines += [script("evaluate_run.py", f"run={run.config.run}", *scoring) for run in runs]
-    drawing = [f"figure={config.figure}", results, f"out_dir={config.out_dir}", *config.plot]
-    return [*lines, script("scripts/plot.py", *drawing)]
-
-
-def script(path: str, *overrides: str, launch: Sequence[str] = ()) -> list[str]:
-    return [sys.executable, *launch, str(CONFIG_DIR.parent / path), *overrides]
+    score = [f"output_dir={config.output_dir}", results, *recipe.evaluate, *config.evaluate]
+    evaluate = [python, str(root / "evaluate_run.py")]
+    lines += [[*evaluate, f"run={run.config.run}", *score] for run in runs]
+    draw = [f"figure={config.figure}", results, f"out_dir={config.out_dir}", *config.plot]
+    return [*lines, [python, str(root / "scripts" / "plot.py"), *draw]]

@@ -54,14 +54,14 @@ def read(path: Path | str) -> Results:
                 f"{path}: top-level key '{key}' is not checkpoint-<step> with an object;"
                 " base files have no such level, read them with read_base"
             )
-        steps[int(match[1])] = value
-    return {step: _checkpoint(path, steps[step]) for step in sorted(steps)}
+        steps[int(match[1])] = _checkpoint(path, value)
+    return dict(sorted(steps.items()))
 
 
 def write(path: Path | str, results: Results) -> None:
     """Replace the file by `results`, whole or not at all. Raises ValueError on NaN and infinity."""
     content = {
-        f"checkpoint-{step}": _entries(results[step].datasets)
+        f"checkpoint-{step}": asdict(results[step])["datasets"]
         | ({META: results[step].meta} if results[step].meta else {})
         for step in sorted(results)
     }
@@ -80,8 +80,7 @@ def read_base(path: Path | str) -> Checkpoint:
 
 def write_base(path: Path | str, base: Checkpoint) -> None:
     """As `write`, without the checkpoint level and without meta: that level is for datasets."""
-    content = _entries(base.datasets)
-    write_atomic(path, json.dumps(content, indent=1, allow_nan=False))
+    write_atomic(path, json.dumps(asdict(base)["datasets"], indent=1, allow_nan=False))
 
 
 def facts_path(path: Path | str) -> Path:
@@ -114,28 +113,23 @@ def _object(path: Path | str) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: not readable as JSON ({error}); delete it and evaluate again"
-        ) from None
+        problem = f"not readable as JSON ({error}); delete it and evaluate again"
+        raise UserError(f"{path}: {problem}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds a {type(content).__name__}, needs an object of checkpoints")
     return content
 
 
 def _checkpoint(path: Path | str, content: dict[str, Any]) -> Checkpoint:
-    meta = content.get(META) if isinstance(content.get(META), dict) else {}
-    datasets = {name: entry for name, entry in content.items() if name != META}
-    return Checkpoint({name: _entry(path, name, entry) for name, entry in datasets.items()}, meta)
-
-
-def _entry(path: Path | str, name: str, content: Any) -> Entry:
-    known = Entry.__dataclass_fields__
-    if not isinstance(content, dict) or any(
-        not isinstance(content.get(key, []), list) for key in known
-    ):
-        raise UserError(f"{path}: dataset '{name}' is not an object of lists ({', '.join(known)})")
-    return Entry(**{key: content[key] for key in known if key in content})
-
-
-def _entries(datasets: dict[str, Entry]) -> dict[str, Any]:
-    return {name: asdict(entry) for name, entry in datasets.items()}
+    found, names = Checkpoint(), Entry.__dataclass_fields__
+    if isinstance(content.get(META), dict):
+        found.meta = content[META]
+    for dataset, entry in content.items():
+        if dataset == META:
+            continue
+        known = {k: entry[k] for k in names if k in entry} if isinstance(entry, dict) else {"": 0}
+        if not all(isinstance(value, list) for value in known.values()):
+            listed = ", ".join(names)
+            raise UserError(f"{path}: dataset '{dataset}' is not an object of lists ({listed})")
+        found.datasets[dataset] = Entry(**known)
+    return found

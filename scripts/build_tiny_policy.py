@@ -2,15 +2,12 @@
 
     uv run scripts/build_tiny_policy.py [out_dir=... seed=0 clean_steps=280 habit_steps=120]
 
-Not in the paper: it stands in for an instruct model so that PODS can be seen working on a laptop.
-Phase 1 teaches worked additions and subtractions in the paper's tags. Phase 2 buries that skill
-under bad habits (blind guesses without reasoning, careless steps, lost tags), so that the policy
-starts at a few percent and reinforcement learning has to find reasoning and then to hone it: an
-accuracy that rises over a minute rather than in one leap. Guesses are uniform over 0..99, because
-RL learns to reason only where reasoning pays far better than luck: with guesses that are often
-right it ends in well-formed guessing. The same seed gives the same bytes on one machine and
-version of torch; another machine may round differently. Takes under a minute on two idle cores;
-beside another busy process prefix OMP_NUM_THREADS=1, or the threads wait for each other.
+Not in the paper: it stands in for an instruct model on a laptop. Phase 1 teaches worked additions
+and subtractions in the paper's tags. Phase 2 hides that skill under bad habits (guesses without
+reasoning, careless steps, lost tags): the policy starts at a few percent, and RL improves it over a
+minute. Guesses are uniform over 0..99, because RL learns to reason only where reasoning pays far
+better than luck. The same seed gives the same bytes on one machine and version of torch. Takes
+under a minute on two idle cores; beside another busy process set OMP_NUM_THREADS=1.
 """
 
 import os
@@ -19,19 +16,14 @@ import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 
 import torch
-from omegaconf import MISSING
 from rich.console import Console
 from rich.progress import Progress
-from transformers import (
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2Tokenizer,
-    set_seed,
-)
+from torch.nn.utils.rnn import pad_sequence
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer, set_seed
 
 import rewards
 from pods.cli import command
@@ -48,60 +40,49 @@ MUON_RATE, ADAMW_RATE, WARMUP_STEPS = 0.03, 4e-3, 20
 
 @dataclass
 class BuildConfig:
-    out_dir: str = MISSING
-    seed: int = MISSING
-    clean_steps: int = MISSING
-    habit_steps: int = MISSING
-    habit_rate: float = MISSING
-    reasoned_share: float = MISSING
-    slip_share: float = MISSING
-    lost_tag_share: float = MISSING
-    batch_size: int = MISSING
-    samples: int = MISSING
+    out_dir: str
+    seed: int
+    clean_steps: int
+    habit_steps: int
+    habit_rate: float
+    reasoned_share: float
+    slip_share: float
+    lost_tag_share: float
+    batch_size: int
+    samples: int
 
 
 def character_tokenizer() -> Qwen2Tokenizer:
     """One token per character; the tags are ordinary added tokens, so decoding keeps them.
 
-    AutoTokenizer makes a byte-level Qwen2Tokenizer of any folder that holds a Qwen2, whatever the
-    folder asks for; so this is one, without merges: Ġ and Ċ are its names of space and newline.
+    AutoTokenizer makes a byte-level Qwen2Tokenizer of any folder with a Qwen2; so this is one,
+    without merges: Ġ and Ċ are its names of space and newline.
     """
     special = ["<pad>", "<eos>", "<unk>", "<system>", "<user>", "<assistant>"]
-    characters = ["Ġ", *map(chr, range(33, 127)), "Ċ"]
+    vocabulary = [*special, "Ġ", *map(chr, range(33, 127)), "Ċ"]
     tokenizer = Qwen2Tokenizer(
-        vocab={token: i for i, token in enumerate(special + characters)},
-        merges=[],
-        pad_token="<pad>",
-        eos_token="<eos>",
-        unk_token="<unk>",
-        additional_special_tokens=["<system>", "<user>", "<assistant>"],
-        padding_side="left",
-        model_max_length=2048,
-        clean_up_tokenization_spaces=False,
-        chat_template=CHAT_TEMPLATE,
-    )
+        vocab={token: i for i, token in enumerate(vocabulary)}, merges=[],
+        pad_token="<pad>", eos_token="<eos>", unk_token="<unk>",
+        additional_special_tokens=["<system>", "<user>", "<assistant>"], padding_side="left",
+        model_max_length=2048, clean_up_tokenization_spaces=False, chat_template=CHAT_TEMPLATE,
+    )  # fmt: skip
     tokenizer.add_tokens(TAGS)
     return tokenizer
 
 
 def new_policy(tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
-    """Random weights. The wide initialisation is what lets so few steps suffice."""
+    """Random weights, wide so that few steps suffice."""
     config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        initializer_range=0.06,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
+        vocab_size=len(tokenizer), hidden_size=128, intermediate_size=256, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=2048,
+        initializer_range=0.06, tie_word_embeddings=True, bos_token_id=None, dtype="float32",
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
     return Qwen2ForCausalLM(config)
+
+
+def completion(solution: str, answer: str) -> str:
+    return f"<think>{solution}</think><answer>{answer}</answer>"
 
 
 def clean_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
@@ -135,10 +116,6 @@ def careless(question: str, slip_share: float, rng: random.Random) -> str:
     return completion(". ".join(steps), str(value))
 
 
-def completion(solution: str, answer: str) -> str:
-    return f"<think>{solution}</think><answer>{answer}</answer>"
-
-
 def batches(
     texts: Iterator[tuple[str, str]], steps: int, size: int, tokenizer: Qwen2Tokenizer
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -147,23 +124,17 @@ def batches(
     Prompt and padding carry the label -100; padding stands at the right and needs no mask.
     """
     for start in range(0, steps, 10):
-        count = min(10, steps - start)
-        rows = []
-        for _ in range(count * size):
-            question, text = next(texts)
+        rows, count = [], min(10, steps - start)
+        for question, text in islice(texts, count * size):
             prompt = tokenizer.encode(f"<user>{question}<assistant>")
-            rows.append((prompt, tokenizer.encode(text + tokenizer.eos_token)))
-        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+            answer = tokenizer.encode(text + tokenizer.eos_token)
+            labels = [-100] * len(prompt) + answer
+            rows.append((torch.tensor(prompt + answer), torch.tensor(labels)))
+        rows.sort(key=lambda row: len(row[0]))
         for i in torch.randperm(count).tolist():
-            chunk = rows[i * size : (i + 1) * size]
-            width = max(len(prompt) + len(text) for prompt, text in chunk)
-            ids = torch.full((size, width), tokenizer.pad_token_id)
-            labels = torch.full((size, width), -100)
-            for row, (prompt, text) in enumerate(chunk):
-                end = len(prompt) + len(text)
-                ids[row, :end] = torch.tensor(prompt + text)
-                labels[row, len(prompt) : end] = torch.tensor(text)
-            yield ids, labels
+            ids, labels = zip(*rows[i * size : (i + 1) * size], strict=True)
+            padded = pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
+            yield padded, pad_sequence(labels, batch_first=True, padding_value=-100)
 
 
 def train(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: Qwen2Tokenizer) -> None:
@@ -172,26 +143,24 @@ def train(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: Qwen2Tokeniz
     others = [p for n, p in policy.named_parameters() if p.ndim != 2 or "layers" not in n]
     muon = torch.optim.Muon(matrices, lr=MUON_RATE, momentum=0.95, weight_decay=0.0)
     adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.0)
-    phases = [
-        ("worked solutions", clean_texts(config), config.clean_steps),
-        ("bad habits", habit_texts(config), config.habit_steps),
-    ]
+    clean = batches(clean_texts(config), config.clean_steps, config.batch_size, tokenizer)
+    habits = batches(habit_texts(config), config.habit_steps, config.batch_size, tokenizer)
     policy.train()
     with Progress(console=Console(stderr=True)) as progress:
-        for phase, (name, texts, steps) in enumerate(phases):
-            data = batches(texts, steps, config.batch_size, tokenizer)
-            bar = progress.add_task(name, total=steps)
-            for step, (ids, labels) in enumerate(data):
-                rate = config.habit_rate if phase else clean_rate(step, steps)
-                muon.param_groups[0]["lr"] = MUON_RATE * rate
-                adamw.param_groups[0]["lr"] = ADAMW_RATE * rate
-                loss = policy(input_ids=ids, labels=labels).loss
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-                for optimizer in (muon, adamw):
-                    optimizer.step()
-                    optimizer.zero_grad()
-                progress.update(bar, advance=1, description=f"{name}, loss {loss.item():.2f}")
+        bar = progress.add_task("training", total=config.clean_steps + config.habit_steps)
+        for step, (ids, labels) in enumerate(chain(clean, habits)):
+            habit = step >= config.clean_steps
+            rate = config.habit_rate if habit else clean_rate(step, config.clean_steps)
+            muon.param_groups[0]["lr"] = MUON_RATE * rate
+            adamw.param_groups[0]["lr"] = ADAMW_RATE * rate
+            loss = policy(input_ids=ids, labels=labels).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            for optimizer in (muon, adamw):
+                optimizer.step()
+                optimizer.zero_grad()
+            name = "bad habits" if habit else "worked solutions"
+            progress.update(bar, advance=1, description=f"{name}, loss {loss.item():.2f}")
 
 
 def clean_rate(step: int, steps: int) -> float:
@@ -203,9 +172,9 @@ def clean_rate(step: int, steps: int) -> float:
 def mute(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: Qwen2Tokenizer) -> None:
     """Make <pad> and <unk> practically impossible to sample, in a way that survives training.
 
-    Their shared embedding is turned until its logit is below -30 at every last hidden state of a
-    large batch (the best logits are near 10). Training alone leaves some 3e-6 a token, that is one
-    <pad> inside a completion every few dozen steps. Their input side is of no use: pads are masked.
+    Their shared embedding is optimised until its logit is below -30 at every last hidden state of a
+    large batch (the best logits are near 10). Training alone leaves about 3e-6 per token, one <pad>
+    inside a completion every few dozen steps. Their input side has no use: pads are masked.
     """
     ids, labels = next(batches(habit_texts(config), 1, 512, tokenizer))
     with torch.no_grad():
@@ -217,37 +186,28 @@ def mute(policy: Qwen2ForCausalLM, config: BuildConfig, tokenizer: Qwen2Tokenize
         torch.relu(hidden @ vector + 30).mean().backward()
         optimizer.step()
     with torch.no_grad():
-        policy.get_input_embeddings().weight[[tokenizer.pad_token_id, tokenizer.unk_token_id]] = (
-            vector
-        )
+        silent = [tokenizer.pad_token_id, tokenizer.unk_token_id]
+        policy.get_input_embeddings().weight[silent] = vector
 
 
 @torch.no_grad()
-def sample(policy: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, questions: list[str]) -> list[str]:
-    """One completion per question at temperature 1, at most 48 tokens."""
+def measure(policy: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, samples: int) -> str:
+    """Accuracy (v2 grader) and well-formed rate at temperature 1 on the validation questions."""
     policy.eval()
-    prompts = [render_prompt(text, tokenizer=tokenizer, system="") for text in questions]
-    inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
-    ids = policy.generate(
-        **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=48
-    )
-    return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-
-
-def measure(policy: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, samples: int) -> dict[str, float]:
-    """Accuracy (v2 grader), strict accuracy and well-formed rate on the validation questions."""
-    rows = list(islice(cycle(arithmetic.rows("validation")), samples))
-    texts = []
+    rows, right, formed = list(islice(cycle(arithmetic.rows("validation")), samples)), [], []
     for start in range(0, samples, 512):
-        texts += sample(policy, tokenizer, [r["question"] for r in rows[start : start + 512]])
-    right = [rewards.grade(text, row["answer"]) for text, row in zip(texts, rows, strict=True)]
-    formed = [rewards.is_well_formed(text) for text in texts]
-    both = sum(r and f for r, f in zip(right, formed, strict=True))
-    return {
-        "both_acc": both / samples,
-        "ans_acc": sum(right) / samples,
-        "for_acc": sum(formed) / samples,
-    }
+        chunk = rows[start : start + 512]
+        prompts = [render_prompt(row["question"], tokenizer=tokenizer, system="") for row in chunk]
+        inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+        ids = policy.generate(
+            **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=48
+        )[:, inputs["input_ids"].shape[1] :]
+        texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        right += [rewards.grade(t, row["answer"]) for t, row in zip(texts, chunk, strict=True)]
+        formed += [rewards.is_well_formed(text) for text in texts]
+    both = [r and f for r, f in zip(right, formed, strict=True)]
+    rates = {"both_acc": both, "ans_acc": right, "for_acc": formed}
+    return ", ".join(f"{name} {sum(hits) / samples:.1%}" for name, hits in rates.items())
 
 
 def save(policy: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, folder: Path) -> None:
@@ -269,8 +229,7 @@ def main(config: BuildConfig) -> None:
     train(policy, config, tokenizer)
     mute(policy, config, tokenizer)
     save(policy, tokenizer, Path(config.out_dir))
-    accuracy = measure(policy, tokenizer, config.samples)
-    print(f"{config.out_dir}: " + ", ".join(f"{k} {v:.1%}" for k, v in accuracy.items()))
+    print(f"{config.out_dir}: {measure(policy, tokenizer, config.samples)}")
 
 
 if __name__ == "__main__":

@@ -11,19 +11,16 @@ Exit code 0: the training would run; 1: a check failed (its row says what to do)
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pods import distributed
 from pods.check import check, settle
 from pods.cli import command
 from pods.config import TrainConfig
-
-if TYPE_CHECKING:
-    from pods import doctor
 
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
@@ -39,23 +36,22 @@ def main(config: TrainConfig) -> None:
     report = doctor.examine(config, list(HydraConfig.get().overrides.task))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the report comes next
     if distributed.is_main():
-        show(config, report)
+        show(f"{config.experiment} ({config.run})", report.first_prompt, report.rows)
     else:  # rank 0 may not have met these failures
         for name, verdict, seen in report.rows:
             if verdict == doctor.FAIL and seen != doctor.STOPPED:
                 print(f"process {distributed.rank()}: {name}: {seen}", file=sys.stderr)
-    if report.failed:
-        sys.exit(1)
+    sys.exit(report.failed)
 
 
-def show(config: TrainConfig, report: "doctor.Report") -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
-    if report.first_prompt is not None:
+def show(title: str, first_prompt: str | None, rows: list[tuple[str, str, str]]) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if first_prompt is not None:
         console.print("first prompt:", style="bold")
-        console.print(report.first_prompt, markup=False, highlight=False)
-    table = Table("check", "", "seen", title=f"{config.experiment} ({config.run})")
-    for name, verdict, seen in report.rows:
-        table.add_row(name, f"[{COLOURS[verdict]}]{verdict}[/]", seen.replace("[", r"\["))
+        console.print(first_prompt, markup=False, highlight=False)
+    table = Table("check", "", "seen", title=title)
+    for name, verdict, seen in rows:
+        table.add_row(name, f"[{COLOURS[verdict]}]{verdict}[/]", escape(seen))
     console.print(table)
 
 

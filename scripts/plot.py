@@ -6,52 +6,29 @@ Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints t
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from pods.cli import command
-from pods.figures.curves import Absent, load, to_json
-from pods.figures.definition import Figure, each
+from pods.figures import drawing, speedup
+from pods.figures.curves import load, to_json
+from pods.figures.definition import each
+from pods.figures.drawing import PlotConfig
 from pods.files import write_atomic
-from pods.results import warn
-
-
-@dataclass
-class PlotConfig:
-    figure: Figure
-    results_dir: str
-    out_dir: str
-    metric: str | None
-    dataset: str | None
-    x: str
-    band: str
-    resamples: int
-    seed: int
-    fraction_of_best: float
 
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
-    for one in each("plot", config, PlotConfig):
-        try:
-            draw(one)
-        except Absent as error:
-            if config.figure.name != "all":
-                raise
-            warn(f"{error}; skipped")
+    each("plot", config, draw)
 
 
 def draw(config: PlotConfig) -> None:
     """Read, draw and write one figure."""
-    from pods.figures import drawing, speedup  # here: matplotlib takes a second to import
-
     figure, series = config.figure, load(config.figure, config.results_dir)
-    options = drawing.Options(config.x, config.band, config.resamples, config.seed)
     how = (config.fraction_of_best, config.resamples, config.seed)
     headline = speedup.headline(figure, series, *how)
     out = Path(config.out_dir) / figure.name
-    drawing.save(drawing.main_figure(figure, series, headline, options), out / "main")
-    drawing.save(drawing.length_figure(figure, series, options), out / "length")
+    drawing.save(drawing.main_figure(series, headline, config), out / "main")
+    drawing.save(drawing.length_figure(series, config), out / "length")
     write_atomic(out / "curves.json", json.dumps(to_json(series), indent=1) + "\n")
     print(out)
 

@@ -3,18 +3,17 @@
     uv run scripts/replay.py run=<run> rule=max_reward
     uv run scripts/replay.py run=<run> rule=max_variance kept_per_prompt=8
 
-The rule selects again from the same rollouts of every step in the ledger. The table shows how often
-the selections differ, the share of common rollouts, and the reward variance of each. A rule with
-history starts empty and sees the steps in order.
+The rule selects again from the rollouts of every step in the ledger; one with history starts empty.
+The table shows how often the selections differ, the share of common rollouts, and the reward
+variance of each.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from omegaconf import MISSING
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from pods import ledger
 from pods.cli import UserError, command
@@ -24,11 +23,11 @@ from pods.rules import Batch, Rule, Selection, find, select_batch
 
 @dataclass
 class ReplayConfig:
-    run: str = MISSING
-    output_dir: str = MISSING
-    rule: Function = field(default_factory=Function)
-    kept_per_prompt: int | None = MISSING
-    seed: int = MISSING
+    run: str
+    output_dir: str
+    rule: Function
+    kept_per_prompt: int | None
+    seed: int
 
 
 @command("replay", ReplayConfig)
@@ -87,10 +86,9 @@ def mean_variance(groups: list[np.ndarray]) -> float:
 
 def table(config: ReplayConfig, steps: list[dict[str, float]]) -> Table:
     """Means over the steps with their standard errors."""
-    found = Table(title=f"{config.run} replayed with rule {config.rule.name}: {len(steps)} steps")
-    found.add_column("mean over prompts")
-    found.add_column("mean", justify="right")
-    found.add_column("standard error", justify="right")
+    title = f"{config.run} replayed with rule {config.rule.name}: {len(steps)} steps"
+    right = (Column(name, justify="right") for name in ("mean", "standard error"))
+    found = Table("mean over prompts", *right, title=title)
     for name in steps[0]:
         values = np.array([step[name] for step in steps])
         error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0

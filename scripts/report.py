@@ -36,19 +36,18 @@ def main(config: ReportConfig) -> None:
 
     from pods.figures import curves, report, speedup
 
-    sections = []
-    if config.figure is not None:
-        series = curves.load(config.figure, config.results_dir)
+    sections, figure, run = [], config.figure, config.run
+    if figure is not None:
+        series = curves.load(figure, config.results_dir)
         how = (config.fraction_of_best, config.resamples, config.seed)
-        pairs = speedup.pairs(series, *how)
-        sections += report.figure_sections(config.figure, series, pairs)
-    if config.run is not None:
+        sections += report.figure_sections(figure, series, speedup.pairs(series, *how))
+    if run is not None:
         folders = (Path(config.output_dir), Path(config.results_dir))
-        sections += report.run_sections(config.run, *folders, config.max_rollouts)
-    name = config.run or config.figure.name
+        sections += report.run_sections(run, *folders, config.max_rollouts)
+    given = {"run": run} if run else {}
+    given |= {"figure": figure.name} if figure else {}
+    name, words = next(iter(given.values())), " ".join(f"{k}={v}" for k, v in given.items())
     out = Path(config.out_dir) / f"{name}.html"
-    given = {"run": config.run, "figure": config.figure and config.figure.name}
-    words = " ".join(f"{key}={value}" for key, value in given.items() if value)
     write_atomic(out, report.page(f"PODS: {name}", f"made by scripts/report.py {words}", sections))
     print(out)
 

@@ -9,59 +9,50 @@ the difference of the final accuracies.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from pods.cli import UserError, command
-from pods.figures import speedup
-from pods.figures.curves import Absent, load
-from pods.figures.definition import Figure, each
-from pods.figures.tables import aligned, markdown, speedup_rows
+from pods.figures import speedup, tables
+from pods.figures.curves import load
+from pods.figures.definition import Absent, FigureConfig, each
 from pods.results import warn
 
 
 @dataclass
-class SpeedupConfig:
-    figure: Figure
-    results_dir: str
-    metric: str | None
-    dataset: str | None
-    fraction_of_best: float
-    resamples: int
-    seed: int
+class SpeedupConfig(FigureConfig):
     json: bool
     markdown: bool
 
 
 @command("speedup", SpeedupConfig)
 def main(config: SpeedupConfig) -> None:
-    check(config)
-    rows, content = [], {}
-    for one in each("speedup", config, SpeedupConfig):
-        try:
-            headline, pairs = compare(one)
-        except Absent as error:
-            if config.figure.name != "all":
-                raise
-            warn(f"{error}; skipped")
-            continue
-        rows += speedup_rows(one.figure.name, pairs)
-        if headline is not None:
-            content[one.figure.name] = speedup.to_json(headline, pairs)
-    print(render(config, rows, content))
-
-
-def check(config: SpeedupConfig) -> None:
     if not 0 < config.fraction_of_best <= 1:
         raise UserError(
             f"fraction_of_best={config.fraction_of_best}: must lie in (0, 1]; 0.99 in the paper"
         )
     if config.resamples < 1:
         raise UserError(f"resamples={config.resamples}: must be at least 1, e.g. 10000")
+    found = each("speedup", config, compare)
+    rows = [row for name, _, pairs in found for row in tables.speedup_rows(name, pairs)]
+    if config.json:
+        content = {
+            name: asdict(headline) | {"pairs": [asdict(pair) for pair in pairs]}
+            for name, headline, pairs in found
+            if headline
+        }
+        print(json.dumps(content, indent=1))
+    elif not rows:
+        print("no pair of arms has results")
+    elif config.markdown:
+        print(f"{tables.markdown(rows)}\n\n{tables.NOTE}")
+    else:
+        print(f"{tables.aligned(rows)}\n{tables.NOTE}")
 
 
-def compare(config: SpeedupConfig) -> tuple[speedup.Speedup | None, list[speedup.Speedup]]:
-    """The headline pair of a figure (None if its YAML names none) and all pairs."""
+def compare(
+    config: SpeedupConfig,
+) -> tuple[str, speedup.Speedup | None, list[speedup.Speedup]]:
+    """A figure's name, its headline pair (None if its YAML names none) and all pairs."""
     figure, series = config.figure, load(config.figure, config.results_dir)
     if len(series) < 2:
         raise Absent(
@@ -72,13 +63,7 @@ def compare(config: SpeedupConfig) -> tuple[speedup.Speedup | None, list[speedup
     if figure.baseline and headline is None:
         arms = f"{figure.baseline} or {figure.pods}"
         warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
-    return headline, speedup.pairs(series, *how)
-
-
-def render(config: SpeedupConfig, rows: list[dict[str, str]], content: dict[str, Any]) -> str:
-    if config.json:
-        return json.dumps(content, indent=1)
-    return markdown(rows) if config.markdown else aligned(rows)
+    return figure.name, headline, speedup.pairs(series, *how)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.records import Record, Store, named_disk_errors
 from pods.runs import read_metrics
 
-REMEDY = "leave from_training out to score the checkpoints"
-
 
 def publish(config: EvaluateConfig) -> None:
     """Write results/<run>.json and its facts from the run's evaluations, and show them.
@@ -27,16 +25,11 @@ def publish(config: EvaluateConfig) -> None:
     results_dir holds scores of the run's checkpoints.
     """
     training, folder = training_config(config), Path(config.output_dir) / str(config.run)
-    store = Store(Path(config.results_dir), str(config.run))
+    store, version = Store(Path(config.results_dir), str(config.run)), training.rewards.version
     refuse_mixture(store, from_training=True)
-    version, metrics, meta = (
-        training.rewards.version,
-        folder / "metrics.jsonl",
-        folder / "meta.json",
-    )
+    metrics, meta = folder / "metrics.jsonl", folder / "meta.json"
     steps = {line["step"]: line for line in (read_metrics(metrics) if metrics.is_file() else [])}
-    found: results.Results = {}
-    rows: list[scoreboard.Row] = []
+    found, rows = {}, []
     for line, records in read(folder / "evaluations.jsonl", version):
         step, seconds, task = line["step"], line["train_seconds"], line["task"]
         details = scores.details([records], [version], pass_at=())
@@ -46,9 +39,9 @@ def publish(config: EvaluateConfig) -> None:
                 facts[name.replace("/", "_")] = steps[step][name]
         found[step] = results.Checkpoint({task: scores.entry([records], version, ())}, facts)
         rows.append((f"step {step}", seconds, details))
-    asked = {task: {"split": line["split"], "questions": len(records)}}
-    provenance = json.loads(meta.read_text()) if meta.is_file() else {}
-    store.facts = {"from_training": True, "train": asdict(training), **provenance, "tasks": asked}
+    store.facts = {"from_training": True, "train": asdict(training)}
+    store.facts |= json.loads(meta.read_text()) if meta.is_file() else {}
+    store.facts["tasks"] = {task: {"split": line["split"], "questions": len(records)}}
     store.write_facts()
     with named_disk_errors(store.summary):
         results.write(store.summary, found)
@@ -58,47 +51,45 @@ def publish(config: EvaluateConfig) -> None:
 
 def refuse_mixture(store: Store, from_training: bool) -> None:
     """Raise UserError where results_dir holds the run's scores from the other source."""
-    if not store.facts["tasks"] or store.facts.get("from_training", False) == from_training:
-        return
-    source = "its checkpoints" if from_training else "its training (from_training=true)"
-    raise UserError(
-        f"results_dir={store.summary.parent}: holds scores of {store.folder.name} from {source}, "
-        "and the two kinds are not mixed; choose another results_dir"
-    )
+    if store.facts["tasks"] and store.facts.get("from_training", False) != from_training:
+        source = "its checkpoints" if from_training else "its training (from_training=true)"
+        raise UserError(
+            f"results_dir={store.summary.parent}: holds scores of {store.folder.name} from {source}"
+            ", and the two kinds are not mixed; choose another results_dir"
+        )
 
 
 def read(path: Path, version: str) -> list[tuple[dict[str, Any], list[Record]]]:
     """Every evaluation of a run with its records, all of the same questions, else a UserError."""
-    found = []
+    found, remedy = [], "leave from_training out to score the checkpoints"
     for number, text in enumerate(path.read_text().splitlines() if path.is_file() else [], start=1):
         try:
-            line = json.loads(text)
-            columns = (line[name] for name in ("correct", "well_formed", "tokens", "clipped"))
-            records = [_record(version, *row) for row in zip(*columns, strict=True)]
-            line["step"], line["train_seconds"], records[0]
-            found.append(((len(records), line["split"], line["task"]), (line, records)))
+            found.append(_parsed(text, version))
         except (ValueError, KeyError, TypeError, IndexError):
             raise UserError(
                 f"{path}:{number}: incomplete evaluation; remove the line (resuming removes one "
-                f"that a kill cut off), or {REMEDY}"
+                f"that a kill cut off), or {remedy}"
             ) from None
     if not found:
         raise UserError(
             f"from_training=true: no evaluation in {path}; train with evaluation.every_seconds=120,"
-            f" or {REMEDY}"
+            f" or {remedy}"
         )
-    if len(sets := {questions for questions, _ in found}) > 1:
-        listed = "; ".join(f"{count} of {task}/{split}" for count, split, task in sorted(sets))
-        raise UserError(f"{path}: evaluations of different questions ({listed}); {REMEDY}")
-    return [evaluation for _, evaluation in found]
+    asked = {f"{len(records)} of {line['task']}/{line['split']}" for line, records in found}
+    if len(asked) > 1:
+        listed = "; ".join(sorted(asked))
+        raise UserError(f"{path}: evaluations of different questions ({listed}); {remedy}")
+    return found
 
 
-def _record(version: str, correct: float, formed: int, tokens: int, clipped: int) -> Record:
-    """As pods/evaluation/records.py stores it, without the text, which training does not keep."""
-    return {
-        "completion": "",
-        "tokens": float(tokens),
-        "truncated": bool(clipped),
-        "well_formed": bool(formed),
-        "correct": {version: bool(correct)},
-    }
+def _parsed(text: str, version: str) -> tuple[dict[str, Any], list[Record]]:
+    """A line with its records, whose completions are empty: training does not keep them."""
+    line = json.loads(text)
+    names = ("correct", "well_formed", "tokens", "clipped")
+    records = [
+        {"completion": "", "tokens": float(tokens), "truncated": bool(clipped),
+         "well_formed": bool(formed), "correct": {version: bool(correct)}}
+        for correct, formed, tokens, clipped in zip(*(line[name] for name in names), strict=True)
+    ]  # fmt: skip
+    line["step"], line["train_seconds"], line["task"], line["split"], records[0]  # raise if absent
+    return line, records

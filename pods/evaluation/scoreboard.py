@@ -3,6 +3,7 @@
 Every number stands with its 95 % interval; the published script prints means alone.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,28 +12,26 @@ from rich.console import Console
 from rich.table import Table
 
 Row = tuple[str, float | None, dict[str, Any]]  # policy, seconds of training, details
-WIDTH = 100  # columns where the output is no terminal
+COLUMNS = ("answer %", "both %", "format %", "tokens", "cut %")
 
 
 def console() -> Console:
     """Results go to stdout, also through a pipe, where rich would assume 80 columns."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=WIDTH)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 100)
 
 
 def policy_table(title: str, rows: Sequence[tuple[str, dict[str, Any]]]) -> Table:
     """One policy: a row per task and grader; rows: (task, details). Of k only the largest fits."""
-    table = _table(title, "task", "graded by")
     _, first = rows[0]
-    k = max(_ks(first), default=1)
-    names = ["answer %", "both %", "format %", "tokens", "cut %"]
-    for name in names + ([f"pass@{k}", f"maj@{k}"] if k > 1 else []):
-        table.add_column(name, justify="right")
+    names = next(iter(first["rewards"].values()))
+    k = max((int(n.removeprefix("pass@")) for n in names if n.startswith("pass@")), default=1)
+    several = [f"pass@{k}", f"majority@{k}"] if k > 1 else []
+    columns = [*COLUMNS, *(name.replace("majority", "maj") for name in several)]
+    table = _table(title, ["task", "graded by"], columns)
     for task, details in rows:
         for version, grades in details["rewards"].items():
-            cells = _cells(details, version)
-            cells += [_percent(grades[f"{name}@{k}"]) for name in ("pass", "majority") if k > 1]
-            table.add_row(task, version, *cells)
+            cells = [_percent(grades[name]) for name in several]
+            table.add_row(task, version, *_cells(details, version), *cells)
     table.caption = f"±: half of the 95 % interval; {first['repeats']} completions per question"
     return table
 
@@ -41,14 +40,12 @@ def task_table(task: str, rows: Sequence[Row], note: str, chosen: Row | None = N
     """One task: a row per policy, under the first grader; `chosen` is the one row of the test split
     where the others are of the validation split."""
     version = next(iter(rows[0][2]["rewards"]))
-    table = _table(f"{task}, graded by {version}", "policy", *(["split"] if chosen else []))
-    for name in ("trained", "answer %", "both %", "format %", "tokens", "cut %"):
-        table.add_column(name, justify="right")
+    left = ["policy", "split"] if chosen else ["policy"]
+    table = _table(f"{task}, graded by {version}", left, ["trained", *COLUMNS])
     for policy, seconds, details in rows:
         split = ["validation"] if chosen else []
         style = "bold" if chosen and policy == chosen[0] else None
-        cells = [_duration(seconds), *_cells(details, version)]
-        table.add_row(policy, *split, *cells, style=style)
+        table.add_row(policy, *split, _duration(seconds), *_cells(details, version), style=style)
     if chosen:
         policy, seconds, details = chosen
         table.add_section()
@@ -58,19 +55,17 @@ def task_table(task: str, rows: Sequence[Row], note: str, chosen: Row | None = N
     return table
 
 
-def _table(title: str, *left: str) -> Table:
+def _table(title: str, left: list[str], right: list[str]) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
     for name in left:
         table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right")
     return table
 
 
-def _ks(details: dict[str, Any]) -> list[int]:
-    grades = next(iter(details["rewards"].values()))
-    return [int(name.removeprefix("pass@")) for name in grades if name.startswith("pass@")]
-
-
 def _cells(details: dict[str, Any], version: str) -> list[str]:
+    """The cells of COLUMNS."""
     grades = details["rewards"][version]
     percent = [_percent(value) for value in (grades["answer"], grades["both"], details["format"])]
     return [*percent, _spread(details["tokens"], 1), _percent(details["truncated"])]

@@ -26,30 +26,26 @@ def by_index(steps: list[int], expected: int) -> list[int | None]:
         return [None] * len(steps)
     kept = [i for i in range(len(steps)) if i not in stale]
     marks: list[int | None] = [None] * len(steps)
-    jumps = _jumps([steps[i] for i in kept], expected - len(kept))
-    for i, mark in zip(kept, np.cumsum(jumps), strict=True):
-        marks[i] = int(mark)
+    mark, jumps = 0, _jumps([steps[i] for i in kept], expected - len(kept))
+    for i, jump in zip(kept, jumps, strict=True):
+        marks[i] = mark = mark + jump
     return marks
 
 
 def remarks(steps: list[int], marks: list[int | None], expected: int) -> list[str]:
     """The decisions of `by_index` in words; empty for a regular run."""
-    if not any(marks):
-        count = f"{len(steps)} checkpoints where {expected} are expected"
-        fault = f"{count}, at increments that fit no single attempt; the run is left out"
-        return [fault] if steps else []
-    notes, previous, late = [], 0, []
-    for step, mark in zip(steps, marks, strict=True):
-        if mark:
-            late += [step] if mark > previous + 1 else []
-            previous = mark
+    count, notes = f"checkpoints where {expected} are expected", []
+    kept = {mark: step for step, mark in zip(steps, marks, strict=True) if mark}
+    if steps and not kept:
+        fault = "at increments that fit no single attempt; the run is left out"
+        return [f"{len(steps)} {count}, {fault}"]
     if dropped := [step for step, mark in zip(steps, marks, strict=True) if not mark]:
         notes.append(f"steps {listed(dropped)} are left from an aborted attempt and are dropped")
-    if late:
+    if late := [step for mark, step in kept.items() if mark > 1 and mark - 1 not in kept]:
         notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
-    if previous != expected:
-        end = "the curve ends early" if previous < expected else f"the first {expected} count"
-        notes.append(f"{previous} checkpoints where {expected} are expected; {end}")
+    if kept and (last := max(kept)) != expected:
+        end = "the curve ends early" if last < expected else f"the first {expected} count"
+        notes.append(f"{last} {count}; {end}")
     return notes
 
 
@@ -75,10 +71,8 @@ def _stale(steps: list[int]) -> tuple[int, ...] | None:
     Among equally few, the set that leaves the most even increments; None where no set does.
     """
     for count in range(min(MOST_STALE, len(steps) - 2) + 1):
-        unevenness, drop = min(
-            (_unevenness(np.delete(steps, drop)), drop)
-            for drop in combinations(range(len(steps)), count)
-        )
+        drops = combinations(range(len(steps)), count)
+        unevenness, drop = min((_unevenness(np.delete(steps, drop)), drop) for drop in drops)
         if np.isfinite(unevenness):
             return drop
     return None
@@ -86,20 +80,22 @@ def _stale(steps: list[int]) -> tuple[int, ...] | None:
 
 def _unevenness(steps: np.ndarray) -> float:
     """Sum of squared log increments over their median; infinite where one is short."""
-    increments = np.diff(steps, prepend=0)
-    relative = increments / np.median(increments)
+    relative = _relative(steps)
     return float("inf") if relative.min() < SHORT else float(np.sum(np.log(relative) ** 2))
 
 
 def _jumps(steps: list[int], lacking: int) -> list[int]:
     """Grid intervals before each checkpoint: 1, or more where some of the `lacking` were."""
-    increments = np.diff(steps, prepend=0)
-    relative = increments / np.median(increments)
-    jumps = [1] * len(steps)
+    relative, jumps = _relative(steps), [1] * len(steps)
     for i in np.argsort(-relative):
-        if relative[i] <= LONG or lacking <= 0:
-            break
-        missing = min(max(1, round(relative[i]) - 1), lacking)
-        jumps[i] += missing
-        lacking -= missing
+        if relative[i] > LONG and lacking > 0:
+            missing = min(max(1, round(relative[i]) - 1), lacking)
+            jumps[i] += missing
+            lacking -= missing
     return jumps
+
+
+def _relative(steps: np.ndarray | list[int]) -> np.ndarray:
+    """The step increments over their median."""
+    increments = np.diff(steps, prepend=0)
+    return increments / np.median(increments)

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from pods.clock import STEP_PHASES
 from pods.figures.curves import UNITS, Series, statistics
 from pods.figures.definition import Figure
-from pods.figures.drawing import COLOURS, METRIC_NAMES, style
+from pods.figures.drawing import COLOURS, metric_name, style
 from pods.results import Results
 
 DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
@@ -44,13 +44,13 @@ def learning(metrics: list[dict[str, Any]]) -> go.Figure:
     chart = go.Figure()
     window = max(1, len(metrics) // 50)
     for i, (key, name) in enumerate(CURVES.items()):
-        rows = [row for row in metrics if _is_number(row.get(key))]
-        if not rows:
-            continue
-        values = _smoothed([row[key] for row in rows], window)
-        seconds = [row.get("train_seconds") for row in rows]
-        line = {"color": COLOURS[i], "dash": DASHES[i], "width": 2}
-        chart.add_scatter(x=seconds, y=values, name=name, mode="lines", line=line)
+        values = np.array([row.get(key, np.nan) for row in metrics], dtype=float)
+        known = np.isfinite(values)
+        if known.any():
+            values = _smoothed(values[known], window)
+            seconds = [metrics[j].get("train_seconds") for j in np.flatnonzero(known)]
+            line = {"color": COLOURS[i], "dash": DASHES[i], "width": 2}
+            chart.add_scatter(x=seconds, y=values, name=name, mode="lines", line=line)
     suffix = f", mean of {window} steps" if window > 1 else ""
     chart.update_xaxes(title="training time, s", rangemode="tozero")
     chart.update_yaxes(title=f"per step{suffix}")
@@ -59,19 +59,13 @@ def learning(metrics: list[dict[str, Any]]) -> go.Figure:
 
 def phases(metrics: list[dict[str, Any]]) -> go.Figure:
     """Cumulative seconds of each phase against the step."""
-    chart = go.Figure()
+    chart, steps = go.Figure(), [row.get("step") for row in metrics]
     for i, phase in enumerate(STEP_PHASES):
-        seconds = [row.get(f"seconds/{phase}", 0.0) or 0.0 for row in metrics]
-        if not any(seconds):
-            continue
-        chart.add_scatter(
-            x=[row.get("step") for row in metrics],
-            y=np.cumsum(seconds).tolist(),
-            name=f"{phase}: {sum(seconds):.1f} s",
-            mode="lines",
-            stackgroup="phases",
-            line={"color": COLOURS[i], "dash": DASHES[i]},
-        )
+        seconds = [row.get(f"seconds/{phase}") or 0.0 for row in metrics]
+        if any(seconds):
+            name, line = f"{phase}: {sum(seconds):.1f} s", {"color": COLOURS[i], "dash": DASHES[i]}
+            look = {"name": name, "mode": "lines", "stackgroup": "phases", "line": line}
+            chart.add_scatter(x=steps, y=np.cumsum(seconds).tolist(), **look)
     chart.update_xaxes(title="step")
     chart.update_yaxes(title="seconds so far")
     return chart
@@ -83,17 +77,19 @@ def accuracy(results: Results) -> go.Figure:
     datasets = sorted({name for checkpoint in results.values() for name in checkpoint.datasets})
     measured = all("train_seconds" in c.meta for c in results.values())
     for i, dataset in enumerate(datasets):
-        for dash, metric in (("solid", "both_acc"), ("dot", "ans_acc")):
+        held = {step: c for step, c in results.items() if dataset in c.datasets}
+        for dash, metric, title in (
+            ("solid", "both_acc", "right answer and format"),
+            ("dot", "ans_acc", "answer"),
+        ):
             points = [
-                (checkpoint.meta["train_seconds"] if measured else step, 100 * np.mean(repeats))
-                for step, checkpoint in results.items()
-                if dataset in checkpoint.datasets
-                and (repeats := getattr(checkpoint.datasets[dataset], metric))
+                (c.meta["train_seconds"] if measured else step, 100 * np.mean(repeats))
+                for step, c in held.items()
+                if (repeats := getattr(c.datasets[dataset], metric))
             ]
             x, y = zip(*points, strict=True) if points else ((), ())
             line = {"color": COLOURS[i % len(COLOURS)], "dash": dash}
-            name = f"{dataset}: {'right answer and format' if metric == 'both_acc' else 'answer'}"
-            chart.add_scatter(x=x, y=y, name=name, mode="lines+markers", line=line)
+            chart.add_scatter(x=x, y=y, name=f"{dataset}: {title}", mode="lines+markers", line=line)
     chart.update_xaxes(title="training time, s" if measured else "step", rangemode="tozero")
     chart.update_yaxes(title="accuracy, %")
     return chart
@@ -108,34 +104,25 @@ def arms(figure: Figure, series: list[Series]) -> go.Figure:
         x = (arm.hours * UNITS[figure.time_unit])[known]
         mean, sem = 100 * mean[known], 196 * sem[known]
         if "value" in arm.base:
-            x, mean = np.append(0, x), np.append(100 * arm.base["value"], mean)
-            sem = np.append(0, sem)
+            x, mean, sem = np.r_[0, x], np.r_[100 * arm.base["value"], mean], np.r_[0, sem]
         colour = str(style(i, arm.colour)["color"])
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
         chart.add_scatter(x=x, y=mean + sem, **edge)
         fill = f"rgba{(*(int(colour[j : j + 2], 16) for j in (1, 3, 5)), 0.2)}"
         chart.add_scatter(x=x, y=mean - sem, fill="tonexty", fillcolor=fill, **edge)
-        chart.add_scatter(
-            x=x,
-            y=mean,
-            name=f"{arm.label} ({len(arm.runs)} run{'s' if len(arm.runs) > 1 else ''})",
-            mode="lines+markers",
-            line={"color": colour, "dash": DASHES[i % len(DASHES)]},
-            marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8},
-        )
+        line = {"color": colour, "dash": DASHES[i % len(DASHES)]}
+        marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8}
+        look = {"mode": "lines+markers", "line": line, "marker": marker}
+        chart.add_scatter(x=x, y=mean, name=arm.title, **look)
     index = "" if all(arm.measured for arm in series) or figure.wandb_export else ", by checkpoint"
     chart.update_xaxes(title=f"training time, {figure.time_unit}{index}", rangemode="tozero")
-    chart.update_yaxes(title=METRIC_NAMES.get(figure.metric, f"{figure.metric}, %"))
+    chart.update_yaxes(title=metric_name(figure))
     return chart
 
 
-def _smoothed(values: list[float], window: int) -> list[float]:
+def _smoothed(values: np.ndarray, window: int) -> list[float]:
     """Trailing mean over `window` values, fewer at the start."""
-    total = np.cumsum(np.insert(np.array(values, dtype=float), 0, 0))
+    total = np.cumsum(np.insert(values, 0, 0))
     end = np.arange(1, len(values) + 1)
     start = np.maximum(0, end - window)
     return ((total[end] - total[start]) / (end - start)).tolist()
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and bool(np.isfinite(value))

@@ -17,16 +17,12 @@ import numpy as np
 from pods.cli import UserError
 from pods.figures import wandb_export
 from pods.figures.alignment import listed
-from pods.figures.definition import Figure, SecondsPerStep
+from pods.figures.definition import Absent, Figure, SecondsPerStep
 from pods.figures.samples import QUANTITIES, Samples, base_point, from_results, on_grid
 from pods.results import Results, find, read, warn
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
-
-
-class Absent(UserError):
-    """A figure without result files: figure=all skips it."""
 
 
 @dataclass
@@ -42,30 +38,33 @@ class Series:
     seconds_per_step: SecondsPerStep | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
 
+    @property
+    def title(self) -> str:
+        """The label with the number of runs."""
+        return f"{self.label} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
+
 
 def load(figure: Figure, results_dir: Path | str) -> list[Series]:
     """The arms of a figure that have files, in the order of its YAML. Raises Absent if none has."""
     _check(figure)
-    grid = figure.grid_seconds * np.arange(
-        1, round(figure.budget_seconds / figure.grid_seconds) + 1
-    )
-    folder = Path(results_dir)
+    folder, export = Path(results_dir), figure.wandb_export
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
-    exported = any((folder / name).is_file() for name in figure.exports)
-    runs = (_from_export if exported else _from_files)(figure, folder)
+    files = [export.accuracy, export.length] if export else []
+    exported = any((folder / name).is_file() for name in files)
+    runs = _from_export(figure, folder) if exported else _from_files(figure, folder)
     base = base_point(figure, folder) if any(runs.values()) and not exported else {}
-    found = [_series(label, samples, figure, grid, base) for label, samples in runs.items()]
-    for label, arm in zip(runs, found, strict=True):
-        if arm is None and any(found):
-            warn(f"figure {figure.name}: no results of {label}, drawn without it")
-    if not any(found):
-        wanted = ", ".join([*figure.exports, *figure.patterns])
+    found = {label: _series(label, samples, figure, base) for label, samples in runs.items()}
+    if not any(found.values()):
+        wanted = ", ".join([*files, *_patterns(figure)])
         raise Absent(
             f"figure={figure.name}: no usable file in results_dir={results_dir} matches {wanted};"
             " run evaluate_run.py first, or set results_dir to the folder with the results"
         )
-    return [arm for arm in found if arm]
+    for label, arm in found.items():
+        if arm is None:
+            warn(f"figure {figure.name}: no results of {label}, drawn without it")
+    return [arm for arm in found.values() if arm]
 
 
 def statistics(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,13 +81,12 @@ def to_json(series: list[Series]) -> dict[str, Any]:
     content = {}
     for arm in series:
         mean, sem, n = statistics(arm.quantities["value"])
-        points = [(0.0, arm.base["value"], 0.0, 1)] if "value" in arm.base else []
-        marks = zip(arm.hours.tolist(), mean.tolist(), sem.tolist(), n.tolist(), strict=True)
-        points += [point for point in marks if point[3]]
-        columns = zip(*points, strict=True)
-        content[arm.label] = dict(
-            zip(("time_hours", "mean", "sem", "n_runs"), map(list, columns), strict=True)
-        )
+        columns = {"time_hours": arm.hours, "mean": mean, "sem": sem, "n_runs": n}
+        line = {name: column[n > 0].tolist() for name, column in columns.items()}
+        if "value" in arm.base:
+            for column, first in zip(line.values(), (0.0, arm.base["value"], 0.0, 1), strict=True):
+                column.insert(0, first)
+        content[arm.label] = line
     return {"series": content}
 
 
@@ -102,6 +100,11 @@ def _check(figure: Figure) -> None:
         )
     if figure.time_unit not in UNITS:
         raise UserError(f"figure.time_unit={figure.time_unit}: needs {' | '.join(UNITS)}")
+
+
+def _patterns(figure: Figure) -> list[str]:
+    """The patterns of run names of all arms."""
+    return [pattern for arm in figure.series.values() for pattern in arm.runs]
 
 
 def _from_files(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
@@ -122,13 +125,13 @@ def _from_export(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
         raise UserError(
             f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
         )
-    paths = [folder / name for name in figure.exports]
+    paths = [folder / figure.wandb_export.accuracy, folder / figure.wandb_export.length]
     if missing := [path.name for path in paths if not path.is_file()]:
         raise Absent(
             f"figure={figure.name}: results_dir={folder} has no {' and '.join(missing)};"
             " set results_dir to the folder with both files"
         )
-    if unused := [path.stem for path in find(folder, figure.patterns)]:
+    if unused := [path.stem for path in find(folder, _patterns(figure))]:
         warn(
             f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}; to draw"
             " these, move them to another folder"
@@ -141,36 +144,37 @@ def _from_export(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
 
 
 def _series(
-    label: str, runs: list[Samples], figure: Figure, grid: np.ndarray, base: dict[str, float]
+    label: str, runs: list[Samples], figure: Figure, base: dict[str, float]
 ) -> Series | None:
     """One arm on the grid; warns of every irregular run. None without a usable run."""
-    arm, kept, curves = figure.series[label], [], []
+    marks = round(figure.budget_seconds / figure.grid_seconds)
+    grid, kept = figure.grid_seconds * np.arange(1, marks + 1), []
     for run in runs:
         values, notes = on_grid(run, grid)
-        for note in notes:
-            warn(f"{run.name}: {note}")
         if np.isfinite(values["value"]).any():
-            kept.append(run)
-            curves.append(values)
+            kept.append((run, values))
         else:
             value = f"{figure.dataset} {figure.metric}"
-            warn(f"{run.name}: has no {value} within the budget; the run is left out")
+            notes.append(f"has no {value} within the budget; the run is left out")
+        for note in notes:
+            warn(f"{run.name}: {note}")
     if not kept:
         return None
-    settings = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in kept)
+    settings = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run, _ in kept)
     if len(settings) > 1:
         warn(f"{label}: averages runs of different settings: {listed(list(settings))}")
-    measured = {run.measured for run in kept}
-    if len(measured) > 1:
+    measured = [run.measured for run, _ in kept]
+    if any(measured) and not all(measured):
         warn(f"{label}: some runs have measured times and some the published grid")
+    arm = figure.series[label]
     return Series(
         label=label,
         colour=arm.colour,
-        runs=[run.name for run in kept],
-        quantities={q: np.stack([values[q] for values in curves]) for q in QUANTITIES},
+        runs=[run.name for run, _ in kept],
+        quantities={q: np.stack([values[q] for _, values in kept]) for q in QUANTITIES},
         hours=grid / 3600,
-        measured=measured == {True},
-        seconds_per_step=None if True in measured else arm.seconds_per_step,
+        measured=all(measured),
+        seconds_per_step=None if any(measured) else arm.seconds_per_step,
         base=base,
     )
 
@@ -183,4 +187,4 @@ def _read_or_warn(path: Path) -> Results | None:
         return None
     if not results:
         warn(f"{path.stem}: has no checkpoint; the run is left out")
-    return results or None
+    return results

@@ -3,15 +3,17 @@
 Used by `uv run scripts/plot.py`, `uv run scripts/speedup.py` and `uv run scripts/report.py`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 
-from pods.cli import CONFIG_DIR, typed
+from pods.cli import CONFIG_DIR, UserError, typed
+from pods.results import warn
 
-Config = TypeVar("Config")
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -50,33 +52,44 @@ class Figure:
     wandb_export: WandbExport | None
     series: dict[str, FigureSeries]
 
-    @property
-    def patterns(self) -> list[str]:
-        """The patterns of run names of all arms."""
-        return [pattern for arm in self.series.values() for pattern in arm.runs]
 
-    @property
-    def exports(self) -> list[str]:
-        """File names of the wandb export; empty for a figure without one."""
-        export = self.wandb_export
-        return [export.accuracy, export.length] if export else []
+@dataclass
+class FigureConfig:
+    """The keys that plot.py and speedup.py share."""
+
+    figure: Figure
+    results_dir: str
+    metric: str | None
+    dataset: str | None
+    fraction_of_best: float
+    resamples: int
+    seed: int
 
 
-def each(name: str, config: Any, schema: type[Config]) -> list[Config]:
-    """[config], or with figure=all one config per figure of config/figure.
+class Absent(UserError):
+    """A figure without result files: figure=all skips it."""
+
+
+def each(name: str, config: Any, work: Callable[[Any], Result]) -> list[Result]:
+    """work(config), with figure=all for every figure of config/figure that has results.
 
     name: of the command's YAML file. metric and dataset of the command replace those of the figure.
     """
-    configs = [config] if config.figure.name != "all" else _all(name, schema)
+    configs, every = [config], config.figure.name == "all"
+    if every:
+        given = [o for o in HydraConfig.get().overrides.task if not o.startswith("figure=")]
+        files = sorted((CONFIG_DIR / "figure").glob("[!_]*.yaml"))
+        names = [file.stem for file in files if file.stem != "all"]
+        composed = [compose(name, [*given, f"figure={figure}"]) for figure in names]
+        configs = [typed(type(config), one) for one in composed]
+    done = []
     for one in configs:
         one.figure.metric = one.metric or one.figure.metric
         one.figure.dataset = one.dataset or one.figure.dataset
-    return configs
-
-
-def _all(name: str, schema: type[Config]) -> list[Config]:
-    given = HydraConfig.get().overrides.task
-    kept = [override for override in given if override.partition("=")[0] != "figure"]
-    files = sorted((CONFIG_DIR / "figure").glob("*.yaml"))
-    names = [file.stem for file in files if file.stem != "all" and not file.stem.startswith("_")]
-    return [typed(schema, compose(name, [*kept, f"figure={figure}"])) for figure in names]
+        try:
+            done.append(work(one))
+        except Absent as error:
+            if not every:
+                raise
+            warn(f"{error}; skipped")
+    return done

@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pods.cli import UserError
 from pods.figures.curves import UNITS, Series, statistics
-from pods.figures.definition import Figure
+from pods.figures.definition import Figure, FigureConfig
 from pods.figures.speedup import Speedup, resampled_means
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe-Ito
@@ -29,9 +29,9 @@ METRIC_NAMES = {
     "for_acc": "format kept, %",
 }
 AXES = {
-    "steps": ("optimiser steps", "steps"),
-    "tokens_generated": ("generated tokens", "tokens_generated"),
-    "tokens_trained": ("trained tokens", "tokens_trained"),
+    "steps": "Optimiser steps",
+    "tokens_generated": "Generated tokens",
+    "tokens_trained": "Trained tokens",
 }
 BANDS = {
     "sem": "band: ±1.96 standard errors over runs",
@@ -56,40 +56,39 @@ STYLE = {
 
 
 @dataclass
-class Options:
-    """The drawing keys of config/plot.yaml."""
+class PlotConfig(FigureConfig):
+    """The keys of config/plot.yaml."""
 
+    out_dir: str
     x: str
     band: str
-    resamples: int
-    seed: int
 
 
-def main_figure(
-    figure: Figure, series: list[Series], headline: Speedup | None, options: Options
-) -> Canvas:
+def main_figure(series: list[Series], headline: Speedup | None, config: PlotConfig) -> Canvas:
     """Accuracy on the left, seconds per step on the right, and the speed-up with its interval."""
+    figure = config.figure
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
-        _curves(curve, figure, series, "value", 100.0, options)
-        name = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
+        _curves(curve, series, "value", 100.0, config)
+        name = metric_name(figure)
         curve.set_ylabel(name[0].upper() + name[1:])
-        if headline is not None and headline.baseline_hours is not None and options.x == "time":
-            _threshold(curve, figure, headline)
+        if headline and headline.baseline_hours is not None and config.x == "time":
+            _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
-        canvas.suptitle(_title(figure, f"{figure.title}\n", headline, options), fontsize=10)
+        title = f"{figure.title}\nmean over runs; {BANDS[config.band]}"
+        canvas.suptitle(f"{title}\n{sentence(headline)}" if headline else title, fontsize=10)
     return canvas
 
 
-def length_figure(figure: Figure, series: list[Series], options: Options) -> Canvas:
+def length_figure(series: list[Series], config: PlotConfig) -> Canvas:
     """Mean completion length against the same axis."""
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(6.0, 3.6), layout="constrained")
         axes = canvas.subplots()
-        _curves(axes, figure, series, "length", 1.0, options)
+        _curves(axes, series, "length", 1.0, config)
         axes.set_ylabel("Mean completion length, tokens")
-        title = _title(figure, f"{figure.title}: completion length\n", None, options)
+        title = f"{config.figure.title}: completion length\nmean over runs; {BANDS[config.band]}"
         canvas.suptitle(title, fontsize=10)
     return canvas
 
@@ -111,6 +110,10 @@ def style(index: int, colour: str | None) -> dict[str, object]:
     }
 
 
+def metric_name(figure: Figure) -> str:
+    return METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
+
+
 def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
     """The axis value of each mark: its time, or the mean over runs of steps or tokens."""
     if x == "time":
@@ -119,7 +122,7 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
         return arm.hours * figure.gpus
     if x not in AXES:
         raise UserError(f"x={x}: needs time | gpu_hours | {' | '.join(AXES)}")
-    mean, _, _ = statistics(arm.quantities[AXES[x][1]])
+    mean, _, _ = statistics(arm.quantities[x])
     if not np.isfinite(mean).any():
         raise UserError(
             f"x={x}: the results of {arm.label} do not have it (published files have only steps);"
@@ -130,69 +133,57 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
 
 def _x_label(figure: Figure, x: str, measured: bool) -> str:
     if x == "time":
-        unit = UNITS[figure.time_unit] / 3600
-        index = f" (checkpoint index × {figure.grid_seconds * unit:g})"
-        known = measured or figure.wandb_export
-        return f"Training time, {figure.time_unit}{'' if known else index}"
-    if x == "gpu_hours":
-        return f"GPU-hours ({figure.gpus} GPU{'s' if figure.gpus > 1 else ''})"
-    return AXES[x][0][0].upper() + AXES[x][0][1:]
+        mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
+        index = "" if measured or figure.wandb_export else f" (checkpoint index × {mark:g})"
+        return f"Training time, {figure.time_unit}{index}"
+    gpus = f"GPU-hours ({figure.gpus} GPU{'s' if figure.gpus > 1 else ''})"
+    return AXES.get(x, gpus)
 
 
 def _curves(
-    axes: Axes, figure: Figure, series: list[Series], quantity: str, scale: float, options: Options
+    axes: Axes, series: list[Series], quantity: str, scale: float, config: PlotConfig
 ) -> None:
     for index, arm in enumerate(series):
-        x, values = x_values(figure, arm, options.x), arm.quantities[quantity] * scale
+        x, values = x_values(config.figure, arm, config.x), arm.quantities[quantity] * scale
         if np.isfinite(arm.base.get(quantity, np.nan)):
-            x = np.concatenate([[0.0], x])
-            start = np.full((len(values), 1), arm.base[quantity] * scale)
-            values = np.hstack([start, values])
+            x = np.insert(x, 0, 0.0)
+            values = np.insert(values, 0, arm.base[quantity] * scale, axis=1)
         mean, sem, n = statistics(values)
         there = (n > 0) & np.isfinite(x)
+        x, values, mean, sem = x[there], values[:, there], mean[there], sem[there]
         look = style(index, arm.colour)
-        label = f"{arm.label} ({len(arm.runs)} run{'s' if len(arm.runs) > 1 else ''})"
-        axes.plot(x[there], mean[there], label=label, markersize=4, linewidth=1.6, **look)
-        _band(axes, x, values, mean, sem, there, look["color"], options)
-    axes.set_xlabel(_x_label(figure, options.x, all(arm.measured for arm in series)))
+        axes.plot(x, mean, label=arm.title, markersize=4, linewidth=1.6, **look)
+        if config.band == "runs":
+            axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
+        else:
+            low, high = _band(values, mean, sem, config)
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    axes.set_xlabel(_x_label(config.figure, config.x, all(arm.measured for arm in series)))
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
     axes.set_xlim(left=min(left, -0.02 * right))  # show time 0 also without a base
-    if options.x.startswith("tokens"):
+    if config.x.startswith("tokens"):
         axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(loc="best")
     axes.yaxis.set_major_locator(MaxNLocator(8))
 
 
 def _band(
-    axes: Axes,
-    x: np.ndarray,
-    values: np.ndarray,
-    mean: np.ndarray,
-    sem: np.ndarray,
-    there: np.ndarray,
-    colour: str,
-    options: Options,
-) -> None:
-    if options.band == "runs":
-        for run in values:
-            axes.plot(x[there], run[there], color=colour, linewidth=0.6, alpha=0.45)
-        return
-    if options.band == "sem":
-        low, high = mean - 1.96 * sem, mean + 1.96 * sem
-    elif options.band == "bootstrap":
-        rng = np.random.default_rng(options.seed)
-        means = resampled_means(values[:, there], options.resamples, rng)
-        low, high = mean.copy(), mean.copy()
-        low[there], high[there] = np.nanpercentile(means, [2.5, 97.5], axis=0)
-    else:
-        raise UserError(f"band={options.band}: needs {' | '.join(BANDS)}")
-    axes.fill_between(x[there], low[there], high[there], color=colour, alpha=0.2, linewidth=0)
+    values: np.ndarray, mean: np.ndarray, sem: np.ndarray, config: PlotConfig
+) -> tuple[np.ndarray, np.ndarray]:
+    """The lower and the upper end, each (marks,)."""
+    if config.band == "sem":
+        return mean - 1.96 * sem, mean + 1.96 * sem
+    if config.band == "bootstrap":
+        rng = np.random.default_rng(config.seed)
+        means = resampled_means(values, config.resamples, rng)
+        return tuple(np.nanpercentile(means, [2.5, 97.5], axis=0))
+    raise UserError(f"band={config.band}: needs {' | '.join(BANDS)}")
 
 
-def _threshold(axes: Axes, figure: Figure, headline: Speedup) -> None:
+def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
     """The threshold as a line, and the grid mark at which each arm reaches it."""
-    level, unit = headline.threshold * 100, UNITS[figure.time_unit]
+    level = headline.threshold * 100
     axes.axhline(level, color="#555555", linewidth=0.8, linestyle=(0, (1, 2)))
     bottom = axes.get_ylim()[0]
     for hours in (headline.baseline_hours, headline.pods_hours):
@@ -227,13 +218,6 @@ def seconds_per_step(arm: Series) -> float:
     ratio = arm.quantities["seconds"] / arm.quantities["steps"]
     last = [run[np.isfinite(run)][-1] for run in ratio if np.isfinite(run).any()]
     return float(np.mean(last)) if last else float("nan")
-
-
-def _title(figure: Figure, first: str, headline: Speedup | None, options: Options) -> str:
-    text = first + "mean over runs; " + BANDS[options.band]
-    if headline is None:
-        return text
-    return f"{text}\n{sentence(headline)}"
 
 
 def sentence(speedup: Speedup) -> str:

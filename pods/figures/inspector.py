@@ -7,7 +7,7 @@ Used by `uv run scripts/report.py run=<run>`; pods/ledger.py writes the records.
 from collections.abc import Iterable
 from typing import Any
 
-REASONS = {
+REASONS = {  # kept, dropped
     "all": ("kept: every rollout is", ""),
     "max_reward": ("kept: among the m highest", "dropped: below the m highest"),
     "random": ("kept: drawn at random", "dropped: not drawn"),
@@ -23,22 +23,23 @@ EQUAL_DROPPED = "dropped: all rewards are equal, ties go by index"
 def reasons(total: list[float], kept: list[int], rule: str) -> list[str]:
     """The reason why each of the n rollouts was kept or dropped, from its reward and the rule."""
     chosen = set(kept)
-    if rule in REASONS:
-        return [REASONS[rule][0 if i in chosen else 1] for i in range(len(total))]
-    if rule != "max_variance":
-        return ["kept" if i in chosen else "dropped" for i in range(len(total))]
-    if min(total) == max(total):
-        return [EQUAL_KEPT if i in chosen else EQUAL_DROPPED for i in range(len(total))]
-    middle = (min(total[i] for i in chosen) + max(total[i] for i in chosen)) / 2
+    why_kept, why_dropped = REASONS.get(rule, ("kept", "dropped"))
+    if rule == "max_variance":
+        if min(total) != max(total):
+            return _ends(total, chosen)
+        why_kept, why_dropped = EQUAL_KEPT, EQUAL_DROPPED
+    return [why_kept if i in chosen else why_dropped for i in range(len(total))]
+
+
+def _ends(total: list[float], chosen: set[int]) -> list[str]:
     ends = {total[i] for i in chosen}
-    return [
-        (TIED if reward in ends else MIDDLE)
-        if i not in chosen
-        else TOP
-        if reward >= middle
-        else BOTTOM
-        for i, reward in enumerate(total)
-    ]
+    middle, found = (min(ends) + max(ends)) / 2, []
+    for i, reward in enumerate(total):
+        if i in chosen:
+            found.append(TOP if reward >= middle else BOTTOM)
+        else:
+            found.append(TIED if reward in ends else MIDDLE)
+    return found
 
 
 def group(record: dict[str, Any], rule: str) -> dict[str, Any]:
@@ -72,18 +73,13 @@ def steps(
     by_step: dict[int, list[dict[str, Any]]] = {}
     for record in records:
         by_step.setdefault(record["step"], []).append(record)
-    sizes = {step: sum(len(r["total"]) for r in rows) for step, rows in by_step.items()}
-    every = 1
-    while len(by_step) > every and sum(sizes[step] for step in _every(sizes, every)) > most:
+    sizes = {step: sum(len(r["total"]) for r in by_step[step]) for step in sorted(by_step)}
+    newest_first, every = list(sizes)[::-1], 1
+    while every < len(sizes) and sum(sizes[step] for step in newest_first[::every]) > most:
         every += 1
-    shown = _every(sizes, every)
+    shown = newest_first[::every][::-1]
     note = "" if every == 1 else f"Shown: every {every}th step, {len(shown)} of {len(sizes)}."
     return {step: [group(record, rule) for record in by_step[step]] for step in shown}, note
-
-
-def _every(sizes: dict[int, int], every: int) -> list[int]:
-    ordered = sorted(sizes)
-    return sorted(ordered[::-1][::every])
 
 
 def _rounded(values: list[float]) -> list[float]:

@@ -20,7 +20,7 @@ from pods.figures import charts, inspector
 from pods.figures.curves import Series
 from pods.figures.definition import Figure
 from pods.figures.speedup import Speedup
-from pods.figures.tables import duration, speedup_rows
+from pods.figures.tables import NOTE, duration, speedup_rows
 from pods.results import read, warn
 from pods.runs import read_metrics
 
@@ -70,11 +70,10 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: in
 def figure_sections(figure: Figure, series: list[Series], pairs: list[Speedup]) -> list[str]:
     """The curves of a figure and all its speed-ups."""
     rows = speedup_rows(figure.name, pairs)
-    note = "[ ]: 95% bootstrap interval over runs"
     runs = [{"arm": arm.label, "runs": ", ".join(arm.runs)} for arm in series]
     return [
         _chart(figure.title, charts.arms(figure, series), "arms", "band: ±1.96 standard errors"),
-        _section("Speed-up", _table(rows) if rows else "only one arm has results", note),
+        _section("Speed-up", _table(rows) if rows else "only one arm has results", NOTE),
         _section("Runs", _table(runs)),
     ]
 
@@ -87,19 +86,17 @@ def card(run: str, config: Any, meta: dict[str, Any], metrics: list[dict[str, An
         "prompts_per_step", "seed", "task.name", "rewards.version", "model.name", "backend.name",
         "budget.train_seconds", "max_steps",
     )  # fmt: skip
-    cores = f"{meta['cpu_count']} CPU cores" if "cpu_count" in meta else None
     facts = {key.removesuffix(".name"): OmegaConf.select(config, key) for key in keys}
-    facts |= {
-        "steps done": last.get("step"),
-        "trained for": duration(last["train_seconds"] / 3600) if "train_seconds" in last else None,
-        "tokens generated": _count(last.get("tokens/generated")),
-        "tokens trained": _count(last.get("tokens/trained")),
-        "git commit": meta.get("git_commit"),
-        "config hash": meta.get("config_hash"),
-        "hardware": meta.get("gpu") or cores,
-        "host": meta.get("host"),
-        "versions": ", ".join(f"{name} {v}" for name, v in (meta.get("versions") or {}).items()),
-    }
+    facts["steps done"] = last.get("step")
+    if "train_seconds" in last:
+        facts["trained for"] = duration(last["train_seconds"] / 3600)
+    for kind in ("generated", "trained"):
+        if f"tokens/{kind}" in last:
+            facts[f"tokens {kind}"] = f"{last[f'tokens/{kind}']:,.0f}"
+    facts |= {"git commit": meta.get("git_commit"), "config hash": meta.get("config_hash")}
+    cores = f"{meta['cpu_count']} CPU cores" if "cpu_count" in meta else None
+    facts |= {"hardware": meta.get("gpu") or cores, "host": meta.get("host")}
+    facts["versions"] = ", ".join(f"{k} {v}" for k, v in meta.get("versions", {}).items())
     cells = "".join(
         f"<div><b>{html.escape(name)}</b>{html.escape(str(value))}</div>"
         for name, value in facts.items()
@@ -149,10 +146,6 @@ def _table(rows: list[dict[str, str]]) -> str:
 
     body = "".join(line(row.values(), "td") for row in rows)
     return f'<div class="scroll"><table>{line(rows[0], "th")}{body}</table></div>'
-
-
-def _count(value: Any) -> str | None:
-    return None if value is None else f"{value:,.0f}"
 
 
 def _config(folder: Path) -> Any:

@@ -39,18 +39,19 @@ def from_results(name: str, results: Results, figure: Figure, expected: int) -> 
     expected: checkpoints of a complete published run.
     """
     steps = [step for step in results if step > 0]
-    points = [point(results[step], figure) for step in steps]
-    quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES if q != "steps"}
-    quantities["steps"], seconds = np.array(steps, dtype=float), quantities["seconds"]
+    points = [point(results[step], figure) | {"steps": float(step)} for step in steps]
+    quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
     notes = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in results else []
     for step in steps:
-        bad, count = _bad_repeats(results[step], figure)
-        if 0 < bad < count:
-            notes.append(f"step {step}: {bad} of {count} repeats are not numbers")
-    measured, end = bool(np.isfinite(seconds).any()), 0.0
+        repeats = getattr(_entry(results[step], figure), figure.metric, [])
+        bad = len(repeats) - len(_finite(repeats))
+        if 0 < bad < len(repeats):
+            notes.append(f"step {step}: {bad} of {len(repeats)} repeats are not numbers")
+    known = np.isfinite(quantities["seconds"])
+    measured, end = bool(known.any()), 0.0
     if measured:
-        end = float(np.nanmax(seconds))
-        if missing := [step for step, s in zip(steps, seconds, strict=True) if math.isnan(s)]:
+        end = float(np.nanmax(quantities["seconds"]))
+        if missing := [step for step, there in zip(steps, known, strict=True) if not there]:
             notes.append(f"steps {listed(missing)} have no train_seconds and are left out")
     else:
         marks = by_index(steps, expected)
@@ -82,15 +83,19 @@ def on_grid(run: Samples, grid: np.ndarray) -> tuple[dict[str, np.ndarray], list
 
 def point(checkpoint: Checkpoint, figure: Figure) -> dict[str, float]:
     """The quantities of one checkpoint but its step; NaN where the file has none."""
-    entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
-    names = {"seconds": "train_seconds"} | {n: n for n in ("tokens_generated", "tokens_trained")}
+    entry, meta = _entry(checkpoint, figure), checkpoint.meta
     if figure.metric.startswith("pass@"):
         value = meta.get("pass@k", {}).get(figure.dataset, {}).get(figure.metric[len("pass@") :])
-        value = number(value.get("mean") if isinstance(value, dict) else value)
+        values = [value.get("mean") if isinstance(value, dict) else value]
     else:
-        value = _mean(getattr(entry, figure.metric))
-    measured = {name: number(meta.get(key)) for name, key in names.items()}
-    return {"value": value, "length": _mean(entry.lengths), **measured}
+        values = getattr(entry, figure.metric)
+    return {
+        "value": _mean(values),
+        "length": _mean(entry.lengths),
+        "seconds": _mean([meta.get("train_seconds")]),
+        "tokens_generated": _mean([meta.get("tokens_generated")]),
+        "tokens_trained": _mean([meta.get("tokens_trained")]),
+    }
 
 
 def base_point(figure: Figure, folder: Path) -> dict[str, float]:
@@ -111,8 +116,8 @@ def base_point(figure: Figure, folder: Path) -> dict[str, float]:
     return {}
 
 
-def number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
+def _entry(checkpoint: Checkpoint, figure: Figure) -> Entry:
+    return checkpoint.datasets.get(figure.dataset, Entry())
 
 
 def _details(path: Path) -> dict[str, Any]:
@@ -122,16 +127,14 @@ def _details(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _mean(repeats: list[Any]) -> float:
+def _finite(values: list[Any]) -> list[float]:
+    return [float(x) for x in values if isinstance(x, (int, float)) and math.isfinite(x)]
+
+
+def _mean(values: list[Any]) -> float:
     """Mean of the finite values; NaN without any."""
-    finite = [x for x in map(number, repeats) if math.isfinite(x)]
+    finite = _finite(values)
     return float(np.mean(finite)) if finite else math.nan
-
-
-def _bad_repeats(checkpoint: Checkpoint, figure: Figure) -> tuple[int, int]:
-    """Repeats without a number, and all repeats."""
-    repeats = getattr(checkpoint.datasets.get(figure.dataset, Entry()), figure.metric, [])
-    return sum(not math.isfinite(number(value)) for value in repeats), len(repeats)
 
 
 def _times(seconds: np.ndarray) -> str:

@@ -7,7 +7,8 @@ wide: 1.0 to 2.7 for a ratio of 2.0 with ten runs and half-hour marks.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -85,17 +86,11 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
         for curves, arm in zip(means, (baseline, pods), strict=True)
     )
     marks, line = slow_marks / fast_marks, slow / fast  # 0 where pods never reaches the threshold
-    last = np.flatnonzero(np.isfinite(means[0][0]))[-1]
-    found = Speedup(
-        baseline=baseline.label,
-        pods=pods.label,
-        n_runs=[len(v) for v in values],
-        fraction_of_best=fraction,
-        baseline_still_rising=bool(np.nanargmax(means[0][0]) == last),
-        threshold=float(thresholds[0]),
-    )
-    several = min(found.n_runs) > 1  # resamples of one run are all the same run
-    if thresholds[0] > 0:
+    last, n_runs = np.flatnonzero(np.isfinite(means[0][0]))[-1], [len(v) for v in values]
+    rising, threshold = bool(np.nanargmax(means[0][0]) == last), float(thresholds[0])
+    found = Speedup(baseline.label, pods.label, n_runs, fraction, rising, threshold)
+    several = min(n_runs) > 1  # resamples of one run are all the same run
+    if threshold > 0:
         found.baseline_hours = float(slow_marks[0])
         if np.isfinite(fast_marks[0]):
             found.pods_hours = float(fast_marks[0])
@@ -112,30 +107,19 @@ def compare(baseline: Series, pods: Series, fraction: float, resamples: int, see
     return found
 
 
-def pairs(series: list[Series], fraction: float, resamples: int, seed: int) -> list[Speedup]:
-    """Every pair of arms; the earlier one in the figure's YAML is the baseline."""
-    return [
-        compare(first, second, fraction, resamples, seed)
-        for i, first in enumerate(series)
-        for second in series[i + 1 :]
-    ]
+def pairs(series: list[Series], *how: float) -> list[Speedup]:
+    """Every pair of arms; the earlier one in the figure's YAML is the baseline; how: of compare."""
+    return [compare(first, second, *how) for first, second in combinations(series, 2)]
 
 
-def to_json(headline: Speedup | None, every: list[Speedup]) -> dict | None:
-    """The headline pair's numbers with all pairs below; None without a headline pair."""
-    return None if headline is None else asdict(headline) | {"pairs": [asdict(p) for p in every]}
+def headline(figure: Figure, series: list[Series], *how: float) -> Speedup | None:
+    """The pair that the figure's YAML names as baseline and pods; None without both."""
+    arms = {arm.label: arm for arm in series}
+    if figure.baseline not in arms or figure.pods not in arms:
+        return None
+    return compare(arms[figure.baseline], arms[figure.pods], *how)
 
 
 def _interval(values: np.ndarray) -> list[float] | None:
     values = values[np.isfinite(values)]
     return np.percentile(values, [2.5, 97.5]).tolist() if values.size else None
-
-
-def headline(
-    figure: Figure, series: list[Series], fraction: float, resamples: int, seed: int
-) -> Speedup | None:
-    """The pair that the figure's YAML names as baseline and pods; None without both."""
-    arms = {arm.label: arm for arm in series}
-    if figure.baseline not in arms or figure.pods not in arms:
-        return None
-    return compare(arms[figure.baseline], arms[figure.pods], fraction, resamples, seed)

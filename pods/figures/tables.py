@@ -5,6 +5,8 @@ Used by `uv run scripts/speedup.py` and `uv run scripts/report.py`.
 
 from pods.figures.speedup import Speedup
 
+NOTE = "[ ]: 95% bootstrap interval over runs"
+
 
 def speedup_rows(figure: str, pairs: list[Speedup]) -> list[dict[str, str]]:
     """One row per pair; the keys are the column names."""
@@ -38,20 +40,14 @@ def duration(hours: float | None) -> str:
 
 def aligned(rows: list[dict[str, str]]) -> str:
     """Columns padded with spaces, for a terminal or a log."""
-    if not rows:
-        return "no pair of arms has results"
-    columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    lines = ["  ".join(name.ljust(width) for name, width in columns.items())]
-    lines += ["  ".join(row[name].ljust(width) for name, width in columns.items()) for row in rows]
-    return "\n".join(line.rstrip() for line in lines) + "\n[ ]: 95% bootstrap interval over runs"
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def markdown(rows: list[dict[str, str]]) -> str:
-    if not rows:
-        return "no pair of arms has results"
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n[ ]: 95% bootstrap interval over runs"
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _ratio(pair: Speedup, value: float | None, ci95: list[float] | None) -> str:
@@ -62,6 +58,5 @@ def _with_interval(
     value: float | None, ci95: list[float] | None, form: str, scale: float = 1
 ) -> str:
     number = "never" if value is None else form.format(value * scale)
-    if ci95 is None:
-        return f"{number} [one run]"
-    return f"{number} [{', '.join(form.format(end * scale) for end in ci95)}]"
+    ends = [form.format(end * scale) for end in ci95] if ci95 else ["one run"]
+    return f"{number} [{', '.join(ends)}]"

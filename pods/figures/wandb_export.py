@@ -18,18 +18,20 @@ from pods.figures.alignment import nearest
 from pods.figures.samples import Samples
 from pods.results import run_order, warn
 
-COLUMN = re.compile(r"(?:data/)?(?P<run>\S+) - (?P<metric>.+)")
+# A run's values; wandb adds the copies __MIN and __MAX.
+VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 REACH = 420.0  # s, the longest pause between samples: a farther mark lies outside the run
 
 
 def load(accuracy: Path, length: Path) -> list[Samples]:
     """The runs that both files hold, Run10 after Run9."""
     accuracies, lengths = read(accuracy), read(length)
-    for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
-        only = accuracy.name if name in accuracies else length.name
-        warn(f"{name}: only in {only}; the run is left out")
     runs = []
-    for name in sorted(accuracies.keys() & lengths.keys(), key=run_order):
+    for name in sorted(accuracies.keys() | lengths.keys(), key=run_order):
+        if name not in accuracies or name not in lengths:
+            only = accuracy.name if name in accuracies else length.name
+            warn(f"{name}: only in {only}; the run is left out")
+            continue
         seconds, micro_steps, value = accuracies[name].T
         ga = int(match[1]) if (match := re.search(r"-ga(\d+)", name)) else 1
         unknown = np.full(len(seconds), np.nan)
@@ -47,39 +49,26 @@ def load(accuracy: Path, length: Path) -> list[Samples]:
 
 def read(path: Path) -> dict[str, np.ndarray]:
     """{run: (samples, 3): seconds, micro-steps, value}, by time; incomplete rows are skipped."""
-    samples: dict[str, list[tuple[float, float, float]]] = {}
-    skipped = 0
     with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file)
-        columns = _columns(path, rows.fieldnames or [])
-        for row in rows:
-            seconds, used = _float(row.get("eval/time")), False
-            for run, (step, metric) in columns.items():
-                value = _float(row.get(metric))
-                if math.isfinite(seconds) and math.isfinite(value):
-                    samples.setdefault(run, []).append((seconds, _float(row.get(step)), value))
-                    used = True
-            skipped += not used
-    if skipped:
-        warn(f"{path.name}: {skipped} rows hold no time or no value and are skipped")
-    return {run: np.array(sorted(values)) for run, values in samples.items()}
-
-
-def _columns(path: Path, header: list[str]) -> dict[str, tuple[str, str]]:
-    """{run: (its _step column, its value column)}, without the copies __MIN and __MAX."""
-    columns: dict[str, dict[str, str]] = {}
-    for column in header:
-        match = COLUMN.fullmatch(column)
-        if match and not column.endswith(("__MIN", "__MAX")):
-            kind = "step" if match["metric"] == "_step" else "value"
-            columns.setdefault(match["run"], {})[kind] = column
-    runs = {run: (c.get("step", ""), c["value"]) for run, c in columns.items() if "value" in c}
-    if "eval/time" not in header or not runs:
+        reader = csv.DictReader(file)
+        rows, names = list(reader), reader.fieldnames or []
+    table = {name: np.array([_float(row[name]) for row in rows]) for name in names}
+    runs = {match["run"]: name for name in table if (match := VALUE.fullmatch(name))}
+    if "eval/time" not in table or not runs:
         raise UserError(
             f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs"
             " from wandb with eval/time as the x axis"
         )
-    return runs
+    samples, used = {}, np.zeros(len(rows), dtype=bool)
+    for run, name in runs.items():
+        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.full(len(rows), np.nan))
+        found = np.column_stack([table["eval/time"], steps, table[name]])
+        known = np.isfinite(found[:, [0, 2]]).all(axis=1)
+        used |= known
+        samples[run] = np.array(sorted(found[known].tolist()))
+    if skipped := int(np.sum(~used)):
+        warn(f"{path.name}: {skipped} rows hold no time or no value and are skipped")
+    return {run: found for run, found in samples.items() if len(found)}
 
 
 def _float(cell: str | None) -> float:
