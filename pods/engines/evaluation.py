@@ -11,10 +11,8 @@ from pods.engines.training import GPU_EXTRA, cuda, installed, vllm_runs
 
 
 def choose(name: str) -> tuple[str, str]:
-    """The engine that will run, and why. Raises UserError where the named one cannot.
-
-    Called before transformers is imported, because Unsloth rewrites it.
-    """
+    """The engine that will run, and why, before transformers is imported, because Unsloth rewrites
+    it. Raises UserError where the named one cannot run."""
     if name == "auto":
         if not cuda():
             return "transformers", "no CUDA device"

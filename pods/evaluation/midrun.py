@@ -17,9 +17,8 @@ import numpy as np
 import rewards
 from pods import distributed
 from pods.config import TrainConfig
-from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work, texts
+from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work, seed_of, texts
 from pods.evaluation import questions
-from pods.evaluation.evaluation import sampling_seed
 
 
 class MidRun:
@@ -48,10 +47,10 @@ class MidRun:
             "eval/seconds": time.monotonic() - started,
         }
         if distributed.is_main():
-            verdicts = {"correct": correct, "well_formed": formed, "clipped": clipped}
             record = {"step": step, "train_seconds": train_seconds, **metrics}
-            split = self.config.evaluation.split
-            record |= {"task": self.questions.task, "split": split, "tokens": tokens}
+            record |= {"task": self.questions.task, "split": self.config.evaluation.split}
+            verdicts = {"correct": correct, "well_formed": formed, "clipped": clipped}
+            record |= {"tokens": tokens}
             record |= {name: [int(v) for v in values] for name, values in verdicts.items()}
             with open(self.path, "a") as file:
                 file.write(json.dumps(record) + "\n")
@@ -61,7 +60,7 @@ class MidRun:
         """One completion of each question, from a seed that training never uses."""
         q, seed = self.questions, self.config.seed
         requests = [
-            Request(q.prompt_ids[i], [sampling_seed(seed, f"step-{step}", q.task, q.ids[i], 0)])
+            Request(q.prompt_ids[i], [seed_of(seed, f"step-{step}", q.task, q.ids[i], 0)])
             for i in mine
         ]
         ((_, groups),) = self.engine.generate([Work(requests, live, EVALUATION)])
