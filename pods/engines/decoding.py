@@ -68,9 +68,8 @@ class Ends:
             return ended
         # b bytes span at most b tokens; one more, because decoders strip a first space.
         start = max(0, step - max(len(s.encode()) for s in self.strings))
-        tails = self.tokenizer.batch_decode(
-            tokens[rows, start : step + 1], skip_special_tokens=True
-        )
+        ids = tokens[rows, start : step + 1]
+        tails = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         found = [any(string in tail for string in self.strings) for tail in tails]
         return ended | torch.tensor(found, device=tokens.device)
 
@@ -83,8 +82,8 @@ class GrowingLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        start, self.length = self.length, self.length + key_states.shape[-2]
-        end = self.length
+        start, end = self.length, self.length + key_states.shape[-2]
+        self.length = end
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = _longer(key_states), _longer(value_states)
@@ -103,13 +102,9 @@ def _longer(states: torch.Tensor) -> torch.Tensor:
 
 
 def grouped_attention(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **settings: Any,
-) -> tuple[torch.Tensor, None]:
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attention_mask: torch.Tensor | None, **settings: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
     """SDPA; for one new token the query heads that share a key head become its query positions.
 
     transformers copies every key and value once a query head where a mask is given: a quarter of
@@ -149,9 +144,8 @@ class Batch:
         self._mask = (places >= torch.tensor(pads)[:, None]).long().to(device)
         self._positions = self._mask[:, : self._seen].cumsum(dim=-1).sub(1).clamp(min=0)
         self._cache = DynamicCache(config=model.config)
-        self._cache.layers = [
-            GrowingLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers
-        ]
+        layers = self._cache.layers
+        self._cache.layers = [GrowingLayer() if type(x) is DynamicLayer else x for x in layers]
 
     def logits(self) -> torch.Tensor:
         """(rows, vocabulary) of the token after the input, which enters the cache."""
@@ -178,13 +172,9 @@ class Batch:
 
 @torch.inference_mode()
 def decode(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    groups: Sequence[int],
-    draw: Draw,
-    ends: Ends,
+    model: Any, prompts: Sequence[Sequence[int]], groups: Sequence[int], draw: Draw, ends: Ends,
     logprobs: bool,
-) -> list[Completion]:
+) -> list[Completion]:  # fmt: skip
     """One completion for each entry of `groups`, which names its prompt by position."""
     count, sampling, device = len(groups), draw.sampling, model.device
     batch = Batch(model, prompts, sampling.max_tokens)
@@ -212,13 +202,8 @@ def decode(
         if left < ALIVE * len(rows):
             batch.select(alive.nonzero()[:, 0])
             rows, alive = rows[alive], alive[alive]
-    return _completions(tokens, lengths, set(rows[alive].tolist()), likely)
-
-
-def _completions(
-    tokens: torch.Tensor, lengths: torch.Tensor, clipped: set[int], likely: torch.Tensor | None
-) -> list[Completion]:
     ids, found = tokens.tolist(), likely.tolist() if likely is not None else None
+    clipped = set(rows[alive].tolist())
     return [
         Completion(ids[i][:length], i in clipped, found and found[i][:length])
         for i, length in enumerate(lengths.tolist())

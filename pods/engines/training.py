@@ -35,6 +35,11 @@ def _automatic(config: TrainConfig) -> tuple[str, str]:
         return "trl", "several processes train every parameter"
     if config.lora.rank is None:
         return "transformers", "every parameter is trained"
+    return fastest()
+
+
+def fastest() -> tuple[str, str]:
+    """The fastest engine of this machine for a LoRA policy, and why."""
     if not cuda():
         return "transformers", "no CUDA device"
     if not installed("vllm"):
@@ -106,24 +111,20 @@ def build(config: TrainConfig, policy: Any) -> Engine:
     """The engine of config.engine.name (settled) for this policy; a context manager."""
     if functions.is_path(config.engine.name):
         return functions.load("engine.name", config.engine.name)(config, policy)
-    drawn = replace(sampling(config), ends=tuple(policy.end_tokens))
+    if config.engine.name not in ("vllm", "transformers"):
+        from pods.engines.trl import TrlEngine
+
+        return TrlEngine(policy.end_tokens)
+    from pods.engines import evaluation
+
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // distributed.world_size()
     limits = Limits(
         max_sequences=config.engine.max_sequences or rollouts,
-        max_loras=1,
         gpu_memory_utilization=config.engine.gpu_memory_utilization,
     )
-    if config.engine.name == "vllm":
-        from pods.engines.vllm import VllmEngine
-
-        return VllmEngine(config, policy.tokenizer, drawn, limits, config.lora.rank)
-    if config.engine.name == "transformers":
-        from pods.engines.transformers import TransformersEngine
-
-        return TransformersEngine(config, policy.tokenizer, drawn, limits)
-    from pods.engines.trl import TrlEngine
-
-    return TrlEngine(policy.end_tokens)
+    drawn = replace(sampling(config), ends=tuple(policy.end_tokens))
+    name, rank = config.engine.name, config.lora.rank
+    return evaluation.build(name, config, policy.tokenizer, drawn, limits, rank)
 
 
 def trl_arguments(config: TrainConfig, ends: list[int]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class TransformersEngine:
         self._ends = Ends(tokens, sampling.stop, tokenizer)
         self._live: Sum | None = None
         self._loaded: Any = None  # the model from `_path` on disk
-        self._path: str | None = None
+        self._path = ""
         self._disk: Any = None  # `_loaded` with the adapter of `_weights`, if it is one
         self._weights: Path | None = None
 
@@ -64,8 +64,8 @@ class TransformersEngine:
             chunk = rows[start : start + size]
             asked = list(dict.fromkeys(i for i, _ in chunk))
             prompts = [requests[i].prompt for i in asked]
-            groups, seeds = zip(*((asked.index(i), seed) for i, seed in chunk), strict=True)
-            draw = Draw(self._sampling, seeds, model.device)
+            groups = [asked.index(i) for i, _ in chunk]
+            draw = Draw(self._sampling, [seed for _, seed in chunk], model.device)
             completions = decode(model, prompts, groups, draw, self._ends, logprobs)
             for (i, _), completion in zip(chunk, completions, strict=True):
                 done[i].append(completion)
@@ -121,8 +121,7 @@ class TransformersEngine:
     def __exit__(self, *error: Any) -> None:
         self._live = self._loaded = self._disk = None
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
 
 class Sum:
@@ -158,12 +157,13 @@ def can_be_added(model: Any) -> bool:
     config = model.peft_config[model.active_adapter]
     if config.peft_type != PeftType.LORA or config.modules_to_save or config.use_dora:
         return False
-    bases = [layer.get_base_layer() for layer in lora_layers(model)]
-    if any(not isinstance(base, torch.nn.Linear | torch.nn.Embedding) for base in bases):
-        return False
     users = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    weights = [base.weight for base in bases]  # of whole numbers, where they are quantised
-    return all(w.dtype == torch.float32 and users[id(w)] == 1 for w in weights)
+    return all(
+        isinstance(base, torch.nn.Linear | torch.nn.Embedding)
+        and base.weight.dtype == torch.float32  # quantised weights are whole numbers
+        and users[id(base.weight)] == 1
+        for base in (layer.get_base_layer() for layer in lora_layers(model))
+    )
 
 
 def lora_layers(model: PeftModel) -> list[LoraLayer]:

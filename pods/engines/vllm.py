@@ -49,13 +49,9 @@ class VllmEngine:
     """lora_rank: the largest rank to come, None without adapters."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        tokenizer: Any,
-        sampling: Sampling,
-        limits: Limits,
+        self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
         lora_rank: int | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._config, self._sampling, self._limits = config, sampling, limits
         self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
         self._base = policy.locate(config.model.path)
@@ -121,19 +117,16 @@ class VllmEngine:
     def _adapter(self, weights: Weights) -> LoRARequest | None:
         if isinstance(weights, Live):
             return self._live_adapter(weights)
-        if weights is None or not is_adapter(weights):
-            return None
-        if weights not in self._adapters:
+        if weights is not None and is_adapter(weights) and weights not in self._adapters:
             self._adapters[weights] = self._request(str(weights), weights.resolve())
-        return self._adapters[weights]
+        return self._adapters.get(weights)
 
     def _live_adapter(self, live: Live) -> LoRARequest:
         """The adapter as it is now, saved once a version under a new name and a new id.
 
-        vLLM keys its prefix cache by the name (vllm/v1/core/kv_cache_utils.py,
-        _gen_lora_extra_hash_keys): an old name would return keys and values of older weights. With
-        one id, `load_inplace` would read the folder again at every scheduling step. The least
-        recently used of `max_loras` adapters leaves the engine, so memory stays constant.
+        vLLM keys its prefix cache by the name: an old name would return keys and values of older
+        weights. With one id, `load_inplace` would read the folder again at every scheduling step.
+        The least recently used of `max_loras` adapters leaves the engine: memory stays constant.
         """
         if self._live is None or live.version != self._version:
             name = f"live-{self._count + 1}"
@@ -154,16 +147,15 @@ class VllmEngine:
         return str(work.weights) if full else self._base
 
     def _start(self, model: str) -> Any:
-        sampling, limits = self._sampling, self._limits
-        optional: dict[str, Any] = {}
+        sampling, limits, options = self._sampling, self._limits, {}
         if self._rank:
-            optional = {"enable_lora": True, "max_lora_rank": self._rank}
-            optional["max_loras"] = limits.max_loras
+            options = {"max_lora_rank": self._rank, "max_loras": limits.max_loras}
         if limits.max_sequences:
-            optional["max_num_seqs"] = limits.max_sequences
+            options["max_num_seqs"] = limits.max_sequences
         with apart_from_the_launcher():
             return LLM(
                 model=model,
+                enable_lora=bool(self._rank),
                 tokenizer=self._base,
                 dtype=self._config.model.dtype,
                 quantization="bitsandbytes" if self._config.model.load_in_4bit else None,
@@ -172,7 +164,7 @@ class VllmEngine:
                 enforce_eager=not torch.cuda.is_available(),  # compiling does not pay on a CPU
                 generation_config="vllm",  # not the model's own repetition penalty and top-k
                 logprobs_mode="raw_logprobs" if sampling.temperature == 1 else "processed_logprobs",
-                **optional,
+                **options,
             )
 
     def _share(self) -> float:
@@ -194,8 +186,7 @@ class VllmEngine:
             self._llm.llm_engine.engine_core.shutdown(timeout=STOP_SECONDS)
         self._llm = None
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def __enter__(self) -> "VllmEngine":
         return self
@@ -224,14 +215,13 @@ def save_adapter(model: Any, folder: Path) -> None:
 def apart_from_the_launcher() -> Iterator[None]:
     """The engine's process sees one GPU and no process group: torchrun's variables would make it
     join the trainer's group, or wait for a store that nobody serves."""
-    before, several = dict(os.environ), distributed.world_size() > 1
+    before = dict(os.environ)
+    if torch.cuda.is_available() and distributed.world_size() > 1:
+        visible, rank = before.get("CUDA_VISIBLE_DEVICES"), int(before["LOCAL_RANK"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)
     for name in before:
         if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
-    if torch.cuda.is_available() and several:
-        visible = before.get("CUDA_VISIBLE_DEVICES")
-        rank = int(before["LOCAL_RANK"])
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)
     try:
         yield
     finally:
@@ -245,8 +235,7 @@ def _size(work: Work) -> int:
 
 def _completion(output: Any) -> Completion:
     drawn = output.outputs[0]
-    ids = list(drawn.token_ids)
-    logprobs = None
+    ids, logprobs = list(drawn.token_ids), None
     if drawn.logprobs is not None:
         logprobs = [place[i].logprob for place, i in zip(drawn.logprobs, ids, strict=True)]
     return Completion(ids, drawn.finish_reason == "length", logprobs)

@@ -8,6 +8,7 @@ once, a restart generates only the missing repeats, and every completion has a s
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,10 +55,10 @@ class Summary:
         for metric in ("pass@", "majority@"):
             ks = [name.removeprefix(metric) for name in grader if name.startswith(metric)]
             added[f"{metric}k"] = {k: grader[f"{metric}{k}"]["mean"] for k in ks}
-        meta = checkpoint.meta
-        meta |= target.meta
+        checkpoint.meta |= target.meta
         for name, value in added.items():
-            meta[name] = dict(sorted((meta.get(name, {}) | {task: value}).items()))
+            by_task = checkpoint.meta.get(name, {}) | {task: value}
+            checkpoint.meta[name] = dict(sorted(by_task.items()))
 
     def details(self, target: Target, task: str) -> dict[str, Any]:
         return self._results[target.step].meta["scores"][task]
@@ -79,7 +80,6 @@ class Part(NamedTuple):
     target: Target
     questions: Questions
     path: Path
-    repeat: int
 
 
 @dataclass
@@ -96,29 +96,20 @@ class Evaluation:
 
     def missing(self, targets: Sequence[Target]) -> list[Work]:
         """The work for each (target, task, repeat) that is not on disk, labelled as a Part."""
-        parts = [
-            Part(target, q, target.summary.store.path(target.name, q.task, repeat), repeat)
-            for target in targets
-            for q in self.questions
-            for repeat in range(self.repeats)
-        ]
-        return [self._work(part) for part in parts if not part.path.exists()]
-
-    def _work(self, part: Part) -> Work:
-        q, target = part.questions, part.target
-        requests = [
-            Request(prompt, [seed_of(self.seed, target.name, q.task, id_, part.repeat)])
-            for prompt, id_ in zip(q.prompt_ids, q.ids, strict=True)
-        ]
-        return Work(requests, target.weights, label=part)
+        works = []
+        for target, q, repeat in product(targets, self.questions, range(self.repeats)):
+            path = target.summary.store.path(target.name, q.task, repeat)
+            if not path.exists():
+                seeds = [seed_of(self.seed, target.name, q.task, id_, repeat) for id_ in q.ids]
+                pairs = zip(q.prompt_ids, seeds, strict=True)
+                requests = [Request(prompt, [seed]) for prompt, seed in pairs]
+                works.append(Work(requests, target.weights, Part(target, q, path)))
+        return works
 
     def run(
-        self,
-        engine: Callable[[], Engine],
-        targets: Sequence[Target],
-        works: Sequence[Work],
+        self, engine: Callable[[], Engine], targets: Sequence[Target], works: Sequence[Work],
         advance: Advance,
-    ) -> Iterator[Target]:
+    ) -> Iterator[Target]:  # fmt: skip
         """Generate `works`, which are missing; each repeat is recorded and summed up at once.
 
         Yields a target when its last repeat is finished; the engine is built if there is any work.
@@ -132,7 +123,7 @@ class Evaluation:
             if not left[target.name]:
                 target.summary.write()
         for work, groups in engine().generate(works, advance=advance) if works else ():
-            target, q, path, _ = work.label
+            target, q, path = work.label
             records.write(path, self._records(q, [completion for (completion,) in groups]))
             self._sum_up(target, q)
             target.summary.write()

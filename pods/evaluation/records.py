@@ -21,10 +21,7 @@ Record = dict[str, Any]
 
 
 class Store:
-    """The files of one run (or of a base model) below results_dir.
-
-    Raises UserError where the summary is another program's file.
-    """
+    """The files of one run (or base model); UserError where another program wrote the summary."""
 
     def __init__(self, results_dir: Path, name: str) -> None:
         self.folder = results_dir / name
@@ -48,15 +45,15 @@ class Store:
         """Note what `task` is scored with. Raises UserError if it was scored otherwise."""
         scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
         before = _upgraded(self.facts["tasks"].get(task, settings)) if scored else settings
-        differ = [
+        differ = "; ".join(
             f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
-            for key in sorted(before.keys() | settings.keys())
+            for key in sorted(before | settings)
             if before.get(key) != settings.get(key)
-        ]
+        )
         if differ:
             raise UserError(
                 f"results_dir={self.summary.parent}: {task} of {self.folder.name} was scored with "
-                f"{'; '.join(differ)}; ask for the same, or choose another results_dir"
+                f"{differ}; ask for the same, or choose another results_dir"
             )
         self.facts = {**facts, **self.facts}
         self.facts["tasks"][task] = settings
@@ -94,9 +91,9 @@ def write(path: Path, records: list[Record]) -> None:
 
 
 def _upgraded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as noted today; those of the first design name the engine `backend`."""
-    engine = {"engine": settings["backend"]} if "backend" in settings else {}
-    return {"stop": []} | {k: v for k, v in settings.items() if k != "backend"} | engine
+    """Settings as noted today; the first design had no stop strings, and called engine backend."""
+    today = {"stop": []} | settings
+    return {"engine" if key == "backend" else key: value for key, value in today.items()}
 
 
 @contextmanager

@@ -53,23 +53,17 @@ def entry(repeats: list[list[Record]], version: str, prompts: Sequence[str]) -> 
         both_acc=(right * formed).mean(axis=0).tolist(),
         lengths=_column(repeats, "tokens").mean(axis=0).tolist(),
         examples=[
-            {
-                "prompt": prompt,
-                "answer": record["answer"],
-                "completion": record["completion"],
-                "correct": str(record["correct"][version]),  # text, as published
-                "format_correct": str(record["well_formed"]),
-            }
+            {"prompt": prompt, "answer": record["answer"], "completion": record["completion"],
+             # text, as published
+             "correct": str(record["correct"][version]),
+             "format_correct": str(record["well_formed"])}
             for prompt, record in examples
         ],
-    )
+    )  # fmt: skip
 
 
 def details(
-    repeats: list[list[Record]],
-    versions: Sequence[str],
-    pass_at: Sequence[int],
-    kind: str = "math",
+    repeats: list[list[Record]], versions: Sequence[str], pass_at: Sequence[int], kind: str = "math"
 ) -> dict[str, Any]:
     """Every metric with its interval; a k above the number of repeats cannot be estimated."""
     ks = [k for k in pass_at if k <= len(repeats)]
@@ -103,11 +97,8 @@ def ballots(row: Sequence[Record], version: str, kind: str) -> list[int | str | 
     votes: list[int | str | None] = []
     for record in row:
         answer = vote(record["completion"], kind)
-        if record["correct"][version]:
-            votes.append(RIGHT)
-            continue
-        if answer is None or kind == "choice":
-            votes.append(answer)
+        if record["correct"][version] or answer is None or kind == "choice":
+            votes.append(RIGHT if record["correct"][version] else answer)
             continue
         if answer not in classes:
             near = enumerate(firsts[:MOST_CLASSES])

@@ -1,9 +1,10 @@
 """One evaluate_run.py command: finds the policies, loads the engine, shows the tables."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class Session:
         selected = Summary(store.folder / "selected.json", store)
         for q, test_q in zip(validation.questions, test.questions, strict=True):
             rows = [_row(target, q.task) for target in self._targets]
-            scores = [_answer(details) for _, _, details in rows]
+            scores = [d["rewards"][test.versions[0]]["answer"]["mean"] for *_, d in rows]
             best = self._targets[scores.index(max(scores))]  # the earliest of equals
             best = replace(best, summary=selected)
             self._run(replace(test, questions=[test_q]), [best])
@@ -153,36 +154,33 @@ class Session:
     def _run(self, evaluation: Evaluation, targets: Sequence[Target]) -> None:
         works = evaluation.missing(targets)
         total = sum(len(work.requests) for work in works)
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        with Progress(
-            *columns, TimeRemainingColumn(), console=self._err, disable=not total, transient=True
-        ) as progress:
-            bar = progress.add_task("completions", total=total)
-            done = evaluation.run(
-                self._load_engine, targets, works, lambda n: progress.advance(bar, n)
-            )
-            for target in self._guarded(done):
-                names = [q.task for q in evaluation.questions]
-                rows = [(name, target.summary.details(target, name)) for name in names]
-                progress.stop()  # the bar is on stderr, of the same terminal
-                self._out.print(scoreboard.policy_table(_title(target), rows))
-                progress.start()
-
-    def _guarded(self, done: Iterator[Target]) -> Iterator[Target]:
-        try:
-            yield from done
-        except torch.OutOfMemoryError as error:
-            raise OutOfMemory(
-                f"max_sequences={self.config.max_sequences}: the device is out of memory; lower "
-                "it, or gpu_memory_utilization where vllm shares the card"
-            ) from error
+        columns = (
+            TextColumn("completions"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._err, disable=not total, transient=True) as progress:
+            bar = progress.add_task("", total=total)
+            advance = partial(progress.advance, bar)
+            try:
+                for target in evaluation.run(self._load_engine, targets, works, advance):
+                    names = [q.task for q in evaluation.questions]
+                    rows = [(name, target.summary.details(target, name)) for name in names]
+                    progress.stop()  # the bar is on stderr, of the same terminal
+                    self._out.print(scoreboard.policy_table(_title(target), rows))
+                    progress.start()
+            except torch.OutOfMemoryError as error:
+                raise OutOfMemory(
+                    f"max_sequences={self.config.max_sequences}: the device is out of memory; "
+                    "lower it, or gpu_memory_utilization where vllm shares the card"
+                ) from error
 
     def _load_engine(self) -> Engine:
         if self._engine is None:
             self._err.print(f"engine: {self._name} ({self._reason})")
-            config = self.config
             limits = Limits(
-                config.max_sequences, config.window, config.max_loras, config.gpu_memory_utilization
+                **{item.name: getattr(self.config, item.name) for item in fields(Limits)}
             )
             built = engines.build(
                 self._name, self.training, self._tokenizer, self._sampling, limits, self._lora_rank
@@ -205,7 +203,3 @@ def _title(target: Target) -> str:
 
 def _row(target: Target, task: str) -> scoreboard.Row:
     return target.name, target.meta.get("train_seconds"), target.summary.details(target, task)
-
-
-def _answer(details: dict[str, Any]) -> float:
-    return next(iter(details["rewards"].values()))["answer"]["mean"]
