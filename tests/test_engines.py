@@ -17,10 +17,9 @@ from transformers import AutoModelForCausalLM
 
 from pods import policy
 from pods.config import TrainConfig
-from pods.engines import Completion, Limits, Live, Request, Sampling, Weights, Work, texts
+from pods.engines import Completion, Limits, Live, Request, Sampling, Weights, Work, seed_of, texts
 from pods.engines.decoding import Draw
 from pods.engines.transformers import TransformersEngine, can_be_added
-from pods.evaluation.evaluation import sampling_seed
 from pods.tasks import encode_prompt
 from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
 
@@ -48,7 +47,7 @@ def engine(
 
 def work(weights: Weights = None, prompts: Sequence[Sequence[int]] = PROMPTS, n: int = 1) -> Work:
     """n completions of each prompt, from seeds that a prompt keeps whatever its place."""
-    seeds = [[sampling_seed(0, "x", "task", str(p), k) for k in range(n)] for p in prompts]
+    seeds = [[seed_of(0, "x", "task", str(p), k) for k in range(n)] for p in prompts]
     return Work([Request(*pair) for pair in zip(prompts, seeds, strict=True)], weights)
 
 
@@ -103,9 +102,9 @@ def test_each_work_and_request_comes_back_in_its_place() -> None:
 def test_seeds_differ_in_every_argument() -> None:
     arguments = [0, "checkpoint-2", "gsm8k", "17", 3]
     changes = [1, "checkpoint-4", "math500", "18", 4]
-    seeds = {sampling_seed(*arguments)}
+    seeds = {seed_of(*arguments)}
     for i, change in enumerate(changes):
-        seeds.add(sampling_seed(*arguments[:i], change, *arguments[i + 1 :]))
+        seeds.add(seed_of(*arguments[:i], change, *arguments[i + 1 :]))
     assert len(seeds) == 6
     assert all(0 <= seed < 2**63 for seed in seeds)  # what vLLM and torch accept
 

@@ -13,7 +13,7 @@ import torch
 
 from pods import policy
 from pods.cli import OutOfMemory, UserError
-from pods.engines import Limits, Live, Request, Sampling, Work, evaluation
+from pods.engines import Limits, Live, Request, Sampling, Work, evaluation, training
 from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
@@ -228,9 +228,9 @@ def test_which_engine_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         (False, True, "unsloth", "needs a CUDA device"),
     ]
     for cuda, installed, name, expected in cases:
-        monkeypatch.setattr(evaluation, "cuda", lambda cuda=cuda: cuda)
-        monkeypatch.setattr(evaluation, "vllm_runs", lambda: True)
-        monkeypatch.setattr(evaluation, "installed", lambda _, there=installed: there)
+        monkeypatch.setattr(training, "cuda", lambda cuda=cuda: cuda)
+        monkeypatch.setattr(training, "vllm_runs", lambda: True)
+        monkeypatch.setattr(training, "installed", lambda _, there=installed: there)
         if " " in expected:
             with pytest.raises(UserError, match=f"engine={name}: .*{expected}"):
                 evaluation.choose(name)

@@ -10,11 +10,9 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
-NAMES = ("auto", "transformers", "vllm", "unsloth", "trl")
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,7 @@ class Engine(Protocol):
 
     def __enter__(self) -> Engine: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
 
 
 def seed_of(*parts: object) -> int:

@@ -1,8 +1,8 @@
 """Prompts -> token ids, in one batch: one prefill a prompt, a random stream for every completion.
 
-transformers' generate keeps computing for finished rows until the last one ends, prefills the
-prompt of a group once for each completion, and draws all rows from one generator, so that a
-completion would depend on the others in its batch.
+transformers' generate computes finished rows until the last one ends, prefills a prompt once for
+each of its completions, and draws all rows from one generator, so that a completion would depend on
+the others in its batch.
 """
 
 from collections.abc import Sequence
@@ -33,21 +33,15 @@ class Draw:
     """Next tokens by inverse CDF: one uniform number per row and step decides."""
 
     def __init__(self, sampling: Sampling, seeds: Sequence[int], device: Any) -> None:
-        self._temperature = sampling.temperature
-        self._narrow = []
-        if sampling.top_k > 0:
-            self._narrow.append(TopKLogitsWarper(sampling.top_k))
-        if sampling.top_p < 1:
-            self._narrow.append(TopPLogitsWarper(sampling.top_p))
+        self.sampling = sampling
+        self._narrow = [TopKLogitsWarper(sampling.top_k)] if sampling.top_k > 0 else []
+        self._narrow += [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1 else []
         draws = [np.random.default_rng(seed).random(sampling.max_tokens) for seed in seeds]
         self._draws = torch.from_numpy(np.stack(draws)).float().to(device)  # (rows, max_tokens)
 
     def __call__(self, scores: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
-        """(len(rows), vocabulary) logits over temperature -> (len(rows),) tokens.
-
-        rows: which of the batch are left.
-        """
-        if self._temperature == 0:
+        """(len(rows), vocabulary) logits over temperature -> tokens of these rows of the batch."""
+        if self.sampling.temperature == 0:
             return scores.argmax(dim=-1)
         for warper in self._narrow:
             scores = warper(None, scores)
@@ -67,13 +61,17 @@ class Ends:
     strings: tuple[str, ...] = ()
     tokenizer: Any = None  # reads the strings
 
-    def seen(self, ids: torch.Tensor, step: int) -> torch.Tensor:
-        """(rows,) whether the tokens (rows, max_tokens) up to `step` end in a stop string."""
+    def seen(self, tokens: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+        """(len(rows),) whether these of the (completions, max_tokens) tokens end at `step`."""
+        ended = torch.isin(tokens[rows, step], torch.tensor(self.tokens, device=tokens.device))
+        if not self.strings:
+            return ended
         # b bytes span at most b tokens; one more, because decoders strip a first space.
         start = max(0, step - max(len(s.encode()) for s in self.strings))
-        tails = self.tokenizer.batch_decode(ids[:, start : step + 1], skip_special_tokens=True)
+        ids = tokens[rows, start : step + 1]
+        tails = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         found = [any(string in tail for string in self.strings) for tail in tails]
-        return torch.tensor(found, device=ids.device)
+        return ended | torch.tensor(found, device=tokens.device)
 
 
 class GrowingLayer(DynamicLayer):
@@ -84,16 +82,15 @@ class GrowingLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        end = self.length + key_states.shape[-2]
+        start, end = self.length, self.length + key_states.shape[-2]
+        self.length = end
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = _longer(key_states), _longer(value_states)
-        else:
-            if end > self.keys.shape[-2]:
-                self.keys, self.values = _longer(self.keys), _longer(self.values)
-            self.keys[:, :, self.length : end] = key_states
-            self.values[:, :, self.length : end] = value_states
-        self.length = end
+        elif end > self.keys.shape[-2]:
+            self.keys, self.values = _longer(self.keys), _longer(self.values)
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def get_seq_length(self) -> int:
@@ -101,18 +98,13 @@ class GrowingLayer(DynamicLayer):
 
 
 def _longer(states: torch.Tensor) -> torch.Tensor:
-    rows, heads, _, size = states.shape
-    return torch.cat([states, states.new_empty(rows, heads, BLOCK, size)], dim=2)
+    return torch.nn.functional.pad(states, (0, 0, 0, BLOCK))
 
 
 def grouped_attention(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **settings: Any,
-) -> tuple[torch.Tensor, None]:
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attention_mask: torch.Tensor | None, **settings: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
     """SDPA; for one new token the query heads that share a key head become its query positions.
 
     transformers copies every key and value once a query head where a mask is given: a quarter of
@@ -139,77 +131,80 @@ def speed_up(model: Any) -> Any:
     return model
 
 
-@torch.inference_mode()
-def decode(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    groups: Sequence[int],
-    draw: Draw,
-    sampling: Sampling,
-    ends: Ends,
-    logprobs: bool,
-) -> list[Completion]:
-    """One completion for each entry of `groups`, which names its prompt by position."""
-    device = model.device
-    ids, mask, width = pad_left(prompts, sampling.max_tokens, device)
-    positions = mask[:, :width].cumsum(dim=-1).sub(1).clamp(min=0)
-    padded = not bool(mask.all())
-    stop = torch.tensor(ends.tokens, device=device)
-    rows = torch.arange(len(groups), device=device)  # which of the completions are left
-    alive = torch.ones(len(groups), dtype=torch.bool, device=device)  # which of those go on
-    tokens = torch.zeros((len(groups), sampling.max_tokens), dtype=torch.long, device=device)
-    kept = torch.zeros(tokens.shape, device=device) if logprobs else None
-    lengths = torch.zeros(len(groups), dtype=torch.long, device=device)
-    cache = DynamicCache(config=model.config)
-    cache.layers = [GrowingLayer() if type(x) is DynamicLayer else x for x in cache.layers]
-    for step in range(sampling.max_tokens):
-        logits = model(
-            input_ids=ids,
-            attention_mask=mask[:, : width + step] if padded else None,
-            position_ids=positions,
-            past_key_values=cache,
+class Batch:
+    """The model's next input: tokens, positions and mask of each row, and the cache before them."""
+
+    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], more: int) -> None:
+        """more: the tokens that will follow each prompt."""
+        self._model, self._seen = model, max(map(len, prompts))
+        pads = [self._seen - len(prompt) for prompt in prompts]  # on the left
+        ids = [[0] * n + list(prompt) for n, prompt in zip(pads, prompts, strict=True)]
+        places, device = torch.arange(self._seen + more), model.device
+        self._ids, self._padded = torch.tensor(ids, device=device), any(pads)
+        self._mask = (places >= torch.tensor(pads)[:, None]).long().to(device)
+        self._positions = self._mask[:, : self._seen].cumsum(dim=-1).sub(1).clamp(min=0)
+        self._cache = DynamicCache(config=model.config)
+        layers = self._cache.layers
+        self._cache.layers = [GrowingLayer() if type(x) is DynamicLayer else x for x in layers]
+
+    def logits(self) -> torch.Tensor:
+        """(rows, vocabulary) of the token after the input, which enters the cache."""
+        return self._model(
+            input_ids=self._ids,
+            attention_mask=self._mask[:, : self._seen] if self._padded else None,
+            position_ids=self._positions,
+            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
+
+    def append(self, drawn: torch.Tensor) -> None:
+        """(rows,) tokens become the next input."""
+        self._ids, self._positions = drawn[:, None], self._positions[:, -1:] + 1
+        self._seen += 1
+
+    def select(self, rows: torch.Tensor) -> None:
+        """Keep these rows, in this order; a row named twice is copied."""
+        self._ids, self._mask = self._ids[rows], self._mask[rows]
+        self._positions = self._positions[rows]
+        self._cache.batch_select_indices(rows)
+
+
+@torch.inference_mode()
+def decode(
+    model: Any, prompts: Sequence[Sequence[int]], groups: Sequence[int], draw: Draw, ends: Ends,
+    logprobs: bool,
+) -> list[Completion]:  # fmt: skip
+    """One completion for each entry of `groups`, which names its prompt by position."""
+    count, sampling, device = len(groups), draw.sampling, model.device
+    batch = Batch(model, prompts, sampling.max_tokens)
+    rows = torch.arange(count, device=device)  # the completions still in the batch
+    alive = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
+    lengths = torch.zeros_like(rows)
+    tokens = torch.zeros((count, sampling.max_tokens), dtype=torch.long, device=device)
+    likely = torch.zeros(tokens.shape, device=device) if logprobs else None
+    for step in range(sampling.max_tokens):
+        logits = batch.logits()
         if step == 0 and list(groups) != list(range(len(prompts))):
             prompt_of = torch.tensor(groups, device=device)
-            logits, positions, mask = logits[prompt_of], positions[prompt_of], mask[prompt_of]
-            cache.batch_select_indices(prompt_of)
+            logits = logits[prompt_of]
+            batch.select(prompt_of)
         scores = logits.float() / (sampling.temperature or 1.0)
-        drawn = draw(scores, rows, step)
-        tokens[rows, step] = drawn
-        if kept is not None:
-            kept[rows, step] = scores.log_softmax(dim=-1).gather(1, drawn[:, None])[:, 0]
+        tokens[rows, step] = drawn = draw(scores, rows, step)
+        if likely is not None:
+            likely[rows, step] = scores.log_softmax(dim=-1).gather(1, drawn[:, None])[:, 0]
         lengths[rows] += alive
-        alive &= ~torch.isin(drawn, stop)
-        if ends.strings:
-            alive &= ~ends.seen(tokens[rows], step)
+        alive &= ~ends.seen(tokens, rows, step)
         left = int(alive.sum())
         if not left:
             break
-        ids, positions = drawn[:, None], positions[:, -1:] + 1
+        batch.append(drawn)
         if left < ALIVE * len(rows):
-            keep = alive.nonzero()[:, 0]
-            rows, alive, ids = rows[keep], alive[keep], ids[keep]
-            positions, mask = positions[keep], mask[keep]
-            cache.batch_select_indices(keep)
+            batch.select(alive.nonzero()[:, 0])
+            rows, alive = rows[alive], alive[alive]
+    ids, found = tokens.tolist(), likely.tolist() if likely is not None else None
     clipped = set(rows[alive].tolist())
-    ids, counts = tokens.tolist(), lengths.tolist()
-    likely = kept.tolist() if kept is not None else None
     return [
-        Completion(ids[i][:count], i in clipped, likely and likely[i][:count])
-        for i, count in enumerate(counts)
+        Completion(ids[i][:length], i in clipped, found and found[i][:length])
+        for i, length in enumerate(lengths.tolist())
     ]
-
-
-def pad_left(
-    prompts: Sequence[Sequence[int]], more: int, device: Any
-) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Token ids (rows, width), attention mask (rows, width + more), width; pads on the left."""
-    width = max(map(len, prompts))
-    ids = torch.zeros((len(prompts), width), dtype=torch.long)
-    mask = torch.ones((len(prompts), width + more), dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        mask[row, : width - len(prompt)] = 0
-    return ids.to(device), mask.to(device), width

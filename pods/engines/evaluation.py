@@ -1,4 +1,4 @@
-"""Which engine completes the questions of evaluate_run.py, and why; built for the run's model."""
+"""Which engine completes the questions of evaluate_run.py, and why; `build` serves training too."""
 
 import importlib
 import os
@@ -6,27 +6,22 @@ from typing import Any
 
 from pods.cli import UserError
 from pods.config import TrainConfig
-from pods.engines import Engine, Limits, Sampling
-from pods.engines.training import GPU_EXTRA, cuda, installed, vllm_runs
+from pods.engines import Engine, Limits, Sampling, training
 
 
 def choose(name: str) -> tuple[str, str]:
-    """The engine that will run, and why. Raises UserError where the named one cannot.
+    """The engine that will run, and why. Raises UserError where the named one cannot run.
 
     Called before transformers is imported, because Unsloth rewrites it.
     """
     if name == "auto":
-        if not cuda():
-            return "transformers", "no CUDA device"
-        if not installed("vllm"):
-            return "transformers", f"vllm is not installed ({GPU_EXTRA})"
-        return "vllm", "found CUDA and vllm"
-    if name in ("vllm", "unsloth") and not installed(name):
+        return training.fastest()
+    if name in ("vllm", "unsloth") and not training.installed(name):
         raise UserError(
-            f"engine={name}: {name} is not installed; {GPU_EXTRA} on a machine with an NVIDIA "
-            "GPU, or set engine=transformers"
+            f"engine={name}: {name} is not installed; {training.GPU_EXTRA} on a machine with an "
+            "NVIDIA GPU, or set engine=transformers"
         )
-    if (name == "unsloth" and not cuda()) or (name == "vllm" and not vllm_runs()):
+    if (name == "unsloth" and not training.cuda()) or (name == "vllm" and not training.vllm_runs()):
         raise UserError(f"engine={name}: it needs a CUDA device; set engine=transformers")
     if name == "unsloth":
         os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")  # else it waits for the hub
@@ -35,17 +30,10 @@ def choose(name: str) -> tuple[str, str]:
 
 
 def build(
-    name: str,
-    config: TrainConfig,
-    tokenizer: Any,
-    sampling: Sampling,
-    limits: Limits,
+    name: str, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
     lora_rank: int | None,
-) -> Engine:
-    """The chosen engine for a run's base model.
-
-    lora_rank: the largest rank to come, None without adapters.
-    """
+) -> Engine:  # fmt: skip
+    """The chosen engine for a run's base model; lora_rank: the largest to come, None without."""
     if name == "vllm":
         from pods.engines.vllm import VllmEngine
 

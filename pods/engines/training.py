@@ -1,6 +1,7 @@
 """Which engine generates the rollouts of a training, and why."""
 
 import importlib.util
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -34,6 +35,11 @@ def _automatic(config: TrainConfig) -> tuple[str, str]:
         return "trl", "several processes train every parameter"
     if config.lora.rank is None:
         return "transformers", "every parameter is trained"
+    return fastest()
+
+
+def fastest() -> tuple[str, str]:
+    """The fastest engine of this machine for a LoRA policy, and why."""
     if not cuda():
         return "transformers", "no CUDA device"
     if not installed("vllm"):
@@ -92,36 +98,33 @@ def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
+def sampling(config: TrainConfig) -> Sampling:
+    """How the completions of a training are drawn; the end tokens are the model's."""
+    keys = config.sampling
+    return Sampling(
+        keys.temperature, keys.top_p, keys.top_k, keys.max_completion_length,
+        keys.max_prompt_length, tuple(keys.stop),
+    )  # fmt: skip
+
+
 def build(config: TrainConfig, policy: Any) -> Engine:
     """The engine of config.engine.name (settled) for this policy; a context manager."""
     if functions.is_path(config.engine.name):
         return functions.load("engine.name", config.engine.name)(config, policy)
-    sampling = Sampling(
-        config.sampling.temperature,
-        config.sampling.top_p,
-        config.sampling.top_k,
-        config.sampling.max_completion_length,
-        config.sampling.max_prompt_length,
-        tuple(config.sampling.stop),
-        tuple(policy.end_tokens),
-    )
+    if config.engine.name not in ("vllm", "transformers"):
+        from pods.engines.trl import TrlEngine
+
+        return TrlEngine(policy.end_tokens)
+    from pods.engines import evaluation
+
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // distributed.world_size()
     limits = Limits(
         max_sequences=config.engine.max_sequences or rollouts,
-        max_loras=1,
         gpu_memory_utilization=config.engine.gpu_memory_utilization,
     )
-    if config.engine.name == "vllm":
-        from pods.engines.vllm import VllmEngine
-
-        return VllmEngine(config, policy.tokenizer, sampling, limits, config.lora.rank)
-    if config.engine.name == "transformers":
-        from pods.engines.transformers import TransformersEngine
-
-        return TransformersEngine(config, policy.tokenizer, sampling, limits)
-    from pods.engines.trl import TrlEngine
-
-    return TrlEngine(policy.end_tokens)
+    drawn = replace(sampling(config), ends=tuple(policy.end_tokens))
+    name, rank = config.engine.name, config.lora.rank
+    return evaluation.build(name, config, policy.tokenizer, drawn, limits, rank)
 
 
 def trl_arguments(config: TrainConfig, ends: list[int]) -> dict[str, Any]:

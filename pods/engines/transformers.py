@@ -1,9 +1,9 @@
 """Transformers as the engine: runs anywhere, on its own decode loop (pods/engines/decoding.py).
 
 In float32 the adapter is added to a copy of the weights that it changes, which halves the time of
-generating; every other weight is shared. The adapter stays beside the weights, as it was trained,
-where the sum would be another policy: in 16 bits it would lose the adapter's small digits,
-quantised weights cannot hold it, and weights that another layer shares would change there too.
+generating. The adapter stays beside the weights, as it was trained, where the sum would be another
+policy: in 16 bits it would lose the adapter's small digits, quantised weights cannot hold it, and
+weights that another layer shares would change there too.
 No batch crosses a work, so a resumed evaluation meets the same batches and ends with the same file.
     uv run train.py engine=transformers
     uv run evaluate_run.py run=<run> engine=transformers
@@ -16,7 +16,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -28,22 +27,20 @@ from pods.config import TrainConfig
 from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, Work, is_adapter
 from pods.engines.decoding import Draw, Ends, decode, speed_up
 
-SLOT = "policy"  # the name of an adapter from disk; one is attached at a time
-
 
 class TransformersEngine:
     def __init__(
         self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits
     ) -> None:
         self._config, self._tokenizer = config, tokenizer
-        self._sampling, self._limits = sampling, limits
+        self._sampling, self._size = sampling, limits.max_sequences
         tokens = sampling.ends or policy.end_tokens(config.model.path, tokenizer)
         self._ends = Ends(tokens, sampling.stop, tokenizer)
         self._live: Sum | None = None
-        self._loaded: Any = None  # the model from disk, loaded where one is asked for
-        self._loaded_path = ""
-        self._disk: Any = None  # ... with the adapter of `_disk_weights`
-        self._disk_weights: Path | None = None
+        self._loaded: Any = None  # the model from `_path` on disk
+        self._path = ""
+        self._disk: Any = None  # `_loaded` with the adapter of `_weights`, if it is one
+        self._weights: Path | None = None
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
@@ -57,21 +54,19 @@ class TransformersEngine:
     def _complete(
         self, model: Any, work: Work, logprobs: bool, advance: Advance | None
     ) -> list[list[Completion]]:
-        prompts = [request.prompt for request in work.requests]
+        requests = work.requests
         # By length: little of a batch is padding; the longest shows a lack of memory at once.
-        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-        rows = [(i, seed) for i in order for seed in work.requests[i].seeds]
-        size = self._limits.max_sequences or max(1, len(rows))
-        done: list[list[Completion]] = [[] for _ in prompts]
+        order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt))
+        rows = [(i, seed) for i in order for seed in requests[i].seeds]
+        size = self._size or max(1, len(rows))
+        done: list[list[Completion]] = [[] for _ in requests]
         for start in range(0, len(rows), size):
             chunk = rows[start : start + size]
             asked = list(dict.fromkeys(i for i, _ in chunk))
+            prompts = [requests[i].prompt for i in asked]
             groups = [asked.index(i) for i, _ in chunk]
             draw = Draw(self._sampling, [seed for _, seed in chunk], model.device)
-            completions = decode(
-                model, [prompts[i] for i in asked], groups, draw, self._sampling, self._ends,
-                logprobs,
-            )  # fmt: skip
+            completions = decode(model, prompts, groups, draw, self._ends, logprobs)
             for (i, _), completion in zip(chunk, completions, strict=True):
                 done[i].append(completion)
             if advance:
@@ -87,65 +82,51 @@ class TransformersEngine:
         if can_be_added(weights.model):
             if self._live is None or self._live.source is not weights.model:
                 self._live = Sum(weights.model)
-            self._live.refresh(weights.version)
-            yield self._live.model
+            yield self._live.refreshed(weights.version)
             return
         training = weights.model.training
-        weights.model.eval()
         try:
-            yield plain(weights.model)
+            yield plain(weights.model.eval())
         finally:
             weights.model.train(training)
 
     def _from_disk(self, weights: Path | None) -> Any:
         """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
-        if self._disk is None or weights != self._disk_weights:
+        if self._disk is None or weights != self._weights:
             self._disk = None  # free the one before
-            adapter = weights if weights is not None and is_adapter(weights) else None
-            full = weights is not None and adapter is None
-            self._load(str(weights) if full else self._config.model.path)
-            self._disk = self._loaded if adapter is None else self._attach(adapter)
-            self._disk_weights = weights
+            adapter = weights if weights and is_adapter(weights) else None
+            self._load(self._config.model.path if adapter or not weights else str(weights))
+            self._disk = self._attach(adapter) if adapter else self._loaded
+            self._weights = weights
         return self._disk
 
     def _load(self, path: str) -> None:
         if isinstance(self._loaded, PeftModel):
             self._loaded = self._loaded.unload()  # base weights were never touched
-        if path != self._loaded_path:
+        if self._loaded is None or path != self._path:
             self._loaded = None  # free the one before
             config = replace(self._config, model=replace(self._config.model, path=path))
             self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
-            self._loaded_path = path
+            self._path = path
 
     def _attach(self, adapter: Path) -> Any:
-        self._loaded = PeftModel.from_pretrained(self._loaded, adapter, SLOT).eval()
-        if not can_be_added(self._loaded):
-            return plain(self._loaded)
-        both = Sum(self._loaded)
-        both.refresh(adapter)
-        return both.model
+        self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()
+        if can_be_added(self._loaded):
+            return Sum(self._loaded).refreshed(adapter)
+        return plain(self._loaded)
 
     def __enter__(self) -> "TransformersEngine":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._live = self._loaded = self._disk = None
-        self._loaded_path = ""
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
 
 class Sum:
-    """A plain copy of a LoRA model in which the adapted layers hold base weight + adapter.
-
-    All other weights are those of `source`, which is never changed.
-    """
+    """A plain copy of a LoRA model whose adapted layers hold base weight + adapter; it shares every
+    other weight with `source`, which is never changed."""
 
     def __init__(self, source: PeftModel) -> None:
         self.source, self._version = source, None
@@ -159,14 +140,14 @@ class Sum:
         self.model = speed_up(copy.deepcopy(plain(source), memo).eval())
 
     @torch.no_grad()
-    def refresh(self, version: Hashable) -> None:
-        """Add the adapter as it is now, unless it was already added at this version."""
-        if version == self._version:
-            return
-        name = self.source.active_adapter
-        for layer, copied in self._layers:
-            copied.weight.copy_(layer.get_base_layer().weight + layer.get_delta_weight(name))
-        self._version = version
+    def refreshed(self, version: Hashable) -> Any:
+        """The copy with the adapter as it is now, added unless this version already was."""
+        if version != self._version:
+            name = self.source.active_adapter
+            for layer, copied in self._layers:
+                copied.weight.copy_(layer.get_base_layer().weight + layer.get_delta_weight(name))
+            self._version = version
+        return self.model
 
 
 def can_be_added(model: Any) -> bool:
@@ -176,12 +157,13 @@ def can_be_added(model: Any) -> bool:
     config = model.peft_config[model.active_adapter]
     if config.peft_type != PeftType.LORA or config.modules_to_save or config.use_dora:
         return False
-    bases = [layer.get_base_layer() for layer in lora_layers(model)]
-    if any(not isinstance(base, torch.nn.Linear | torch.nn.Embedding) for base in bases):
-        return False
     users = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    weights = [base.weight for base in bases]  # of whole numbers, where they are quantised
-    return all(w.dtype == torch.float32 and users[id(w)] == 1 for w in weights)
+    return all(
+        isinstance(base, torch.nn.Linear | torch.nn.Embedding)
+        and base.weight.dtype == torch.float32  # quantised weights are whole numbers
+        and users[id(base.weight)] == 1
+        for base in (layer.get_base_layer() for layer in lora_layers(model))
+    )
 
 
 def lora_layers(model: PeftModel) -> list[LoraLayer]:
@@ -189,5 +171,5 @@ def lora_layers(model: PeftModel) -> list[LoraLayer]:
 
 
 def plain(model: Any) -> Any:
-    """The transformers model; PEFT's layers, if any, stay in their places in it."""
+    """The transformers model, with PEFT's layers in it where there are any."""
     return model.get_base_model() if isinstance(model, PeftModel) else model

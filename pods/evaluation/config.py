@@ -1,6 +1,6 @@
 """The shape of config/evaluate/evaluate.yaml, its rules, and the config a run was trained with.
 
-Called by evaluate_run.py; the published script reads the model and the task out of the run's name.
+The published script reads the model and the task out of the run's name.
 """
 
 from dataclasses import dataclass, replace
@@ -57,12 +57,14 @@ def check(config: EvaluateConfig) -> None:
         raise UserError("select_on=validation watch=true: choosing needs all checkpoints; drop one")
     if config.from_training:
         _check_from_training(config)
-    _check_names("tasks", as_list(config.tasks), tasks.NAMES)
-    _check_names("rewards", as_list(config.rewards), VERSIONS)
+    names = [("tasks", config.tasks, tasks.NAMES), ("rewards", config.rewards, VERSIONS)]
+    for key, value, valid in names:
+        for name in [name for name in as_list(value) if name not in valid]:
+            raise UserError(f"{key}={name}: unknown; choose from {', '.join(valid)}")
 
 
 def _check_from_training(config: EvaluateConfig) -> None:
-    """Refuse what asks for other scores than those that training took."""
+    """Refuse keys that ask for other scores than those of the training."""
     if config.run is None:
         raise UserError("from_training=true run=null: name the run whose scores are meant")
     for override in HydraConfig.get().overrides.task:
@@ -70,12 +72,6 @@ def _check_from_training(config: EvaluateConfig) -> None:
             raise UserError(
                 f"from_training=true {override}: nothing is generated or graded anew; drop one"
             )
-
-
-def _check_names(key: str, names: list[str], valid: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in valid:
-            raise UserError(f"{key}={name}: unknown; choose from {', '.join(valid)}")
 
 
 def as_list(value: list[str] | str | None) -> list[str]:

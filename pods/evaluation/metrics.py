@@ -34,14 +34,9 @@ def majority_at_k(votes: Sequence[Sequence[Hashable]], correct: np.ndarray, k: i
     pass_at_k. The mean over all subsets of k (or 256 fixed ones) is unbiased. A tie counts by the
     share of the tied answers that are correct, because a fair coin would decide it.
     """
-    repeats = _repeats(correct, k)
-    subsets = _subsets(repeats, k)
-    return np.array(
-        [
-            sum(_majority(row, flags, subset) for subset in subsets) / len(subsets)
-            for row, flags in zip(votes, np.asarray(correct).tolist(), strict=True)
-        ]
-    )
+    subsets = _subsets(_repeats(correct, k), k)
+    rows = zip(votes, np.asarray(correct).tolist(), strict=True)
+    return np.array([np.mean([_majority(*row, subset) for subset in subsets]) for row in rows])
 
 
 def intervals(values: np.ndarray) -> list[dict[str, float]]:
@@ -54,9 +49,9 @@ def intervals(values: np.ndarray) -> list[dict[str, float]]:
     weights = _resample_weights(values.shape[1])
     # Row by row: a product of matrices would round by how many metrics were asked for.
     resampled = np.array([weights @ row for row in values])  # (metrics, RESAMPLES)
-    low, high = np.quantile(resampled, [0.025, 0.975], axis=1)
-    columns = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [{"mean": m, "low": lo, "high": hi} for m, lo, hi in columns]
+    ends = np.quantile(resampled, [0.025, 0.975], axis=1)
+    columns = np.stack([means, *ends], axis=1).tolist()
+    return [dict(zip(("mean", "low", "high"), row, strict=True)) for row in columns]
 
 
 def _majority(votes: Sequence[Hashable], correct: Sequence[float], subset: Sequence[int]) -> float:

@@ -17,14 +17,12 @@ import numpy as np
 import rewards
 from pods import distributed
 from pods.config import TrainConfig
-from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work, texts
+from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work, seed_of, texts
 from pods.evaluation import questions
-from pods.evaluation.evaluation import sampling_seed
 
 
 class MidRun:
-    """Callable (policy, step, train_seconds) -> metrics; appends them, with every verdict, to
-    `path`."""
+    """(policy, step, train_seconds) -> metrics, which are appended to `path` with every verdict."""
 
     def __init__(self, config: TrainConfig, engine: Engine, tokenizer: Any, path: Path) -> None:
         self.config, self.engine, self.tokenizer, self.path = config, engine, tokenizer, path
@@ -48,10 +46,10 @@ class MidRun:
             "eval/seconds": time.monotonic() - started,
         }
         if distributed.is_main():
-            verdicts = {"correct": correct, "well_formed": formed, "clipped": clipped}
             record = {"step": step, "train_seconds": train_seconds, **metrics}
-            split = self.config.evaluation.split
-            record |= {"task": self.questions.task, "split": split, "tokens": tokens}
+            record |= {"task": self.questions.task, "split": self.config.evaluation.split}
+            verdicts = {"tokens": tokens, "correct": correct, "well_formed": formed}
+            verdicts["clipped"] = clipped
             record |= {name: [int(v) for v in values] for name, values in verdicts.items()}
             with open(self.path, "a") as file:
                 file.write(json.dumps(record) + "\n")
@@ -59,17 +57,12 @@ class MidRun:
 
     def generate(self, mine: list[int], live: Live, step: int) -> list[Completion]:
         """One completion of each question, from a seed that training never uses."""
-        q, seed = self.questions, self.config.seed
-        requests = [
-            Request(q.prompt_ids[i], [sampling_seed(seed, f"step-{step}", q.task, q.ids[i], 0)])
-            for i in mine
-        ]
+        q, source = self.questions, (self.config.seed, f"step-{step}", self.questions.task)
+        requests = [Request(q.prompt_ids[i], [seed_of(*source, q.ids[i], 0)]) for i in mine]
         ((_, groups),) = self.engine.generate([Work(requests, live, EVALUATION)])
         return [completion for (completion,) in groups]
 
-    def grade(
-        self, mine: list[int], completions: list[Completion]
-    ) -> list[tuple[float, bool, int, bool]]:
+    def grade(self, mine: list[int], completions: list[Completion]) -> list[tuple]:
         """(correct, well-formed, tokens, clipped) of each completion."""
         said = texts(self.tokenizer, completions, self.config.sampling.stop)
         answers = [self.questions.answers[i] for i in mine]

@@ -8,6 +8,8 @@ results/<run>.meta.json   what the files were made with; other settings are refu
 
 import errno
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,50 +21,45 @@ Record = dict[str, Any]
 
 
 class Store:
-    """The files of one run (or of a base model) below results_dir."""
+    """The files of one run (or base model); UserError where another program wrote the summary."""
 
     def __init__(self, results_dir: Path, name: str) -> None:
         self.folder = results_dir / name
         self.summary = results_dir / f"{name}.json"
-        self.facts_path = results.facts_path(self.summary)
-        self.facts: dict[str, Any] = self._read_facts()
-
-    def _read_facts(self) -> dict[str, Any]:
-        """What an earlier evaluation noted; a summary without such notes is another's file."""
+        self._facts_path = results.facts_path(self.summary)
         try:
-            facts = json.loads(self.facts_path.read_text())
-            ours = isinstance(facts, dict) and isinstance(facts.get("tasks"), dict)
+            self.facts: dict[str, Any] = json.loads(self._facts_path.read_text())
+            ours = isinstance(self.facts, dict) and isinstance(self.facts.get("tasks"), dict)
         except FileNotFoundError:
-            facts, ours = {"tasks": {}, "weights": {}}, not self.summary.exists()
+            self.facts, ours = {"tasks": {}, "weights": {}}, not self.summary.exists()
         except (OSError, ValueError):
             ours = False
         if not ours:
             raise UserError(
-                f"results_dir={self.summary.parent}: {self.summary} was not written by "
-                f"evaluate_run.py ({self.facts_path.name} is missing or another's) and is left as "
-                "it is; choose another results_dir"
+                f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
+                f"({self._facts_path.name} is missing or another's) and is left as it is; choose "
+                "another results_dir"
             )
-        return facts
 
     def claim(self, task: str, settings: dict[str, Any], **facts: Any) -> None:
         """Note what `task` is scored with. Raises UserError if it was scored otherwise."""
         scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
         before = _upgraded(self.facts["tasks"].get(task, settings)) if scored else settings
-        differ = [
+        differ = "; ".join(
             f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
-            for key in sorted(before.keys() | settings.keys())
+            for key in sorted(before | settings)
             if before.get(key) != settings.get(key)
-        ]
+        )
         if differ:
             raise UserError(
                 f"results_dir={self.summary.parent}: {task} of {self.folder.name} was scored with "
-                f"{'; '.join(differ)}; ask for the same, or choose another results_dir"
+                f"{differ}; ask for the same, or choose another results_dir"
             )
         self.facts = {**facts, **self.facts}
         self.facts["tasks"][task] = settings
 
     def knows(self, checkpoint: str, weights: str) -> bool:
-        """Whether what is scored of `checkpoint`, if anything, has these weights (a digest)."""
+        """Whether the scores of `checkpoint`, if any, are of these weights (a digest)."""
         if not any((self.folder / checkpoint).glob("*/repeat-*.jsonl")):
             self.facts["weights"][checkpoint] = weights
         return self.facts["weights"].get(checkpoint) == weights
@@ -70,51 +67,44 @@ class Store:
     def path(self, checkpoint: str, task: str, repeat: int) -> Path:
         return self.folder / checkpoint / task / f"repeat-{repeat}.jsonl"
 
-    def repeats(self, checkpoint: str, task: str) -> list[int]:
-        """The repeats that are on disk."""
+    def repeats(self, checkpoint: str, task: str) -> list[Path]:
+        """The files that are there, repeat-10 after repeat-9."""
         files = (self.folder / checkpoint / task).glob("repeat-*.jsonl")
-        return sorted(int(file.stem.removeprefix("repeat-")) for file in files)
-
-    def read(self, checkpoint: str, task: str, repeat: int) -> list[Record]:
-        path = self.path(checkpoint, task, repeat)
-        try:
-            return [json.loads(line) for line in path.read_text().splitlines()]
-        except ValueError as error:
-            raise UserError(f"{path}: not JSON lines ({error}); remove it and run again") from None
-
-    def write(self, checkpoint: str, task: str, repeat: int, records: list[Record]) -> None:
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        self._write(self.path(checkpoint, task, repeat), lines)
+        return sorted(files, key=lambda path: int(path.stem.removeprefix("repeat-")))
 
     def write_facts(self) -> None:
-        self._write(self.facts_path, json.dumps(self.facts, indent=1) + "\n")
+        with named_disk_errors(self._facts_path):
+            write_atomic(self._facts_path, json.dumps(self.facts, indent=1) + "\n")
 
-    def _write(self, path: Path, content: str) -> None:
-        with named_disk_errors(path):
-            write_atomic(path, content)
+
+def read(path: Path) -> list[Record]:
+    """The records of one repeat."""
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON lines ({error}); remove it and run again") from None
+
+
+def write(path: Path, records: list[Record]) -> None:
+    with named_disk_errors(path):
+        write_atomic(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def _upgraded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as noted today; those of the first design name the engine `backend`."""
-    engine = {"engine": settings["backend"]} if "backend" in settings else {}
-    return {"stop": []} | {k: v for k, v in settings.items() if k != "backend"} | engine
+    """Settings as noted today; the first design had no stop strings, and called engine backend."""
+    today = {"stop": []} | settings
+    return {"engine" if key == "backend" else key: value for key, value in today.items()}
 
 
-class named_disk_errors:
-    """A full or read-only disk is one line; what was finished before stays valid."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, OSError):
-            remedy = (
-                "free some space" if error.errno == errno.ENOSPC else "choose another results_dir"
-            )
-            raise UserError(
-                f"{self._path}: {error.strerror}; {remedy} and run the same command again, "
-                "finished repeats are kept"
-            ) from error
+@contextmanager
+def named_disk_errors(path: Path) -> Iterator[None]:
+    """A full or read-only disk is one line; everything finished before stays valid."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        remedy = "free some space" if full else "choose another results_dir"
+        raise UserError(
+            f"{path}: {error.strerror}; {remedy} and run the same command again, finished repeats "
+            "are kept"
+        ) from error

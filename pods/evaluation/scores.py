@@ -6,14 +6,15 @@ majority@k are ours; the published files hold one number per repeat.
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import rewards
 from pods import results
-from pods.evaluation import metrics
-from pods.evaluation.records import Record, Store
+from pods.evaluation import metrics, records
+from pods.evaluation.records import Record
 from rewards import choice, strict, tags
 
 EXAMPLES = 5  # completions kept per dataset, as in the published files
@@ -21,83 +22,68 @@ RIGHT = "right"  # the class of the completions graded right; a letter or a numb
 MOST_CLASSES = 16  # wrong answers of one question that others are compared with
 
 
-def grade(records: list[Record], versions: Sequence[str], kind: str) -> bool:
+def grade(found: list[Record], versions: Sequence[str], kind: str) -> bool:
     """Add the missing grades; returns whether any was missing."""
     added = False
     for version in versions:
-        todo = [record for record in records if version not in record["correct"]]
+        todo = [record for record in found if version not in record["correct"]]
         texts, answers = [r["completion"] for r in todo], [r["answer"] for r in todo]
         scores = rewards.score(texts, answers, version, kind)["correctness"]
         for record, score in zip(todo, scores, strict=True):
             record["correct"][version] = bool(score)
-            added = True
+        added = added or bool(todo)
     return added
 
 
-def graded(
-    store: Store, checkpoint: str, task: str, versions: Sequence[str], kind: str
-) -> list[list[Record]]:
-    """The records of every repeat on disk; grades that a file lacked are written back to it."""
-    repeats = []
-    for repeat in store.repeats(checkpoint, task):
-        records = store.read(checkpoint, task, repeat)
-        if grade(records, versions, kind):
-            store.write(checkpoint, task, repeat, records)
-        repeats.append(records)
-    return repeats
+def graded(path: Path, versions: Sequence[str], kind: str) -> list[Record]:
+    """The records of one repeat; grades that its file lacks are written back to it."""
+    found = records.read(path)
+    if grade(found, versions, kind):
+        records.write(path, found)
+    return found
 
 
 def entry(repeats: list[list[Record]], version: str, prompts: Sequence[str]) -> results.Entry:
     """The published form: one number a repeat, graded by `version`."""
-    right = _column(repeats, lambda r: r["correct"][version])
-    formed = _column(repeats, lambda r: r["well_formed"])
+    right, formed = _correct(repeats, version), _column(repeats, "well_formed")
+    examples = zip(prompts[:EXAMPLES], repeats[0], strict=False)
     return results.Entry(
         ans_acc=right.mean(axis=0).tolist(),
         for_acc=formed.mean(axis=0).tolist(),
         both_acc=(right * formed).mean(axis=0).tolist(),
-        lengths=_column(repeats, lambda r: r["tokens"]).mean(axis=0).tolist(),
+        lengths=_column(repeats, "tokens").mean(axis=0).tolist(),
         examples=[
-            {
-                "prompt": prompt,
-                "answer": record["answer"],
-                "completion": record["completion"],
-                "correct": str(record["correct"][version]),  # text, as published
-                "format_correct": str(record["well_formed"]),
-            }
-            for prompt, record in zip(prompts[:EXAMPLES], repeats[0], strict=False)
+            {"prompt": prompt, "answer": record["answer"], "completion": record["completion"],
+             # text, as published
+             "correct": str(record["correct"][version]),
+             "format_correct": str(record["well_formed"])}
+            for prompt, record in examples
         ],
-    )
+    )  # fmt: skip
 
 
 def details(
-    repeats: list[list[Record]],
-    versions: Sequence[str],
-    pass_at: Sequence[int],
-    kind: str = "math",
+    repeats: list[list[Record]], versions: Sequence[str], pass_at: Sequence[int], kind: str = "math"
 ) -> dict[str, Any]:
     """Every metric with its interval; a k above the number of repeats cannot be estimated."""
-    formed = _column(repeats, lambda r: r["well_formed"])
     ks = [k for k in pass_at if k <= len(repeats)]
-    rows: dict[str, np.ndarray] = {
-        "format": formed.mean(axis=1),
-        "tokens": _column(repeats, lambda r: r["tokens"]).mean(axis=1),
-        "truncated": _column(repeats, lambda r: r["truncated"]).mean(axis=1),
-    }
+    formed = _column(repeats, "well_formed")
+    rows = {("", "format"): formed.mean(axis=1)}  # (grader, metric) -> (questions,)
+    rows |= {("", name): _column(repeats, name).mean(axis=1) for name in ("tokens", "truncated")}
     for version in versions:
-        right = _column(repeats, lambda r, v=version: r["correct"][v])
-        rows[f"{version} answer"] = right.mean(axis=1)
-        rows[f"{version} both"] = (right * formed).mean(axis=1)
+        right = _correct(repeats, version)
+        rows[version, "answer"] = right.mean(axis=1)
+        rows[version, "both"] = (right * formed).mean(axis=1)
         votes = [ballots(row, version, kind) for row in zip(*repeats, strict=True)] if ks else []
         for k in ks:
-            rows[f"{version} pass@{k}"] = metrics.pass_at_k(right, k)
-            rows[f"{version} majority@{k}"] = metrics.majority_at_k(votes, right, k)
-    summary = dict(zip(rows, metrics.intervals(np.array(list(rows.values()))), strict=True))
-    nested: dict[str, Any] = {"questions": len(repeats[0]), "repeats": len(repeats)}
-    for name, value in summary.items():
-        version, _, metric = name.rpartition(" ")
-        target = nested.setdefault("rewards", {}).setdefault(version, {}) if version else nested
-        target[metric] = value
-    return nested
+            rows[version, f"pass@{k}"] = metrics.pass_at_k(right, k)
+            rows[version, f"majority@{k}"] = metrics.majority_at_k(votes, right, k)
+    nested: dict[str, dict[str, Any]] = {name: {} for name in ("", *versions)}
+    intervals = metrics.intervals(np.array(list(rows.values())))
+    for (version, metric), interval in zip(rows, intervals, strict=True):
+        nested[version][metric] = interval
+    counts = {"questions": len(repeats[0]), "repeats": len(repeats)}
+    return counts | nested.pop("") | {"rewards": nested}
 
 
 def ballots(row: Sequence[Record], version: str, kind: str) -> list[int | str | None]:
@@ -111,17 +97,16 @@ def ballots(row: Sequence[Record], version: str, kind: str) -> list[int | str | 
     votes: list[int | str | None] = []
     for record in row:
         answer = vote(record["completion"], kind)
-        if record["correct"][version]:
-            votes.append(RIGHT)
-        elif answer is None or kind == "choice":
-            votes.append(answer)
-        else:
-            if answer not in classes:
-                near = firsts[:MOST_CLASSES]
-                equal = (i for i, other in enumerate(near) if _equal(answer, other, version))
-                classes[answer] = next(equal, len(firsts))
-                firsts += [answer] * (classes[answer] == len(firsts))
-            votes.append(classes[answer])
+        if record["correct"][version] or answer is None or kind == "choice":
+            votes.append(RIGHT if record["correct"][version] else answer)
+            continue
+        if answer not in classes:
+            near = enumerate(firsts[:MOST_CLASSES])
+            equal = (i for i, other in near if _equal(answer, other, version))
+            classes[answer] = next(equal, len(firsts))
+            if classes[answer] == len(firsts):
+                firsts.append(answer)
+        votes.append(classes[answer])
     return votes
 
 
@@ -149,6 +134,11 @@ def _grader(version: str) -> rewards.Scorer:
     return rewards.Scorer(version, workers=0, deadline_seconds=1.0)  # starts no process
 
 
-def _column(repeats: list[list[Record]], value: Any) -> np.ndarray:
+def _correct(repeats: list[list[Record]], version: str) -> np.ndarray:
     """(questions, repeats)"""
-    return np.array([[float(value(record)) for record in records] for records in repeats]).T
+    return np.array([[float(r["correct"][version]) for r in found] for found in repeats]).T
+
+
+def _column(repeats: list[list[Record]], name: str) -> np.ndarray:
+    """(questions, repeats)"""
+    return np.array([[float(record[name]) for record in found] for found in repeats]).T

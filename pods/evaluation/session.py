@@ -1,12 +1,10 @@
-"""One evaluate_run.py command: finds the policies, loads the engine when needed, shows the tables.
-
-Called by evaluate_run.py.
-"""
+"""One evaluate_run.py command: finds the policies, loads the engine, shows the tables."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +16,17 @@ from pods import runs
 from pods.cli import OutOfMemory, UserError
 from pods.engines import Engine, Limits, Sampling
 from pods.engines import evaluation as engines
+from pods.engines.training import sampling
 from pods.evaluation import candidates, questions, scoreboard
 from pods.evaluation.config import EvaluateConfig, as_list, training_config
-from pods.evaluation.evaluation import BASE, Evaluation, Round, Summary, Target
+from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.from_training import refuse_mixture
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
 from pods.policy import load_tokenizer
 
 POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
+SAMPLED = ("temperature", "top_p", "top_k", "max_tokens")  # keys that replace those of the training
 
 
 class Session:
@@ -37,15 +37,17 @@ class Session:
         self.skipped: list[str] = []
         self._saved_config = training_config(config, moved=False)
         self._out, self._err = scoreboard.console(), Console(stderr=True, highlight=False)
-        self._sampling = sampling(config, self.training)
+        self._sampling = _sampling(config, sampling(self.training))
         self._name, self._reason = engine, reason
-        self._results_dir = Path(config.results_dir)
         self._folder = Path(config.output_dir) / config.run if config.run else None
         self._seen: set[str] = set()
         self._lora_rank = self.training.lora.rank if config.run else None
-        self._store = Store(self._results_dir, config.run) if config.run else None
-        if self._store:
-            refuse_mixture(self._store, from_training=False)
+        self._summary: Summary | None = None
+        if config.run:
+            store = Store(Path(config.results_dir), config.run)
+            refuse_mixture(store, from_training=False)
+            validation = store.folder / "validation.json"
+            self._summary = Summary(validation if config.select_on else store.summary, store)
         self._targets = self._new_targets()
         if self._folder and not self._targets and not config.watch:
             why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"
@@ -60,50 +62,43 @@ class Session:
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
-    # The three things a command can ask for
-
     def score_everything(self) -> None:
         """The base model and every checkpoint on the test split, with watch=true as they appear."""
         evaluation = self._evaluation("test")
-        base = self._base(evaluation)
-        rounds = [*([base] if base else [])]
-        if self._store:
-            self._claim(self._store, evaluation.questions)
-            summary = Summary(self._store.summary, self._store)
-            rounds += [(target, summary) for target in self._targets]
-        shown = list(rounds)
-        self._run(evaluation, rounds)
+        targets = self._base(evaluation)
+        if self._summary:
+            self._claim(self._summary.store, evaluation.questions)
+            targets += self._targets
+        self._run(evaluation, targets)
         while self.config.watch and self._folder:
             ended = not runs.is_training(self._folder)  # asked before looking: nothing is missed
-            rounds = [(target, summary) for target in self._new_targets()]
-            self._run(evaluation, rounds)
-            shown += rounds
+            new = self._new_targets()
+            self._run(evaluation, new)
+            targets += new
             if ended:
                 break
             time.sleep(POLL_SECONDS)
-        for q in evaluation.questions if shown else ():
-            rows = [_row(target, summary, q.task) for target, summary in shown]
+        for q in evaluation.questions if targets else ():
+            rows = [_row(target, q.task) for target in targets]
             note = "test split: picking the best row overstates accuracy; select_on=validation"
             self._out.print(scoreboard.task_table(q.task, rows, note if len(rows) > 1 else ""))
 
     def select(self) -> None:
         """Per task: the best checkpoint on the validation split, then its one test score."""
         validation, test = self._evaluation("validation"), self._evaluation("test")
-        self._claim(self._store, [*validation.questions, *test.questions])
-        summary = Summary(self._store.folder / "validation.json", self._store)
-        rounds = [(target, summary) for target in self._targets]
-        self._run(validation, rounds)
-        selected = Summary(self._store.folder / "selected.json", self._store)
+        store = self._summary.store
+        self._claim(store, [*validation.questions, *test.questions])
+        self._run(validation, self._targets)
+        selected = Summary(store.folder / "selected.json", store)
         for q, test_q in zip(validation.questions, test.questions, strict=True):
-            rows = [_row(target, summary, q.task) for target, _ in rounds]
-            scores = [_answer(details) for _, _, details in rows]
-            best = rounds[scores.index(max(scores))][0]  # the earliest of equals
-            self._run(replace(test, questions=[test_q]), [(best, selected)])
-            chosen = _row(best, selected, test_q.task)
+            rows = [_row(target, q.task) for target in self._targets]
+            scores = [d["rewards"][test.versions[0]]["answer"]["mean"] for *_, d in rows]
+            best = self._targets[scores.index(max(scores))]  # the earliest of equals
+            best = replace(best, summary=selected)
+            self._run(replace(test, questions=[test_q]), [best])
             note = f"{best.name} was chosen on the validation split; its test score was taken once"
+            chosen = _row(best, test_q.task)
             self._out.print(scoreboard.task_table(test_q.task, rows, note, chosen))
-
-    # How it is done
 
     def _evaluation(self, split: str) -> Evaluation:
         config = self.config
@@ -122,95 +117,70 @@ class Session:
 
     def _claim(self, store: Store, sets: Sequence[Questions]) -> None:
         model, task = self.training.model, self.training.task
-        sampled = asdict(self._sampling)
-        del sampled["ends"]  # the model's
+        settings = {"seed": self.config.seed, "engine": self._name, **asdict(self._sampling)}
+        del settings["ends"]  # the model's
+        settings |= {"stop": list(self._sampling.stop), "model": model.name, "dtype": model.dtype}
+        settings |= {"load_in_4bit": model.load_in_4bit, "style": task.style}
+        settings |= {"system": task.system, "date": task.date}
         for q in sets:
-            settings = {
-                "seed": self.config.seed,
-                "engine": self._name,
-                **sampled,
-                "stop": list(self._sampling.stop),
-                "model": model.name,
-                "dtype": model.dtype,
-                "load_in_4bit": model.load_in_4bit,
-                "style": task.style,
-                "system": task.system,
-                "date": task.date,
-                "questions": len(q.ids),
-                "dropped": q.dropped,
-                "digest": q.digest,
-            }
-            store.claim(q.task, settings, train=asdict(self.training), **runs.provenance())
+            asked = {"questions": len(q.ids), "dropped": q.dropped, "digest": q.digest}
+            facts = {"train": asdict(self.training), **runs.provenance()}
+            store.claim(q.task, settings | asked, **facts)
 
-    def _base(self, evaluation: Evaluation) -> Round | None:
+    def _base(self, evaluation: Evaluation) -> list[Target]:
         """The base model, unless another run had it scored in another way: then that stays."""
         try:
-            store = Store(self._results_dir, f"base-{self.training.model.name}")
+            store = Store(Path(self.config.results_dir), f"base-{self.training.model.name}")
             self._claim(store, evaluation.questions)
         except UserError as error:
             if not self.config.run:
                 raise
             self._err.print(f"base model not scored: {error}", style="yellow", soft_wrap=True)
-            return None
-        return Target(store, BASE), Summary(store.summary, store, base=True)
+            return []
+        return [Target(Summary(store.summary, store, base=True))]
 
     def _new_targets(self) -> list[Target]:
         """Checkpoints that were not there before; bad ones are named and skipped."""
         if not self._folder:
             return []
-        found, problems = candidates.find(self._folder, self._saved_config, self._seen)
-        targets = []
-        for candidate in found:
-            name = candidate.path.name
-            if self._store.knows(name, candidate.digest):
-                targets.append(Target(self._store, name, candidate.path, candidate.meta))
-                self._lora_rank = max(self._lora_rank or 0, candidate.lora_rank or 0) or None
-            else:
-                scored = self._store.folder / name
-                problems.append(
-                    f"{candidate.path}: other weights than {scored}; remove that folder"
-                )
+        found = candidates.find(self._folder, self._saved_config, self._summary, self._seen)
+        targets, problems = found
+        self._lora_rank = max([self._lora_rank or 0, *(t.lora_rank or 0 for t in targets)]) or None
         for problem in problems:
             self._err.print(f"skipped {problem}", style="yellow", soft_wrap=True)
         self.skipped += problems
         return targets
 
-    def _run(self, evaluation: Evaluation, rounds: Sequence[Round]) -> None:
-        works, summaries = evaluation.missing(rounds), {t.name: s for t, s in rounds}
+    def _run(self, evaluation: Evaluation, targets: Sequence[Target]) -> None:
+        works = evaluation.missing(targets)
         total = sum(len(work.requests) for work in works)
-        with self._progress(total) as progress:
-            bar = progress.add_task("completions", total=total)
-            done = evaluation.run(
-                self._load_engine, rounds, works, lambda n: progress.advance(bar, n)
-            )
-            for target in self._guarded(done):
-                details = summaries[target.name].details
-                rows = [(q.task, details(target, q.task)) for q in evaluation.questions]
-                progress.stop()  # the bar is on stderr, of the same terminal
-                self._out.print(scoreboard.policy_table(_title(target), rows))
-                progress.start()
-
-    def _guarded(self, done: Iterator[Target]) -> Iterator[Target]:
-        try:
-            yield from done
-        except torch.OutOfMemoryError as error:
-            raise OutOfMemory(
-                f"max_sequences={self.config.max_sequences}: the device is out of memory; lower "
-                "it, or gpu_memory_utilization where vllm shares the card"
-            ) from error
-
-    def _progress(self, total: int) -> Progress:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        return Progress(
-            *columns, TimeRemainingColumn(), console=self._err, disable=not total, transient=True
+        columns = (
+            TextColumn("completions"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
         )
+        with Progress(*columns, console=self._err, disable=not total, transient=True) as progress:
+            bar = progress.add_task("", total=total)
+            advance = partial(progress.advance, bar)
+            try:
+                for target in evaluation.run(self._load_engine, targets, works, advance):
+                    names = [q.task for q in evaluation.questions]
+                    rows = [(name, target.summary.details(target, name)) for name in names]
+                    progress.stop()  # the bar is on stderr, of the same terminal
+                    self._out.print(scoreboard.policy_table(_title(target), rows))
+                    progress.start()
+            except torch.OutOfMemoryError as error:
+                raise OutOfMemory(
+                    f"max_sequences={self.config.max_sequences}: the device is out of memory; "
+                    "lower it, or gpu_memory_utilization where vllm shares the card"
+                ) from error
 
     def _load_engine(self) -> Engine:
         if self._engine is None:
             self._err.print(f"engine: {self._name} ({self._reason})")
-            config = self.config
             limits = Limits(
-                config.max_sequences, config.window, config.max_loras, config.gpu_memory_utilization
+                **{item.name: getattr(self.config, item.name) for item in fields(Limits)}
             )
             built = engines.build(
                 self._name, self.training, self._tokenizer, self._sampling, limits, self._lora_rank
@@ -219,21 +189,10 @@ class Session:
         return self._engine
 
 
-def sampling(config: EvaluateConfig, training: Any) -> Sampling:
-    """As in training, but for what the command sets."""
-    trained = training.sampling
-
-    def either(value: Any, default: Any) -> Any:
-        return default if value is None else value
-
-    return Sampling(
-        temperature=float(either(config.temperature, trained.temperature)),
-        top_p=float(either(config.top_p, trained.top_p)),
-        top_k=either(config.top_k, trained.top_k),
-        max_tokens=either(config.max_tokens, trained.max_completion_length),
-        max_prompt_length=trained.max_prompt_length,
-        stop=tuple(trained.stop),
-    )
+def _sampling(config: EvaluateConfig, trained: Sampling) -> Sampling:
+    """As in training, but for the keys that the command sets."""
+    asked = {name: getattr(config, name) for name in SAMPLED}
+    return replace(trained, **{key: value for key, value in asked.items() if value is not None})
 
 
 def _title(target: Target) -> str:
@@ -242,9 +201,5 @@ def _title(target: Target) -> str:
     return (target.name if target.weights else "base model") + after
 
 
-def _row(target: Target, summary: Summary, task: str) -> tuple[str, float | None, dict[str, Any]]:
-    return target.name, target.meta.get("train_seconds"), summary.details(target, task)
-
-
-def _answer(details: dict[str, Any]) -> float:
-    return next(iter(details["rewards"].values()))["answer"]["mean"]
+def _row(target: Target, task: str) -> scoreboard.Row:
+    return target.name, target.meta.get("train_seconds"), target.summary.details(target, task)
