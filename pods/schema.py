@@ -101,7 +101,11 @@ def structured(schema: type) -> DictConfig:
     """The schema for Hydra, in which dict fields take new keys."""
     node = OmegaConf.structured(schema)
     for key in dict_keys(schema):
-        if (child := OmegaConf.select(node, key)) is not None:  # None: it has no default
+        child: Any = node
+        for part in key.split("."):
+            missing = not OmegaConf.is_dict(child) or OmegaConf.is_missing(child, part)
+            child = None if missing else child[part]
+        if child is not None:  # None: it, or its group, has no default
             OmegaConf.set_struct(child, False)
     return node
 
