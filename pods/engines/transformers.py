@@ -45,7 +45,6 @@ class TransformersEngine:
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        """The completions of each work, in its order: one list per request, one item per seed."""
         for work in works:
             with self._serving(work.weights) as model:
                 done = self._complete(model, work, logprobs, advance)
@@ -78,17 +77,16 @@ class TransformersEngine:
         """The model that decodes for `weights`; a live one is in training mode again afterwards."""
         if not isinstance(weights, Live):
             yield self._from_disk(weights)
-            return
-        if can_be_added(weights.model):
+        elif can_be_added(weights.model):
             if self._live is None or self._live.source is not weights.model:
                 self._live = Sum(weights.model)
             yield self._live.refreshed(weights.version)
-            return
-        training = weights.model.training
-        try:
-            yield plain(weights.model.eval())
-        finally:
-            weights.model.train(training)
+        else:
+            training = weights.model.training
+            try:
+                yield plain(weights.model.eval())
+            finally:
+                weights.model.train(training)
 
     def _from_disk(self, weights: Path | None) -> Any:
         """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
@@ -135,8 +133,8 @@ class Sum:
         for layer in lora_layers(source):
             base = layer.get_base_layer()
             others = {id(p): p for p in base.parameters() if p is not base.weight}
-            memo[id(layer)] = copy.deepcopy(base, others)
-            self._layers.append((layer, memo[id(layer)]))
+            memo[id(layer)] = copied = copy.deepcopy(base, others)
+            self._layers.append((layer, copied))
         self.model = speed_up(copy.deepcopy(plain(source), memo).eval())
 
     @torch.no_grad()

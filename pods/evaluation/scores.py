@@ -44,7 +44,7 @@ def graded(path: Path, versions: Sequence[str], kind: str) -> list[Record]:
 
 
 def entry(repeats: list[list[Record]], version: str, prompts: Sequence[str]) -> results.Entry:
-    """The published form: one number a repeat, graded by `version`."""
+    """The published form: one number a repeat, by grader `version`; grades of examples are text."""
     right, formed = _correct(repeats, version), _column(repeats, "well_formed")
     examples = zip(prompts[:EXAMPLES], repeats[0], strict=False)
     return results.Entry(
@@ -54,7 +54,6 @@ def entry(repeats: list[list[Record]], version: str, prompts: Sequence[str]) -> 
         lengths=_column(repeats, "tokens").mean(axis=0).tolist(),
         examples=[
             {"prompt": prompt, "answer": record["answer"], "completion": record["completion"],
-             # text, as published
              "correct": str(record["correct"][version]),
              "format_correct": str(record["well_formed"])}
             for prompt, record in examples

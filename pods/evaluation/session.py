@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -29,13 +28,14 @@ POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
 SAMPLED = ("temperature", "top_p", "top_k", "max_tokens")  # keys that replace those of the training
 
 
-class Session:
+class Session(ExitStack):
     """A context manager: the engine is freed at the end of the block."""
 
     def __init__(self, config: EvaluateConfig, engine: str, reason: str) -> None:
+        super().__init__()
         self.config, self.training = config, training_config(config)
         self.skipped: list[str] = []
-        self._saved_config = training_config(config, moved=False)
+        self._base_path = training_config(config, moved=False).model.path
         self._out, self._err = scoreboard.console(), Console(stderr=True, highlight=False)
         self._sampling = _sampling(config, sampling(self.training))
         self._name, self._reason = engine, reason
@@ -54,13 +54,6 @@ class Session:
             raise UserError(f"run={config.run}: no checkpoints to score in {self._folder}: {why}")
         self._tokenizer = load_tokenizer(self.training.model.path, self.training.model.pad_token)
         self._engine: Engine | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> "Session":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
 
     def score_everything(self) -> None:
         """The base model and every checkpoint on the test split, with watch=true as they appear."""
@@ -110,21 +103,19 @@ class Session:
         versions = as_list(config.rewards) or [self.training.rewards.version]
         # Greedy completions do not differ between repeats.
         repeats = config.repeats if self._sampling.temperature > 0 else 1
-        stop = self._sampling.stop
-        return Evaluation(
-            loaded, repeats, config.seed, versions, config.pass_at, self._tokenizer, stop
-        )
+        settings = repeats, config.seed, versions, config.pass_at
+        return Evaluation(loaded, *settings, self._tokenizer, self._sampling.stop)
 
     def _claim(self, store: Store, sets: Sequence[Questions]) -> None:
         model, task = self.training.model, self.training.task
         settings = {"seed": self.config.seed, "engine": self._name, **asdict(self._sampling)}
-        del settings["ends"]  # the model's
         settings |= {"stop": list(self._sampling.stop), "model": model.name, "dtype": model.dtype}
         settings |= {"load_in_4bit": model.load_in_4bit, "style": task.style}
         settings |= {"system": task.system, "date": task.date}
+        del settings["ends"]  # the model's
+        facts = {"train": asdict(self.training), **runs.provenance()}
         for q in sets:
             asked = {"questions": len(q.ids), "dropped": q.dropped, "digest": q.digest}
-            facts = {"train": asdict(self.training), **runs.provenance()}
             store.claim(q.task, settings | asked, **facts)
 
     def _base(self, evaluation: Evaluation) -> list[Target]:
@@ -143,8 +134,9 @@ class Session:
         """Checkpoints that were not there before; bad ones are named and skipped."""
         if not self._folder:
             return []
-        found = candidates.find(self._folder, self._saved_config, self._summary, self._seen)
-        targets, problems = found
+        targets, problems = candidates.find(
+            self._folder, self._base_path, self._summary, self._seen
+        )
         self._lora_rank = max([self._lora_rank or 0, *(t.lora_rank or 0 for t in targets)]) or None
         for problem in problems:
             self._err.print(f"skipped {problem}", style="yellow", soft_wrap=True)
@@ -154,13 +146,10 @@ class Session:
     def _run(self, evaluation: Evaluation, targets: Sequence[Target]) -> None:
         works = evaluation.missing(targets)
         total = sum(len(work.requests) for work in works)
-        columns = (
-            TextColumn("completions"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=self._err, disable=not total, transient=True) as progress:
+        columns = TextColumn("completions"), BarColumn(), MofNCompleteColumn()
+        with Progress(
+            *columns, TimeRemainingColumn(), console=self._err, disable=not total, transient=True
+        ) as progress:
             bar = progress.add_task("", total=total)
             advance = partial(progress.advance, bar)
             try:
@@ -179,13 +168,12 @@ class Session:
     def _load_engine(self) -> Engine:
         if self._engine is None:
             self._err.print(f"engine: {self._name} ({self._reason})")
-            limits = Limits(
-                **{item.name: getattr(self.config, item.name) for item in fields(Limits)}
-            )
+            limits = {item.name: getattr(self.config, item.name) for item in fields(Limits)}
             built = engines.build(
-                self._name, self.training, self._tokenizer, self._sampling, limits, self._lora_rank
-            )
-            self._engine = self._stack.enter_context(built)
+                self._name, self.training, self._tokenizer, self._sampling, Limits(**limits),
+                self._lora_rank,
+            )  # fmt: skip
+            self._engine = self.enter_context(built)
         return self._engine
 
 
