@@ -22,9 +22,8 @@ def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
     correct: (questions, repeats) of 0/1; returns (questions,). Unbiased: 1 - C(n - c, k) / C(n, k)
     (Chen et al. 2021, eq. 1) in whole numbers. Raises ValueError unless 1 <= k <= repeats.
     """
-    repeats = _repeats(correct, k)
-    missed = [comb(repeats - int(c), k) / comb(repeats, k) for c in np.sum(correct, axis=1)]
-    return 1.0 - np.array(missed)
+    n = _repeats(correct, k)
+    return np.array([1.0 - comb(n - int(c), k) / comb(n, k) for c in np.sum(correct, axis=1)])
 
 
 def majority_at_k(votes: Sequence[Sequence[Hashable]], correct: np.ndarray, k: int) -> np.ndarray:
@@ -45,12 +44,11 @@ def intervals(values: np.ndarray) -> list[dict[str, float]]:
     One set of resamples serves all rows and all checkpoints of a task: differences are paired.
     """
     values = np.asarray(values, dtype=float)
-    means = values.mean(axis=1)
     weights = _resample_weights(values.shape[1])
     # Row by row: a product of matrices would round by how many metrics were asked for.
     resampled = np.array([weights @ row for row in values])  # (metrics, RESAMPLES)
     ends = np.quantile(resampled, [0.025, 0.975], axis=1)
-    columns = np.stack([means, *ends], axis=1).tolist()
+    columns = np.stack([values.mean(axis=1), *ends], axis=1).tolist()
     return [dict(zip(("mean", "low", "high"), row, strict=True)) for row in columns]
 
 

@@ -20,6 +20,8 @@ from pods.config import TrainConfig
 from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work, seed_of, texts
 from pods.evaluation import questions
 
+VERDICTS = ("correct", "well_formed", "tokens", "clipped")  # columns of evaluations.jsonl
+
 
 class MidRun:
     """(policy, step, train_seconds) -> metrics, which are appended to `path` with every verdict."""
@@ -37,20 +39,19 @@ class MidRun:
         mine = asked[distributed.share(len(asked))]
         done = self.generate(mine, live, step)
         rows = distributed.gather(self.grade(mine, done))[: self.count]
-        correct, formed, tokens, clipped = (list(column) for column in zip(*rows, strict=True))
+        columns = dict(zip(VERDICTS, map(list, zip(*rows, strict=True)), strict=True))
+        mean = {name: float(np.mean(column)) for name, column in columns.items()}
         metrics = {
-            "eval/accuracy": float(np.mean(correct)),
-            "eval/well_formed": float(np.mean(formed)),
-            "eval/completion_length_mean": float(np.mean(tokens)),
-            "eval/clipped_ratio": float(np.mean(clipped)),
+            "eval/accuracy": mean["correct"],
+            "eval/well_formed": mean["well_formed"],
+            "eval/completion_length_mean": mean["tokens"],
+            "eval/clipped_ratio": mean["clipped"],
             "eval/seconds": time.monotonic() - started,
         }
         if distributed.is_main():
             record = {"step": step, "train_seconds": train_seconds, **metrics}
             record |= {"task": self.questions.task, "split": self.config.evaluation.split}
-            verdicts = {"tokens": tokens, "correct": correct, "well_formed": formed}
-            verdicts["clipped"] = clipped
-            record |= {name: [int(v) for v in values] for name, values in verdicts.items()}
+            record |= {name: [int(value) for value in columns[name]] for name in VERDICTS}
             with open(self.path, "a") as file:
                 file.write(json.dumps(record) + "\n")
         return metrics
@@ -63,7 +64,7 @@ class MidRun:
         return [completion for (completion,) in groups]
 
     def grade(self, mine: list[int], completions: list[Completion]) -> list[tuple]:
-        """(correct, well-formed, tokens, clipped) of each completion."""
+        """The VERDICTS of each completion."""
         said = texts(self.tokenizer, completions, self.config.sampling.stop)
         answers = [self.questions.answers[i] for i in mine]
         version, kind = self.config.rewards.version, self.questions.kind
