@@ -78,15 +78,15 @@ class Rollouts:
         self.newest: Step | None = None
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
-        """Algorithm 1 of the paper up to the update, which TRL makes with the returned rows."""
+        """One step of the paper's algorithm 1: sample n rollouts, compute rewards, down-sample to m,
+        take advantages on those. Its last line, the policy update, is TRL's, on what is returned.
+        """
         rows = group_rows(
             distributed.gather(prompts), distributed.gather(trainer.dataset_rows),
             trainer.num_generations,
         )  # fmt: skip
         step, tokenizer = trainer.state.global_step, trainer.processing_class
-        if (
-            self.reseed
-        ):  # TRL shuffles the kept rollouts, and engine=trl samples, from torch's state
+        if self.reseed:  # TRL shuffles the kept rows, and engine=trl samples, from torch's state
             set_seed(seed_of(self.seed, step, distributed.rank()) % 2**32)
         with self.clock.phase("generate"):  # sample n rollouts of each prompt
             requests = self.requests(rows, step, tokenizer)
@@ -121,10 +121,8 @@ class Rollouts:
         drawn = [completion for group in done for completion in group]
         if not self.logprobs:
             drawn = [replace(completion, logprobs=None) for completion in drawn]
-        drawn, written = (
-            distributed.gather(drawn),
-            distributed.gather(texts(tokenizer, drawn, self.stop)),
-        )
+        written = distributed.gather(texts(tokenizer, drawn, self.stop))
+        drawn = distributed.gather(drawn)
         starts = range(0, len(drawn), self.n)
         return [drawn[i : i + self.n] for i in starts], [written[i : i + self.n] for i in starts]
 
