@@ -78,9 +78,8 @@ class Rollouts:
         self.newest: Step | None = None
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
-        """One step of the paper's algorithm 1: sample n rollouts, compute rewards, down-sample to m,
-        take advantages on those. Its last line, the policy update, is TRL's, on what is returned.
-        """
+        """One step of the paper's algorithm 1: sample n rollouts, compute rewards, down-sample to m
+        and take advantages on those; TRL makes the policy update with the returned rows."""
         rows = group_rows(
             distributed.gather(prompts), distributed.gather(trainer.dataset_rows),
             trainer.num_generations,
@@ -94,8 +93,9 @@ class Rollouts:
         with self.clock.phase("score"):  # compute their rewards
             batch = self.score(rows, completions, written, step)
         with self.clock.phase("select"):  # down-sample to m, and take advantages on those
-            selection = self.select(batch, budget=trainer.num_generations * len(rows))
-            selection = self.with_advantages(batch, selection)
+            with self.history_kept_on_error():
+                selection = self.select(batch, budget=trainer.num_generations * len(rows))
+                selection = self.with_advantages(batch, selection)
         self.newest = Step(rows, completions, written, batch, selection)
         return hand_over(requests, completions, selection)
 
@@ -184,6 +184,16 @@ class Rollouts:
         """Restore what `state` returned."""
         if state is not None:
             self.rule.load(state)
+
+    @contextmanager
+    def history_kept_on_error(self) -> Iterator[None]:
+        """A step that fails leaves the rule's history as it was: the step is repeated on resume."""
+        before = copy.deepcopy(self.state())
+        try:
+            yield
+        except RuleError:
+            self.load(before)
+            raise
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:

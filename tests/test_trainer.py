@@ -15,7 +15,7 @@ from pods.clock import Clock
 from pods.config import TrainConfig
 from pods.engines import Live, Request, Work, training
 from pods.policy import Policy, load_policy, load_tokenizer
-from pods.rollouts import Rollouts, Step, group_rows
+from pods.rollouts import Rollouts, RuleError, Step, group_rows
 from pods.rules import Batch, Selection
 from pods.seam import PodsMixin
 from pods.trainer import build_trainer, trl_arguments
@@ -319,3 +319,27 @@ def test_output_stays_in_the_runs_folder(tmp_path: Path, monkeypatch):
     trainer, _ = build(["kept_per_prompt=4", "max_steps=1"], dataset=rows())
     trainer.train()
     assert [p.name for p in tmp_path.iterdir() if p.name != "checkpoints"] == []
+
+
+def test_a_step_that_fails_leaves_the_rules_history_as_it_was():
+    class Counting:
+        seen = 0
+
+        def __call__(self, batch: Batch, budget: int, rng: Any) -> range:
+            self.seen += 1
+            return range(budget - (self.seen == 2))  # one too few in the second step
+
+        def state(self) -> dict:
+            return {"seen": self.seen}
+
+        def load(self, state: dict) -> None:
+            self.seen = state["seen"]
+
+    trainer, rollouts = build(["rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows())
+    rollouts.rule = Counting()
+    with pytest.raises(RuleError, match="rule Counting failed at step 1: .*7 indices, not 8"):
+        trainer.train()
+    assert rollouts.state() == {"seen": 1}
+    with rollouts.rehearsal():
+        rollouts.rule.seen = 9
+    assert rollouts.state() == {"seen": 1}
