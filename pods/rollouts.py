@@ -92,10 +92,10 @@ class Rollouts:
             completions, written = self.generate(requests, trainer.model, step, tokenizer)
         with self.clock.phase("score"):  # compute their rewards
             batch = self.score(rows, completions, written, step)
-        with self.clock.phase("select"):  # down-sample to m, and take advantages on those
-            with self.history_kept_on_error():
-                selection = self.select(batch, budget=trainer.num_generations * len(rows))
-                selection = self.with_advantages(batch, selection)
+        with self.clock.phase("select"), self.history_kept_on_error():
+            # down-sample to m of each prompt, then take advantages on those
+            selection = self.select(batch, budget=trainer.num_generations * len(rows))
+            selection = self.with_advantages(batch, selection)
         self.newest = Step(rows, completions, written, batch, selection)
         return hand_over(requests, completions, selection)
 

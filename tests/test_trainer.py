@@ -337,7 +337,7 @@ def test_a_step_that_fails_leaves_the_rules_history_as_it_was():
 
     trainer, rollouts = build(["rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows())
     rollouts.rule = Counting()
-    with pytest.raises(RuleError, match="rule Counting failed at step 1: .*7 indices, not 8"):
+    with pytest.raises(RuleError, match=r"rule Counting failed at step 1: .*7 indices, not 8"):
         trainer.train()
     assert rollouts.state() == {"seen": 1}
     with rollouts.rehearsal():
