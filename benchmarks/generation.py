@@ -38,7 +38,7 @@ def main() -> None:
             for name, side in sides.items():
                 start = time.perf_counter()
                 lengths = side(turn)
-                if turn:  # the first is not counted: what is loaded and cached
+                if turn:  # the first is a warm-up
                     seconds[name].append(time.perf_counter() - start)
                     tokens[name] += sum(lengths)
     report(seconds, tokens)

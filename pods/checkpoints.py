@@ -18,7 +18,7 @@ from pods import distributed, seam
 from pods.cli import UserError
 from pods.files import sync_folder, write_atomic
 
-# What only a resume needs; the last four are DeepSpeed's.
+# Files that only a resume needs; the last four are DeepSpeed's.
 TRAINING_STATE = (
     "optimizer.pt", "scheduler.pt", "rng_state*.pth", "scaler.pt", "global_step*", "latest",
     "zero_to_fp32.py", "zero_to_torch.py",

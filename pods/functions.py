@@ -29,7 +29,7 @@ def short_name(value: str) -> str:
 def load(key: str, value: str) -> Callable[..., Any]:
     """The function or class that `key=path/to/file.py:function` names.
 
-    Raises UserError naming the key, the file and what is missing in it.
+    Raises UserError naming the key, the file and the missing name.
     """
     path, _, name = value.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier():

@@ -59,7 +59,7 @@ def read(path: Path | str) -> Results:
 
 
 def write(path: Path | str, results: Results) -> None:
-    """Replace the file by `results`, whole or not at all. Raises ValueError on NaN and infinity."""
+    """Replace the file by `results` atomically. Raises ValueError on NaN and infinity."""
     content = {
         f"checkpoint-{step}": asdict(results[step])["datasets"]
         | ({META: results[step].meta} if results[step].meta else {})

@@ -3,7 +3,7 @@
     select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)             # -> array([0, 1])
     select_batch("max_variance", Batch(rewards=rewards), budget)  # -> Selection
 
-A rule is a function, and the name of its first parameter says what it sees:
+A rule is a function, and the name of its first parameter decides its input:
     (rewards, m, rng, **params) -> m indices              one prompt: (n,) rewards
     (batch, budget, rng, **params) -> Selection | indices the whole step: P x n rollouts
 A rule with history is a class with `__call__` of such a shape, `state() -> dict` and `load(dict)`;

@@ -1,4 +1,4 @@
-"""A command in a real process of its own, forked so that its twelve seconds of imports are shared.
+"""A command in a real process, forked so that its twelve seconds of imports are shared.
 
 The child is a process like any other: it has its own pid, can be killed, exits with a code. The
 first test of each command still starts a fresh interpreter (tests/test_commands.py).

@@ -1,4 +1,4 @@
-"""The engines on the tiny policy: what a completion may depend on, and what it may not."""
+"""The transformers engine on the tiny policy: completions depend on weights and seed alone."""
 
 import gc
 import json

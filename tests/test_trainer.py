@@ -1,4 +1,4 @@
-"""Our trainer against the stock one, and what it feeds to the policy."""
+"""Our trainer against the stock one, and the rows that it trains on."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Who turns prompts into completions: one protocol for training, evaluation, doctor and the guard.
 
 The published code generates through its trainer and evaluates merged copies in another engine.
-Here both use the same engines, and the policy that is scored is the one that was trained.
+Here both use the same engines, and the scored policy is the trained one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Limits:
     max_sequences: int | None = None  # completions at once; null: all that are asked for
     window: int = 4096  # vLLM: completions handed over at once
     max_loras: int = 1  # vLLM: adapters in one batch
-    gpu_memory_utilization: float | None = None  # vLLM: share of the card; null: what is free
+    gpu_memory_utilization: float | None = None  # vLLM: share of the card; null: the free share
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Work:
-    """Requests to one policy: what is generated together and returned together."""
+    """Requests to one policy, generated and returned together."""
 
     requests: Sequence[Request]
     weights: Weights = None

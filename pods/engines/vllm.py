@@ -167,7 +167,7 @@ class VllmEngine:
             )
 
     def _share(self) -> float:
-        """Of the card's memory: as configured, else what is free, at most SHARE."""
+        """Share of the card's memory: as configured, else the free share, at most SHARE."""
         wanted = self._limits.gpu_memory_utilization
         if not torch.cuda.is_available():
             return wanted or SHARE

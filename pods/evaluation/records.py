@@ -1,4 +1,4 @@
-"""What an evaluation keeps of its work: a file per (checkpoint, task, repeat), whole or absent.
+"""The stored completions of an evaluation: one atomic file per (checkpoint, task, repeat).
 
 results/<run>/<checkpoint>/<task>/repeat-<k>.jsonl   a line a question: id, answer, completion,
                                                      tokens, truncated, well_formed, correct
@@ -68,7 +68,7 @@ class Store:
         return self.folder / checkpoint / task / f"repeat-{repeat}.jsonl"
 
     def repeats(self, checkpoint: str, task: str) -> list[Path]:
-        """The files that are there, repeat-10 after repeat-9."""
+        """The existing files, repeat-10 after repeat-9."""
         files = (self.folder / checkpoint / task).glob("repeat-*.jsonl")
         return sorted(files, key=lambda path: int(path.stem.removeprefix("repeat-")))
 
