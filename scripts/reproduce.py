@@ -33,7 +33,7 @@ def main(config: ReproduceConfig) -> None:
             print(text)
             continue
         print(f"$ {text}", file=sys.stderr, flush=True)
-        if subprocess.run(line).returncode not in (0, 3):  # 3: the command skipped something and named it
+        if subprocess.run(line).returncode not in (0, 3):  # 3: something was skipped
             failed.append(text)
     if failed:
         raise RunFailed(f"failed: {'; '.join(failed)}; run the same command again to continue")
