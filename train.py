@@ -32,6 +32,7 @@ def main(config: TrainConfig) -> None:
             from pods.engines import training as engines
             from pods.rollouts import Rollouts
 
+            stack.enter_context(loop.signals_restored())
             distributed.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             policy.check_device(config)

@@ -8,7 +8,8 @@ import json
 import math
 import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -75,8 +76,7 @@ class RunCallback(TrainerCallback):
                 self.config, self.folder.path, self.stack, lambda: self.rollouts.newest
             )
         for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.signal(number, self._stop_after_step)
-            self.stack.callback(signal.signal, number, before)  # a sweep goes on
+            signal.signal(number, self._stop_after_step)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
@@ -185,6 +185,19 @@ class RunCallback(TrainerCallback):
             "ranks": distributed.world_size(),
             **self.provenance,
         }
+
+
+@contextmanager
+def signals_restored() -> Iterator[None]:
+    """A run's signal handlers end with this block, so that a sweep goes on. It is the outermost
+    block: a launcher's SIGTERM must not end a process that closes its engine, before its error is
+    printed."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None) -> None:

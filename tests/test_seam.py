@@ -20,7 +20,13 @@ def private_names() -> set[str]:
     names = {name for kind in (trl.GRPOTrainer, Trainer) for name in dir(kind)}
     for kind in (trl.GRPOTrainer, Trainer):
         source = ast.parse(Path(__import__(kind.__module__, fromlist="x").__file__).read_text())
-        names |= {node.attr for node in ast.walk(source) if isinstance(node, ast.Attribute)}
+        names |= {
+            node.attr
+            for node in ast.walk(source)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        }
     return {name for name in names if name.startswith("_") and not name.startswith("__")}
 
 

@@ -25,6 +25,7 @@ MAY_DIFFER = {
     "per_device_eval_batch_size": "no evaluation inside the trainer",
     "bf16_full_eval": "no evaluation inside the trainer",
     "router_aux_loss_coef": "mixture-of-experts models only",
+    "generation_kwargs": "None here, an empty dict there",
 }
 
 
