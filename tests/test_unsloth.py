@@ -115,13 +115,25 @@ def test_a_pad_token_must_be_known(model_folder):
         load_tokenizer(model_folder(1), "<|vision_pad|>")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: Unsloth's own loader")
-def test_on_a_gpu_a_short_run_trains_through_the_engine(run_command, tmp_path: Path):
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: engines on a GPU")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["backend=unsloth"],  # its vLLM shares the base weights
+        ["backend=unsloth", "engine=vllm"],  # without fast_inference, a vLLM beside it
+        ["backend=unsloth", "engine=trl"],
+        ["backend=transformers", "engine=vllm"],
+        ["backend=transformers", "engine=vllm", "model.load_in_4bit=true"],
+        ["backend=transformers", "engine=transformers", "model.load_in_4bit=true"],
+    ],
+)
+def test_on_a_gpu_a_short_run_trains_through_the_engine(run_command, tmp_path: Path, overrides):
     from benchmarks.gpu_step import write_random_model
 
     write_random_model(tmp_path / "model", shape="small")
     done = run_command(
-        "train.py", "backend=unsloth", f"model.path={tmp_path / 'model'}", "model.dtype=bfloat16",
-        "max_steps=3", "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",
+        "train.py", f"model.path={tmp_path / 'model'}", "model.dtype=bfloat16", "max_steps=3",
+        "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",
+        "engine.gpu_memory_utilization=0.3", *overrides,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
