@@ -17,15 +17,23 @@ from tests.conftest import ROOT
 
 
 def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
-    """One dataset of a checkpoint; a list of repeats, or one accuracy for two equal repeats."""
+    """One dataset of a checkpoint; a list of repeats, or one accuracy for two equal repeats.
+
+    The three accuracies differ (1 : 1/2 : 1/4), so that a reader of the wrong one is found.
+    """
     repeats = accuracy if isinstance(accuracy, list) else [accuracy, accuracy]
     return {
         "ans_acc": repeats,
-        "for_acc": repeats,
-        "both_acc": repeats,
+        "for_acc": [part(value, 0.5) for value in repeats],
+        "both_acc": [part(value, 0.25) for value in repeats],
         "lengths": [length] * len(repeats),
         "examples": [],
     }
+
+
+def part(value: Any, factor: float) -> Any:
+    """A share of a number; no number stays as it is."""
+    return value * factor if isinstance(value, int | float) else value
 
 
 def run_file(

@@ -19,7 +19,7 @@ def step_of(
         rewards=rewards,
         by_function={"correctness": rewards.astype(float).round(6)},
         lengths=np.array([[i + 1 for i in range(n)]] * prompts),
-        clipped=np.zeros((prompts, n), dtype=bool),
+        clipped=np.array([[i + 1 == n for i in range(n)]] * prompts),  # the longest one
     )
     return Step(
         rows=[{"id": name, "prompt": f"{name}?", "answer": "1"} for name in totals],

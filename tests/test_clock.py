@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pods import distributed
 from pods.clock import Clock
 from pods.loop import RunCallback
 
@@ -115,6 +116,24 @@ def test_a_step_ends_when_the_device_has_finished_it(time, monkeypatch):
     time.seconds += 1
     RunCallback.on_step_end(SimpleNamespace(clock=clock), None, None, None)
     assert clock.train_seconds == 4.0
+
+
+def test_waiting_for_the_rank_that_logs_is_not_training(time, monkeypatch):
+    """Rank 0 alone logs and saves; the others wait at the barrier before their clock starts."""
+    waits = []
+
+    def wait() -> None:
+        waits.append(time.seconds)
+        time.seconds += 30  # rank 0 is still logging
+
+    monkeypatch.setattr(distributed, "wait", wait)
+    clock = Clock(time)
+    loop = SimpleNamespace(clock=clock)
+    RunCallback.on_step_begin(loop, None, None, None)
+    time.seconds += 1
+    RunCallback.on_step_end(loop, None, None, None)
+    assert len(waits) == 1
+    assert clock.train_seconds == 1.0
 
 
 def test_peaks_belong_to_their_phase():

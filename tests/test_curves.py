@@ -66,6 +66,7 @@ def test_marks_of_published_checkpoints(
         pytest.param([5.2, 10.1, 15.9], [0, 1, 2], id="a little late, as checkpoints are"),
         pytest.param([5.2, 15.9], [0, -1, 1], id="a missing one leaves its mark empty"),
         pytest.param([5.2, 6.0, 9.9], [0, 2, -1], id="the mark takes the nearer of two"),
+        pytest.param([3.0, 4.8, 7.0, 9.9], [1, 3, -1], id="the nearest, not the first"),
         pytest.param([1.0, 5.0], [1, -1, -1], id="before half an interval belongs to no mark"),
         pytest.param([12.6], [-1, -1, 0], id="more than half an interval late counts for the next"),
         pytest.param([7.5], [-1, 0, -1], id="between two marks counts for the later"),
@@ -219,7 +220,18 @@ def test_a_figure_that_cannot_be_is_one_line(
         curves.load(figure(**changes), tmp_path)
 
 
-def test_other_metrics(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("metric", "share"), [("ans_acc", 1), ("for_acc", 0.5), ("both_acc", 0.25)]
+)
+def test_a_figure_shows_its_own_metric(tmp_path: Path, metric: str, share: float) -> None:
+    run_file(tmp_path, "grpo-Run1", [0.1, 0.2, 0.3, 0.4])
+    base_file(tmp_path, "base-toy", 0.08)
+    (arm,) = curves.load(figure(metric=metric), tmp_path)
+    mean = curves.to_json([arm])["series"]["GRPO"]["mean"]
+    assert mean == pytest.approx([share * value for value in (0.08, 0.1, 0.2, 0.3, 0.4)])
+
+
+def test_a_metric_of_pass_at_k_and_an_unknown_one(tmp_path: Path) -> None:
     metas = [{"pass@k": {"gsm8k": {"3": {"mean": value}}}} for value in (0.5, 0.6, 0.7, 0.8)]
     run_file(tmp_path, "grpo-Run1", [0.1, 0.2, 0.3, 0.4], metas=metas)
     base_file(tmp_path, "base-toy", 0.1)

@@ -330,6 +330,17 @@ def test_shares_are_equal_and_in_rank_order(monkeypatch):
     assert distributed.gather([1, 2]) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("rank", "local_rank", "main", "part"),
+    [(0, 0, True, slice(0, 2)), (4, 0, False, slice(8, 10)), (5, 1, False, slice(10, 12))],
+)
+def test_the_rank_among_several_nodes_counts(monkeypatch, rank, local_rank, main, part):
+    for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank), ("WORLD_SIZE", 8)):
+        monkeypatch.setenv(name, str(value))
+    assert (distributed.rank(), distributed.is_main()) == (rank, main)
+    assert distributed.share(16) == part
+
+
 def test_several_ranks_choose_the_transformers_backend(monkeypatch):
     become(monkeypatch, 2)
     assert choose_backend("auto") == ("transformers", "2 processes; Unsloth trains on one GPU")

@@ -236,3 +236,11 @@ def test_which_engine_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
                 evaluation.choose(name)
         else:
             assert evaluation.choose(name)[0] == expected
+
+
+@pytest.mark.parametrize(("reason", "clipped"), [("stop", False), ("length", True)])
+def test_a_completion_is_clipped_where_the_length_ended_it(engines, reason, clipped) -> None:
+    from pods.engines.vllm import _completion
+
+    drawn = SimpleNamespace(token_ids=(5, 6), finish_reason=reason, logprobs=None)
+    assert _completion(SimpleNamespace(outputs=[drawn])).clipped is clipped

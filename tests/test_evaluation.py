@@ -13,9 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -24,8 +26,11 @@ from omegaconf import OmegaConf
 from pods import files, results
 from pods.cli import CONFIG_DIR, UserError, typed
 from pods.engines import evaluation as engines
-from pods.evaluation import session
+from pods.evaluation import records, session
 from pods.evaluation.config import EvaluateConfig, check
+from pods.evaluation.evaluation import Evaluation, Summary, Target
+from pods.evaluation.questions import Questions
+from pods.evaluation.records import Store
 from tests.fake_run import add_checkpoint, make_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -153,6 +158,102 @@ def test_too_long_prompts_are_left_out_and_counted(run: Path, data_dir: Path) ->
 def test_greedy_takes_one_repeat(run: Path) -> None:
     evaluate("temperature=0")
     assert len(results.read("results/fake.json")[2].datasets["gsm8k"].ans_acc) == 1
+
+
+GRADERS = ["v2", "strict"]
+
+
+def made_up(questions: int, repeats: int) -> list[list[dict[str, Any]]]:
+    """[repeat][question]: records whose fields, repeats and graders all differ."""
+    rng = np.random.default_rng(5)
+
+    def record(q: int, k: int) -> dict[str, Any]:
+        chances = {"v2": 0.5, "strict": 0.3}
+        return {
+            "id": str(q),
+            "answer": f"gold {q}",
+            "completion": f"<answer>{q}.{k}</answer>",
+            "tokens": 100 * q + k,
+            "truncated": bool(rng.random() < 0.2),
+            "well_formed": bool(rng.random() < 0.7),
+            "correct": {name: bool(rng.random() < p) for name, p in chances.items()},
+        }
+
+    return [[record(q, k) for q in range(questions)] for k in range(repeats)]
+
+
+def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -> None:
+    """In plain Python; the first grader fills the published fields and pass@k."""
+    questions, repeats, ids = 6, 11, [str(q) for q in range(6)]
+    stored = made_up(questions, repeats)
+    store = Store(tmp_path / "results", "r")
+    for k, found in enumerate(stored):
+        records.write(store.path("checkpoint-10", "gsm8k", k), found)
+    prompts = [f"prompt {q}" for q in range(questions)]
+    asked = Questions("gsm8k", "math", ids, [f"gold {q}" for q in ids], prompts, [], 0)
+    summary = Summary(store.summary, store)
+    target = Target(summary, "checkpoint-10", Path("weights"), {"train_seconds": 12.5})
+    one = Evaluation([asked], repeats, 0, GRADERS, [1, 2, 3, 20], None, ())
+    assert one.missing([target]) == []
+    assert list(one.run(None, [target], [], None)) == []
+    found = json.loads(store.summary.read_text())["checkpoint-10"]
+
+    def share(good: Callable[[dict], bool]) -> list[float]:
+        return [sum(good(r) for r in repeat) / questions for repeat in stored]
+
+    published = found["gsm8k"]
+    assert published["ans_acc"] == pytest.approx(share(lambda r: r["correct"]["v2"]))
+    assert published["for_acc"] == pytest.approx(share(lambda r: r["well_formed"]))
+    both = share(lambda r: r["correct"]["v2"] and r["well_formed"])
+    assert published["both_acc"] == pytest.approx(both)
+    assert published["lengths"] == pytest.approx([250 + k for k in range(repeats)])
+    assert published["examples"] == [
+        {
+            "prompt": f"prompt {q}",
+            "answer": f"gold {q}",
+            "completion": f"<answer>{q}.0</answer>",
+            "correct": str(stored[0][q]["correct"]["v2"]),
+            "format_correct": str(stored[0][q]["well_formed"]),
+        }
+        for q in range(5)
+    ]
+
+    def pass_at(k: int, grader: str) -> float:
+        chosen = [*combinations(range(repeats), k)]
+        hits = (
+            any(stored[i][q]["correct"][grader] for i in subset)
+            for q in range(questions) for subset in chosen
+        )  # fmt: skip
+        return sum(hits) / questions / len(chosen)
+
+    meta = found["meta"]
+    assert meta["train_seconds"] == 12.5
+    expected = {str(k): pytest.approx(pass_at(k, "v2")) for k in (1, 2, 3)}  # 20 > 11 repeats
+    assert meta["pass@k"]["gsm8k"] == expected
+    details = meta["scores"]["gsm8k"]
+    assert (details["questions"], details["repeats"]) == (questions, repeats)
+    assert details["truncated"]["mean"] == pytest.approx(np.mean(share(lambda r: r["truncated"])))
+    assert details["format"]["mean"] == pytest.approx(np.mean(published["for_acc"]))
+    assert details["tokens"]["mean"] == pytest.approx(np.mean(published["lengths"]))
+    for grader in GRADERS:
+        by_grader = details["rewards"][grader]
+        right = share(lambda r, grader=grader: r["correct"][grader])
+        assert by_grader["answer"]["mean"] == pytest.approx(np.mean(right))
+        assert by_grader["pass@2"]["mean"] == pytest.approx(pass_at(2, grader))
+        first = meta["majority@k"]["gsm8k"]["3"] == by_grader["majority@3"]["mean"]
+        assert first is (grader == "v2")
+
+
+def test_the_provenance_of_the_first_scores_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results", "r")
+    store.claim("gsm8k", {"seed": 1}, git_commit="first", host="a")
+    store.write_facts()
+    again = Store(tmp_path / "results", "r")
+    again.claim("math500", {"seed": 2}, git_commit="second", host="b", gpu="new")
+    again.write_facts()
+    facts = Store(tmp_path / "results", "r").facts
+    assert (facts["git_commit"], facts["host"], facts["gpu"]) == ("first", "a", "new")
+    assert facts["tasks"] == {"gsm8k": {"seed": 1}, "math500": {"seed": 2}}
 
 
 # What is not done twice

@@ -14,7 +14,7 @@ from tests.fake_run import make_run
 from tests.figures import export_files, in_process, run_file
 
 RUN = "gsm8k_h100-pods-max_variance-n512-m128-seed0"
-SCORES = {"correct": [1, 0, 1, 0], "well_formed": [1, 1, 0, 0], "clipped": [0, 0, 0, 1]}
+SCORES = {"correct": [1, 0, 1, 0], "well_formed": [0, 1, 1, 1], "clipped": [0, 0, 0, 1]}
 FROM_TRAINING = ("evaluate_run.py", f"run={RUN}", "from_training=true")
 
 
@@ -52,7 +52,7 @@ def test_every_evaluation_is_a_checkpoint_of_the_published_schema(
     assert list(content) == ["checkpoint-3", "checkpoint-5"]
     assert content["checkpoint-3"]["gsm8k"] == {
         "ans_acc": [0.5],
-        "for_acc": [0.5],
+        "for_acc": [0.75],
         "both_acc": [0.25],  # one answer of four is right and well formed
         "lengths": [25.0],
         "examples": [],
@@ -64,6 +64,7 @@ def test_every_evaluation_is_a_checkpoint_of_the_published_schema(
         300,
     )
     assert "tokens_generated" not in content["checkpoint-5"]["meta"]  # killed before its metrics
+    assert meta["scores"]["gsm8k"]["truncated"]["mean"] == 0.25
     interval = meta["scores"]["gsm8k"]["rewards"]["strict"]["both"]
     assert interval["low"] < interval["mean"] == 0.25 < interval["high"]
     facts = json.loads(Path(f"results/{RUN}.meta.json").read_text())

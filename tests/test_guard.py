@@ -9,7 +9,7 @@ import torch
 
 from pods import seam
 from pods.cli import RunFailed
-from pods.engines import Completion, Work
+from pods.engines import Completion, Live, Request, Work
 from pods.engines.guard import Guard, random_adapter
 from tests.test_trainer import build, rows
 
@@ -85,6 +85,38 @@ def test_an_engine_that_samples_from_the_base_is_found_before_the_first_update()
     with pytest.raises(RunFailed, match="ignores the adapter"):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize(
+    ("seen", "without", "passes"),
+    [
+        (0.0, 1.0, True),
+        (0.49, 1.0, True),
+        (0.51, 1.0, False),  # nearer to the unchanged adapter's, but for less than half
+        (1.0, 1.0, False),
+        (1.5, 1.0, False),
+        (0.4, 0.0, False),  # the engine serves the unchanged adapter
+        (0.0, 0.0, False),  # the change made no difference: nothing is proved
+        (float("nan"), 1.0, False),
+        (0.1, float("nan"), False),
+    ],
+)
+def test_the_changed_adapter_must_explain_the_engine_twice_as_well(seen, without, passes):
+    class Engine:
+        def generate(self, works: list[Work], logprobs: bool) -> Iterator[tuple[Work, list]]:
+            assert logprobs
+            yield works[0], [[Completion([3], False, [-1.0])] for _ in works[0].requests]
+
+    guard, gaps = Guard(None, max_gap=0.1, check_every=1), iter([seen, without])
+    guard.gap = lambda pairs: next(gaps)
+    asked = [Request([1], [7, 8]), Request([2], [9, 10])]
+    policy = Live(torch.nn.Linear(1, 1), 0)
+    if passes:
+        found = guard._probe(Engine(), asked, policy)
+        assert found == {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
+    else:
+        with pytest.raises(RunFailed, match="ignores the adapter"):
+            guard._probe(Engine(), asked, policy)
 
 
 @pytest.mark.parametrize("offset", [0.2, float("nan")])

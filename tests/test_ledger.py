@@ -1,6 +1,7 @@
 """The ledger survives kills, forgets what a resume will repeat, and replays under other rules."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pods import ledger
 from scripts import replay
 from tests import processes
 from tests.steps import step_of
+from tests.test_files import of, record
 
 HOSTILE = ("<script>", "é\udc80")
 
@@ -32,6 +34,11 @@ def test_what_is_written_is_read(tmp_path):
     assert [record["kept"] for record in records[:2]] == [[0, 1], [1]]
     assert [record["advantages"] for record in records[:2]] == [[-1.0, 0.0], [1.0]]
     assert records[0]["total"] == [0.0, 1.0, 0.5, 0.2]  # float32 with the digits it has
+    assert records[0]["lengths"] == [1, 2, 3, 4]
+    assert records[0]["clipped"] == [False, False, False, True]
+    first, _ = next(ledger.steps(path))
+    assert first.clipped.tolist() == [[False, False, False, True]] * 2
+    assert first.lengths.tolist() == [[1, 2, 3, 4]] * 2
 
 
 @pytest.mark.parametrize(("texts", "with_text"), [("all", 2), ("first", 1), ("none", 0)])
@@ -65,6 +72,35 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
     ledger.forget_after(tmp_path / "absent", 2)
     assert not (tmp_path / "absent").exists()
+
+
+def test_a_ledger_is_never_half_rewritten(tmp_path, monkeypatch):
+    """A kill while later steps are dropped leaves all of them or none."""
+    path = tmp_path / "rollouts.jsonl.zst"
+    write(path, 12).flush()
+    before = path.read_bytes()
+    calls = record(monkeypatch)
+    ledger.forget_after(path, 10)
+    assert calls == [of("fsync", path), of("rename", path)]
+    assert {r["step"] for r in ledger.read(path)} == set(range(1, 11))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    path.write_bytes(before)
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.forget_after(path, 10)
+    assert path.read_bytes() == before
+
+
+def test_flushed_records_are_on_the_disk(tmp_path, monkeypatch):
+    path = tmp_path / "rollouts.jsonl.zst"
+    calls = record(monkeypatch)
+    book = write(path, 2)
+    assert calls == []
+    book.flush()
+    assert calls == [of("fsync", path)]  # with every byte of it: the size is compared
 
 
 def test_replay_chooses_again_from_the_same_rewards(tmp_path):

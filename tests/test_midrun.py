@@ -1,13 +1,18 @@
 """Evaluation inside a run: on its own clock, its own draws, and the same training."""
 
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from pods import ledger
+from pods.engines import Completion, Live, Work
+from pods.evaluation.midrun import MidRun
+from pods.policy import load_tokenizer
 from pods.runs import read_metrics
 from tests import processes, ranks
+from tests.configs import compose
 
 SETTINGS = [
     "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=4",
@@ -37,6 +42,47 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     assert meta["outside_seconds"]["evaluate"] == pytest.approx(seconds, rel=0.2)
     assert meta["train_seconds"] == metrics[-1]["train_seconds"]
     assert_records(evaluated)
+
+
+class Scripted:
+    """An engine with one completion for each question, whatever the policy."""
+
+    def __init__(self, completions: list[Completion]) -> None:
+        self.completions, self.asked = completions, []
+
+    def generate(self, works: list[Work]) -> Iterator[tuple[Work, list]]:
+        for work in works:
+            self.asked += work.requests
+            yield work, [[c] for c in self.completions]
+
+
+def test_every_verdict_stands_in_its_own_column(tmp_path):
+    config = compose(*SETTINGS, *EVALUATION)
+    tokenizer = load_tokenizer(config.model.path)
+    path = tmp_path / "evaluations.jsonl"
+    midrun = MidRun(config, None, tokenizer, path)
+    right = midrun.questions.answers[:3]
+    texts = [
+        f"<think></think><answer>{right[0]}</answer>",
+        f"<answer>{right[1]}</answer>",
+        f"<answer>{right[2]}</answer>",
+        "<think>",
+        "<think></think><answer>999999</answer>",
+    ]
+    ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    completions = [Completion(tokens, i == 3) for i, tokens in enumerate(ids)]
+    midrun.engine = engine = Scripted(completions)
+    metrics = midrun(Live(None, 7), 7, 2.5)
+    (record,) = read_metrics(path)
+    assert [list(r.prompt) for r in engine.asked] == midrun.questions.prompt_ids[:5]
+    assert record["correct"] == [1, 1, 1, 0, 0]
+    assert record["well_formed"] == [1, 0, 0, 0, 1]
+    assert record["clipped"] == [0, 0, 0, 1, 0]
+    assert record["tokens"] == [len(tokens) for tokens in ids]
+    assert (record["step"], record["train_seconds"]) == (7, 2.5)
+    assert (metrics["eval/accuracy"], metrics["eval/well_formed"]) == (0.6, 0.4)
+    assert metrics["eval/clipped_ratio"] == 0.2
+    assert metrics["eval/completion_length_mean"] == np.mean(record["tokens"])
 
 
 def assert_records(run) -> None:

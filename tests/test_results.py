@@ -24,6 +24,13 @@ def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path
     assert list(json.loads(path.read_text())) == ["checkpoint-90", "checkpoint-1000"], (
         "the published reader parses every key as a step"
     )
+    assert json.loads(path.read_text())["checkpoint-1000"]["gsm8k"] == {
+        "ans_acc": [0.5, 0.25],
+        "for_acc": [1.0, 0.5],
+        "both_acc": [0.5, 0.0],
+        "lengths": [31.5, 30.0],
+        "examples": [{"prompt": "<b>é\ud800"}],
+    }
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"], "no temporary file is left"
 
 

@@ -208,6 +208,26 @@ def test_a_late_answer_scores_nothing_and_is_counted() -> None:
         assert hurried.timeouts == 2
 
 
+def test_a_late_verdict_is_asked_again_and_a_settled_one_is_not() -> None:
+    class Slow:
+        """A verifier that is late the first time."""
+
+        def __init__(self) -> None:
+            self.asked: list[list[Doubt]] = []
+
+        def ask(self, doubts: list[Doubt]) -> list[bool | None]:
+            self.asked.append(doubts)
+            return [None if len(self.asked) == 1 else d.given == "(x+1)(x+2)" for d in doubts]
+
+    scorer = Scorer("strict", workers=0, deadline_seconds=1)
+    scorer._verifier = slow = Slow()
+    batch = [block("(x+1)(x+2)"), block("(x+1)(x+3)")], ["x^2+3x+2"] * 2, ["math"] * 2
+    grades = [scorer.grade(*batch) for _ in range(3)]
+    assert grades == [[False, False], [True, False], [True, False]]
+    assert [len(doubts) for doubts in slow.asked] == [2, 2, 0]  # right and wrong are both known
+    assert scorer.timeouts == 2
+
+
 def test_a_dead_server_is_replaced() -> None:
     doubt = Doubt("(x+1)(x+2)", "x^2+3x+2")
     with Verifier(workers=1, deadline_seconds=20) as verifier:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 import yaml
 
@@ -223,6 +224,17 @@ def test_the_validation_questions_stay_the_same_ones(tmp_path: Path) -> None:
     assert math_ids[:] == ["5", "38", "47", "90", "84", "33", "97"]  # of the shuffled rows
 
 
+def test_math_trains_on_the_shuffled_rows_without_the_validation_questions(tmp_path: Path) -> None:
+    """The order is numpy's for seed 42, as in the published code, less the carved questions."""
+    write(tmp_path, "math", "train", [ROWS["math"]] * 50)
+    keys = {"data_dir": str(tmp_path), "validation_size": 7}
+    train, validation = (tasks.load("math", s, **keys)["id"][:] for s in ("train", "validation"))
+    shuffled = [str(i + 1) for i in np.random.default_rng(42).permutation(50)]
+    assert len(validation) == 7
+    assert train == [i for i in shuffled if i not in validation]
+    assert validation == [i for i in shuffled if i in validation]
+
+
 def test_a_small_file_gives_a_fifth_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,10 +281,16 @@ def test_arithmetic_needs_no_data() -> None:
 
 def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    kinds = [("Chemistry", "L3")] * 20 + [("Biology", "L3"), ("Chemistry", "L1")]
+    unwanted = [
+        ("Biology", "L3", "mcq-4-choices"),
+        ("Chemistry", "L1", "mcq-4-choices"),
+        ("Chemistry", "L3", "true_or_false"),
+        ("Chemistry", "L3", "open-ended-qa"),
+    ]
+    wanted = [("Chemistry", "L3", f"mcq-{4 - 2 * (i % 2)}-choices") for i in range(20)]
     science = [
-        {**ROWS["chemistry"], "idx": i, "domain": domain, "details": {"level": level}}
-        for i, (domain, level) in enumerate(kinds)
+        {**ROWS["chemistry"], "idx": i, "domain": domain, "details": {"level": level}, "type": kind}
+        for i, (domain, level, kind) in enumerate([*unwanted, *wanted])
     ]
 
     def answer(hub: str, subset: str | None = None, *, split: str) -> datasets.Dataset:
@@ -296,6 +314,8 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
         ("hicai-zju/SciKnowEval", None, "test"),
     ]
     assert {subset for hub, subset, _ in asked if "hendrycks" in hub} == set(math.SUBJECTS)
+    chosen = [i for split in tasks.SPLITS for i in tasks.load("chemistry", split)["id"]]
+    assert sorted(chosen, key=int) == [str(i) for i in range(4, 24)]  # none of the unwanted
 
 
 def test_an_absent_hub_is_one_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

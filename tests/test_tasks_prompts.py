@@ -88,13 +88,16 @@ def test_without_a_bos_nothing_is_added() -> None:
 
 
 def test_long_prompts_are_left_out_and_counted() -> None:
-    qwen, questions = like("qwen"), ["short", "x" * 100, "also short"]
-    dataset = Dataset.from_dict({"question": questions, "kind": ["math"] * 3})
-    limit = len(encode_prompt(render_prompt("also short", tokenizer=qwen), qwen))
+    qwen, questions = like("qwen"), ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
+    columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
+    dataset = Dataset.from_dict(columns)
+    limit = len(encode_prompt(render_prompt("3rd one", tokenizer=qwen), qwen))
     kept, dropped = within_length(dataset, qwen, limit, TASK)
-    assert (kept["question"][:], dropped) == (["short", "also short"], 1)
-    assert kept["prompt"][0] == render_prompt("short", tokenizer=qwen)
-    assert within_length(dataset, qwen, 1, TASK)[1] == 3
+    assert (kept["id"][:], dropped) == (list("bdeg"), 3)
+    for row in kept:  # a prompt stands beside its own question and gold answer
+        assert row["prompt"] == render_prompt(row["question"], tokenizer=qwen)
+        assert row["answer"] == "=" + row["question"]
+    assert within_length(dataset, qwen, 1, TASK)[1] == 7
 
 
 def test_a_question_gets_the_system_text_of_its_task() -> None:

@@ -14,6 +14,7 @@ from transformers import TrainerCallback, set_seed
 from pods.clock import Clock
 from pods.config import TrainConfig
 from pods.engines import Live, Request, Work, training
+from pods.engines.trl import TrlEngine
 from pods.policy import Policy, load_policy, load_tokenizer
 from pods.rollouts import Rollouts, RuleError, Step, group_rows
 from pods.rules import Batch, Selection
@@ -302,6 +303,23 @@ def test_no_reference_pass_without_a_kl_term():
     trainer._get_per_token_logps_and_entropies = spy
     trainer.train()
     assert len(passes) == trainer.args.gradient_accumulation_steps  # the loss, nothing else
+
+
+@pytest.mark.parametrize(
+    ("drawn", "ids", "clipped"),
+    [
+        ([5, 6, 1], [5, 6, 1], False),
+        ([5, 2, 9, 9], [5, 2], False),  # the model's other end token, then padding
+        ([1, 5], [1], False),
+        ([5, 6, 7], [5, 6, 7], True),  # ended by the length limit
+        ([], [1], False),
+    ],
+)
+def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clipped):
+    likely = [-0.1 * i for i in range(len(drawn))]
+    found = TrlEngine([1, 2])._completion(drawn, likely)
+    assert (found.token_ids, found.clipped) == (ids, clipped)
+    assert found.logprobs == likely[: len(ids)]
 
 
 def test_an_empty_completion_of_trl_is_one_end_token(monkeypatch):

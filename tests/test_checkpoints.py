@@ -1,0 +1,154 @@
+"""Checkpoints by number, not by name; damage is found before use; the disk has all before the name.
+
+Kills and full disks of a whole run are in tests/test_faults.py.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pods import checkpoints, seam
+from pods.cli import UserError
+from tests.test_files import of, record
+
+
+def add(run: Path, step: int) -> Path:
+    """A finished checkpoint with contents that name its step."""
+    path = run / f"checkpoint-{step}"
+    (path / "global_step1").mkdir(parents=True)
+    (path / "adapter_model.safetensors").write_text(f"adapter of {step}")
+    (path / "optimizer.pt").write_text(f"optimizer of {step}")
+    (path / "global_step1" / "rank0.pt").write_text(f"part of {step}")
+    checkpoints.seal(path, {"step": step, "train_seconds": 2.5 * step})
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Steps of one to three digits, written in no order."""
+    for step in (100, 9, 2, 10):
+        add(tmp_path, step)
+    return tmp_path
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(run: Path) -> None:
+    found = checkpoints.find(run)
+    assert [c.step for c in found] == [2, 9, 10, 100]
+    assert [c.meta["step"] for c in found] == [2, 9, 10, 100]
+    assert [c.path.name for c in found] == [f"checkpoint-{c.step}" for c in found]
+
+
+def test_a_run_is_resumed_from_the_highest_step_that_is_intact(run: Path) -> None:
+    assert checkpoints.newest_intact(run)[0].step == 100
+    (run / "checkpoint-100" / "adapter_model.safetensors").write_text("adapter of ???")
+    start, skipped = checkpoints.newest_intact(run)
+    assert start.step == 10
+    assert [line.split(": ")[0] for line in skipped] == [str(run / "checkpoint-100")]
+    (run / "checkpoint-10" / "meta.json").unlink()
+    start, skipped = checkpoints.newest_intact(run)
+    assert start.step == 9
+    assert len(skipped) == 2
+
+
+@pytest.mark.parametrize(
+    ("keep", "resumable"), [(None, [2, 9, 10, 100]), (1, [100]), (2, [10, 100]), (3, [9, 10, 100])]
+)
+def test_the_oldest_steps_lose_their_training_state(
+    run: Path, keep: int | None, resumable: list[int]
+) -> None:
+    checkpoints.prune(run, keep)
+    found = checkpoints.find(run)
+    assert [c.step for c in found if c.resumable] == resumable
+    assert [c.step for c in found if (c.path / "global_step1").exists()] == resumable
+    assert all((c.path / "adapter_model.safetensors").is_file() for c in found)
+    assert [checkpoints.damage(c) for c in found] == [None] * 4
+
+
+def truncated(path: Path) -> None:
+    (path / "adapter_model.safetensors").write_text("adapter of 1")
+
+
+def altered(path: Path) -> None:
+    (path / "adapter_model.safetensors").write_text("adapter of 99")
+
+
+def missing(path: Path) -> None:
+    (path / "adapter_model.safetensors").unlink()
+
+
+def altered_state(path: Path) -> None:
+    (path / "optimizer.pt").write_text("optimizer of 99")
+
+
+def pruned(path: Path) -> None:
+    (path / "optimizer.pt").unlink()
+    shutil.rmtree(path / "global_step1")
+
+
+def unfinished(path: Path) -> None:
+    (path / "meta.json").unlink()
+
+
+def absent(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (truncated, "adapter_model.safetensors has 12 bytes, not 13; name another checkpoint"),
+        (altered, "adapter_model.safetensors was altered"),
+        (missing, "adapter_model.safetensors is missing"),
+        (altered_state, "optimizer.pt was altered"),
+        (pruned, "its training state was removed"),
+        (unfinished, "no checkpoint there"),
+        (absent, "no checkpoint there"),
+    ],
+)
+def test_a_named_checkpoint_is_checked_like_any_other(
+    run: Path, spoil: Callable[[Path], None], said: str
+) -> None:
+    path = run / "checkpoint-10"
+    assert checkpoints.at(str(path)).step == 10
+    spoil(path)
+    with pytest.raises(UserError, match=said) as error:
+        checkpoints.at(str(path))
+    assert str(error.value).startswith(f"resume={path}: ")
+
+
+def trainer_at(step: int) -> Any:
+    """What `write` uses of a trainer."""
+    state = SimpleNamespace(global_step=step, save_to_json=lambda path: Path(path).write_text("{}"))
+    return SimpleNamespace(state=state, rollout_func=SimpleNamespace(state=lambda: {"seen": 3}))
+
+
+def save(trainer: Any, folder: Path) -> None:
+    (folder / "global_step1").mkdir(parents=True)
+    (folder / "adapter_model.safetensors").write_bytes(b"a" * 5000)
+    (folder / "global_step1" / "rank0.pt").write_bytes(b"b" * 300)
+
+
+def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seam, "save", save)
+    calls = record(monkeypatch)
+    final = checkpoints.write(trainer_at(10), tmp_path, {"seed": 7})
+    renamed = calls.index(of("rename", final))
+    flushed = set(calls[:renamed])
+    for path in (final, *final.rglob("*")):
+        assert of("fsync", path) in flushed, path.relative_to(tmp_path)
+    assert calls[renamed + 1 :] == [of("fsync", tmp_path)]  # the new name itself
+    meta = json.loads((final / "meta.json").read_text())
+    assert (meta["step"], meta["seed"]) == (10, 7)
+    assert sorted(meta["files"]) == [
+        "adapter_model.safetensors", "global_step1/rank0.pt", "rule_state.json",
+        "trainer_state.json",
+    ]  # fmt: skip
+    assert json.loads((final / "rule_state.json").read_text()) == {"seen": 3}
+    assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None

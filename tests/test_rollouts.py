@@ -1,0 +1,122 @@
+"""One step's rollouts: the generators' seeds, the total reward, and the step's numbers."""
+
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pods import distributed, rollouts
+from pods.clock import Clock
+from pods.engines import Completion
+from pods.metrics import summarize
+from pods.rollouts import Rollouts, Step, total
+from pods.rules import Batch, Selection
+from tests.configs import compose
+
+WEIGHTS = {"correctness": 0.5, "format": -2.0, "tags": 3.0}
+SCORES = {  # (P, n)
+    "correctness": [[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]],
+    "format": [[0.1, 0.2, 0.0], [0.0, 0.3, 0.05]],
+    "tags": [[0.025, 0.0, 0.1], [0.05, 0.075, 0.1]],
+}
+TOTALS = [[0.375, -0.4, 0.8], [0.15, -0.375, 0.7]]
+
+
+def made(*overrides: str) -> Rollouts:
+    config = compose("rollouts_per_prompt=3", "kept_per_prompt=2", "micro_batch_size=2", *overrides)
+    return Rollouts(config, None, None, Clock())
+
+
+def test_every_rank_and_step_has_its_own_seed_also_on_several_nodes(monkeypatch):
+    class Seeded(Exception):
+        pass
+
+    def seeded(seed: int) -> None:
+        raise Seeded(seed)
+
+    monkeypatch.setattr(rollouts, "set_seed", seeded)
+    monkeypatch.setattr(distributed, "gather", lambda items: items)
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    found: dict[tuple, int] = {}
+    for seed, step, rank in product((0, 1), (0, 1), (0, 1, 8, 9)):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("LOCAL_RANK", str(rank % 8))  # the second node has ranks 8 to 15
+        trainer = SimpleNamespace(
+            dataset_rows=[{"id": "a"}] * 2, num_generations=2, processing_class=None,
+            state=SimpleNamespace(global_step=step),
+        )  # fmt: skip
+        with pytest.raises(Seeded) as raised:
+            made(f"seed={seed}")(["prompt"] * 2, trainer)
+        found[seed, step, rank] = raised.value.args[0]
+    assert len(set(found.values())) == 16
+    assert all(0 <= seed < 2**32 for seed in found.values())  # what numpy takes
+
+
+def test_the_total_is_the_weighted_sum():
+    by_function = {name: np.array(values) for name, values in SCORES.items()}
+    found = total(by_function, WEIGHTS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, TOTALS, rtol=1e-6)
+
+
+def completions() -> list[list[Completion]]:
+    """(P, n) = (2, 3), of 1 to 6 tokens; the third and the fifth are clipped."""
+    drawn = [Completion([9] * length, length in (3, 5), None) for length in range(1, 7)]
+    return [drawn[:3], drawn[3:]]
+
+
+def test_a_batch_holds_the_scores_beside_their_completions():
+    class Rewards:
+        weights = WEIGHTS
+
+        def __call__(self, rows: list, texts: list, ids: list, step: int) -> dict[str, list]:
+            assert [row["id"] for row in rows] == ["a", "a", "a", "b", "b", "b"]
+            assert texts == list("uvwxyz")
+            assert [len(tokens) for tokens in ids] == [1, 2, 3, 4, 5, 6]
+            assert step == 4
+            return {name: [*values[0], *values[1]] for name, values in SCORES.items()}
+
+    step = made()
+    step.rewards = Rewards()
+    rows = [{"id": "a"}, {"id": "b"}]
+    batch = step.score(rows, completions(), [list("uvw"), list("xyz")], 4)
+    np.testing.assert_allclose(batch.rewards, TOTALS, rtol=1e-6)
+    assert {name: v.tolist() for name, v in batch.by_function.items()} == SCORES
+    assert batch.weights == WEIGHTS
+    assert batch.lengths.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert batch.clipped.tolist() == [[False, False, True], [False, True, False]]
+    assert batch.question_ids.tolist() == ["a", "b"]
+    assert batch.step == 4
+
+
+def step_by_hand() -> Step:
+    batch = Batch(
+        rewards=np.array([[1.0, 0.0, 2.0], [4.0, 4.0, 4.0]]),
+        by_function={"correctness": np.array([[1.0, 0, 1], [1, 1, 1]])},
+        lengths=np.array([[1, 2, 3], [4, 5, 9]]),
+        clipped=np.array([[False, False, False], [False, False, True]]),
+    )
+    empty: list[Any] = []
+    return Step(empty, empty, empty, batch, Selection(np.array([0, 2, 3]), np.zeros(3)))
+
+
+def test_the_numbers_of_a_step_by_hand():
+    assert summarize(step_by_hand()) == pytest.approx({
+        "all/reward_mean": 15 / 6,
+        "all/reward_std": (2 / 3) ** 0.5 / 2,  # of the two prompts: sqrt(2/3) and 0
+        "all/reward_variance": 1 / 3,
+        "all/reward_min": 0,
+        "all/reward_max": 4,
+        "all/zero_variance_groups": 0.5,
+        "all/completion_length_mean": 4,
+        "all/completion_length_max": 9,
+        "all/clipped_ratio": 1 / 6,
+        "kept/reward_mean": 7 / 3,
+        "kept/reward_variance": 0.125,  # of 1 and 2, and of 4 alone
+        "kept/completion_length_mean": 8 / 3,
+        "all/correctness_mean": 5 / 6,
+        "step_tokens/generated": 24,
+        "step_tokens/trained": 8,
+    })  # fmt: skip

@@ -1,0 +1,71 @@
+"""A run's folder: a resumed run keeps its first provenance and repeats only later steps."""
+
+import json
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pods import checkpoints, ledger, runs
+from pods.cli import UserError
+from pods.config import TrainConfig
+from tests.configs import compose
+from tests.steps import step_of
+from tests.test_checkpoints import add, altered
+
+STEPS = (9, 10, 100)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunFolder:
+    """A run with a metric line, a ledger record and a checkpoint at each of STEPS."""
+    commits = count(1)
+    monkeypatch.setattr(runs, "provenance", lambda: {"git_commit": f"commit-{next(commits)}"})
+    made = runs.RunFolder(configured(tmp_path))
+    made.begin(None)
+    made.metrics.write_text("".join(json.dumps({"step": step}) + "\n" for step in STEPS))
+    book = ledger.Ledger(made.ledger, "none")
+    for step in STEPS:
+        book.append(step, step_of({"a": [0.0, 1.0]}, [1]))
+        add(made.path, step)
+    book.flush()
+    return made
+
+
+def configured(output_dir: Path, *overrides: str) -> TrainConfig:
+    return compose("run=r", f"output_dir={output_dir}", *overrides)
+
+
+def test_a_resumed_run_keeps_the_config_and_provenance_of_its_start(
+    folder: runs.RunFolder, tmp_path: Path
+) -> None:
+    config, meta = folder.path / ".hydra" / "config.yaml", folder.path / "meta.json"
+    before = config.read_text(), meta.read_text()
+    again = runs.RunFolder(configured(tmp_path, "max_steps=1000"))
+    again.begin(checkpoints.find(folder.path)[-1])
+    assert (config.read_text(), meta.read_text()) == before
+    assert json.loads(meta.read_text())["git_commit"] == "commit-1"
+    assert "max_steps: 1000" not in config.read_text()
+
+
+@pytest.mark.parametrize("start", STEPS)
+def test_a_resumed_run_forgets_all_later_steps(folder: runs.RunFolder, start: int) -> None:
+    (chosen,) = (c for c in checkpoints.find(folder.path) if c.step == start)
+    folder.begin(chosen)
+    kept = [step for step in STEPS if step <= start]
+    assert [line["step"] for line in runs.read_metrics(folder.metrics)] == kept
+    assert [record["step"] for record in ledger.read(folder.ledger)] == kept
+    assert [c.step for c in checkpoints.find(folder.path)] == kept
+
+
+def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
+    folder: runs.RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder.path / "checkpoint-100"
+    named = configured(tmp_path, f"resume={path}")
+    assert runs.find_start(named, folder).step == 100
+    altered(path)
+    with pytest.raises(UserError, match=r"adapter_model\.safetensors has 13 bytes, not 14"):
+        runs.find_start(named, folder)
+    assert runs.find_start(configured(tmp_path), folder).step == 10
+    assert f"resuming {folder.path / 'checkpoint-10'}" in capsys.readouterr().err
