@@ -36,6 +36,7 @@ def test_every_rank_and_step_has_its_own_seed_also_on_several_nodes(monkeypatch)
     def seeded(seed: int) -> None:
         raise Seeded(seed)
 
+    steps = {seed: made(f"seed={seed}") for seed in (0, 1)}
     monkeypatch.setattr(rollouts, "set_seed", seeded)
     monkeypatch.setattr(distributed, "gather", lambda items: items)
     monkeypatch.setenv("WORLD_SIZE", "16")
@@ -48,7 +49,7 @@ def test_every_rank_and_step_has_its_own_seed_also_on_several_nodes(monkeypatch)
             state=SimpleNamespace(global_step=step),
         )  # fmt: skip
         with pytest.raises(Seeded) as raised:
-            made(f"seed={seed}")(["prompt"] * 2, trainer)
+            steps[seed](["prompt"] * 2, trainer)
         found[seed, step, rank] = raised.value.args[0]
     assert len(set(found.values())) == 16
     assert all(0 <= seed < 2**32 for seed in found.values())  # what numpy takes
@@ -78,10 +79,10 @@ def test_a_batch_holds_the_scores_beside_their_completions():
             assert step == 4
             return {name: [*values[0], *values[1]] for name, values in SCORES.items()}
 
-    step = made()
-    step.rewards = Rewards()
+    one = made()
+    one.rewards = Rewards()
     rows = [{"id": "a"}, {"id": "b"}]
-    batch = step.score(rows, completions(), [list("uvw"), list("xyz")], 4)
+    batch = one.score(rows, completions(), [list("uvw"), list("xyz")], 4)
     np.testing.assert_allclose(batch.rewards, TOTALS, rtol=1e-6)
     assert {name: v.tolist() for name, v in batch.by_function.items()} == SCORES
     assert batch.weights == WEIGHTS

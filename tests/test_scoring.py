@@ -43,14 +43,17 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
 
 
 def test_the_weights_are_those_of_the_config_and_the_scores_stay_unweighted(tmp_path):
-    body = "def function(completions): return [0.5] * len(completions)"
-    weights = ["rewards.weights.tags=-0.7", "rewards.weights.correctness=2.5"]
-    with rewards(tmp_path, body, *weights, "+rewards.weights.own=0.3") as score:
-        assert score.weights == {"correctness": 2.5, "format": 1.0, "tags": -0.7, "own": 0.3}
+    file = tmp_path / "own.py"
+    file.write_text("def function(completions): return [0.5] * len(completions)")
+    config = compose("rewards=v2", "rewards.weights.tags=0.7", "rewards.weights.correctness=2.5")
+    config.rewards.functions = {"own": f"{file}:function"}
+    config.rewards.weights["own"] = 0.3
+    with Rewards(config.rewards) as score:
+        assert score.weights == {"correctness": 2.5, "format": 1.0, "tags": 0.7, "own": 0.3}
         found = score(ROWS, TEXTS, IDS, 0)
     assert found["own"] == [0.5] * 3
     assert found["correctness"] == [1, 0, 1]
-    assert found["tags"] == [0.1, 0.0, 0.05]
+    assert found["tags"] == pytest.approx([0.1, 0.0, 0.05])
 
 
 def test_functions_written_for_chats_work_on_texts(tmp_path):
