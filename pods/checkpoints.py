@@ -87,7 +87,7 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
         for path in sorted(folder.rglob("*")) if path.is_file()
     }  # fmt: skip
     (folder / "meta.json").write_text(json.dumps({**meta, "files": files}, indent=2) + "\n")
-    for path in folder.rglob("*"):
+    for path in (folder, *folder.rglob("*")):
         sync_folder(path)  # files too: fsync needs only a descriptor
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,15 @@ from omegaconf import OmegaConf
 
 from pods import files, results
 from pods.cli import CONFIG_DIR, UserError, typed
+from pods.engines import Completion
 from pods.engines import evaluation as engines
 from pods.evaluation import records, session
 from pods.evaluation.config import EvaluateConfig, check
 from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
-from tests.fake_run import add_checkpoint, make_run
+from pods.policy import load_tokenizer
+from tests.fake_run import TINY, add_checkpoint, make_run
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMS = [f"{a}+{b}-{c}=?" for a, b, c in [(1, 2, 1), (5, 4, 3), (9, 9, 2), (7, 3, 8), (2, 2, 2)]]
@@ -242,6 +245,28 @@ def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -
         assert by_grader["pass@2"]["mean"] == pytest.approx(pass_at(2, grader))
         first = meta["majority@k"]["gsm8k"]["3"] == by_grader["majority@3"]["mean"]
         assert first is (grader == "v2")
+
+
+def test_the_records_of_a_repeat_stand_beside_their_questions(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(TINY))
+    texts = ["<think></think><answer>5</answer>", "<answer>7</answer>", "<think>"]
+    tokens = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    drawn = [Completion(ids, clipped) for ids, clipped in zip(tokens, (0, 0, 1), strict=True)]
+    asked = Questions("gsm8k", "math", list("abc"), ["6", "7", "8"], list("xyz"), [[1]] * 3, 0)
+    store = Store(tmp_path / "results", "r")
+    target = Target(Summary(store.summary, store), "checkpoint-10", Path("weights"))
+    one = Evaluation([asked], 1, 0, ["v2"], [1], tokenizer, ())
+    (work,) = one.missing([target])
+    engine = SimpleNamespace(generate=lambda works, advance: [(work, [[c] for c in drawn])])
+    assert list(one.run(lambda: engine, [target], [work], None)) == [target]
+    found = records.read(store.path("checkpoint-10", "gsm8k", 0))
+    assert [(r["id"], r["answer"], r["completion"]) for r in found] == [
+        *zip("abc", "678", texts, strict=True)
+    ]
+    assert [r["tokens"] for r in found] == [len(ids) for ids in tokens]
+    assert [r["truncated"] for r in found] == [0, 0, 1]
+    assert [r["well_formed"] for r in found] == [1, 0, 0]
+    assert [r["correct"] for r in found] == [{"v2": 0}, {"v2": 1}, {"v2": 0}]
 
 
 def test_the_provenance_of_the_first_scores_stays(tmp_path: Path) -> None:
