@@ -111,14 +111,11 @@ def build_trainer(
 def gives_logprobs(config: TrainConfig, arguments: dict[str, Any]) -> bool:
     """Whether the engine's log-probabilities can be compared with the trainer's.
 
-    TRL's transformers gives none, but samples from the very model that is trained. vLLM gives them
-    after top-k and top-p, and the trainer's are before.
+    TRL's transformers gives none, but samples from the very model that is trained.
     """
     if config.engine.name in ("trl", "unsloth"):
         return bool(arguments.get("use_vllm"))
-    sampling = config.sampling
-    narrow = (sampling.top_k > 0 or sampling.top_p < 1) and sampling.temperature != 1
-    if config.engine.name == "vllm" and narrow:
+    if config.engine.name == "vllm" and training.sampling(config).narrowed:
         distributed.say(
             "engine=vllm is not checked against the trainer: with sampling.top_k or sampling.top_p "
             "and a temperature other than 1 its log-probabilities are not comparable"

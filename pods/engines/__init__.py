@@ -27,6 +27,11 @@ class Sampling:
     stop: tuple[str, ...] = ()  # strings that end a completion, beside the end tokens
     ends: tuple[int, ...] = ()  # tokens that end one; none: those of pods.policy.end_tokens
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether vLLM gives log-probabilities only after top-k and top-p, unlike the trainer."""
+        return (self.top_k > 0 or self.top_p < 1) and self.temperature not in (0, 1)
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -99,8 +99,7 @@ class VllmEngine:
         sampling = self._sampling
         # vLLM gives log-probabilities before the temperature, or after it and top-k and top-p; the
         # trainer's are after the temperature alone.
-        narrow = sampling.top_k > 0 or sampling.top_p < 1
-        logprobs = logprobs and (sampling.temperature in (0, 1) or not narrow)
+        logprobs = logprobs and not sampling.narrowed
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
