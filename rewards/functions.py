@@ -6,9 +6,6 @@ one float. To add one, write it here, give it a weight in the YAML file and test
 
 from rewards import tags as tag_scan
 
-NO_BONUS_WHEN_CORRECT = "v1"  # the release adds the format reward to wrong answers only
-CORRECTNESS_ONLY = "v1-correctness"  # the release's MATH runs ("NF")
-
 
 def correctness(completion: str, answer: str, correct: bool, version: str) -> float:
     """1 if the grader accepts the answer, else 0."""
@@ -17,7 +14,7 @@ def correctness(completion: str, answer: str, correct: bool, version: str) -> fl
 
 def format(completion: str, answer: str, correct: bool, version: str) -> float:
     """0.1 for the two blocks alone, 0.001 less for every character outside them, at least 0."""
-    if version == CORRECTNESS_ONLY or (version == NO_BONUS_WHEN_CORRECT and correct):
+    if not tag_scan.earn_bonus(completion, correct, version):
         return 0.0
     extra = tag_scan.extra_characters(completion)
     return 0.0 if extra is None else 0.1 * max(0.0, 1 - 0.01 * extra)
@@ -25,6 +22,6 @@ def format(completion: str, answer: str, correct: bool, version: str) -> float:
 
 def tags(completion: str, answer: str, correct: bool, version: str) -> float:
     """0.025 for each of the four tags that occurs exactly once."""
-    if version == CORRECTNESS_ONLY or (version == NO_BONUS_WHEN_CORRECT and correct):
+    if not tag_scan.earn_bonus(completion, correct, version):
         return 0.0
     return 0.025 * tag_scan.tags_once(completion)

@@ -13,8 +13,8 @@ QUANTITY = re.compile(
     rf"(?P<number>[+-]?\s*(?:{DECIMAL})(?:\s*/\s*[0-9]+)?)(?P<gap>\s*)(?P<unit>[A-Za-z%°(/][^0-9=<>+*]*)"
     r"(?P<power>\^\s*[23])?\.?"
 )
-MULTIPLIERS = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-MULTIPLIERS |= {"trillion": 10**12}
+MULTIPLIERS = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6}
+MULTIPLIERS |= {"crore": 10**7, "billion": 10**9, "trillion": 10**12, "quadrillion": 10**15}
 
 
 def _words(text: str) -> frozenset[str]:
@@ -26,12 +26,20 @@ NO_UNIT = _words("""
 pi sqrt root sin cos tan cot sec csc log ln exp mod over squared cubed times plus minus divided e i
 theta alpha beta infinity inf is
 """)
-# Words after the number that change or withdraw it.
+# Words that change, turn, bound, doubt or withdraw a number. 18 in debt may be right to a question
+# "how deep in debt", but the grader does not see the question, so only the bare number is credited.
 NO_QUANTITY = _words("""
-or and not no nor but minus plus times half halves third thirds quarter quarters fourth fourths
-than wrong incorrect unless maybe perhaps one two three four five six seven eight nine ten eleven
-twelve twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion
-trillion between versus
+or and not no nor but isn minus plus times half halves third thirds quarter quarters fourth fourths
+fifths sixths eighths tenth tenths hundredth hundredths thousandth thousandths millionths fold th
+than wrong incorrect false unless maybe perhaps if zero one two three four five six seven eight nine
+ten tens eleven twelve twenty thirty forty fifty sixty seventy eighty ninety dozen hundred thousand
+lakh million crore billion trillion quadrillion zillion bn mn mil score gross basis between versus
+negative below under beneath debt debts owe owes owed owing deficit overdrawn short shortage shy
+behind loss lost missing down less fewer lower decrease red ago earlier bc bce root factorial
+inverse reciprocal doubled doubles tripled halved squares cubes twice double triple thrice base
+about around approximately approx almost nearly roughly might may could would should think guess
+suppose assume unknown cannot least most maximum minimum max min too another other never discard
+reject ignore whether
 """)
 LETTER_UNITS = frozenset("mgshLlWVNJKCFA")
 ATTACHED_UNITS = _words("""
@@ -47,12 +55,6 @@ STATEMENT = re.compile(
     r"(?:[%°]|\s+[A-Za-z',\s-]*)?"
 )
 MAX_STATEMENT = 200  # characters
-# In addition to NO_QUANTITY: a statement with one of these is a guess, a bound or a condition.
-HEDGES = _words("""
-but if about around approximately almost nearly roughly might may could would should think guess
-suppose assume unknown cannot least most too twice double triple times
-another other false never discard reject ignore whether
-""")
 
 
 def rational(text: str) -> Fraction | None:
@@ -79,8 +81,8 @@ def quantity(text: str) -> Fraction | None:
     number, words = rational(match["number"]), re.findall(r"[A-Za-z%°]+", match["unit"])
     if number is None or not words or len(words) > MAX_UNIT_WORDS:
         return None
-    if match["gap"] and words[0].lower() in MULTIPLIERS:
-        number, words = number * MULTIPLIERS[words[0].lower()], words[1:] or ["units"]
+    if match["gap"] and (factor := MULTIPLIERS.get(words[0].lower().removesuffix("s"))):
+        number, words = number * factor, words[1:] or ["units"]
     first, lower = words[0], [word.lower() for word in words]
     if not match["gap"] and first not in ATTACHED_UNITS and match["unit"][0] not in "(/":
         return None  # 3x, 2pi
@@ -95,7 +97,7 @@ def stated(text: str) -> Fraction | None:
     """The number of "She makes 18 every day": one plain sentence with a verb and one number."""
     match = STATEMENT.fullmatch(text.strip()) if len(text) <= MAX_STATEMENT else None
     words = {word.lower() for word in re.findall(r"[A-Za-z]+", text)}
-    if match is None or words & (NO_QUANTITY | HEDGES):
+    if match is None or words & NO_QUANTITY:
         return None
     return rational(match["number"])
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from rewards import latex, published
-from rewards.quantities import quantity, rational, stated
+from rewards.quantities import ATTACHED_UNITS, quantity, rational, stated
 from rewards.tags import last_closed_answer
 from rewards.tidying import TAKEN_BACK, TEXT, spoken, tidy
 
@@ -20,13 +20,27 @@ MAX_SYMBOLIC_BRACES = 12
 MACRO = re.compile(r"\\([a-zA-Z]+)")
 EQUALS = re.compile(r"(?<![<>!=:~\\])=+(?![<>=])")
 UNKNOWN = re.compile(r"(?:\bor\b|\band\b|[,;])\s*\\?[A-Za-z][A-Za-z_0-9']*(?:\([a-z]\))?\s*$")
-NAME = re.compile(r"\s*[A-Za-z](?:\([a-z]\)|_\{?[0-9a-z]\}?)?\s*")  # x, f(x), a_1
-FACTOR = re.compile(r"\s*[^\sA-Za-z=]\s*[^\s=]?\s*=")
-UNIT_TAIL = re.compile(r"\\text\{ [^{}]*\}\s*[^\s^]")
+NAME = r"[A-Za-z]'?(?:\^\{?-1\}?(?=\())?(?:_(?:\{\w*\}|\w))?(?:\([^()]*\))?"  # x, a_1, f'(x)
+NAMES = re.compile(rf"{NAME}(?:[+-]?{NAME})*|\({NAME}(?:,{NAME})*\)")  # also a+b, AB, (x,y)
+GREEK = re.compile(rf"\\(?:var)?(?:{'|'.join(latex.GREEK - {'pi'})})(?![a-z])", re.IGNORECASE)
+FIGURE = re.compile(r"\\(?:measured)?(?:angle|triangle|overline)(?![a-z])")
+TIMES = re.compile(r"(?<=[0-9])x(?=[0-9])|(?<=[0-9a-z)]) x (?=[0-9(])")  # 9 eggs x 2
+LONG_UNITS = "|".join(unit for unit in ATTACHED_UNITS if unit.isalpha() and len(unit) > 1)
+PROSE = re.compile(
+    r"(?<![A-Za-z\\0-9])(?![A-Z]+(?![A-Za-z]))[A-Za-z]{2,}(?:['/-][A-Za-z]+)*|\b[aAI](?= [a-z]{2})"
+    rf"|(?<=[0-9])(?:{LONG_UNITS})(?![A-Za-z])"
+)
+MULTIPLE = re.compile(
+    r"\b(?:half|twice|double|triple|minus|negative|square|root|sqrt|sin|cos|tan|log|ln)\b"
+)
+CLAUSE = re.compile(
+    r"[.;:]\s|,\s(?![^()]*\))|\\(?:Rightarrow|implies|therefore|iff)(?![a-z])|[⇒→]|=>|\b(?:so|thus|hence|then|gives)\b"
+)
+UNIT = re.compile(r"\\text\{ ([^{}]*)\}(?:\s*\^\s*\{?[23]\}?\s*$)?(.*)")
 SEPARATOR = re.compile(r"\s*(?:,|;|\bor\b|\band\b)\s*")
 DIGIT_GAP = re.compile(r"[0-9]\s+[0-9]")
 UNIT_WORD = re.compile(r"[A-Za-z]{2}")  # of a gold answer; in 5h the h is a variable
-PERCENT = re.compile(r"%|\bpercent\b")
+PERCENT = re.compile(r"%|\b(?:per\s?cent(?:age)?|pct)\b")
 SYMBOL = re.compile(r"[A-Za-z^_]")
 WORD = re.compile(r"(?<!\\)\b[A-Za-z]{3,}\b")
 FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "arctan"})
@@ -34,10 +48,11 @@ FUNCTIONS |= {"arcsin", "arccos", "pmatrix", "bmatrix", "vmatrix", "matrix", "ca
 BASE = re.compile(r"[0-9]_")
 LARGE_POWER = r"\^\s*\{?\s*-?\s*[0-9]{3,}"
 TOWER = r"\^\s*[{(]?\s*[0-9]+\s*\^"
-HOSTILE = re.compile(rf"{LARGE_POWER}|{TOWER}|[0-9]{{16,}}|!.*!")
+SERIES = r"\\(?:sum|prod|int|lim)(?![a-z])"  # summed term by term for seconds
+HOSTILE = re.compile(rf"{LARGE_POWER}|{TOWER}|{SERIES}|[0-9]{{16,}}|!.*!")
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
-KNOWN_MACROS = latex.SYMBOLS.keys() | latex.KEEPS_ARGUMENT
-KNOWN_MACROS |= {"frac", "dfrac", "tfrac", "left", "right", "sqrt"}
+KNOWN_MACROS = latex.SYMBOLS.keys() | {"text", "textrm", "textbf", "mathrm", "left", "right"}
+KNOWN_MACROS |= {"frac", "dfrac", "tfrac", "sqrt"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,8 @@ def decide(completion: str, gold: str) -> bool | Doubt:
     if answer is None or len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return False
     given, gold = tidy(answer), tidy(gold)
+    if bool(PERCENT.search(given)) != bool(PERCENT.search(gold)):
+        return False  # a percentage equals only a percentage
     if same(given, gold):
         return True
     return Doubt(given, gold) if _worth_asking(given, gold) else False
@@ -75,10 +92,10 @@ def _published_equal(given: str, gold: str) -> bool:
     """Equal in a published normal form that drops nothing of importance."""
     if DIGIT_GAP.search(given) and not DIGIT_GAP.search(gold):
         return False  # they join "3 4" to 34
-    if given.partition("=")[0] != gold.partition("=")[0] and FACTOR.match(given):
-        return False  # they read 2x=5 as x=5
-    if UNIT_TAIL.search(given):
-        return False  # they cut the text after a unit
+    given, gold = given.replace("=", "≡"), gold.replace("=", "≡")  # they read 2x=5 and y=5 as 5
+    for text in (given, gold):
+        if (cut := UNIT.search(text)) and (cut[2] or quantity(f"1 {cut[1]}") != 1):
+            return False  # they cut everything behind \\text{ ; only a unit may go
     if published.first_form(given) == published.first_form(gold):
         return True
     for text in (given, gold):
@@ -88,16 +105,12 @@ def _published_equal(given: str, gold: str) -> bool:
 
 
 def _same_number(given: str, gold: str) -> bool:
-    """Equal as exact rationals; a percentage equals only a percentage."""
-    given, gold = spoken(given), spoken(gold)
-    value = rational(PERCENT.sub("", gold)) if PERCENT.search(gold) else rational(gold)
+    """Equal as exact rationals; of two percentages the numbers before the signs."""
+    given, gold = (PERCENT.sub("", spoken(text), count=1) for text in (given, gold))
+    value = rational(gold)
     if value is None and UNIT_WORD.search(gold):
         value = quantity(gold)
-    if value is None:
-        return False
-    if PERCENT.search(given):
-        return bool(PERCENT.search(gold)) and _number(PERCENT.sub("", given, count=1)) == value
-    return _number(given) == value
+    return value is not None and _number(given) == value
 
 
 def _number(text: str) -> object:
@@ -106,15 +119,38 @@ def _number(text: str) -> object:
 
 
 def _value(text: str) -> str | None:
-    """The text after the last "=", or all of it; None for a list of unknowns ("x = 3 or x = 5")."""
+    """The text after the last "=", or all of it.
+
+    None for a list of unknowns ("x = 3 or x = 5") and where a left side is none that has the value.
+    """
     signs = list(EQUALS.finditer(text))
     if not signs:
         return text
-    before = text[signs[-2].end() if len(signs) > 1 else 0 : signs[-1].start()]
-    if len(signs) > 1 and UNKNOWN.search(before):
+    left, value = text[: signs[-1].start()], text[signs[-1].end() :].strip()
+    if len(signs) > 1 and UNKNOWN.search(left[signs[-2].end() :]):
         return None
-    sentence = re.split(r"[.]\s", text[: signs[-1].start()])[-1]
-    return None if TAKEN_BACK.search(sentence) else text[signs[-1].end() :].strip()
+    if TAKEN_BACK.search(re.split(r"[.]\s", left)[-1]):
+        return None
+    sides = EQUALS.split(CLAUSE.split(left)[-1])
+    return value if all(_names_value(side, value) for side in sides) else None
+
+
+def _names_value(left: str, value: str) -> bool:
+    """Whether `left` may stand for an asked value: symbols, arithmetic, prose; not 2x, -x, x^2."""
+    if (number := rational(spoken(left))) is not None:
+        return number == rational(spoken(value))
+    if MULTIPLE.search(left) and not re.search("[0-9]", left):
+        return False
+    left = GREEK.sub("x", FIGURE.sub("", TIMES.sub("*", TEXT.sub(r" \1", left))))
+    rest = MACRO.sub(r"\\", PROSE.sub(" ", left)).replace(" ", "")
+    if re.search("[A-Za-z]", rest):
+        return NAMES.fullmatch(rest) is not None
+    numbers = len(re.findall("[0-9.]+", rest))
+    if numbers > 1 or not PROSE.search(left):
+        return numbers > 0
+    if numbers:  # 2 * price
+        return not re.search(r"[-+*/^\\]", rest)
+    return not rest.startswith(("-", "\\"))
 
 
 def _named_value(gold: str, given: str) -> str | None:
@@ -124,7 +160,7 @@ def _named_value(gold: str, given: str) -> str | None:
         return gold
     names = given.partition("=")[0].replace(" ", ""), name.replace(" ", "")
     same_name = "=" not in given or names[0] == names[1]
-    return value.strip() if same_name and "=" not in value and NAME.fullmatch(name) else None
+    return value.strip() if same_name and "=" not in value and NAMES.fullmatch(names[1]) else None
 
 
 def _same_elements(given: str, gold: str) -> bool:
@@ -192,11 +228,19 @@ def _words(text: str) -> str:
     return " ".join(text.lower().split())
 
 
+def _only_values(text: str) -> bool:
+    """Whether every equation of "r = 3, s = 4" gives an asked value."""
+    clauses = (EQUALS.split(clause) for clause in CLAUSE.split(text))
+    return all(_names_value(side, sides[-1]) for sides in clauses for side in sides[:-1])
+
+
 def _worth_asking(given: str, gold: str) -> bool:
     """Whether both are short, harmless expressions and the gold one is not a number or a word."""
     if max(len(given), len(gold)) > MAX_SYMBOLIC_LENGTH or not SYMBOL.search(gold):
         return False
     if rational(spoken(gold)) is not None or quantity(spoken(gold)) is not None:
+        return False
+    if "=" in given and "=" not in gold and not _only_values(given):
         return False
     if ("." in given and "." not in gold) or BASE.search(gold):
         return False  # an approximation is not the exact value; 52_8 is a numeral, not algebra

@@ -11,6 +11,7 @@ JOIN = re.compile(r"</think>[ \n]?<answer>")  # no repetition inside: linear
 ENDS = tuple("</answer>" + space for space in ("", " ", "\n", " \n", "\n\n"))
 NUMBER_SEARCH_V1 = re.compile(r"\d+")
 NUMBER_SEARCH_V2 = re.compile(r"[\d.,]+")
+EMPTY_BLOCK = re.compile(r"<(think|answer)>\s*</\1>")
 ANSWER_TAG = re.compile(r"</?answer>")
 
 
@@ -61,3 +62,14 @@ def last_closed_answer(completion: str) -> str | None:
             answer = completion[opened : tag.start()].strip() or answer
         opened = tag.end() if tag[0] == "<answer>" else None
     return answer
+
+
+def earn_bonus(completion: str, correct: bool, version: str) -> bool:
+    """Whether format and tags count at all.
+
+    The release gives them to wrong answers only, in its MATH runs ("NF") never; under strict a
+    completion with an empty block earns none.
+    """
+    if version == "strict":
+        return EMPTY_BLOCK.search(completion) is None
+    return version == "v2" or (version == "v1" and not correct)

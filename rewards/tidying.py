@@ -21,7 +21,7 @@ ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|([0-9]+|[A-Za-z]))")
 DELIMITERS = re.compile(
     r"(?<!\\)\\[()\[\]]|\\?\$|(?<![0-9A-Za-z)])\*\*|\*\*(?![0-9A-Za-z(])|`|\\displaystyle|\\(?:left|right)(?![a-zA-Z])"
 )
-SPACING = re.compile(r"(?<!\\)\\[,;: !]|\\q?quad(?![a-zA-Z])|~|\s+")
+SPACING = re.compile(r"(?<!\\)\\[,;: !]|\\q?quad(?![a-zA-Z])|(?<=\S)~|\s+")
 THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
 TEXT = re.compile(r"\\(?:text|textrm|textbf|mathrm|mbox|textit|operatorname)\s*\{([^{}]*)\}")
 DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?")

@@ -48,6 +48,10 @@ SCORES = [
     ("v2", "<think>" + WRONG, 0.0, 0.099, 0.075),  # greedy from the first tag; one tag twice
     ("strict", RIGHT, 1.0, 0.1, 0.1),
     ("strict", "27", 0.0, 0.0, 0.0),
+    ("strict", "<think></think><answer></answer>", 0.0, 0.0, 0.0),
+    ("strict", "<think>why</think><answer> \n</answer>", 0.0, 0.0, 0.0),
+    ("strict", "<think></think><answer>27</answer>", 1.0, 0.0, 0.0),  # nothing was reasoned
+    ("v2", "<think></think><answer></answer>", 0.0, 0.1, 0.1),  # as published
 ]
 
 

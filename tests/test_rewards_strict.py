@@ -58,6 +58,16 @@ RIGHT = [
     ("x = 5", "5", "the value of an unknown"),
     ("f(x) = 2x + 1", "f(x) = \\boxed{2x+1}", "a function"),
     ("23", "x = \\boxed{23}", "boxed behind its name"),
+    ("216", "18 dozen", "a multiplier"),
+    ("18", "2x = 36, so x = 18", "the last clause"),
+    ("18", "2x = 36 \\Rightarrow x = 18", "the last clause"),
+    ("18", "the total = 3 x 6 = 18", "prose and arithmetic"),
+    ("15", "5cm * 3cm = 15", "units are no unknowns"),
+    ("120", "\\angle ABC = 120^\\circ", "the name of an angle"),
+    ("5", "\\theta_{\\text{max}} = 5", "an index"),
+    ("2x+1", "f^{-1}(x) = 2x + 1", "the name of a function"),
+    ("(1,2)", "(x, y) = (1, 2)", "a tuple of names"),
+    ("10\\pi\\text{ cm}^2", "10\\pi", "the gold answer's unit"),
 ]
 WRONG = [
     ("18", "", "nothing"),
@@ -81,6 +91,39 @@ WRONG = [
     ("18", "18x", "a term"),
     ("18", "18 pi", "a multiple"),
     ("18", "18 million", "a multiplier"),
+    ("18", "18 dozen", "a multiplier"),
+    ("18", "18 hundreds", "a multiplier"),
+    ("18", "18 thousandths", "a divisor"),
+    ("18", "18\\text{ half}", "a divisor"),
+    ("18", "18 below zero", "the direction"),
+    ("18", "18 in debt", "the direction"),
+    ("18", "18 short", "the direction"),
+    ("18", "18 years ago", "the direction"),
+    ("18", "18 negative", "the sign"),
+    ("18", "half of 18", "a multiple"),
+    ("18", "18 at most", "a bound"),
+    ("18", "~18", "about 18"),
+    ("18", "18\\text{ 17}", "two numbers"),
+    ("0.3", "0.\\overline{3}", "the bar repeats the digit"),
+    ("18", "18%", "a percentage is no number"),
+    ("18\\%", "18", "a number is no percentage"),
+    ("\\sqrt{51}", "\\sqrt{51}\\%", "a percentage is no number"),
+    ("5", "2x=5", "a multiple of the unknown"),
+    ("5", "-x=5", "its opposite"),
+    ("4", "x^2=4", "its square"),
+    ("5", "x + 1 = 5", "a sum with a number"),
+    ("5", "x/2 = 5", "a part of the unknown"),
+    ("5", "|x| = 5", "its size"),
+    ("5", "\\sqrt{x} = 5", "its root"),
+    ("5", "y = 2x = 5", "a chain through a multiple"),
+    ("5", "2 * price = 5", "a multiple in words"),
+    ("5", "twice the price = 5", "a multiple in words"),
+    ("5", "x! = 5", "a factorial or an inequality"),
+    ("5", "4 = 5", "another number"),
+    ("5", "x < 9 = 5", "an inequality"),
+    ("x=5", "y=5", "another unknown"),
+    ("2x=5", "5", "an equation is no value"),
+    ("\\pi", "2x=\\pi", "a multiple of the unknown, before computer algebra"),
     ("5", "5 squared", "not a unit"),
     ("5", "x = 3 or x = 5", "one of two solutions"),
     ("5", "x ≥ 5", "an inequality"),
@@ -184,6 +227,11 @@ def test_algebra_is_asked_in_a_worker(scorer: Scorer) -> None:
         equal for *_, equal in SYMBOLIC
     ]
     assert scorer.timeouts == 0
+
+
+def test_a_nested_sum_never_reaches_computer_algebra() -> None:
+    double = "\\sum_{i=1}^{99}\\sum_{j=1}^{99}\\frac{1}{%s}"
+    assert decide(block(double % "i+j"), double % "j+i") is False  # 2 s until it is given up
 
 
 def test_without_workers_a_doubt_is_wrong() -> None:
