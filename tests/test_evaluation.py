@@ -29,7 +29,7 @@ from pods.cli import CONFIG_DIR, UserError, typed
 from pods.engines import Completion
 from pods.engines import evaluation as engines
 from pods.evaluation import records, session
-from pods.evaluation.config import EvaluateConfig, check
+from pods.evaluation.config import EvaluateConfig, check, reported_metric
 from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
@@ -484,6 +484,7 @@ def other_schema(run: Path) -> None:
         (nothing, ["top_k=-1"], ["top_k=-1"]),
         (nothing, ["pass_at=[0]"], ["pass_at=[0]"]),
         (nothing, ["select_on=test"], ["select_on=test", "validation"]),
+        (nothing, ["metric=for_acc"], ["metric=for_acc", "both_acc, pass@1"]),
         (nothing, ["select_on=validation", "tasks=[math500]"], ["math500", "validation"]),
         (nothing, ["data_dir=nowhere"], ["nowhere/gsm8k/test.jsonl"]),
         (nothing, ["model_path=./nowhere"], ["./nowhere"]),
@@ -592,7 +593,39 @@ def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
     assert [p.parent.name for p in Path("results").rglob("gsm8k")] == [f"checkpoint-{best}"]
     table = capsys.readouterr().out
     assert table.count("validation") >= 2
-    assert "test score was taken once" in table.replace("\n", " ")
+    assert "test score was taken once" in " ".join(table.split())
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "given", "metric"),
+    [  # the published figures: Llama learns the format, so right and well formed is reported there
+        ("gsm8k", "qwen2.5-3b-instruct", [], "ans_acc"),
+        ("gsm8k", "llama-3.2-3b-instruct", [], "both_acc"),
+        ("arithmetic", "tiny", [], "both_acc"),
+        ("gsm8k", "tiny", [], "ans_acc"),  # no figure
+        ("arithmetic", "tiny", ["metric=pass@1"], "pass@1"),
+    ],
+)
+def test_the_metric_to_choose_by_is_the_reported_one(
+    task: str, model: str, given: list[str], metric: str
+) -> None:
+    assert reported_metric(configured(*given), task, model) == metric
+
+
+def test_right_but_ill_formed_answers_do_not_win_where_both_is_reported(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    evaluate("select_on=validation")  # the records that are graded below
+    for path in Path("results/fake").rglob("gsm8k.validation/repeat-*.jsonl"):
+        early = "checkpoint-2" in str(path)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for i, line in enumerate(lines):
+            line["correct"] = {"v2": early or i % 2 == 0}
+            line["well_formed"] = not early
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for metric, best in (("ans_acc", 2), ("both_acc", 4)):
+        evaluate("select_on=validation", f"metric={metric}")
+        assert f"checkpoint-{best}: best {metric}" in capsys.readouterr().out
 
 
 def test_watching_picks_up_checkpoints_until_the_training_ends(

@@ -4,6 +4,7 @@ The published script reads the model and the task out of the run's name.
 """
 
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pods.schema import at_least, broken, one_of, share
 from pods.upgrade import load
 from rewards import VERSIONS
 
+METRICS = {"ans_acc": "answer", "both_acc": "both"}  # as a figure and as our details name them
 BESIDE_FROM_TRAINING = ("run", "from_training", "output_dir", "results_dir")  # all it can heed
 
 
@@ -30,6 +32,7 @@ class EvaluateConfig:
     rewards: Any = MISSING  # list[str] | str | None
     pass_at: list[int] = MISSING
     select_on: str | None = one_of("validation")
+    metric: str | None = MISSING
     watch: bool = MISSING
     from_training: bool = MISSING
     engine: str = one_of("auto", "vllm", "transformers", "unsloth")
@@ -55,6 +58,9 @@ def check(config: EvaluateConfig) -> None:
         raise UserError(f"pass_at={config.pass_at}: needs whole numbers of 1 or more, e.g. [1,5]")
     if config.select_on and config.watch:
         raise UserError("select_on=validation watch=true: choosing needs all checkpoints; drop one")
+    known = [*METRICS, *(f"pass@{k}" for k in config.pass_at if k <= config.repeats)]
+    if config.metric not in (None, *known):
+        raise UserError(f"metric={config.metric}: must be null or one of {', '.join(known)}")
     if config.from_training:
         _check_from_training(config)
     names = [("tasks", config.tasks, tasks.NAMES), ("rewards", config.rewards, VERSIONS)]
@@ -72,6 +78,18 @@ def _check_from_training(config: EvaluateConfig) -> None:
             raise UserError(
                 f"from_training=true {override}: nothing is generated or graded anew; drop one"
             )
+
+
+def reported_metric(config: EvaluateConfig, task: str, model: str) -> str:
+    """The metric to choose by: the command's, or that of the figures of this task and base model."""
+    if config.metric:
+        return config.metric
+    for file in sorted((CONFIG_DIR / "figure").glob("[!_]*.yaml")):
+        figure = compose(f"figure/{file.stem}", None, []).figure
+        bases = figure.get("base", [])  # figure=all has none
+        if figure.get("dataset") == task and any(fnmatch(f"base-{model}", b) for b in bases):
+            return str(figure.metric)
+    return next(iter(METRICS))
 
 
 def as_list(value: list[str] | str | None) -> list[str]:

@@ -17,7 +17,13 @@ from pods.engines import Engine, Limits, Sampling
 from pods.engines import evaluation as engines
 from pods.engines.training import sampling
 from pods.evaluation import candidates, questions, scoreboard
-from pods.evaluation.config import EvaluateConfig, as_list, training_config
+from pods.evaluation.config import (
+    METRICS,
+    EvaluateConfig,
+    as_list,
+    reported_metric,
+    training_config,
+)
 from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.from_training import refuse_mixture
 from pods.evaluation.questions import Questions
@@ -85,11 +91,13 @@ class Session(ExitStack):
         selected = Summary(store.folder / "selected.json", store)
         for q, test_q in zip(validation.questions, test.questions, strict=True):
             rows = [_row(target, q.task) for target in self._targets]
-            scores = [d["rewards"][test.versions[0]]["answer"]["mean"] for *_, d in rows]
+            metric = reported_metric(self.config, test_q.task, self.training.model.name)
+            name = METRICS.get(metric, metric)
+            scores = [d["rewards"][test.versions[0]][name]["mean"] for *_, d in rows]
             best = self._targets[scores.index(max(scores))]  # the earliest of equals
             best = replace(best, summary=selected)
             self._run(replace(test, questions=[test_q]), [best])
-            note = f"{best.name} was chosen on the validation split; its test score was taken once"
+            note = f"{best.name}: best {metric} on the validation split; its test score was taken once"
             chosen = _row(best, test_q.task)
             self._out.print(scoreboard.task_table(test_q.task, rows, note, chosen))
 
