@@ -81,7 +81,7 @@ def _check_from_training(config: EvaluateConfig) -> None:
 
 
 def reported_metric(config: EvaluateConfig, task: str, model: str) -> str:
-    """The metric to choose by: the command's, or that of the figures of this task and base model."""
+    """The metric to choose by: the command's, or that of this task's and base model's figures."""
     if config.metric:
         return config.metric
     for file in sorted((CONFIG_DIR / "figure").glob("[!_]*.yaml")):

@@ -97,7 +97,7 @@ class Session(ExitStack):
             best = self._targets[scores.index(max(scores))]  # the earliest of equals
             best = replace(best, summary=selected)
             self._run(replace(test, questions=[test_q]), [best])
-            note = f"{best.name}: best {metric} on the validation split; its test score was taken once"
+            note = f"{best.name}: best {metric} in validation; its test score was taken once"
             chosen = _row(best, test_q.task)
             self._out.print(scoreboard.task_table(test_q.task, rows, note, chosen))
 
