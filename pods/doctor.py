@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from statistics import mean
@@ -28,6 +29,7 @@ from pods.config import TrainConfig
 from pods.prompts import load_prompts
 from pods.runs import PACKAGES, read_metrics
 from pods.scoring import Rewards
+from pods.tasks.overlap import compare
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 TRIAL_STEPS = 3  # the first compiles, so the projection leaves it out
@@ -67,6 +69,7 @@ def examine(config: TrainConfig, overrides: list[str]) -> Report:
     report.attempt("versions", versions, ROOT / "uv.lock")
     report.attempt("device", device, config)
     rows = report.attempt("data", data, config)
+    report.attempt("overlap", overlap, config)
     tokenizer = report.attempt("model", model, config)
     if tokenizer is not None:
         report.first_prompt = report.attempt("prompt", prompt, config, tokenizer)
@@ -139,6 +142,16 @@ def driver() -> str | None:
 def data(config: TrainConfig) -> tuple[str, str, Any]:
     rows = tasks.load_for(config.task, "train", config.data_dir)
     return OK, f"{config.task.name}: {len(rows)} training questions, e.g. {rows[0]['id']}", rows
+
+
+def overlap(config: TrainConfig) -> tuple[str, str]:
+    """Questions that train, validation and test share."""
+    load = partial(tasks.load_for, config.task, data_dir=config.data_dir)
+    try:
+        shared, seen = compare({split: load(split)["question"] for split in tasks.SPLITS})
+    except UserError as error:
+        return WARN, f"splits not compared: {error}"
+    return (WARN if shared else OK), seen
 
 
 def model(config: TrainConfig) -> tuple[str, str, Any]:

@@ -14,6 +14,7 @@ import rewards
 from pods import config, tasks
 from pods.cli import UserError
 from pods.tasks import math
+from pods.tasks.overlap import compare
 from tests.conftest import ROOT
 
 DIGESTS = {  # of id, question, answer and kind, recorded before the tasks were rewritten
@@ -349,6 +350,39 @@ def test_the_defaults_are_those_of_the_config(tmp_path: Path) -> None:
 def test_every_task_has_a_config(name: str) -> None:
     own = yaml.safe_load((ROOT / "config" / "task" / f"{name}.yaml").read_text())
     assert own["name"] == name
+
+
+def test_equal_and_templated_questions_are_counted() -> None:
+    splits = {
+        "train": ["What is 3 + 4?", "Name 'CCO'.\nA. ethanol\nB. water", "Who sells eggs?"],
+        "validation": ["What is  3 + 4?", "Who buys eggs?"],  # spacing is no difference
+        "test": ["who sells eggs?", "Name 'C1CC'.\nA. methane\nB. water", "Why?"],
+    }
+    count, seen = compare(splits)
+    assert count == 2
+    assert "1 in train/validation, 1 in train/test" in seen
+    assert "2 of 3 test questions follow a template of train" in seen
+    alone = compare({"train": ["What?"], "validation": ["Who?"], "test": ["Why?"]})
+    assert alone == (0, "no equal questions; 0 of 1 test questions follow a template of train")
+
+
+def test_no_question_of_arithmetic_is_in_two_splits() -> None:
+    splits = {split: tasks.load("arithmetic", split)["question"] for split in tasks.SPLITS}
+    assert compare(splits)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "templated"),
+    [("gsm8k", "0 of 1319"), ("chemistry", "210 of 210")],  # the README says so, too
+)
+def test_no_question_of_the_shared_data_is_in_two_splits(
+    name: str, templated: str, shared: Path
+) -> None:
+    data = str(shared / "data")
+    splits = {split: tasks.load(name, split, data_dir=data)["question"] for split in tasks.SPLITS}
+    count, seen = compare(splits)
+    assert count == 0
+    assert f"; {templated} test questions follow a template" in seen
 
 
 def test_the_shared_data(shared: Path) -> None:
