@@ -13,6 +13,7 @@ QUANTITY = re.compile(
     rf"(?P<number>[+-]?\s*(?:{DECIMAL})(?:\s*/\s*[0-9]+)?)(?P<gap>\s*)(?P<unit>[A-Za-z%°(/][^0-9=<>+*]*)"
     r"(?P<power>\^\s*[23])?\.?"
 )
+PERCENT = re.compile(r"%|\b(?:per\s?cent(?:age)?|pct)\b")
 MULTIPLIERS = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6}
 MULTIPLIERS |= {"crore": 10**7, "billion": 10**9, "trillion": 10**12, "quadrillion": 10**15}
 
@@ -39,7 +40,7 @@ behind loss lost missing down less fewer lower decrease red ago earlier bc bce r
 inverse reciprocal doubled doubles tripled halved squares cubes twice double triple thrice base
 about around approximately approx almost nearly roughly might may could would should think guess
 suppose assume unknown cannot least most maximum minimum max min too another other never discard
-reject ignore whether
+reject ignore whether arrears opposite subtracted underground permille mille ppm
 """)
 LETTER_UNITS = frozenset("mgshLlWVNJKCFA")
 ATTACHED_UNITS = _words("""

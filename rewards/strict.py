@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from rewards import latex, published
-from rewards.quantities import ATTACHED_UNITS, quantity, rational, stated
+from rewards.quantities import ATTACHED_UNITS, PERCENT, quantity, rational, stated
 from rewards.tags import last_closed_answer
 from rewards.tidying import TAKEN_BACK, TEXT, spoken, tidy
 
@@ -34,13 +34,12 @@ MULTIPLE = re.compile(
     r"\b(?:half|twice|double|triple|minus|negative|square|root|sqrt|sin|cos|tan|log|ln)\b"
 )
 CLAUSE = re.compile(
-    r"[.;:]\s|,\s(?![^()]*\))|\\(?:Rightarrow|implies|therefore|iff)(?![a-z])|[⇒→]|=>|\b(?:so|thus|hence|then|gives)\b"
+    r"[.;:]\s|,\s(?![^()]*\))|\\(?:Rightarrow|implies|therefore|iff)(?![a-z])|\\\\|[⇒→]|=>|\b(?:so|thus|hence|then|gives)\b"
 )
 UNIT = re.compile(r"\\text\{ ([^{}]*)\}(?:\s*\^\s*\{?[23]\}?\s*$)?(.*)")
 SEPARATOR = re.compile(r"\s*(?:,|;|\bor\b|\band\b)\s*")
 DIGIT_GAP = re.compile(r"[0-9]\s+[0-9]")
 UNIT_WORD = re.compile(r"[A-Za-z]{2}")  # of a gold answer; in 5h the h is a variable
-PERCENT = re.compile(r"%|\b(?:per\s?cent(?:age)?|pct)\b")
 SYMBOL = re.compile(r"[A-Za-z^_]")
 WORD = re.compile(r"(?<!\\)\b[A-Za-z]{3,}\b")
 FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "arctan"})

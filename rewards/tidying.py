@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from rewards.quantities import NO_QUANTITY, PERCENT, quantity
+
 UNICODE = {
     "π": "\\pi ", "∞": "\\infty ", "∪": "\\cup ", "∩": "\\cap ", "∅": "\\emptyset ", "∈": "\\in ",
     "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "⁄": "/", "∕": "/",
@@ -31,6 +33,8 @@ TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+CLAUSE_END = re.compile(r"[.,;:](?:\s|$)|\n|\\\\")
+PROSE_END = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}$")
 LABEL = re.compile(
     r"(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:final\s+|correct\s+)?answer\s*(?:is\b|:|=)\s*:?",
     re.IGNORECASE,
@@ -58,13 +62,23 @@ def spoken(text: str) -> str:
 
 
 def _unboxed(text: str) -> str:
-    """The content of the only \\boxed{...}, unless a word withdraws it."""
+    """The content of the only \\boxed{...} with what changes it, unless a word withdraws it.
+
+    Prose before the box and a unit after it go; "2x = ", a sign, "half of" and "dozen" stay.
+    """
     boxes = list(BOXED.finditer(text))
     if len(boxes) != 1 or TAKEN_BACK.search(text):
         return text
-    inside, depth = text[boxes[0].end() :], 1
+    inside, depth, end = text[boxes[0].end() :], 1, None
     for position, character in enumerate(inside):
         depth += (character == "{") - (character == "}")
         if depth == 0:
-            return inside[:position]
-    return inside
+            end = position
+            break
+    before, after = (DELIMITERS.sub("", t) for t in (text[: boxes[0].start()], inside[end:][1:]))
+    head, tail = CLAUSE_END.split(before)[-1].rstrip(), CLAUSE_END.split(after)[0].strip()
+    if PROSE_END.search(head) and NO_QUANTITY.isdisjoint(head.lower().split()[-2:]):
+        head = ""
+    if not end or (quantity(f"1 {spoken(tail)}") == 1 and not PERCENT.search(tail)):
+        tail = ""
+    return f"{head} {inside[:end]}{tail and ' '}{tail}"
