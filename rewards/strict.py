@@ -34,7 +34,8 @@ MULTIPLE = re.compile(
     r"\b(?:half|twice|double|triple|minus|negative|square|root|sqrt|sin|cos|tan|log|ln)\b"
 )
 CLAUSE = re.compile(
-    r"[.;:]\s|,\s(?![^()]*\))|\\(?:Rightarrow|implies|therefore|iff)(?![a-z])|\\\\|[⇒→]|=>|\b(?:so|thus|hence|then|gives)\b"
+    r"[.;:]\s|,\s(?![^()]*\))|\\(?:Rightarrow|implies|therefore|iff)(?![a-z])|\\\\"
+    r"|[⇒→]|=>|\b(?:so|thus|hence|then|gives)\b"
 )
 UNIT = re.compile(r"\\text\{ ([^{}]*)\}(?:\s*\^\s*\{?[23]\}?\s*$)?(.*)")
 SEPARATOR = re.compile(r"\s*(?:,|;|\bor\b|\band\b)\s*")
@@ -94,7 +95,7 @@ def _published_equal(given: str, gold: str) -> bool:
     given, gold = given.replace("=", "≡"), gold.replace("=", "≡")  # they read 2x=5 and y=5 as 5
     for text in (given, gold):
         if (cut := UNIT.search(text)) and (cut[2] or quantity(f"1 {cut[1]}") != 1):
-            return False  # they cut everything behind \\text{ ; only a unit may go
+            return False  # they cut everything behind "\text{ "; only a unit may go
     if published.first_form(given) == published.first_form(gold):
         return True
     for text in (given, gold):
