@@ -8,9 +8,12 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from pods import distributed, functions, tasks
 from pods.cli import CONFIG_DIR, UserError
 from pods.config import Function, TrainConfig, reward_weights
+from pods.rules import RULES, Batch, select_batch
 from pods.schema import broken
 from rewards.scorer import reward_names
 
@@ -42,6 +45,12 @@ def rule_and_advantage(config: TrainConfig) -> Iterator[str]:
     """Built-in names or functions in files, with parameters that they take."""
     yield from _function("rule", config.rule, ("rewards, m, rng", "batch, budget, rng"))
     yield from _function("advantage", config.advantage, ("batch, kept",))
+    if config.rule.name in RULES:  # the values of its parameters, on two equal rollouts
+        try:
+            trial = Batch(rewards=np.zeros((1, 2)), lengths=np.ones((1, 2)))
+            select_batch(config.rule.name, trial, 2, **config.rule.params)
+        except ValueError as error:
+            yield str(error)
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -164,9 +173,11 @@ def _function(group: str, chosen: Function, forms: tuple[str, ...]) -> Iterator[
         built_in = sorted(file.stem for file in (CONFIG_DIR / group).glob("*.yaml"))
         if name not in built_in:
             yield f"{group}.name={name}: must be one of {', '.join(built_in)}, or {FILE}"
-        elif params:
-            yield f"{group}.params={params}: {name} has no parameters; remove them"
-        return
+            return
+        if group == "advantage":
+            if params:
+                yield f"{group}.params={params}: {name} has no parameters; remove them"
+            return
     signature, first = _signature(group, name), [form.partition(",")[0] for form in forms]
     if next(iter(signature.parameters), None) not in first:
         yield f"{group}.name={name}: its first parameter must be named {' or '.join(first)}"
@@ -181,7 +192,7 @@ def _function(group: str, chosen: Function, forms: tuple[str, ...]) -> Iterator[
 
 def _signature(group: str, name: str) -> inspect.Signature:
     """Parameters of the function, or of the calls to an instance of the class, without self."""
-    function = functions.load(f"{group}.name", name)
+    function = functions.load(f"{group}.name", name) if functions.is_path(name) else RULES[name]
     if not inspect.isclass(function):
         return inspect.signature(function)
     _self, *parameters = inspect.signature(function.__call__).parameters.values()

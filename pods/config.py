@@ -60,6 +60,11 @@ class Function:
 
 
 @dataclass
+class Rule(Function):
+    needs_logprobs: bool = False
+
+
+@dataclass
 class Algorithm:
     name: str = one_of("grpo", "grpo_ga", "pods")
 
@@ -183,7 +188,7 @@ class TrainConfig:
     task: Task = field(default_factory=Task)
     model: Model = field(default_factory=Model)
     lora: Lora = field(default_factory=Lora)
-    rule: Function = field(default_factory=Function)
+    rule: Rule = field(default_factory=Rule)
     advantage: Function = field(default_factory=Function)
     algorithm: Algorithm = field(default_factory=Algorithm)
     rewards: Rewards = field(default_factory=Rewards)

@@ -72,7 +72,8 @@ class Rollouts:
         self.advantage_params = config.advantage.params
         self.n, self.seed = config.rollouts_per_prompt, config.seed
         self.stop = config.sampling.stop
-        self.logprobs = config.engine.importance_sampling_correction  # wanted at every step
+        self.correction = config.engine.importance_sampling_correction  # TRL's loss needs them
+        self.logprobs = self.correction or config.rule.needs_logprobs  # wanted at every step
         self.reseed = True  # False: the generators run on, as in the stock trainer
         self.guard: Guard | None = None  # set with the trainer that it compares the engine to
         self.newest: Step | None = None
@@ -97,7 +98,7 @@ class Rollouts:
             selection = self.select(batch, budget=trainer.num_generations * len(rows))
             selection = self.with_advantages(batch, selection)
         self.newest = Step(rows, completions, written, batch, selection)
-        return hand_over(requests, completions, selection)
+        return hand_over(requests, completions, selection, self.correction)
 
     def requests(self, rows: list[Row], step: int, tokenizer: Any) -> list[Request]:
         """The P prompts with the seeds of their n completions."""
@@ -206,7 +207,10 @@ class Rollouts:
 
 
 def hand_over(
-    requests: list[Request], completions: list[list[Completion]], selection: Selection
+    requests: list[Request],
+    completions: list[list[Completion]],
+    selection: Selection,
+    logprobs: bool,
 ) -> dict[str, list | None]:
     """This rank's share of the kept rollouts, in the form that TRL's rollout_func returns."""
     n = len(completions[0])
@@ -215,7 +219,7 @@ def hand_over(
     return {
         "prompt_ids": [list(requests[p].prompt) for p, _ in places],
         "completion_ids": [completion.token_ids for completion in kept],
-        "logprobs": None if kept[0].logprobs is None else [c.logprobs for c in kept],
+        "logprobs": [c.logprobs for c in kept] if logprobs else None,
     }
 
 

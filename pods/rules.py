@@ -7,46 +7,21 @@ A rule is a function, and the name of its first parameter decides its input:
     (rewards, m, rng, **params) -> m indices              one prompt: (n,) rewards
     (batch, budget, rng, **params) -> Selection | indices the whole step: P x n rollouts
 A rule with history is a class with `__call__` of such a shape, `state() -> dict` and `load(dict)`;
-its state is saved in checkpoints. docs/extending.md shows one of each.
+its state is saved in checkpoints. docs/extending.md shows one of each; rules_of_others.py holds
+those of other papers.
 """
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pods import functions
+from pods import functions, rules_of_others
+from pods.batch import Batch as Batch
+from pods.batch import Selection as Selection
 
 Rule = Callable[..., Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One step's rollouts: P prompts with n completions each. A flat index is p * n + i."""
-
-    rewards: np.ndarray  # (P, n) total reward: the weighted sum of by_function
-    by_function: dict[str, np.ndarray] = field(default_factory=dict)  # name -> (P, n), unweighted
-    weights: dict[str, float] = field(default_factory=dict)  # name -> weight; 1 where absent
-    lengths: np.ndarray | None = None  # (P, n) tokens
-    clipped: np.ndarray | None = None  # (P, n) bool, ended by the length limit
-    logprobs: np.ndarray | None = None  # (P, n) nats, mean over tokens, where the engine gives them
-    question_ids: np.ndarray | None = None  # (P,)
-    step: int = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(P, n)"""
-        return np.shape(self.rewards)
-
-
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """The rollouts that are trained on."""
-
-    kept: np.ndarray  # (budget,) distinct flat indices into P x n, ascending
-    advantages: np.ndarray | None = None  # (budget,), None: the advantage function computes them
 
 
 def max_variance(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
@@ -101,6 +76,7 @@ RULES: dict[str, Rule] = {
     "random": random,
     "percentile": percentile,
     "all": all_rollouts,
+    **rules_of_others.RULES,
 }
 
 

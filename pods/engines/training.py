@@ -66,9 +66,19 @@ def _problems(config: TrainConfig, name: str) -> list[str]:
         found.append(f"vllm_mode={vllm_mode(config)}: TRL merges the adapter into the live weights "
                      "at every generation (56 % of the base had changed after 100 in bfloat16); "
                      "set engine=vllm")  # fmt: skip
+    if config.rule.needs_logprobs and not gives_logprobs(config, name):
+        found.append("rule.needs_logprobs=true, and it gives no log-probabilities of its sampling; "
+                     "set engine=transformers, or engine=vllm without top_k and top_p")  # fmt: skip
     if through_vllm and not vllm_runs():
         found.append(f"it needs a CUDA device and vllm ({GPU_EXTRA}); set engine=transformers")
     return found
+
+
+def gives_logprobs(config: TrainConfig, name: str) -> bool:
+    """Whether this engine gives log-probabilities under the sampling distribution."""
+    if name == "vllm":
+        return not sampling(config).narrowed
+    return name != "trl" or vllm_mode(config) != "none"
 
 
 def vllm_mode(config: TrainConfig) -> str:
