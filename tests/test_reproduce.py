@@ -47,8 +47,8 @@ def test_the_figure_draws_every_run_of_its_recipe(figure, tmp_path):
 
 def test_ten_seeds_interleave_the_arms(tmp_path):
     runs = plan(config("gsm8k_main", tmp_path, seeds=10))
-    assert [run.seed for run in runs[:4]] == [0, 0, 1, 1]
-    assert len(runs) == 20
+    assert [run.seed for run in runs[:6]] == [0, 0, 0, 1, 1, 1]
+    assert len(runs) == 30
 
 
 def test_a_figure_without_a_recipe_is_refused(tmp_path):
@@ -86,7 +86,7 @@ def test_gpu_hours_count_every_gpu_of_the_figure(tmp_path):
     settings = config("h100s", tmp_path, seeds=2)
     write_checkpoint(tmp_path / "gsm8k_h100-pods-max_variance-n512-m128-seed0", 40, 1800.0)
     assert estimate(settings, plan(settings)) == [  # half an hour of 8 GPUs a run
-        "GRPO: 0 of 2 runs done, 8.00 GPU hours left",
+        "GRPO-GA: 0 of 2 runs done, 8.00 GPU hours left",
         "GRPO-PODS: 1 of 2 runs done, 4.00 GPU hours left",
         "total, without evaluation: 1 of 4 runs done, 12.00 GPU hours left",
     ]
@@ -96,10 +96,10 @@ def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
     done = run_command("scripts/reproduce.py", "figure=gsm8k_main", "seeds=2", "dry_run=true")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert sum("train.py experiment=gsm8k_qwen" in line for line in lines) == 4
-    assert sum("evaluate_run.py run=gsm8k_qwen-" in line for line in lines) == 4
+    assert sum("train.py experiment=gsm8k_qwen" in line for line in lines) == 6
+    assert sum("evaluate_run.py run=gsm8k_qwen-" in line for line in lines) == 6
     assert "plot.py figure=gsm8k_main" in lines[-1]
-    assert "total, without evaluation: 0 of 4 runs done, 24.00 GPU hours left" in done.stderr
+    assert "total, without evaluation: 0 of 6 runs done, 36.00 GPU hours left" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,7 +109,7 @@ def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
         "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]',
     )  # fmt: skip
     trainings = [line for line in done.stdout.splitlines() if "train.py" in line]
-    assert len(trainings) == 2
+    assert len(trainings) == 3
     assert all("-m hydra/launcher=submitit_slurm" in line for line in trainings)
     assert all("hydra.launcher.partition=gpu" in line for line in trainings)
     assert all("seed=0,1,2" in line for line in trainings)
@@ -152,7 +152,7 @@ def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
     ]  # fmt: skip
     done = run_command(
         "scripts/reproduce.py", "figure=h100s", "seeds=1", "recipes.h100s.launch=cpu",
-        "~recipes.h100s.arms.GRPO", f"train={json.dumps(small)}",
+        "~recipes.h100s.arms.GRPO-GA", f"train={json.dumps(small)}",
         'plot=["figure.grid_seconds=0.1","figure.budget_seconds=60"]',
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
