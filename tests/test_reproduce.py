@@ -17,8 +17,9 @@ RECIPES = yaml.safe_load((FOLDER / "reproduce.yaml").read_text())["recipes"]
 
 def config(figure: str, tmp_path: Path, **settings: object) -> ReproduceConfig:
     values = {
-        "seeds": 1, "dry_run": True, "launcher": None, "train": [], "evaluate": [], "plot": [],
-        "output_dir": str(tmp_path), "results_dir": "results", "out_dir": "figures",
+        "seeds": 1, "first_seed": 0, "dry_run": True, "launcher": None, "train": [],
+        "evaluate": [], "plot": [], "output_dir": str(tmp_path), "results_dir": "results",
+        "out_dir": "figures",
         "recipes": {name: Recipe(**recipe) for name, recipe in RECIPES.items()},
     }  # fmt: skip
     return ReproduceConfig(figure=figure, **values | settings)
