@@ -4,10 +4,10 @@
     uv run benchmarks/quickstart.py report quickstart    # -> results/quickstart.md, quickstart/
     uv run scripts/plot.py figure=quickstart results_dir=benchmarks/results/quickstart
 
-The arms are those of config/reproduce. The sweep gives every arm the same learning rates and shapes
-and scores it on the validation questions; the report takes what config/experiment holds, and the
-test questions. Two runs of one thread go side by side, each bound to a core; nothing else should
-run. A second call skips finished runs. Every run is scored as it trains, outside its clock.
+The arms are those of config/reproduce. The sweep gives each the same learning rates and prompts a
+step, on the validation questions; the report takes what config/experiment holds, on the test
+questions. Two runs of one thread go side by side, each bound to a core; nothing else should run.
+A second call skips finished runs. Every run is scored as it trains, outside its clock.
 """
 # ruff: noqa: E402
 
@@ -15,12 +15,12 @@ import os
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
-from queue import Queue
 from statistics import fmean
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,10 +41,8 @@ MARKS = 12  # evaluations of a run
 RATES = (5e-4, 1e-3, 2e-3)
 PROMPTS = {"quickstart": (1, 2), "miniature": (1,)}  # of a step
 SHAPES = {"quickstart": {"GRPO-PODS, n=32": ["rollouts_per_prompt=32"]}, "miniature": {}}  # more
-NAME = (
-    "sweep-${algorithm.name}-n${rollouts_per_prompt}-m${kept_per_prompt}-P${prompts_per_step}"
-    "-lr${optimizer.learning_rate}-seed${seed}"
-)
+NAME = "${algorithm.name}-n${rollouts_per_prompt}-m${kept_per_prompt}-P${prompts_per_step}"
+NAME = f"sweep-{NAME}-lr${{optimizer.learning_rate}}-seed${{seed}}"
 PREDICTION = """\
 Predicted beforehand, for one prompt a step: rate = s / (1 + s) / T with s = .5 m E[S]^2 / P(S > 0),
 S the standard deviation of the kept rewards (0 or 1), and T = .153 s + 2.55 ms n + 4.61 ms m. The
@@ -55,22 +53,24 @@ miniature behind at first and ahead near its end, in the quickstart ahead only a
 
 
 def main() -> None:
-    part, experiment = sys.argv[1:3]
+    parser = ArgumentParser()
+    parser.add_argument("part", choices=SEEDS)
+    parser.add_argument("experiment", choices=PROMPTS)
+    part, experiment = vars(parser.parse_args()).values()
     runs, scored = cells(part, experiment), RUNS / experiment / "results"
     left = [run for run in runs if not run.finished]
-    print(f"{len(left)} of {len(runs)} runs left", file=sys.stderr)
-    cores: Queue[int] = Queue()
-    for core in sorted(os.sched_getaffinity(0))[:2]:
-        cores.put(core)
-    with ThreadPoolExecutor(cores.qsize()) as pool:
-        list(pool.map(lambda run: train(run, cores), left))
+    print(f"{len(left)} of {len(runs)} runs left")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    turn = cycle(os.sched_getaffinity(0))  # a core for each thread, whose processes inherit it
+    with ThreadPoolExecutor(2, initializer=lambda: os.sched_setaffinity(0, {next(turn)})) as pool:
+        list(pool.map(lambda run: call("train.py", *run.overrides, f"seed={run.seed}"), left))
     for run in runs:
         keys = [f"run={run.config.run}", f"output_dir={RUNS / experiment}", f"results_dir={scored}"]
         found = compose("evaluate", EvaluateConfig, keys, CONFIG_DIR / "evaluate")
         publish(typed(EvaluateConfig, found))
     if part == "report":
         keep(runs, experiment, scored)
-    file = RESULTS / f"{experiment}{'_sweep' * (part == 'sweep')}.md"
+    file = RESULTS / f"{experiment}{'_sweep' if part == 'sweep' else ''}.md"
     file.write_text(f"{header(part, experiment, runs)}\n\n{PREDICTION}\n\n{table(runs, scored)}\n")
     print(file)
 
@@ -85,40 +85,30 @@ def cells(part: str, experiment: str) -> list[Run]:
     budget = compose("train", TrainConfig, [f"experiment={experiment}"]).budget.train_seconds
     fixed = [f"evaluation.every_seconds={budget / MARKS}", f"evaluation.split={SPLIT[part]}"]
     fixed += ["checkpoint.every_seconds=null", "backend.threads=1", "logger=[]"]
-    shapes = [[]]
+    runs, shapes = [], [[]]
     if part == "sweep":
         config.recipes[experiment].arms |= SHAPES[experiment]
         shapes = [
             [f"prompts_per_step={prompts}", f"optimizer.learning_rate={rate}", f"run={NAME}"]
             for prompts, rate in product(PROMPTS[experiment], RATES)
         ]
-    runs = []
     for shape in shapes:
         config.train = [*fixed, *shape]
         runs += plan(config)
     return sorted(runs, key=lambda run: run.seed)
 
 
-def train(run: Run, cores: "Queue[int]") -> None:
-    """One training on a free core."""
-    core = cores.get()
-    line = ["taskset", "-c", str(core), sys.executable, str(ROOT / "train.py"), *run.overrides]
-    try:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run([*line, f"seed={run.seed}"], check=True, cwd=ROOT, env=environment)
-    finally:
-        cores.put(core)
+def call(script: str, *keys: str) -> None:
+    subprocess.run([sys.executable, str(ROOT / script), *keys], check=True, cwd=ROOT)
 
 
 def keep(runs: list[Run], experiment: str, scored: Path) -> None:
     """Score the base model, and copy the small result files to benchmarks/results."""
-    keys = ["run=null", f"experiment={experiment}", f"results_dir={scored}"]
-    subprocess.run([sys.executable, str(ROOT / "evaluate_run.py"), *keys], check=True, cwd=ROOT)
-    folder = RESULTS / experiment
-    folder.mkdir(exist_ok=True)
+    call("evaluate_run.py", "run=null", f"experiment={experiment}", f"results_dir={scored}")
+    (RESULTS / experiment).mkdir(exist_ok=True)
     for name in (f"base-{runs[0].config.model.name}", *(run.config.run for run in runs)):
         for file in (scored / f"{name}.json", scored / f"{name}.meta.json"):
-            shutil.copy(file, folder)
+            shutil.copy(file, RESULTS / experiment)
 
 
 def header(part: str, experiment: str, runs: list[Run]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from fnmatch import fnmatch
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from pods.cli import CONFIG_DIR, UserError, compose
 from pods.recipes import Recipe, ReproduceConfig, estimate, plan, recipe_of
+from tests.conftest import ROOT
 from tests.figures import in_process
 
 FOLDER = CONFIG_DIR / "reproduce"
@@ -50,6 +52,26 @@ def test_ten_seeds_interleave_the_arms(tmp_path):
     runs = plan(config("gsm8k_main", tmp_path, seeds=10))
     assert [run.seed for run in runs[:6]] == [0, 0, 0, 1, 1, 1]
     assert len(runs) == 30
+
+
+def test_the_benchmark_treats_the_arms_alike_and_reports_on_seeds_that_no_sweep_saw():
+    path = ROOT / "benchmarks" / "quickstart.py"
+    benchmark = SourceFileLoader("benchmark", str(path)).load_module()
+    parts = {part: benchmark.cells(part, "miniature") for part in ("sweep", "report")}
+    seeds, splits, rates = {}, {}, {}
+    for part, runs in parts.items():
+        seeds[part] = {run.seed for run in runs}
+        splits[part] = {run.config.evaluation.split for run in runs}
+        arms = {run.arm for run in runs}
+        assert {run.arm for run in runs[: len(arms)]} == arms  # in turns
+        assert len({run.config.run for run in runs}) == len(runs)
+    for run in parts["sweep"]:
+        cell = (run.config.optimizer.learning_rate, run.config.prompts_per_step, run.seed)
+        rates.setdefault(run.arm, set()).add(cell)
+    assert not seeds["sweep"] & seeds["report"]
+    assert splits == {"sweep": {"validation"}, "report": {"test"}}
+    assert len(set(map(frozenset, rates.values()))) == 1
+    assert rates.keys() == RECIPES["miniature"]["arms"].keys()
 
 
 def test_a_figure_without_a_recipe_is_refused(tmp_path):
