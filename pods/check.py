@@ -24,7 +24,8 @@ def settle(config: TrainConfig) -> None:
     """Set the sizes that follow from others, once, before `check`.
 
     GRPO-GA trains on all n; a smaller kept_per_prompt means its micro-batch (paper, section 4). A
-    micro-batch holds at most the m of one prompt, and at most one rank's share.
+    micro-batch holds at most the m of one prompt, and at most one rank's share. A schedule follows
+    what ends the run; a constant one follows nothing.
     """
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if config.algorithm.name == "grpo_ga" and 0 < m < n:
@@ -32,6 +33,10 @@ def settle(config: TrainConfig) -> None:
         config.kept_per_prompt = n
     share = config.kept_per_prompt * config.prompts_per_step // distributed.world_size()
     config.micro_batch_size = min(config.micro_batch_size, config.kept_per_prompt, max(1, share))
+    optimizer, timed = config.optimizer, config.budget.train_seconds and not config.max_steps
+    if optimizer.schedule_by is None:
+        by_time = timed and optimizer.schedule != "constant"
+        optimizer.schedule_by = "seconds" if by_time else "steps"
 
 
 def check(config: TrainConfig) -> None:
@@ -147,12 +152,21 @@ def weights(config: TrainConfig) -> Iterator[str]:
 
 def end_and_schedule(config: TrainConfig) -> Iterator[str]:
     """A run ends, and its schedule knows where."""
-    budget, schedule, betas = config.budget, config.optimizer.schedule, config.optimizer.betas
+    budget, optimizer, betas = config.budget, config.optimizer, config.optimizer.betas
+    schedule, by_seconds = optimizer.schedule, optimizer.schedule_by == "seconds"
     if not (config.max_steps or budget.train_seconds or budget.wall_seconds):
         ends = "max_steps, budget.train_seconds or budget.wall_seconds"
         yield f"max_steps=null: a run needs an end; set {ends}"
-    if schedule != "constant" and config.max_steps is None:
-        remedy = "set max_steps or optimizer.schedule=constant"
+    if by_seconds and budget.train_seconds is None:
+        remedy = "set it, or optimizer.schedule_by=steps"
+        yield f"optimizer.schedule_by=seconds: needs budget.train_seconds as its end; {remedy}"
+    if by_seconds and optimizer.warmup_steps >= 1:
+        yield (
+            f"optimizer.warmup_steps={optimizer.warmup_steps}: with optimizer.schedule_by=seconds "
+            "it is a share of budget.train_seconds; set a number below 1"
+        )
+    if schedule != "constant" and not by_seconds and config.max_steps is None:
+        remedy = "set max_steps, or budget.train_seconds and optimizer.schedule_by=seconds"
         yield f"optimizer.schedule={schedule}: needs max_steps as its end; {remedy}"
     if len(betas) != 2:
         yield f"optimizer.betas={betas}: must be two numbers, e.g. [0.9,0.99]"

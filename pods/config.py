@@ -94,6 +94,7 @@ class Optimizer:
     learning_rate: float = positive()
     swept: dict[str, float] = field(default_factory=dict)
     schedule: str = one_of("constant", "linear", "cosine")
+    schedule_by: str | None = one_of("seconds", "steps")
     warmup_steps: float = at_least(0)
     betas: list[float] = MISSING
     weight_decay: float = at_least(0)

@@ -86,8 +86,10 @@ class RunCallback(TrainerCallback):
         self.received = number
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         distributed.wait()  # for rank 0, which alone logs and writes between steps
+        if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
+            given["lr_scheduler"].step()  # the trainer's own call came before the step's end
         self.clock.start_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

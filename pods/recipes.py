@@ -31,6 +31,7 @@ class Recipe:
 class ReproduceConfig:
     figure: str
     seeds: int
+    first_seed: int
     dry_run: bool
     launcher: str | None
     train: list[str]
@@ -101,7 +102,7 @@ def plan(config: ReproduceConfig) -> list[Run]:
         overrides.append(f"output_dir={config.output_dir}")
         ours = [override for override in overrides if not override.startswith("hydra.")]
         composed = compose("train", TrainConfig, ours)
-        for seed in range(config.seeds):
+        for seed in range(config.first_seed, config.first_seed + config.seeds):
             composed.seed = seed
             trained = typed(TrainConfig, composed)
             settle(trained)

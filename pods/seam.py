@@ -22,6 +22,7 @@ class PodsMixin:
     the data by epoch."""
 
     dataset_rows: list[dict] | None = None
+    schedule_seconds: float | None = None  # s of training that the schedule spans; None: max_steps
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
         self.dataset_rows = inputs  # TRL's rollout_func gets prompts without their columns
@@ -40,6 +41,19 @@ class PodsMixin:
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> "EpochOrder":
         return EpochOrder(super()._get_train_sampler(dataset), self)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """transformers' schedule over steps, or the same one over the milliseconds of training.
+
+        The second reads the clock whenever it is stepped: pods/loop.py does so before each step.
+        """
+        if self.schedule_seconds is None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        schedule = super().create_scheduler(round(1000 * self.schedule_seconds), optimizer)
+        factor, clock = schedule.lr_lambdas[0], self.rollout_func.clock
+        groups = len(schedule.lr_lambdas)  # of parameters, all with the same factor
+        schedule.lr_lambdas = [lambda _: factor(1000 * clock.train_seconds)] * groups
+        return schedule
 
 
 class EpochOrder:

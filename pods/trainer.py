@@ -86,8 +86,10 @@ def build_trainer(
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
     share = config.rollouts_per_prompt * config.prompts_per_step // distributed.world_size()
+    timed = config.optimizer.schedule_by == "seconds"
+    own = {"schedule_seconds": config.budget.train_seconds if timed else None}
     with seam.engine_slots(share):
-        trainer = type("PodsTrainer", (seam.PodsMixin, trl.GRPOTrainer), {})(
+        trainer = type("PodsTrainer", (seam.PodsMixin, trl.GRPOTrainer), own)(
             model=policy.model,
             args=arguments,
             train_dataset=dataset,

@@ -40,6 +40,7 @@ def upgrade(saved: DictConfig) -> DictConfig:
     if (scale := loss.get("scale_rewards")) is not None:
         # `batch` has no successor: the run can be evaluated, and a resume names the difference.
         values["advantage"] = {"name": ADVANTAGES.get(scale, scale), "params": {}}
+    values.get("optimizer", {}).setdefault("schedule_by", "steps")  # before there was a choice
     for group, _, name in (key.partition(".") for key in OLD_KEYS["train"]):
         if isinstance(values.get(group), dict):
             values[group].pop(name, None)

@@ -47,7 +47,18 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("kept_per_prompt=0", ["kept_per_prompt=0", "greater than 0"]),
         ("budget.train_seconds=null", ["max_steps=null", "needs an end"]),
         ("budget.train_seconds=0", ["budget.train_seconds=0", "greater than 0"]),
-        ("optimizer.schedule=cosine", ["optimizer.schedule=cosine", "max_steps"]),
+        (
+            "optimizer.schedule=cosine optimizer.schedule_by=steps",
+            ["optimizer.schedule=cosine", "max_steps", "optimizer.schedule_by=seconds"],
+        ),
+        (
+            "optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
+            ["optimizer.schedule_by=seconds", "budget.train_seconds", "schedule_by=steps"],
+        ),
+        (
+            "optimizer.schedule=cosine optimizer.warmup_steps=5",
+            ["optimizer.warmup_steps=5", "share of budget.train_seconds", "below 1"],
+        ),
         ("optimizer.schedule=step", ["optimizer.schedule=step", "constant, linear, cosine"]),
         ("sampling.temperature=0", ["sampling.temperature=0", "greater than 0"]),
         ("sampling.top_p=1.5", ["sampling.top_p=1.5", "(0, 1]"]),
@@ -158,6 +169,22 @@ def test_algorithms_settle_n_m_and_the_micro_batch(overrides, n, m, size, rule):
     config = compose(*overrides.split())
     sizes = (config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size)
     assert (*sizes, config.rule.name) == (n, m, size, rule)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "follows"),
+    [
+        ("", "steps"),  # constant: nothing to follow, and a resume may replace budget by max_steps
+        ("optimizer.schedule=cosine", "seconds"),  # the quickstart ends by time
+        ("optimizer.schedule=cosine max_steps=9", "steps"),
+        ("optimizer.schedule=cosine max_steps=9 optimizer.schedule_by=seconds", "seconds"),
+        ("optimizer.schedule=linear max_steps=9 budget.train_seconds=null", "steps"),
+        ("experiment=gsm8k_h100", "seconds"),
+        ("experiment=gsm8k_a100", "seconds"),
+    ],
+)
+def test_a_schedule_follows_what_ends_the_run(overrides, follows):
+    assert compose(*overrides.split()).optimizer.schedule_by == follows
 
 
 def test_settling_twice_and_checking_change_nothing():

@@ -8,6 +8,7 @@ import torch
 from pods import distributed
 from pods.clock import Clock
 from pods.loop import RunCallback
+from tests.configs import compose
 
 
 class Time:
@@ -128,7 +129,7 @@ def test_waiting_for_the_rank_that_logs_is_not_training(time, monkeypatch):
 
     monkeypatch.setattr(distributed, "wait", wait)
     clock = Clock(time)
-    loop = SimpleNamespace(clock=clock)
+    loop = SimpleNamespace(clock=clock, config=compose())
     RunCallback.on_step_begin(loop, None, None, None)
     time.seconds += 1
     RunCallback.on_step_end(loop, None, None, None)

@@ -274,6 +274,7 @@ def test_the_papers_values_of_settings_e_and_f(experiment):
         assert (config.lora.rank, config.model.load_in_4bit) == (None, False)  # every parameter
         optimizer = config.optimizer
         assert (optimizer.learning_rate, optimizer.schedule) == (2e-5, "cosine")
+        assert (optimizer.schedule_by, config.max_steps) == ("seconds", None)
         assert (optimizer.warmup_steps, config.sampling.max_completion_length) == (0.1, 1024)
         assert config.evaluation.every_seconds == 120
         assert config.prompts_per_step == 8

@@ -8,7 +8,9 @@ import yaml
 from pods.cli import CONFIG_DIR
 from tests.configs import compose, get
 
-EXPERIMENTS = ("quickstart", "gsm8k_qwen", "gsm8k_llama", "math_qwen", "chemistry_qwen")
+EXPERIMENTS = (
+    "quickstart", "miniature", "gsm8k_qwen", "gsm8k_llama", "math_qwen", "chemistry_qwen",
+)  # fmt: skip
 PAPER = {  # the same in every setting of the paper
     "lora.rank": 64,
     "lora.alpha": 64,

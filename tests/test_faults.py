@@ -185,6 +185,21 @@ def test_a_rule_with_history_resumes_exactly_and_the_warm_up_leaves_it_alone(fol
     assert sum(states[0]["seen"].values()) == 12  # six steps with two prompts
 
 
+def test_the_learning_rate_is_that_of_the_train_seconds_also_after_a_kill(folder):
+    by_time = ["optimizer.schedule=linear", "optimizer.schedule_by=seconds",
+               "optimizer.warmup_steps=0.5", "budget.train_seconds=1000"]  # fmt: skip
+    assert run(folder, *by_time, fault=faults.kill_in_step).returncode == -signal.SIGKILL
+    resumed = run(folder, *by_time)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "scheduler" not in resumed.stderr  # torch warns where it is stepped too early
+    lines = read_metrics(folder / "checkpoints" / "r" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    started = [0.0, *(line["train_seconds"] for line in lines[:-1])]
+    rates = [line["learning_rate"] for line in lines]
+    assert rates == [1e-3 * (1000 * seconds / 500_000) for seconds in started]
+    assert len(set(rates)) == 6
+
+
 def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
     stopped = run(folder, fault=faults.gradient_is_nan)
     assert stopped.returncode == 1

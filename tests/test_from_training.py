@@ -216,7 +216,7 @@ def test_a_run_evaluated_every_two_minutes_has_one_score_at_every_mark(
     assert in_process(*arguments, f"out_dir={tmp_path}/figures") == 0
     assert capsys.readouterr().err == ""
     content = json.loads((tmp_path / "figures" / "h100s" / "curves.json").read_text())
-    assert list(content["series"]) == ["GRPO", "GRPO-PODS"]
+    assert list(content["series"]) == ["GRPO-GA", "GRPO-PODS"]
     for line in content["series"].values():
         assert line["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
         assert line["n_runs"] == [2] * 15
@@ -236,4 +236,4 @@ def test_the_published_export_comes_before_our_own_results(
     (warning,) = capsys.readouterr().err.splitlines()
     assert "drawn from h100s-acc.csv, without gsm8k_h100-grpo_ga-all-n512-m512-seed0" in warning
     content = json.loads((tmp_path / "figures" / "h100s" / "curves.json").read_text())
-    assert content["series"]["GRPO"]["mean"] == pytest.approx([0.1] * 15)
+    assert content["series"]["GRPO-GA"]["mean"] == pytest.approx([0.1] * 15)

@@ -20,8 +20,9 @@ PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
 
 
 def quickstart_files(folder: Path) -> None:
-    """Three arms, two seeds each, with measured times a little after the 5 s marks."""
+    """Four arms, two seeds each, with measured times a little after the 5 s marks."""
     arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n64-m64": 0.05, "pods-max_variance-n64-m16": 0.2}
+    arms |= {"grpo-all-n24-m24": 0.15}
     for arm, slope in arms.items():
         for seed in (0, 1):
             metas = [
@@ -38,7 +39,7 @@ def quickstart_files(folder: Path) -> None:
     base_file(folder, "base-tiny", 0.02, "arithmetic")
 
 
-def test_quickstart_is_three_curves_with_bands_from_measured_times(
+def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(
     run_command: Run, tmp_path: Path
 ) -> None:
     quickstart_files(tmp_path)
@@ -53,7 +54,7 @@ def test_quickstart_is_three_curves_with_bands_from_measured_times(
         assert (out / name).read_bytes().startswith(magic)
     assert b"/FontFile2" in (out / "main.pdf").read_bytes(), "fonts are embedded as TrueType"
     series = json.loads((out / "curves.json").read_text())["series"]
-    assert list(series) == ["GRPO", "GRPO-GA", "GRPO-PODS"]
+    assert list(series) == ["GRPO", "GRPO-equal-cost", "GRPO-GA", "GRPO-PODS"]
     assert series["GRPO-PODS"]["time_hours"] == pytest.approx([k * 5 / 3600 for k in range(5)])
     both = [0.25 * value for value in (0.02, 0.205, 0.405, 0.605, 0.805)]  # the figure's metric
     assert series["GRPO-PODS"]["mean"] == pytest.approx(both)
@@ -77,7 +78,7 @@ def test_all_draws_what_is_there_and_names_the_rest(
     for name in ("gsm8k_main", "chemistry_main", "h100s"):
         assert f"figure={name}" in errors
     a100s = json.loads((tmp_path / "figures" / "a100s" / "curves.json").read_text())["series"]
-    assert a100s["GRPO"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
+    assert a100s["GRPO-GA"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
 
 
 def test_every_figure_of_the_paper_has_a_definition() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from fnmatch import fnmatch
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from pods.cli import CONFIG_DIR, UserError, compose
 from pods.recipes import Recipe, ReproduceConfig, estimate, plan, recipe_of
+from tests.conftest import ROOT
 from tests.figures import in_process
 
 FOLDER = CONFIG_DIR / "reproduce"
@@ -17,8 +19,9 @@ RECIPES = yaml.safe_load((FOLDER / "reproduce.yaml").read_text())["recipes"]
 
 def config(figure: str, tmp_path: Path, **settings: object) -> ReproduceConfig:
     values = {
-        "seeds": 1, "dry_run": True, "launcher": None, "train": [], "evaluate": [], "plot": [],
-        "output_dir": str(tmp_path), "results_dir": "results", "out_dir": "figures",
+        "seeds": 1, "first_seed": 0, "dry_run": True, "launcher": None, "train": [],
+        "evaluate": [], "plot": [], "output_dir": str(tmp_path), "results_dir": "results",
+        "out_dir": "figures",
         "recipes": {name: Recipe(**recipe) for name, recipe in RECIPES.items()},
     }  # fmt: skip
     return ReproduceConfig(figure=figure, **values | settings)
@@ -47,8 +50,28 @@ def test_the_figure_draws_every_run_of_its_recipe(figure, tmp_path):
 
 def test_ten_seeds_interleave_the_arms(tmp_path):
     runs = plan(config("gsm8k_main", tmp_path, seeds=10))
-    assert [run.seed for run in runs[:4]] == [0, 0, 1, 1]
-    assert len(runs) == 20
+    assert [run.seed for run in runs[:6]] == [0, 0, 0, 1, 1, 1]
+    assert len(runs) == 30
+
+
+def test_the_benchmark_treats_the_arms_alike_and_reports_on_seeds_that_no_sweep_saw():
+    path = ROOT / "benchmarks" / "quickstart.py"
+    benchmark = SourceFileLoader("benchmark", str(path)).load_module()
+    parts = {part: benchmark.cells(part, "miniature") for part in ("sweep", "report")}
+    seeds, splits, rates = {}, {}, {}
+    for part, runs in parts.items():
+        seeds[part] = {run.seed for run in runs}
+        splits[part] = {run.config.evaluation.split for run in runs}
+        arms = {run.arm for run in runs}
+        assert {run.arm for run in runs[: len(arms)]} == arms  # in turns
+        assert len({run.config.run for run in runs}) == len(runs)
+    for run in parts["sweep"]:
+        cell = (run.config.optimizer.learning_rate, run.config.prompts_per_step, run.seed)
+        rates.setdefault(run.arm, set()).add(cell)
+    assert not seeds["sweep"] & seeds["report"]
+    assert splits == {"sweep": {"validation"}, "report": {"test"}}
+    assert len(set(map(frozenset, rates.values()))) == 1
+    assert rates.keys() == RECIPES["miniature"]["arms"].keys()
 
 
 def test_a_figure_without_a_recipe_is_refused(tmp_path):
@@ -86,7 +109,7 @@ def test_gpu_hours_count_every_gpu_of_the_figure(tmp_path):
     settings = config("h100s", tmp_path, seeds=2)
     write_checkpoint(tmp_path / "gsm8k_h100-pods-max_variance-n512-m128-seed0", 40, 1800.0)
     assert estimate(settings, plan(settings)) == [  # half an hour of 8 GPUs a run
-        "GRPO: 0 of 2 runs done, 8.00 GPU hours left",
+        "GRPO-GA: 0 of 2 runs done, 8.00 GPU hours left",
         "GRPO-PODS: 1 of 2 runs done, 4.00 GPU hours left",
         "total, without evaluation: 1 of 4 runs done, 12.00 GPU hours left",
     ]
@@ -96,10 +119,10 @@ def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
     done = run_command("scripts/reproduce.py", "figure=gsm8k_main", "seeds=2", "dry_run=true")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert sum("train.py experiment=gsm8k_qwen" in line for line in lines) == 4
-    assert sum("evaluate_run.py run=gsm8k_qwen-" in line for line in lines) == 4
+    assert sum("train.py experiment=gsm8k_qwen" in line for line in lines) == 6
+    assert sum("evaluate_run.py run=gsm8k_qwen-" in line for line in lines) == 6
     assert "plot.py figure=gsm8k_main" in lines[-1]
-    assert "total, without evaluation: 0 of 4 runs done, 24.00 GPU hours left" in done.stderr
+    assert "total, without evaluation: 0 of 6 runs done, 36.00 GPU hours left" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,7 +132,7 @@ def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
         "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]',
     )  # fmt: skip
     trainings = [line for line in done.stdout.splitlines() if "train.py" in line]
-    assert len(trainings) == 2
+    assert len(trainings) == 3
     assert all("-m hydra/launcher=submitit_slurm" in line for line in trainings)
     assert all("hydra.launcher.partition=gpu" in line for line in trainings)
     assert all("seed=0,1,2" in line for line in trainings)
@@ -152,7 +175,7 @@ def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
     ]  # fmt: skip
     done = run_command(
         "scripts/reproduce.py", "figure=h100s", "seeds=1", "recipes.h100s.launch=cpu",
-        "~recipes.h100s.arms.GRPO", f"train={json.dumps(small)}",
+        "~recipes.h100s.arms.GRPO-GA", f"train={json.dumps(small)}",
         'plot=["figure.grid_seconds=0.1","figure.budget_seconds=60"]',
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,5 +1,6 @@
-"""pods/tiny_policy as a user gets it, and the script that rebuilds it, run small."""
+"""The shipped policies as a user gets them, and the script that rebuilds them, run small."""
 
+import hashlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,10 @@ import rewards
 from pods.tasks import arithmetic, render_prompt
 
 FOLDER = Path(__file__).resolve().parents[1] / "pods/tiny_policy"
+POLICIES = {  # name -> start of the weights' SHA-256, least and largest share right
+    "tiny_policy": ("bf2ae08eb3cfe0c2", 0.0, 0.1),  # RL needs something to find and room to improve
+    "tiny_policy_60": ("9596191900d2d799", 0.5, 0.7),  # about where the paper's base starts
+}
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
@@ -20,8 +25,12 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(FOLDER)
 
 
-def test_folder_is_small_enough_to_ship() -> None:
-    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 4_000_000
+@pytest.mark.parametrize("name", POLICIES)
+def test_folder_is_small_enough_to_ship_and_holds_what_was_built(name: str) -> None:
+    folder = FOLDER.with_name(name)
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert digest.startswith(POLICIES[name][0])
 
 
 @pytest.mark.parametrize(
@@ -72,12 +81,12 @@ def test_chat_template(
     assert tokenizer.apply_chat_template(chat, **options)["input_ids"] == tokenizer.encode(text)
 
 
-@pytest.fixture(scope="module")
-def policy() -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(FOLDER)
+@pytest.fixture(scope="module", params=POLICIES)
+def policy(request: pytest.FixtureRequest) -> torch.nn.Module:
+    return AutoModelForCausalLM.from_pretrained(FOLDER.with_name(request.param))
 
 
-def test_base_is_well_formed_often_and_right_seldom(
+def test_base_is_well_formed_often_and_right_on_its_share(
     tokenizer: PreTrainedTokenizerBase, policy: torch.nn.Module
 ) -> None:
     torch.manual_seed(0)
@@ -92,7 +101,8 @@ def test_base_is_well_formed_often_and_right_seldom(
         for f, text, row in zip(formed, texts, rows, strict=True)
     ]
     assert sum(formed) > 0.5 * len(rows)
-    assert 0 < sum(strict) < 0.1 * len(rows)  # RL needs something to find and room to improve
+    _, least, most = POLICIES[Path(policy.name_or_path).name]
+    assert least < sum(strict) / len(rows) < most
 
 
 def test_pad_and_unk_are_never_sampled(

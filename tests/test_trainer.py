@@ -265,6 +265,25 @@ def test_an_epoch_has_its_own_order_and_resumes_with_it():
     assert orders[1] == orders[2]
 
 
+REMAINING = {15.0: 0.5, 30.0: 1.0, 165.0: 0.5, 299.0: 1 / 270}  # warm-up 30 s, then down to 300 s
+
+
+@pytest.mark.parametrize("seconds", REMAINING)
+def test_arms_with_unlike_steps_have_one_learning_rate_at_equal_seconds(seconds):
+    by_time = ["optimizer.schedule=linear", "optimizer.schedule_by=seconds",
+               "budget.train_seconds=300", "optimizer.warmup_steps=0.1"]  # fmt: skip
+    for steps in (1, 7):
+        trainer, rollouts = build(by_time, dataset=rows())
+        trainer.create_optimizer_and_scheduler(num_training_steps=3)
+        assert trainer.lr_scheduler.get_last_lr()[0] == 0.0  # the warm-up starts at 0 s
+        for step in range(1, steps + 1):
+            rollouts.clock.train_seconds = seconds * step / steps
+            trainer.optimizer.step()
+            trainer.lr_scheduler.step()
+        rates = [group["lr"] for group in trainer.optimizer.param_groups]
+        assert rates == pytest.approx([1e-3 * REMAINING[seconds]] * len(rates))
+
+
 @pytest.mark.parametrize(
     ("prompts", "names", "m", "message"),
     [
