@@ -100,6 +100,10 @@ class Loss:
     type: str = one_of("grpo", "dapo", "bnpo", "dr_grpo")
     beta: float = at_least(0)
     epsilon: float = positive()
+    epsilon_high: float | None = positive()
+    importance_sampling_level: str = one_of("token", "sequence")
+    mask_truncated_completions: bool = MISSING
+    top_entropy_quantile: float = share()
 
 
 @dataclass
@@ -176,6 +180,7 @@ class TrainConfig:
     kept_per_prompt: int = positive()
     micro_batch_size: int = positive()
     prompts_per_step: int = positive()
+    updates_per_generation: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING
     data_dir: str | None = MISSING
@@ -190,6 +195,7 @@ class TrainConfig:
     sampling: Sampling = field(default_factory=Sampling)
     optimizer: Optimizer = field(default_factory=Optimizer)
     loss: Loss = field(default_factory=Loss)
+    trl: dict[str, Any] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     evaluation: InRunEvaluation = field(default_factory=InRunEvaluation)

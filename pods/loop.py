@@ -1,7 +1,8 @@
 """Work between optimiser steps: clock, metrics, ledger, checkpoint, budget, signals.
 
-TRL calls on_step_begin, on_step_end and on_log once per optimiser step. No generated batch is
-pending at that point, so checkpoints are written there.
+TRL calls on_step_begin, on_step_end and on_log once per optimiser step. The clock, the metrics and
+all that is written take the updates of one generation (updates_per_generation) for one step: after
+the last of them no generated batch is pending, so that a checkpoint can be resumed exactly.
 """
 
 import json
@@ -10,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from statistics import mean
 from types import FrameType
 from typing import Any
 
@@ -30,6 +32,8 @@ from pods.rollouts import Rollouts, RuleError
 from pods.runs import RunFolder, config_hash, provenance
 from pods.scoring import RewardError
 
+# Of an update, as TRL names them; averaged over the updates of a generation.
+OF_UPDATE = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
 
 
@@ -57,6 +61,7 @@ class RunCallback(TrainerCallback):
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
+        self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
         self.received: int | None = None  # a signal this rank got, at any moment
         self.stop_signal: int | None = None  # of any rank: all ranks stop
 
@@ -87,13 +92,20 @@ class RunCallback(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not self.between_generations(state):
+            return
         distributed.wait()  # for rank 0, which alone logs and writes between steps
         self.clock.start_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not self.between_generations(state):
+            return
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # kernels still queued belong to this step, not to its logging
         self.clock.end_step()
+
+    def between_generations(self, state: Any) -> bool:
+        return state.global_step % self.config.updates_per_generation == 0
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict, **_: Any) -> None:
         state.log_history.clear()  # metrics.jsonl has it; trainer_state.json would grow forever
@@ -102,7 +114,11 @@ class RunCallback(TrainerCallback):
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
                 raise NonFinite(f"{name} is {logs[name]} at step {state.global_step}")
-        metrics = self.metrics(logs)
+        self.updates.append(logs)
+        if not self.between_generations(state):
+            return
+        metrics = self.metrics()
+        self.updates.clear()
         if self.midrun and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = Live(self.trainer.model, state.global_step)
@@ -111,13 +127,14 @@ class RunCallback(TrainerCallback):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
             if self.ledger is not None:
-                self.ledger.append(state.global_step, self.rollouts.newest)
+                newest = self.rollouts.newest
+                self.ledger.append(newest.batch.step + 1, newest)
         over = self.over_budget(state.global_step)
         if over or self.save_due(state.global_step):
             self.save()
         control.should_training_stop = control.should_training_stop or over
 
-    def metrics(self, logs: dict[str, float]) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """One step's metric line: all n, the m kept, seconds by phase, cumulative counters."""
         step, guard = self.rollouts.newest, self.rollouts.guard
         summary = summarize(step)
@@ -134,8 +151,8 @@ class RunCallback(TrainerCallback):
             **self.counters,
             "score_timeouts": sum(distributed.gather([self.rollouts.rewards.timeouts])),
             **(guard.metrics if guard else {}),
-            **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
-               if logs.get(name) is not None},
+            **{name: mean(values) for name in OF_UPDATE
+               if (values := [u[name] for u in self.updates if u.get(name) is not None])},
         }  # fmt: skip
 
     def finished(self, step: int) -> bool:
