@@ -162,6 +162,9 @@ class Wandb:
     project: str = MISSING
     mode: str | None = one_of("online", "offline")
     samples_every: int | None = positive()
+    entity: str | None = None
+    group: str | None = None
+    tags: list[str] = field(default_factory=list)
 
 
 @dataclass
