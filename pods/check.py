@@ -180,6 +180,17 @@ def end_and_schedule(config: TrainConfig) -> Iterator[str]:
     if schedule != "constant" and config.max_steps is None:
         remedy = "set max_steps or optimizer.schedule=constant"
         yield f"optimizer.schedule={schedule}: needs max_steps as its end; {remedy}"
+    evaluation = config.evaluation
+    if evaluation.stop_at and evaluation.split == "test":
+        yield (
+            f"evaluation.stop_at={evaluation.stop_at}: test questions may not decide when a run "
+            "ends; set evaluation.split=validation"
+        )
+    if evaluation.stop_at and evaluation.every_seconds is None:
+        yield (
+            f"evaluation.stop_at={evaluation.stop_at}: needs evaluations; set "
+            "evaluation.every_seconds to the training time between two of them"
+        )
     if len(betas) != 2:
         yield f"optimizer.betas={betas}: must be two numbers, e.g. [0.9,0.99]"
 

@@ -124,6 +124,7 @@ class InRunEvaluation:
     every_seconds: float | None = positive()
     split: str = one_of("test", "validation")
     questions: int | None = positive()
+    stop_at: float | None = share()
 
 
 @dataclass

@@ -61,6 +61,7 @@ class RunCallback(TrainerCallback):
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
+        self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
         self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
         self.received: int | None = None  # a signal this rank got, at any moment
         self.stop_signal: int | None = None  # of any rank: all ranks stop
@@ -68,7 +69,7 @@ class RunCallback(TrainerCallback):
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
         self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
         self.counters = {name: checkpoint.meta[name.replace("/", "_")] for name in COUNTERS}
-        self.saved_step = checkpoint.step
+        self.saved_step, self.best = checkpoint.step, checkpoint.meta.get("checkpoint_best")
         if (
             state := checkpoint.path / checkpoints.RULE_STATE
         ).is_file():  # absent in runs of the first design
@@ -129,8 +130,9 @@ class RunCallback(TrainerCallback):
             if self.ledger is not None:
                 newest = self.rollouts.newest
                 self.ledger.append(newest.batch.step + 1, newest)
+        better = self.improved(state.global_step, metrics)
         over = self.over_budget(state.global_step)
-        if over or self.save_due(state.global_step):
+        if over or better or self.save_due(state.global_step):
             self.save()
         control.should_training_stop = control.should_training_stop or over
 
@@ -155,10 +157,23 @@ class RunCallback(TrainerCallback):
                if (values := [u[name] for u in self.updates if u.get(name) is not None])},
         }  # fmt: skip
 
+    def improved(self, step: int, metrics: dict[str, Any]) -> bool:
+        """Whether the policy was scored on validation questions, and never better."""
+        accuracy = metrics.get("eval/accuracy")
+        if accuracy is None or self.config.evaluation.split != "validation":
+            return False
+        if self.best and accuracy <= self.best["accuracy"]:
+            return False
+        self.best = {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
+        return True
+
     def finished(self, step: int) -> bool:
-        """Whether the run has had all the steps or training time it was given."""
-        return step >= (self.config.max_steps or math.inf) or self.clock.train_seconds >= (
-            self.config.budget.train_seconds or math.inf
+        """Whether the run has had all its steps or training time, or is as good as was asked."""
+        reached = self.best["accuracy"] if self.best else 0.0
+        return (
+            step >= (self.config.max_steps or math.inf)
+            or self.clock.train_seconds >= (self.config.budget.train_seconds or math.inf)
+            or reached >= (self.config.evaluation.stop_at or math.inf)
         )
 
     def over_budget(self, step: int) -> bool:
@@ -186,6 +201,7 @@ class RunCallback(TrainerCallback):
             self.saved_step = step
             if distributed.is_main():
                 checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
+                self.folder.note_best(self.best)
 
     def rescue(self) -> None:
         """Save the steps that are done, after an error between two steps. Several ranks cannot:
@@ -198,6 +214,7 @@ class RunCallback(TrainerCallback):
             "train_seconds": self.clock.train_seconds,
             **{name.replace("/", "_"): count for name, count in self.counters.items()},
             "outside_seconds": dict(self.clock.outside),
+            "checkpoint_best": self.best,
             "seed": self.config.seed,
             "ranks": distributed.world_size(),
             **self.provenance,
@@ -256,9 +273,10 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
                 raise
             raise RunFailed(f"another process of the run ended; {last_checkpoint(loop)}") from error
     if distributed.is_main():
+        best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
         print(
             f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of "
-            f"training; next: uv run evaluate_run.py run={config.run}"
+            f"training{best or ''}; next: uv run evaluate_run.py run={config.run}"
         )
     if loop.stop_signal is not None:
         distributed.say(f"stopped by signal {loop.stop_signal}; run again to resume")
