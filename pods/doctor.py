@@ -271,7 +271,9 @@ def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     parts = [f"{name} {value:.2f} s" for name, value in seconds.items()]
     if budget := config.budget.train_seconds:
         count = config.updates_per_generation * budget / sum(seconds.values())
-        parts.append(f"about {count:.0f} steps in {budget:.0f} s of training")
+        hours = f"{distributed.world_size() * budget / 3600:.2f} GPU hours"
+        spent = f" ({hours})" if torch.cuda.is_available() else ""
+        parts.append(f"about {count:.0f} steps in {budget:.0f} s of training{spent}")
     measured = ("engine/logprob_gap", "engine/probe_gap", "peak_memory_gib/")
     for name in dict.fromkeys(name for step in steps for name in step if name.startswith(measured)):
         value = max(step[name] for step in steps if name in step)

@@ -9,6 +9,7 @@ import yaml
 
 from pods.cli import CONFIG_DIR, UserError, compose
 from pods.recipes import Recipe, ReproduceConfig, estimate, plan, recipe_of
+from tests.conftest import ROOT
 from tests.figures import in_process
 
 FOLDER = CONFIG_DIR / "reproduce"
@@ -86,9 +87,9 @@ def test_gpu_hours_count_every_gpu_of_the_figure(tmp_path):
     settings = config("h100s", tmp_path, seeds=2)
     write_checkpoint(tmp_path / "gsm8k_h100-pods-max_variance-n512-m128-seed0", 40, 1800.0)
     assert estimate(settings, plan(settings)) == [  # half an hour of 8 GPUs a run
-        "GRPO: 0 of 2 runs done, 8.00 GPU hours left",
-        "GRPO-PODS: 1 of 2 runs done, 4.00 GPU hours left",
-        "total, without evaluation: 1 of 4 runs done, 12.00 GPU hours left",
+        "GRPO: 0 of 2 runs done, 8.00 GPU hours left (1.00 hours on 8 GPUs)",
+        "GRPO-PODS: 1 of 2 runs done, 4.00 GPU hours left (0.50 hours on 8 GPUs)",
+        "total, without evaluation: 1 of 4 runs done, 12.00 GPU hours left (1.50 hours on 8 GPUs)",
     ]
 
 
@@ -106,8 +107,9 @@ def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
 def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
     done = run_command(
         "scripts/reproduce.py", "figure=gsm8k_main", "seeds=3", "dry_run=true",
-        "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]',
+        "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]', cwd=ROOT,
     )  # fmt: skip
+    assert f"{ROOT}/" not in done.stdout  # paths below the working folder are relative
     trainings = [line for line in done.stdout.splitlines() if "train.py" in line]
     assert len(trainings) == 2
     assert all("-m hydra/launcher=submitit_slurm" in line for line in trainings)
