@@ -14,10 +14,19 @@ from pods import distributed, functions, tasks
 from pods.cli import CONFIG_DIR, UserError
 from pods.config import Function, TrainConfig, reward_weights
 from pods.rules import RULES, Batch, select_batch
-from pods.schema import broken
+from pods.schema import SINGULAR, broken
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
+NUMBER, TEXT, FLAG, KEYS = (float, int), (str,), (bool,), (dict,)
+# Arguments of TRL's GRPOConfig that `trl` may hold, with their types.
+TRL_ARGUMENTS = {
+    "delta": NUMBER, "entropy_coef": NUMBER, "off_policy_mask_threshold": NUMBER,
+    "vllm_importance_sampling_mode": TEXT, "vllm_importance_sampling_clip_max": NUMBER,
+    "vllm_importance_sampling_clip_min": NUMBER, "router_aux_loss_coef": NUMBER,
+    "adam_epsilon": NUMBER, "optim_args": TEXT, "lr_scheduler_kwargs": KEYS,
+    "gradient_checkpointing_kwargs": KEYS, "disable_dropout": FLAG, "ddp_timeout": NUMBER,
+}  # fmt: skip
 
 
 def settle(config: TrainConfig) -> None:
@@ -100,6 +109,32 @@ def ranks(config: TrainConfig) -> Iterator[str]:
         )
 
 
+def updates(config: TrainConfig) -> Iterator[str]:
+    """Checkpoints and the end of a run fall between two generations."""
+    each = config.updates_per_generation
+    for key, steps in (
+        ("max_steps", config.max_steps), ("checkpoint.every_steps", config.checkpoint.every_steps)
+    ):  # fmt: skip
+        if steps is not None and steps % each:
+            yield (
+                f"{key}={steps}: must be a multiple of updates_per_generation={each}, because a "
+                f"checkpoint between two updates of a generation cannot be resumed; set e.g. "
+                f"{steps + -steps % each}"
+            )
+
+
+def trl_arguments(config: TrainConfig) -> Iterator[str]:
+    """Only arguments that change neither what the other keys set nor what a checkpoint holds."""
+    for name, value in config.trl.items():
+        if name not in TRL_ARGUMENTS:
+            yield (
+                f"trl.{name}={value}: not passed on, because another key sets it or a run does not "
+                f"use it; the arguments are {', '.join(TRL_ARGUMENTS)}"
+            )
+        elif not isinstance(value, TRL_ARGUMENTS[name]):
+            yield f"trl.{name}={value}: must be {SINGULAR[TRL_ARGUMENTS[name][0]]}"
+
+
 def engine(config: TrainConfig) -> Iterator[str]:
     """What TRL's own generation cannot do."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
@@ -168,6 +203,17 @@ def end_and_schedule(config: TrainConfig) -> Iterator[str]:
     if schedule != "constant" and not by_seconds and config.max_steps is None:
         remedy = "set max_steps, or budget.train_seconds and optimizer.schedule_by=seconds"
         yield f"optimizer.schedule={schedule}: needs max_steps as its end; {remedy}"
+    evaluation = config.evaluation
+    if evaluation.stop_at and evaluation.split == "test":
+        yield (
+            f"evaluation.stop_at={evaluation.stop_at}: test questions may not decide when a run "
+            "ends; set evaluation.split=validation"
+        )
+    if evaluation.stop_at and evaluation.every_seconds is None:
+        yield (
+            f"evaluation.stop_at={evaluation.stop_at}: needs evaluations; set "
+            "evaluation.every_seconds to the training time between two of them"
+        )
     if len(betas) != 2:
         yield f"optimizer.betas={betas}: must be two numbers, e.g. [0.9,0.99]"
 
@@ -220,6 +266,6 @@ def _sees_batch(rule: str) -> bool:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    broken, rule_and_advantage, sizes, ranks, engine, task, own_functions, weights,
-    end_and_schedule, names,
+    broken, rule_and_advantage, sizes, ranks, updates, trl_arguments, engine, task, own_functions,
+    weights, end_and_schedule, names,
 )  # fmt: skip

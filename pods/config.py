@@ -106,6 +106,10 @@ class Loss:
     type: str = one_of("grpo", "dapo", "bnpo", "dr_grpo")
     beta: float = at_least(0)
     epsilon: float = positive()
+    epsilon_high: float | None = positive()
+    importance_sampling_level: str = one_of("token", "sequence")
+    mask_truncated_completions: bool = MISSING
+    top_entropy_quantile: float = share()
 
 
 @dataclass
@@ -126,6 +130,7 @@ class InRunEvaluation:
     every_seconds: float | None = positive()
     split: str = one_of("test", "validation")
     questions: int | None = positive()
+    stop_at: float | None = share()
 
 
 @dataclass
@@ -164,6 +169,9 @@ class Wandb:
     project: str = MISSING
     mode: str | None = one_of("online", "offline")
     samples_every: int | None = positive()
+    entity: str | None = None
+    group: str | None = None
+    tags: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -182,6 +190,7 @@ class TrainConfig:
     kept_per_prompt: int = positive()
     micro_batch_size: int = positive()
     prompts_per_step: int = positive()
+    updates_per_generation: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING
     data_dir: str | None = MISSING
@@ -196,6 +205,7 @@ class TrainConfig:
     sampling: Sampling = field(default_factory=Sampling)
     optimizer: Optimizer = field(default_factory=Optimizer)
     loss: Loss = field(default_factory=Loss)
+    trl: dict[str, Any] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     evaluation: InRunEvaluation = field(default_factory=InRunEvaluation)

@@ -263,8 +263,8 @@ def trial(config: TrainConfig, overrides: list[str]) -> tuple[str, str]:
     folder = Path(config.output_dir).absolute() / name
     command = [
         sys.executable, str(ROOT / "train.py"), *overrides, f"output_dir={folder}",
-        f"max_steps={TRIAL_STEPS}", "logger=[]", "resume=never", "run=trial",
-        "checkpoint.every_seconds=null",
+        f"max_steps={TRIAL_STEPS * config.updates_per_generation}", "logger=[]", "resume=never",
+        "run=trial", "checkpoint.every_seconds=null",
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True)
@@ -283,8 +283,10 @@ def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     seconds = {name: mean(step[f"seconds/{name}"] for step in steps[1:]) for name in STEP_PHASES}
     parts = [f"{name} {value:.2f} s" for name, value in seconds.items()]
     if budget := config.budget.train_seconds:
-        count = budget / sum(seconds.values())
-        parts.append(f"about {count:.0f} steps in {budget:.0f} s of training")
+        count = config.updates_per_generation * budget / sum(seconds.values())
+        hours = f"{distributed.world_size() * budget / 3600:.2f} GPU hours"
+        spent = f" ({hours})" if torch.cuda.is_available() else ""
+        parts.append(f"about {count:.0f} steps in {budget:.0f} s of training{spent}")
     measured = ("engine/logprob_gap", "engine/probe_gap", "peak_memory_gib/")
     for name in dict.fromkeys(name for step in steps for name in step if name.startswith(measured)):
         value = max(step[name] for step in steps if name in step)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import secrets
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from pods.config import TrainConfig
+from pods.files import write_atomic
 from pods.ledger import Ledger
 from pods.rollouts import Step
 
 Logger = Callable[[int, dict[str, Any]], None]  # (step, metrics)
+WANDB_SECONDS = 30.0  # to reach the server; then the run goes on and records offline
 NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows a progress bar
 
 
@@ -63,6 +67,10 @@ def console(config: TrainConfig, stack: ExitStack) -> Logger:
             f"step {step}  reward {metrics['all/reward_mean']:.3f}"
             f"  kept variance {metrics['kept/reward_variance']:.3f}  {phases}"
         )
+        if "eval/accuracy" in metrics:
+            at = f"{config.evaluation.split} split, {metrics['train_seconds']:.0f} s of training"
+            accuracy = f"step {step}  accuracy {metrics['eval/accuracy']:.3f}  ({at})"
+            terminal.print(accuracy, highlight=False, soft_wrap=True)
         if terminal.is_terminal:
             progress.update(task, description=line, completed=done, left=left)
         elif metrics["train_seconds"] - printed_at >= NON_TTY_EVERY or done >= 1:
@@ -89,36 +97,68 @@ def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple
 def wandb(
     config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
 ) -> Logger:
-    """A wandb run; offline without a key (`wandb sync <folder>/wandb/offline-*` later).
+    """A wandb run with tables of one prompt's rollouts: at the first step, once in every
+    logger.wandb.samples_every steps, and at the end."""
+    from wandb import Table
 
-    Every logger.wandb.samples_every steps a table shows the rollouts of one prompt, best first.
-    """
-    import wandb as library
+    run, every = _wandb_run(config, folder), config.logger.wandb.samples_every
+    last = shown = -1  # steps logged, and shown as a table
 
-    key = os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()
-    run = library.init(
-        project=config.logger.wandb.project,
-        name=config.run,
-        id=config.run,
-        group=config.run.rsplit("-seed", 1)[0],  # the seeds of one setting together
-        job_type=config.algorithm.name,
-        mode=config.logger.wandb.mode or ("online" if key else "offline"),
-        dir=str(folder),
-        resume="allow",
-        config=OmegaConf.to_container(OmegaConf.structured(config)),
-    )
-    stack.callback(run.finish)
-    every = config.logger.wandb.samples_every
+    def table() -> dict[str, Any]:
+        rows = samples(newest())
+        return {"samples": Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])}
 
     def log(step: int, metrics: dict[str, Any]) -> None:
-        if every and step % every == 0:
-            rows = samples(newest())
-            columns = list(rows[0])
-            data = [list(row.values()) for row in rows]
-            metrics = metrics | {"samples": library.Table(columns=columns, data=data)}
+        nonlocal last, shown
+        if step < run.step:  # of a resumed run: the server has it already
+            return
+        last = step
+        if every and step // every > shown // every:
+            shown, metrics = step, metrics | table()
         run.log(metrics, step=step)
 
+    def end() -> None:
+        if every and last > shown:
+            run.log(table(), step=last)
+        run.finish()
+
+    stack.callback(end)
     return log
+
+
+def _wandb_run(config: TrainConfig, folder: Path) -> Any:
+    """The wandb run of this run folder, the same one after a resume. Without an API key or a
+    server it is recorded offline, and a line says how to send it later."""
+    import wandb as library
+
+    chosen, known = config.logger.wandb, folder / "wandb_id"
+    if not known.is_file():  # not the name alone: another folder may hold a run of that name
+        write_atomic(known, f"{config.run[:100]}-{secrets.token_hex(4)}")
+    arguments = {
+        "project": chosen.project,
+        "entity": chosen.entity,
+        "name": config.run,
+        "id": known.read_text(),
+        "group": chosen.group or config.run.rsplit("-seed", 1)[0],  # one setting's seeds together
+        "tags": chosen.tags,
+        "job_type": config.algorithm.name,
+        "dir": str(folder),
+        "config": OmegaConf.to_container(OmegaConf.structured(config)),
+    }
+    mode, problem = chosen.mode or os.environ.get("WANDB_MODE", "online"), None
+    if mode == "online":
+        if os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file():
+            try:
+                limit = library.Settings(init_timeout=WANDB_SECONDS)
+                return library.init(mode=mode, resume="allow", settings=limit, **arguments)
+            except library.Error as error:
+                problem = " ".join(str(error).split())
+                library.teardown()  # its service still holds the id
+        else:
+            problem = "no API key (wandb login)"
+        send = f"wandb sync {folder}/wandb/offline-run-*"
+        print(f"logger=wandb: {problem}; recorded offline, to send it: {send}", file=sys.stderr)
+    return library.init(mode="offline" if problem else mode, **arguments)
 
 
 def samples(step: Step) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Work between optimiser steps: clock, metrics, ledger, checkpoint, budget, signals.
 
-TRL calls on_step_begin, on_step_end and on_log once per optimiser step. No generated batch is
-pending at that point, so checkpoints are written there.
+TRL calls on_step_begin, on_step_end and on_log once per optimiser step. The clock, the metrics and
+all that is written take the updates of one generation (updates_per_generation) for one step: after
+the last of them no generated batch is pending, so that a checkpoint can be resumed exactly.
 """
 
 import json
@@ -10,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from statistics import mean
 from types import FrameType
 from typing import Any
 
@@ -30,6 +32,8 @@ from pods.rollouts import Rollouts, RuleError
 from pods.runs import RunFolder, config_hash, provenance
 from pods.scoring import RewardError
 
+# Of an update, as TRL names them; averaged over the updates of a generation.
+OF_UPDATE = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
 
 
@@ -57,13 +61,15 @@ class RunCallback(TrainerCallback):
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
+        self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
+        self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
         self.received: int | None = None  # a signal this rank got, at any moment
         self.stop_signal: int | None = None  # of any rank: all ranks stop
 
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
         self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
         self.counters = {name: checkpoint.meta[name.replace("/", "_")] for name in COUNTERS}
-        self.saved_step = checkpoint.step
+        self.saved_step, self.best = checkpoint.step, checkpoint.meta.get("checkpoint_best")
         if (
             state := checkpoint.path / checkpoints.RULE_STATE
         ).is_file():  # absent in runs of the first design
@@ -87,15 +93,22 @@ class RunCallback(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if not self.between_generations(state):
+            return
         distributed.wait()  # for rank 0, which alone logs and writes between steps
         if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
             given["lr_scheduler"].step()  # the trainer's own call came before the step's end
         self.clock.start_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not self.between_generations(state):
+            return
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # kernels still queued belong to this step, not to its logging
         self.clock.end_step()
+
+    def between_generations(self, state: Any) -> bool:
+        return state.global_step % self.config.updates_per_generation == 0
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict, **_: Any) -> None:
         state.log_history.clear()  # metrics.jsonl has it; trainer_state.json would grow forever
@@ -104,7 +117,11 @@ class RunCallback(TrainerCallback):
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
                 raise NonFinite(f"{name} is {logs[name]} at step {state.global_step}")
-        metrics = self.metrics(logs)
+        self.updates.append(logs)
+        if not self.between_generations(state):
+            return
+        metrics = self.metrics()
+        self.updates.clear()
         if self.midrun and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = Live(self.trainer.model, state.global_step)
@@ -113,13 +130,15 @@ class RunCallback(TrainerCallback):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
             if self.ledger is not None:
-                self.ledger.append(state.global_step, self.rollouts.newest)
+                newest = self.rollouts.newest
+                self.ledger.append(newest.batch.step + 1, newest)
+        better = self.improved(state.global_step, metrics)
         over = self.over_budget(state.global_step)
-        if over or self.save_due(state.global_step):
+        if over or better or self.save_due(state.global_step):
             self.save()
         control.should_training_stop = control.should_training_stop or over
 
-    def metrics(self, logs: dict[str, float]) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """One step's metric line: all n, the m kept, seconds by phase, cumulative counters."""
         step, guard = self.rollouts.newest, self.rollouts.guard
         summary = summarize(step)
@@ -136,14 +155,27 @@ class RunCallback(TrainerCallback):
             **self.counters,
             "score_timeouts": sum(distributed.gather([self.rollouts.rewards.timeouts])),
             **(guard.metrics if guard else {}),
-            **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
-               if logs.get(name) is not None},
+            **{name: mean(values) for name in OF_UPDATE
+               if (values := [u[name] for u in self.updates if u.get(name) is not None])},
         }  # fmt: skip
 
+    def improved(self, step: int, metrics: dict[str, Any]) -> bool:
+        """Whether the policy was scored on validation questions, and never better."""
+        accuracy = metrics.get("eval/accuracy")
+        if accuracy is None or self.config.evaluation.split != "validation":
+            return False
+        if self.best and accuracy <= self.best["accuracy"]:
+            return False
+        self.best = {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
+        return True
+
     def finished(self, step: int) -> bool:
-        """Whether the run has had all the steps or training time it was given."""
-        return step >= (self.config.max_steps or math.inf) or self.clock.train_seconds >= (
-            self.config.budget.train_seconds or math.inf
+        """Whether the run has had all its steps or training time, or is as good as was asked."""
+        reached = self.best["accuracy"] if self.best else 0.0
+        return (
+            step >= (self.config.max_steps or math.inf)
+            or self.clock.train_seconds >= (self.config.budget.train_seconds or math.inf)
+            or reached >= (self.config.evaluation.stop_at or math.inf)
         )
 
     def over_budget(self, step: int) -> bool:
@@ -171,6 +203,7 @@ class RunCallback(TrainerCallback):
             self.saved_step = step
             if distributed.is_main():
                 checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
+                self.folder.note_best(self.best)
 
     def rescue(self) -> None:
         """Save the steps that are done, after an error between two steps. Several ranks cannot:
@@ -183,6 +216,7 @@ class RunCallback(TrainerCallback):
             "train_seconds": self.clock.train_seconds,
             **{name.replace("/", "_"): count for name, count in self.counters.items()},
             "outside_seconds": dict(self.clock.outside),
+            "checkpoint_best": self.best,
             "seed": self.config.seed,
             "ranks": distributed.world_size(),
             **self.provenance,
@@ -241,9 +275,10 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
                 raise
             raise RunFailed(f"another process of the run ended; {last_checkpoint(loop)}") from error
     if distributed.is_main():
+        best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
         print(
             f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of "
-            f"training; next: uv run evaluate_run.py run={config.run}"
+            f"training{best or ''}; next: uv run evaluate_run.py run={config.run}"
         )
     if loop.stop_signal is not None:
         distributed.say(f"stopped by signal {loop.stop_signal}; run again to resume")

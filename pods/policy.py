@@ -84,7 +84,7 @@ def locate(path: str) -> str:
     """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
     for folder in (Path(path).expanduser(), ROOT / path):
         if folder.is_dir():
-            return str(folder)
+            return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):
         raise UserError(f"model.path={path}: no such folder; give a folder or a hub id (org/name)")
     return path

@@ -118,9 +118,11 @@ def estimate(config: ReproduceConfig, runs: list[Run]) -> list[str]:
     gpus, lines = compose(f"figure/{config.figure}", None, []).figure.gpus, []
     for name in (*dict.fromkeys(run.arm for run in runs), "total, without evaluation"):
         mine = [run for run in runs if run.arm == name] or runs
-        hours = gpus * sum(run.seconds_left for run in mine) / 3600
+        hours = sum(run.seconds_left for run in mine) / 3600
         done = sum(run.finished for run in mine)
-        lines.append(f"{name}: {done} of {len(mine)} runs done, {hours:.2f} GPU hours left")
+        left = f"{gpus * hours:.2f} GPU hours left"
+        left += f" ({hours:.2f} hours on {gpus} GPUs)" if gpus > 1 else ""
+        lines.append(f"{name}: {done} of {len(mine)} runs done, {left}")
     return lines
 
 

@@ -95,6 +95,13 @@ class RunFolder:
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)
 
+    def note_best(self, best: dict[str, Any] | None) -> None:
+        """Name the best checkpoint by validation in the run's meta.json."""
+        path = self.path / "meta.json"
+        meta = json.loads(path.read_text())
+        if meta.get("checkpoint_best") != best:
+            write_atomic(path, json.dumps({**meta, "checkpoint_best": best}, indent=2) + "\n")
+
     def refuse_changes(self) -> None:
         """Raise UserError naming the keys in which the saved config of the run differs."""
         saved = self.path / ".hydra" / "config.yaml"
@@ -119,6 +126,12 @@ class RunFolder:
 
 def _may_change(key: str) -> bool:
     return key.startswith(MAY_CHANGE) and key not in MAY_NOT_CHANGE
+
+
+def checkpoint_best(folder: Path) -> dict[str, Any] | None:
+    """The checkpoint of a run that validation questions chose in training, with its accuracy."""
+    path = folder / "meta.json"
+    return json.loads(path.read_text()).get("checkpoint_best") if path.is_file() else None
 
 
 def is_training(folder: Path) -> bool:

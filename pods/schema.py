@@ -37,7 +37,7 @@ OLD_KEYS = {
     },
 }
 SINGULAR = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
-SINGULAR |= {type(None): "null"}
+SINGULAR |= {type(None): "null", dict: "keys with values, {name: value}"}
 PLURAL = {int: "integers", float: "numbers", str: "texts", bool: "true or false"}
 
 
@@ -175,9 +175,7 @@ def _words(annotation: Any) -> str:
         return f"a group of keys ({', '.join(item.name for item in fields(annotation))})"
     if get_origin(annotation) is list:
         return f"a list of {PLURAL.get(get_args(annotation)[0], 'items')}"
-    if get_origin(annotation) is dict:
-        return "keys with values, {name: value}"
-    return SINGULAR.get(annotation, "another value")
+    return SINGULAR.get(get_origin(annotation) or annotation, "another value")
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:

@@ -26,17 +26,26 @@ class PodsMixin:
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
         self.dataset_rows = inputs  # TRL's rollout_func gets prompts without their columns
+        # TRL takes whatever does not end with the tokenizer's own end token for truncated.
+        masking, self.mask_truncated_completions = self.mask_truncated_completions, False
         try:
             # Prompts alone: TRL would take columns such as `image` for its own.
             prompts = [{"prompt": row["prompt"]} for row in inputs]
             batch = super()._generate_and_score_completions(prompts)
         finally:
-            self.dataset_rows = None
-        advantages = self.rollout_func.newest.selection.advantages
-        mine = torch.as_tensor(advantages[distributed.share(len(advantages))])
+            self.dataset_rows, self.mask_truncated_completions = None, masking
+        step = self.rollout_func.newest
+        advantages = step.selection.advantages
+        share = distributed.share(len(advantages))
+        mine = torch.as_tensor(advantages[share])
         if mine.shape != batch["advantages"].shape:
             raise RuntimeError(f"{len(mine)} advantages for {len(batch['advantages'])} rollouts")
         batch["advantages"] = mine.to(batch["advantages"])
+        if masking:
+            clipped = step.batch.clipped.reshape(-1)[step.selection.kept[share]]
+            mask = batch["completion_mask"]
+            mask[torch.as_tensor(clipped, device=mask.device)] = 0
+            batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
         return batch
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> "EpochOrder":
@@ -69,7 +78,8 @@ class EpochOrder:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[int]:
-        steps_per_epoch = len(self.sampler.data_source) // self.sampler.batch_size
+        generations = len(self.sampler.data_source) // self.sampler.batch_size
+        steps_per_epoch = generations * self.trainer.num_iterations
         epoch = self.trainer.state.global_step // max(1, steps_per_epoch)
         self.sampler.generator.manual_seed(self.sampler.seed + 1_000_003 * epoch)
         return iter(self.sampler)

@@ -33,8 +33,8 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "num_generations": config.kept_per_prompt,
         "per_device_train_batch_size": config.micro_batch_size,
         "gradient_accumulation_steps": accumulation,
-        "steps_per_generation": accumulation,  # one generation per optimiser step: on-policy
-        "num_iterations": 1,
+        "steps_per_generation": accumulation,  # every update trains on the whole generation
+        "num_iterations": config.updates_per_generation,
         "max_completion_length": sampling.max_completion_length,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -51,8 +51,10 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "beta": loss.beta,
         "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
         "epsilon": loss.epsilon,
-        "epsilon_high": loss.epsilon,
-        "mask_truncated_completions": False,  # truncated completions are trained on, as published
+        "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
+        "importance_sampling_level": loss.importance_sampling_level,
+        "top_entropy_quantile": loss.top_entropy_quantile,
+        "mask_truncated_completions": loss.mask_truncated_completions,
         "bf16": policy.dtype == "bfloat16",
         "fp16": False,
         "use_cpu": policy.device == "cpu" and not distributed.zero_stage(),  # see distributed.start
@@ -70,7 +72,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and distributed.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see distributed.start
-    return arguments | training.trl_arguments(config, policy.end_tokens)
+    return arguments | training.trl_arguments(config, policy.end_tokens) | config.trl
 
 
 def build_trainer(
@@ -82,6 +84,9 @@ def build_trainer(
     if policy.backend == "unsloth" and not trl.GRPOTrainer.__name__.startswith("Unsloth"):
         raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
     wanted = trl_arguments(config, policy)
+    if config.trl:
+        passed = " ".join(f"{key}={value}" for key, value in config.trl.items())
+        distributed.say(f"passed on to TRL: {passed}")
     arguments = trl.GRPOConfig(**wanted)
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself

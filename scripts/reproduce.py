@@ -13,6 +13,7 @@ import importlib.util
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 from pods.cli import CONFIG_DIR, RunFailed, UserError, command
 from pods.recipes import ReproduceConfig, commands, estimate, plan
@@ -26,9 +27,9 @@ def main(config: ReproduceConfig) -> None:
     print("\n".join(estimate(config, runs)), file=sys.stderr)
     if config.launcher and not config.dry_run and importlib.util.find_spec(PLUGIN) is None:
         raise UserError(f"launcher={config.launcher}: not installed; run uv sync --extra slurm")
-    failed = []
+    failed, here = [], f"{Path.cwd()}/"
     for line in commands(config, runs):
-        text = shlex.join(line)
+        text = shlex.join(part.replace(here, "") for part in line)
         if config.dry_run:
             print(text)
             continue

@@ -106,6 +106,10 @@ def test_an_end_without_a_start_is_a_bug():
         Clock().end_step()
 
 
+def loop_with(clock: Clock) -> SimpleNamespace:
+    return SimpleNamespace(clock=clock, config=compose(), between_generations=lambda state: True)
+
+
 def test_a_step_ends_when_the_device_has_finished_it(time, monkeypatch):
     def wait_for_kernels() -> None:
         time.seconds += 3
@@ -115,7 +119,7 @@ def test_a_step_ends_when_the_device_has_finished_it(time, monkeypatch):
     clock = Clock(time)
     clock.start_step()
     time.seconds += 1
-    RunCallback.on_step_end(SimpleNamespace(clock=clock), None, None, None)
+    RunCallback.on_step_end(loop_with(clock), None, None, None)
     assert clock.train_seconds == 4.0
 
 
@@ -129,7 +133,7 @@ def test_waiting_for_the_rank_that_logs_is_not_training(time, monkeypatch):
 
     monkeypatch.setattr(distributed, "wait", wait)
     clock = Clock(time)
-    loop = SimpleNamespace(clock=clock, config=compose())
+    loop = loop_with(clock)
     RunCallback.on_step_begin(loop, None, None, None)
     time.seconds += 1
     RunCallback.on_step_end(loop, None, None, None)

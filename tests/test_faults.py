@@ -200,6 +200,29 @@ def test_the_learning_rate_is_that_of_the_train_seconds_also_after_a_kill(folder
     assert len(set(rates)) == 6
 
 
+def test_a_generation_with_two_updates_is_one_step_of_a_run(folder):
+    """Metrics, ledger and checkpoints lie between generations; a killed run resumes exactly."""
+    paths = []
+    for name, fault in (("whole", None), ("killed", faults.kill_in_checkpoint)):
+        arguments = ["updates_per_generation=2", f"output_dir={folder / name}"]
+        first = run(folder, *arguments, fault=fault)
+        assert first.returncode == (-signal.SIGKILL if fault else 0), first.stderr
+        assert run(folder, *arguments).returncode == 0
+        paths.append(folder / name / "r")
+    assert_same_run(*reversed(paths))
+    lines = read_metrics(paths[0] / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert lines[-1]["rollouts/generated"] == 3 * 2 * 8
+    records = list(ledger.read(paths[0] / "rollouts.jsonl.zst"))
+    assert [record["step"] for record in records] == [1, 1, 3, 3, 5, 5]
+    timed = ["updates_per_generation=2", "max_steps=null", "budget.train_seconds=0.5"]
+    grid = ["checkpoint.every_steps=null", "checkpoint.every_seconds=0.1", "run=timed"]
+    assert run(folder, *timed, *grid).returncode == 0
+    saved = [c.step for c in checkpoints.find(folder / "checkpoints" / "timed")]
+    assert saved
+    assert all(step % 2 == 0 for step in saved)
+
+
 def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
     stopped = run(folder, fault=faults.gradient_is_nan)
     assert stopped.returncode == 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pods import ledger
+from pods import checkpoints, ledger, runs
 from pods.engines import Completion, Live, Work
 from pods.evaluation.midrun import MidRun
 from pods.policy import load_tokenizer
@@ -83,6 +83,51 @@ def test_every_verdict_stands_in_its_own_column(tmp_path):
     assert (metrics["eval/accuracy"], metrics["eval/well_formed"]) == (0.6, 0.4)
     assert metrics["eval/clipped_ratio"] == 0.2
     assert metrics["eval/completion_length_mean"] == np.mean(record["tokens"])
+
+
+def scripted_grades() -> None:
+    """Of five questions 1, 3, 2, 4 and 5 are right in the evaluations of a process."""
+    right = iter([1, 3, 2, 4, 5])
+
+    def grade(self: MidRun, mine: list[int], completions: list[Completion]) -> list[tuple]:
+        count = next(right)
+        return [
+            (float(i < count), True, len(c.token_ids), False)
+            for i, c in zip(mine, completions, strict=True)
+        ]
+
+    MidRun.grade = grade
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_validation_alone_names_the_best_checkpoint_and_ends_the_run(tmp_path, split):
+    arguments = [
+        *SETTINGS, *EVALUATION, f"output_dir={tmp_path}", f"evaluation.split={split}",
+        "checkpoint.every_steps=null", "max_steps=5",
+    ]  # fmt: skip
+    stop = ["evaluation.stop_at=0.8"] if split == "validation" else []
+    done = processes.run(tmp_path / "out", *arguments, *stop, fault=scripted_grades)
+    assert done.returncode == 0, done.stderr
+    assert f"step 2  accuracy 0.600  ({split} split, " in done.stderr
+    run = tmp_path / "r"
+    saved = {c.step: c.meta["checkpoint_best"] for c in checkpoints.find(run)}
+    if split == "test":
+        assert saved == {5: None}
+        assert runs.checkpoint_best(run) is None
+        return
+    best = {
+        step: {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
+        for step, accuracy in ((1, 0.2), (2, 0.6), (4, 0.8))
+    }
+    assert saved == best
+    assert runs.checkpoint_best(run) == best[4]
+    assert "4 steps" in done.stdout
+    assert "best on validation: checkpoint-4" in done.stdout
+    again = processes.run(tmp_path / "again", *arguments, *stop, fault=scripted_grades)
+    assert "4 steps" in again.stdout  # it stays ended
+    further = processes.run(tmp_path / "further", *arguments, fault=scripted_grades)
+    assert "5 steps" in further.stdout
+    assert runs.checkpoint_best(run) == best[4]  # 0.2 at step 5 is no better
 
 
 def assert_records(run) -> None:

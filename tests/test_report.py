@@ -152,7 +152,10 @@ def test_a_run_without_files_or_texts(run_command: Run, tmp_path: Path) -> None:
     done = run_command("scripts/report.py", "run=absent")
     assert done.returncode == 2
     assert "run=absent: neither checkpoints/absent nor results/absent.json" in done.stderr
-    assert '"completions":null' in report.rollouts([record(1, 0, texts=False)], "random", 100)
+    without = report.rollouts([record(1, 0, texts=False)], "random", 100)
+    assert '"completions":null' in without
+    assert "Some have no text: train with ledger.texts=all." in without
+    assert "no text:" not in report.rollouts([record(1, 0)], "random", 100)
     (tmp_path / "results").mkdir()
     run_file(tmp_path / "results", "Instruct-Run1", [0.1, 0.2])
     done = run_command("scripts/report.py", "run=Instruct-Run1")

@@ -109,9 +109,9 @@ def test_gpu_hours_count_every_gpu_of_the_figure(tmp_path):
     settings = config("h100s", tmp_path, seeds=2)
     write_checkpoint(tmp_path / "gsm8k_h100-pods-max_variance-n512-m128-seed0", 40, 1800.0)
     assert estimate(settings, plan(settings)) == [  # half an hour of 8 GPUs a run
-        "GRPO-GA: 0 of 2 runs done, 8.00 GPU hours left",
-        "GRPO-PODS: 1 of 2 runs done, 4.00 GPU hours left",
-        "total, without evaluation: 1 of 4 runs done, 12.00 GPU hours left",
+        "GRPO-GA: 0 of 2 runs done, 8.00 GPU hours left (1.00 hours on 8 GPUs)",
+        "GRPO-PODS: 1 of 2 runs done, 4.00 GPU hours left (0.50 hours on 8 GPUs)",
+        "total, without evaluation: 1 of 4 runs done, 12.00 GPU hours left (1.50 hours on 8 GPUs)",
     ]
 
 
@@ -129,8 +129,9 @@ def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
 def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
     done = run_command(
         "scripts/reproduce.py", "figure=gsm8k_main", "seeds=3", "dry_run=true",
-        "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]',
+        "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]', cwd=ROOT,
     )  # fmt: skip
+    assert f"{ROOT}/" not in done.stdout  # paths below the working folder are relative
     trainings = [line for line in done.stdout.splitlines() if "train.py" in line]
     assert len(trainings) == 3
     assert all("-m hydra/launcher=submitit_slurm" in line for line in trainings)
@@ -153,7 +154,8 @@ def test_dry_run_of_setting_f_is_two_launches(capsys):
     assert in_process("scripts/reproduce.py", "figure=a100s", "seeds=1", "dry_run=true") == 0
     *trainings, one, other, plot = capsys.readouterr().out.splitlines()
     for line, algorithm in zip(trainings, ("grpo_ga", "pods"), strict=True):
-        assert f"launch --config_file={CONFIG_DIR}/accelerate/zero3.yaml" in line
+        assert "launch --config_file=" in line
+        assert "config/accelerate/zero3.yaml train.py" in line.replace(f"{ROOT}/", "")
         assert f"train.py experiment=gsm8k_a100 algorithm={algorithm}" in line
     assert "run=gsm8k_a100-grpo_ga-all-n512-m512-seed0" in one
     assert "run=gsm8k_a100-pods-max_variance-n512-m128-seed0" in other

@@ -9,6 +9,7 @@ import pytest
 import torch
 import trl
 from datasets import Dataset
+from peft import AutoPeftModelForCausalLM
 from transformers import TrainerCallback, set_seed
 
 from pods.clock import Clock
@@ -21,6 +22,7 @@ from pods.rules import Batch, Selection
 from pods.seam import PodsMixin
 from pods.trainer import build_trainer, trl_arguments
 from tests.configs import compose
+from tests.conftest import ROOT
 
 SHORT = ["max_steps=3", "sampling.max_completion_length=8", "checkpoint.every_seconds=null"]
 
@@ -356,6 +358,19 @@ def test_output_stays_in_the_runs_folder(tmp_path: Path, monkeypatch):
     trainer, _ = build(["kept_per_prompt=4", "max_steps=1"], dataset=rows())
     trainer.train()
     assert [p.name for p in tmp_path.iterdir() if p.name != "checkpoints"] == []
+
+
+def test_an_adapter_finds_its_base_from_any_folder(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(ROOT)  # where model.path=pods/tiny_policy is a folder
+    trainer, _ = build(["kept_per_prompt=4", "max_steps=1"], dataset=rows())
+    trainer.train()
+    trainer.save_model(str(tmp_path / "adapter"))
+    monkeypatch.chdir(tmp_path)
+    loaded = AutoPeftModelForCausalLM.from_pretrained("adapter")
+    saved = {k.replace(".default", ""): v for k, v in adapter(trainer).items()}
+    found = {k.replace(".default", ""): v for k, v in loaded.state_dict().items() if "lora_" in k}
+    assert saved.keys() == found.keys()
+    assert all(torch.equal(saved[key], found[key]) for key in saved)
 
 
 def test_a_step_that_fails_leaves_the_rules_history_as_it_was():

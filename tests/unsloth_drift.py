@@ -15,10 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-CASES = {  # a loss that is not 0 at the first step, and the reference pass
+CASES = {  # a loss that is not 0 at the first step, the reference pass, three updates a generation
     "per_token": ["loss.type=dapo", "loss.beta=0.0"],
     "kl": ["loss.type=grpo", "loss.beta=0.04"],
-}
+    "updates": ["loss.type=grpo", "updates_per_generation=3", "loss.epsilon=0.01",
+                "loss.epsilon_high=0.02", "loss.importance_sampling_level=sequence",
+                "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.5",
+                "sampling.max_completion_length=7", "trl={delta: 1.05, entropy_coef: 0.1}"],
+}  # fmt: skip
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 
 

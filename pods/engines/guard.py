@@ -39,7 +39,7 @@ class Guard:
         return self.calls < FIRST_STEPS or self._regular(step)
 
     def _regular(self, step: int) -> bool:
-        return step < FIRST_STEPS or step % self.check_every == 0
+        return step < FIRST_STEPS or step % self.check_every < self.trainer.num_iterations
 
     def check(
         self, engine: Engine, requests: list[Request], done: list[list[Completion]], policy: Live,

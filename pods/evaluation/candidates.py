@@ -64,7 +64,10 @@ def same_model(one: str, other: str) -> bool:
 
     Unsloth notes its own quantised copy, unsloth/<name in lower case>-....
     """
-    first, second = PurePath(one).parts, PurePath(other).parts
+    first, second = (
+        tuple(part for part in PurePath(path).parts if part not in ("..", "~"))
+        for path in (one, other)
+    )
     if not first or not second:
         return False
     if "unsloth" in first:

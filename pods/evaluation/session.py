@@ -60,6 +60,8 @@ class Session(ExitStack):
             raise UserError(f"run={config.run}: no checkpoints to score in {self._folder}: {why}")
         self._tokenizer = load_tokenizer(self.training.model.path, self.training.model.pad_token)
         self._engine: Engine | None = None
+        if best := self._folder and runs.checkpoint_best(self._folder):
+            self._err.print(f"best on validation in training: {best['checkpoint']}")
 
     def score_everything(self) -> None:
         """The base model and every checkpoint on the test split, with watch=true as they appear."""

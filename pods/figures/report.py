@@ -114,6 +114,8 @@ def rollouts(records: Iterable[dict[str, Any]], rule: str, max_rollouts: int) ->
         return _section("Rollouts", "", "the ledger is empty")
     size = sum(len(one["total"]) for groups in by_step.values() for one in groups)
     note = f"{size} rollouts of {len(by_step)} steps, rule {rule}. {left_out}"
+    if any(one["completions"] is None for groups in by_step.values() for one in groups):
+        note += " Some have no text: train with ledger.texts=all."
     blocks = [_block("steps", list(by_step))]
     blocks += [_block(f"step-{step}", groups) for step, groups in by_step.items()]
     return _filled("inspector.html", note=html.escape(note), data="\n".join(blocks))
