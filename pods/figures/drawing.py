@@ -251,7 +251,7 @@ def sentence(pair: Speedup) -> str:
     words += f" {tables.duration(pair.compared_hours)} {tables.points(pair.mean_accuracy)} points"
     if goal := pair.time_to_target:
         fast = tables.times(goal.ratio, goal.ci95, "a bound")
-        words += f"\nto {goal.target:.1%} {fast} times as fast"
+        words += f"\ntime to {goal.target:.1%}: {fast} times as fast"
     return words
 
 
@@ -265,4 +265,4 @@ def published_sentence(pair: Speedup) -> str:
         return f"{words}{pair.pods} does not reach {goal}"
     fast = tables.times(pair.speedup, published_interval(pair))
     rising = f"; {pair.baseline} was still rising" if pair.baseline_still_rising else ""
-    return f"{words}to {goal} {fast} times as fast{rising}"
+    return f"{words}time to {goal}: {fast} times as fast{rising}"

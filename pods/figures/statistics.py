@@ -134,7 +134,7 @@ def time_ratio(
     def accepted(shift: int) -> bool:
         return bool((slow[np.clip(at + shift, 0, size - 1)] + fixed).max() >= floor)
 
-    low, high = (_last(accepted, shift, sign * 2 * size) for sign in (-1, 1))
+    low, high = (_last(accepted, shift, sign * size) for sign in (-1, 1))
     lowest = 0.0 if low is None else float(np.exp(low * step))
     return ratio, [lowest, None if high is None else float(np.exp(high * step))]
 
