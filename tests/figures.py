@@ -58,6 +58,34 @@ def run_file(
     return path
 
 
+def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> None:
+    """results/<name>.meta.json as evaluate_run.py writes it, of a training with these keys."""
+    config = {
+        "seed": 0,
+        "prompts_per_step": 2,
+        "task": {"name": "gsm8k"},
+        "model": {"name": "tiny", "path": "pods/tiny_policy"},
+        "optimizer": {"learning_rate": 0.001},
+        "rewards": {"version": "v2"},
+        "budget": {"train_seconds": 7200.0},
+        "checkpoint": {"every_seconds": 1800.0},
+    }
+    facts = {"train": config | train, "tasks": {"gsm8k": {"questions": questions}}}
+    (folder / f"{name}.meta.json").write_text(json.dumps(facts))
+
+
+def record_files(folder: Path, name: str, steps: Sequence[int], right: Sequence[bool]) -> None:
+    """results/<name>/checkpoint-<step>/gsm8k/repeat-0.jsonl with one record a question."""
+    records = [
+        {"id": f"q{i}", "correct": {"v2": flag}, "well_formed": False}
+        for i, flag in enumerate(right)
+    ]
+    for step in steps:
+        path = folder / name / f"checkpoint-{step}" / "gsm8k" / "repeat-0.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
 def base_file(folder: Path, name: str, accuracy: float, dataset: str = "gsm8k") -> None:
     (folder / f"{name}.json").write_text(json.dumps({dataset: entry(accuracy, 50.0)}))
 
@@ -121,6 +149,7 @@ def figure(**changes: Any) -> Figure:
         "baseline": "GRPO",
         "pods": "GRPO-PODS",
         "wandb_export": None,
+        "split_by": [],
         "series": {
             "GRPO": FigureSeries(["grpo-*"]),
             "GRPO-PODS": FigureSeries(["pods-*"]),

@@ -11,7 +11,7 @@ MARKS = np.arange(1, 13) / 2  # hours, as in the published figures
 
 
 def curves(rng: np.random.Generator, times: np.ndarray, noise: float) -> np.ndarray:
-    """(runs, marks): accuracy that rises from .6 by .2 with a run's own time constant, and noise."""
+    """(runs, marks): accuracy that rises from .6 to .8 with a run's time constant, and noise."""
     rise = 0.6 + 0.2 * (1 - np.exp(-MARKS / times[:, None]))
     return rise + noise * rng.standard_normal((len(times), len(MARKS)))
 

@@ -5,11 +5,13 @@ Departs from the published plotting code, which averages whatever a pattern of n
 """
 
 import json
+from pathlib import Path
 
 from pods.cli import UserError
 from pods.figures.alignment import listed
 from pods.figures.definition import Figure, Unlike
 from pods.figures.samples import Samples
+from pods.results import warn
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 LIKE = (
@@ -19,7 +21,7 @@ LIKE = (
 
 
 def arms(figure: Figure, label: str, runs: list[Samples]) -> dict[str, list[Samples]]:
-    """The runs of a series, split by figure.split_by. Raises Unlike where an arm's runs differ."""
+    """The runs of a series, split by figure.split_by. Unlike: an arm is mixed."""
     groups: dict[tuple[str, ...], list[Samples]] = {}
     for run in runs:
         if unknown := [key for key in figure.split_by if key not in run.settings]:
@@ -37,11 +39,13 @@ def _refuse_unlike(figure: Figure, label: str, runs: list[Samples]) -> None:
     for key in LIKE:
         names: dict[str, list[str]] = {}
         for run in runs:
-            if key in run.settings:
-                names.setdefault(json.dumps(run.settings[key]), []).append(run.name)
+            if (value := run.settings.get(key, run)) is not run:  # null is a value
+                value = Path(value).name if key == "model.path" else value  # of any folder
+                names.setdefault(json.dumps(value), []).append(run.name)
         if len(names) > 1:
             found = "; ".join(f"{value} in {listed(group)}" for value, group in names.items())
-            raise Unlike(
-                f"figure={figure.name}: runs of {label} differ in {key}: {found}; set"
-                f" figure.split_by=[{key}], or match fewer runs"
-            )
+            line = f"figure={figure.name}: runs of {label} differ in {key}: {found}"
+            if not all("seed" in run.settings for run in runs):
+                warn(f"{line}; averaged, because published files do not say why")
+                continue
+            raise Unlike(f"{line}; set figure.split_by=[{key}], or match fewer runs")

@@ -63,7 +63,7 @@ def load(figure: Figure, results_dir: Path | str, skipped: list[str] | None = No
     runs = _from_export(figure, folder) if exported else _from_files(figure, folder, skipped)
     base = base_point(figure, folder, skipped) if any(runs.values()) and not exported else {}
     found = {
-        name: _series(name, samples, figure.series[label], figure, base, skipped)
+        name: _series(figure.series[label], name, samples, figure, base, skipped)
         for label, group in runs.items()
         for name, samples in arms(figure, label, group).items()
     }
@@ -158,9 +158,9 @@ def _from_export(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
 
 
 def _series(
+    arm: FigureSeries,
     label: str,
     runs: list[Samples],
-    arm: FigureSeries,
     figure: Figure,
     base: dict[str, float],
     skipped: list[str],
@@ -190,7 +190,7 @@ def _series(
         kept.sort(key=lambda pair: pair[0].seed)
     return Series(
         label=label,
-        colour=arm.colour,
+        colour=arm.colour if figure.series.get(label) else None,  # parts of a series differ
         runs=[run.name for run, _ in kept],
         quantities={q: np.stack([values[q] for _, values in kept]) for q in QUANTITIES},
         hours=grid / 3600,

@@ -10,8 +10,8 @@ Row = dict[str, str]
 LATEX = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#"}
 OURS_NOTE = (
     "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
-    " mean of the last three marks. Times as fast: ratio of geometric mean times to the target; a mean time counts a run that"
-    " is short of the target with the whole time."
+    " mean of the last three marks. Times as fast: ratio of geometric mean times to the target."
+    " Capped: a run short of the target counts with the whole time."
 )
 PUBLISHED_NOTE = (
     "First mark at which the mean curve reaches a share of the baseline's best mark. [ ]: 95%"
