@@ -89,7 +89,8 @@ def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
     arms = [(seconds[:, : last + 1], values[:, : last + 1]) for seconds, values in arms]
     if not all(np.isfinite(values).any(axis=1).all() for _, values in arms):
         return found  # two runs have no time in common
-    end = min(float(np.nanmax(seconds, axis=1).min()) for seconds, _ in arms)
+    ends = [float(np.nanmax(seconds, axis=1).min()) for seconds, _ in arms]
+    end = min(*ends, 3600 * float(baseline.hours[last]))
     paired = baseline.seeds == pods.seeds and len({*pods.seeds} - {None}) == len(pods.runs)
     base = [arm.base.get("value", math.nan) for arm in (baseline, pods)]
     averages, levels = [], [level(values) for _, values in arms]
