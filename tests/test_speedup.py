@@ -280,7 +280,7 @@ def test_any_runs_are_compared_without_a_figure(
     assert curves["Yours"]["mean"] == pytest.approx([0.02, 0.16, 0.31, 0.46, 0.61])
     run_file(tmp_path, "mine-seed9", [0.5] * 4)
     assert in_process("scripts/speedup.py", *where) == 2
-    assert "mine-seed9.json: has no train_seconds" in capsys.readouterr().err
+    assert "mine-seed9.json: a checkpoint without train_seconds" in capsys.readouterr().err
     axis = ("figure=quickstart", "dataset=gsm8k", "metric=for_acc")
     assert in_process("scripts/speedup.py", *where, *axis) == 0, "the figure gives the axis"
     assert in_process("scripts/speedup.py", where[0], "runs={A:[absent-*]}") == 2

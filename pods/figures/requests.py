@@ -5,6 +5,7 @@ Used by `uv run scripts/plot.py` and `uv run scripts/speedup.py`.
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from pods.cli import CONFIG_DIR, Skipped, UserError, typed
 from pods.figures.definition import Absent, Figure, FigureConfig, FigureSeries, Unlike
 from pods.figures.samples import settings
-from pods.results import Results, find, read, warn
+from pods.results import find, read, warn
 from pods.schema import broken
 
 Result = TypeVar("Result")
@@ -66,58 +67,56 @@ def finish(skipped: list[str]) -> None:
 
 def _of_runs(config: FigureConfig, chosen: bool) -> Figure:
     """The figure of runs={A: [patterns], B: [patterns]}; chosen: figure= gives its axes."""
+    patterns = [pattern for group in config.runs.values() for pattern in group]
+    paths = find(config.results_dir, patterns)
+    if not paths:
+        listed = ", ".join(patterns)
+        raise UserError(f"runs={listed}: no file of results_dir={config.results_dir} matches")
     first, second, *_ = [*config.runs, None, None]
-    figure = replace(
+    return replace(
         config.figure,
         name="runs",
         title=", ".join(config.runs),
         baseline=first,
         pods=second,
         wandb_export=None,
-        series={label: FigureSeries(patterns) for label, patterns in config.runs.items()},
-    )
-    if chosen:
-        return figure
-    patterns = [pattern for group in config.runs.values() for pattern in group]
-    paths = find(config.results_dir, patterns)
-    if not paths:
-        listed = ", ".join(patterns)
-        raise UserError(f"runs={listed}: no file of results_dir={config.results_dir} matches")
-    found = {path: read(path) for path in paths}
-    datasets = set.intersection(*(_datasets(results) for results in found.values()))
-    if config.dataset is None and len(datasets) != 1:
-        listed = ", ".join(sorted(datasets)) or "none"
-        raise UserError(f"dataset=null: the runs share {listed}; set dataset=<name>")
-    dataset = config.dataset or datasets.pop()
-    facts = settings(paths[0], found[paths[0]], dataset)
-    return replace(
-        figure,
-        title=f"{dataset}: {figure.title}",
-        dataset=dataset,
-        metric="ans_acc",
-        checkpoints=None,
-        base=[f"base-{facts['model.name']}"] if "model.name" in facts else [],
-        **_axis(found, facts.get("checkpoint.every_seconds")),
+        series={label: FigureSeries(group) for label, group in config.runs.items()},
+        **({} if chosen else _axes(paths, config.dataset)),
     )
 
 
-def _datasets(results: Results) -> set[str]:
-    return {name for checkpoint in results.values() for name in checkpoint.datasets}
-
-
-def _axis(found: dict[Path, Results], every: float | None) -> dict[str, Any]:
-    """Grid, budget and unit of the time axis, from the measured seconds of the runs."""
-    times = {
-        path: sorted(c.meta["train_seconds"] for c in results.values() if "train_seconds" in c.meta)
-        for path, results in found.items()
+def _axes(paths: list[Path], dataset: str | None) -> dict[str, Any]:
+    """Data set, base model and time axis of a figure of these files."""
+    found = {}
+    for path in paths:
+        with suppress(UserError):  # a damaged file is named, and left out, later
+            found[path] = read(path)
+    checkpoints = [c for results in found.values() for c in results.values()]
+    shared = sorted(set.intersection(*[set(c.datasets) for c in checkpoints] or [set()]))
+    if not shared or (dataset is None and len(shared) > 1):
+        raise UserError(f"dataset=null: the runs share {', '.join(shared) or 'none'}; set one")
+    dataset = dataset or shared[0]
+    seconds = [
+        [c.meta.get("train_seconds") for c in results.values()] for results in found.values()
+    ]
+    for path, times in zip(found, seconds, strict=True):
+        if None in times:
+            remedy = "published files have none; add figure=<name> for its axis"
+            raise UserError(f"{path}: a checkpoint without train_seconds; {remedy}")
+    facts, last = settings(*next(iter(found.items())), dataset), max(map(max, seconds))
+    every = facts.get("checkpoint.every_seconds") or min(map(_spacing, seconds))
+    model = facts.get("model.name")
+    return {
+        "dataset": dataset,
+        "metric": "ans_acc",
+        "checkpoints": None,
+        "base": [f"base-{model}"] if model else [],
+        "grid_seconds": every,
+        "budget_seconds": every * max(1, math.ceil(last / every - 0.5)),
+        "time_unit": "hours" if last >= 7200 else "minutes" if last >= 300 else "seconds",
+        "gpus": 1,
     }
-    for path, seconds in times.items():
-        if not seconds:
-            raise UserError(
-                f"{path}: has no train_seconds, as published files; add figure=<name> for its axis"
-            )
-    last = max(seconds[-1] for seconds in times.values())
-    grid = every or min(float(np.median(np.diff([0, *s]))) for s in times.values())
-    unit = "hours" if last >= 7200 else "minutes" if last >= 300 else "seconds"
-    budget = grid * max(1, math.ceil(last / grid - 0.5))
-    return {"grid_seconds": grid, "budget_seconds": budget, "time_unit": unit, "gpus": 1}
+
+
+def _spacing(seconds: list[float]) -> float:
+    return float(np.median(np.diff([0, *sorted(seconds)])))
