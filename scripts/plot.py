@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pods.cli import command
 from pods.figures import drawing, speedup
+from pods.figures.chosen import each, finish
 from pods.figures.curves import load, to_json
 from pods.figures.drawing import PlotConfig
-from pods.figures.requests import each, finish
 from pods.files import write_atomic
 
 
@@ -25,7 +25,8 @@ def main(config: PlotConfig) -> None:
 def draw(config: PlotConfig, skipped: list[str]) -> None:
     """Read, draw and write one figure."""
     figure, series = config.figure, load(config.figure, config.results_dir, skipped)
-    headline = speedup.headline(figure, speedup.pairs(figure, series, config))
+    named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
+    headline = speedup.headline(figure, speedup.pairs(figure, named, config))
     out = Path(config.out_dir) / figure.name
     drawing.save(drawing.main_figure(series, headline, config), out / "main")
     drawing.save(drawing.length_figure(series, config), out / "length")

@@ -12,8 +12,8 @@ from pathlib import Path
 from omegaconf import MISSING
 
 from pods.cli import UserError, command
+from pods.figures.chosen import finish
 from pods.figures.definition import Comparison, Figure
-from pods.figures.requests import finish
 from pods.files import write_atomic
 from pods.schema import broken
 

@@ -14,9 +14,9 @@ from omegaconf import MISSING
 
 from pods.cli import command
 from pods.figures import speedup, tables
+from pods.figures.chosen import each, finish
 from pods.figures.curves import load
 from pods.figures.definition import Absent, FigureConfig
-from pods.figures.requests import each, finish
 from pods.results import warn
 from pods.schema import one_of
 

@@ -262,6 +262,7 @@ def test_the_score_of_every_question_is_read_where_it_is_recorded(tmp_path: Path
     found = speedup.compare(*arms, Comparison(0.99, None, 10, 0)).level_by_question
     assert (found.difference, found.paired) == (pytest.approx(1 / 3), True)
     assert questions.scores(curves.load(figure(metric="both_acc"), tmp_path), 4)[0].sum() == 0
+    questions._of_run.cache_clear()
     (tmp_path / "grpo-0" / "checkpoint-300" / "gsm8k" / "repeat-0.jsonl").write_text("{")
     assert questions.scores(arms, marks=4) == []
 
