@@ -31,7 +31,6 @@ OLD_KEYS = {
         "evaluation.batch_size": "no longer needed; set engine.max_sequences to limit memory",
         **{f"backend.{k}": f"moved to engine; set engine.{k}={{value}}" for k in MOVED_TO_ENGINE},
     },
-    "plot": {"band=sem": "now Student's interval; set band=t"},
     "speedup": {"markdown": "now format; set format=markdown"},
     "evaluate": {
         "backend": "now called engine; set engine={value}",
