@@ -31,6 +31,7 @@ OLD_KEYS = {
         "evaluation.batch_size": "no longer needed; set engine.max_sequences to limit memory",
         **{f"backend.{k}": f"moved to engine; set engine.{k}={{value}}" for k in MOVED_TO_ENGINE},
     },
+    "speedup": {"markdown": "now format; set format=markdown"},
     "evaluate": {
         "backend": "now called engine; set engine={value}",
         "batch_size": "now called max_sequences; set max_sequences={value}",

@@ -10,22 +10,23 @@ from pathlib import Path
 
 from pods.cli import command
 from pods.figures import drawing, speedup
+from pods.figures.chosen import each, finish
 from pods.figures.curves import load, to_json
-from pods.figures.definition import each
 from pods.figures.drawing import PlotConfig
 from pods.files import write_atomic
 
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
-    each("plot", config, draw)
+    _, skipped = each("plot", config, draw)
+    finish(skipped)
 
 
-def draw(config: PlotConfig) -> None:
+def draw(config: PlotConfig, skipped: list[str]) -> None:
     """Read, draw and write one figure."""
-    figure, series = config.figure, load(config.figure, config.results_dir)
-    how = (config.fraction_of_best, config.resamples, config.seed)
-    headline = speedup.headline(figure, series, *how)
+    figure, series = config.figure, load(config.figure, config.results_dir, skipped)
+    named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
+    headline = speedup.headline(figure, speedup.pairs(figure, named, config))
     out = Path(config.out_dir) / figure.name
     drawing.save(drawing.main_figure(series, headline, config), out / "main")
     drawing.save(drawing.length_figure(series, config), out / "length")

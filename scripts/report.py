@@ -9,21 +9,22 @@ The page needs no network. The paper shows only means over the kept rollouts.
 from dataclasses import dataclass
 from pathlib import Path
 
+from omegaconf import MISSING
+
 from pods.cli import UserError, command
-from pods.figures.definition import Figure
+from pods.figures.chosen import finish
+from pods.figures.definition import Comparison, Figure
 from pods.files import write_atomic
+from pods.schema import broken
 
 
 @dataclass
-class ReportConfig:
-    run: str | None
-    output_dir: str
-    results_dir: str
-    out_dir: str
-    max_rollouts: int
-    fraction_of_best: float
-    resamples: int
-    seed: int
+class ReportConfig(Comparison):
+    run: str | None = MISSING
+    output_dir: str = MISSING
+    results_dir: str = MISSING
+    out_dir: str = MISSING
+    max_rollouts: int = MISSING
     figure: Figure | None = None
 
 
@@ -34,13 +35,14 @@ def main(config: ReportConfig) -> None:
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
 
+    for problem in broken(config):
+        raise UserError(problem)
     from pods.figures import curves, report, speedup
 
-    sections, figure, run = [], config.figure, config.run
+    sections, skipped, figure, run = [], [], config.figure, config.run
     if figure is not None:
-        series = curves.load(figure, config.results_dir)
-        how = (config.fraction_of_best, config.resamples, config.seed)
-        sections += report.figure_sections(figure, series, speedup.pairs(series, *how))
+        series = curves.load(figure, config.results_dir, skipped)
+        sections += report.figure_sections(figure, series, speedup.pairs(figure, series, config))
     if run is not None:
         folders = (Path(config.output_dir), Path(config.results_dir))
         sections += report.run_sections(run, *folders, config.max_rollouts)
@@ -50,6 +52,7 @@ def main(config: ReportConfig) -> None:
     out = Path(config.out_dir) / f"{name}.html"
     write_atomic(out, report.page(f"PODS: {name}", f"made by scripts/report.py {words}", sections))
     print(out)
+    finish(skipped)
 
 
 if __name__ == "__main__":

@@ -1,69 +1,65 @@
-"""Speed-ups from result files: every pair of a figure's arms, with intervals.
+"""One arm against another from result files: every pair of a figure's arms, with intervals.
 
     uv run scripts/speedup.py figure=gsm8k_main results_dir=<folder>
-    uv run scripts/speedup.py figure=all json=true
+    uv run scripts/speedup.py figure=all format=json
+    uv run scripts/speedup.py 'runs={A: [my-grpo-*], B: [my-pods-*]}'
 
-The threshold is fraction_of_best of the baseline's best mean accuracy; hours are grid marks, as
-published. Added to the published ratio: the interpolated ratio, bootstrap intervals over runs, and
-the difference of the final accuracies.
+Departs from the paper: beside its ratio stand comparisons that hold with few runs.
 """
 
 import json
 from dataclasses import asdict, dataclass
 
-from pods.cli import UserError, command
+from omegaconf import MISSING
+
+from pods.cli import command
 from pods.figures import speedup, tables
+from pods.figures.chosen import each, finish
 from pods.figures.curves import load
-from pods.figures.definition import Absent, FigureConfig, each
+from pods.figures.definition import Absent, FigureConfig
 from pods.results import warn
+from pods.schema import one_of
 
 
 @dataclass
 class SpeedupConfig(FigureConfig):
-    json: bool
-    markdown: bool
+    format: str = one_of("table", "markdown", "latex", "json")
+    json: bool = MISSING
 
 
 @command("speedup", SpeedupConfig)
 def main(config: SpeedupConfig) -> None:
-    if not 0 < config.fraction_of_best <= 1:
-        raise UserError(
-            f"fraction_of_best={config.fraction_of_best}: must lie in (0, 1]; 0.99 in the paper"
-        )
-    if config.resamples < 1:
-        raise UserError(f"resamples={config.resamples}: must be at least 1, e.g. 10000")
-    found = each("speedup", config, compare)
-    rows = [row for name, _, pairs in found for row in tables.speedup_rows(name, pairs)]
-    if config.json:
+    found, skipped = each("speedup", config, compare)
+    everything = [(name, pair) for name, _, pairs in found for pair in pairs]
+    if config.json or config.format == "json":
         content = {
             name: asdict(headline) | {"pairs": [asdict(pair) for pair in pairs]}
             for name, headline, pairs in found
             if headline
         }
         print(json.dumps(content, indent=1))
-    elif not rows:
+    elif not everything:
         print("no pair of arms has results")
-    elif config.markdown:
-        print(f"{tables.markdown(rows)}\n\n{tables.NOTE}")
     else:
-        print(f"{tables.aligned(rows)}\n{tables.NOTE}")
+        print(tables.text(everything, config.format))
+    finish(skipped)
 
 
 def compare(
-    config: SpeedupConfig,
+    config: SpeedupConfig, skipped: list[str]
 ) -> tuple[str, speedup.Speedup | None, list[speedup.Speedup]]:
     """A figure's name, its headline pair (None if its YAML names none) and all pairs."""
-    figure, series = config.figure, load(config.figure, config.results_dir)
+    figure, series = config.figure, load(config.figure, config.results_dir, skipped)
     if len(series) < 2:
         raise Absent(
             f"figure={figure.name}: only {series[0].label} has results, two arms are needed"
         )
-    how = (config.fraction_of_best, config.resamples, config.seed)
-    headline = speedup.headline(figure, series, *how)
+    pairs = speedup.pairs(figure, series, config)
+    headline = speedup.headline(figure, pairs)
     if figure.baseline and headline is None:
         arms = f"{figure.baseline} or {figure.pods}"
         warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
-    return figure.name, headline, speedup.pairs(series, *how)
+    return figure.name, headline, pairs
 
 
 if __name__ == "__main__":

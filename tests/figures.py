@@ -58,6 +58,34 @@ def run_file(
     return path
 
 
+def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> None:
+    """results/<name>.meta.json as evaluate_run.py writes it, of a training with these keys."""
+    config = {
+        "seed": 0,
+        "prompts_per_step": 2,
+        "task": {"name": "gsm8k"},
+        "model": {"name": "tiny", "path": "pods/tiny_policy"},
+        "optimizer": {"learning_rate": 0.001},
+        "rewards": {"version": "v2"},
+        "budget": {"train_seconds": 7200.0},
+        "checkpoint": {"every_seconds": 1800.0},
+    }
+    facts = {"train": config | train, "tasks": {"gsm8k": {"questions": questions}}}
+    (folder / f"{name}.meta.json").write_text(json.dumps(facts))
+
+
+def record_files(folder: Path, name: str, steps: Sequence[int], right: Sequence[bool]) -> None:
+    """results/<name>/checkpoint-<step>/gsm8k/repeat-0.jsonl with one record a question."""
+    records = [
+        {"id": f"q{i}", "correct": {"v2": flag}, "well_formed": False}
+        for i, flag in enumerate(right)
+    ]
+    for step in steps:
+        path = folder / name / f"checkpoint-{step}" / "gsm8k" / "repeat-0.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
 def base_file(folder: Path, name: str, accuracy: float, dataset: str = "gsm8k") -> None:
     (folder / f"{name}.json").write_text(json.dumps({dataset: entry(accuracy, 50.0)}))
 
@@ -92,6 +120,27 @@ def export_files(
             writer.writerows(rows)
 
 
+def published_files(folder: Path) -> None:
+    """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
+    for i in (1, 2, 10):
+        slow, fast = [0.4, 0.45, 0.8, *[0.8] * 9], [0.8] * 12
+        run_file(folder, f"Instruct-MATH-NF-512-8-8-Run{i}", slow, dataset="math500")
+        run_file(folder, f"Instruct-MATH-NF-512-32-8-Run{i}", fast, dataset="math500")
+        llama = [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.9, 0.9, 0.9]  # 9 marks count
+        run_file(folder, f"Instruct-Llama-512-16-16-0.04-Run{i}", llama)
+        run_file(folder, f"Instruct-Llama-512-64-16-0.04-Run{i}", [0.1, 0.4, *[0.4] * 10])
+        run_file(folder, f"Instruct-GSM8K-512-16-16-Run{i}", [0.1, 0.2, 0.3, *[0.5] * 9])
+        run_file(folder, f"Instruct-GSM8K-512-64-16-Run{i}", [0.5] * 12)
+        run_file(folder, f"Instruct-GSM8K-MaxR-512-64-16-Run{i}", [0.1] * 12)
+        run_file(folder, f"Instruct-GSM8K-Rand-512-64-16-Run{i}", [0.2] * 12)
+    base_file(folder, "base-qwen", 0.1, "math500")
+    base_file(folder, "base-llama", 0.05)
+    slow = [(minute, 0.1 if minute < 20 else 0.7) for minute in range(2, 32, 2)]
+    fast = [(minute, 0.1 if minute < 4 else 0.7) for minute in range(2, 32, 2)]
+    runs = {f"GR7B-s{s}-p8-n32-m32-ga16": slow for s in (1, 2)}
+    export_files(folder, "a100s", runs | {f"GR7B-s{s}-p8-n128-m32-ga4": fast for s in (1, 3)})
+
+
 def in_process(script: str, *arguments: str) -> int:
     """A command's exit code; what it prints goes to capsys. A new process takes a second each."""
     argv = [str(ROOT / script), *arguments]
@@ -121,6 +170,7 @@ def figure(**changes: Any) -> Figure:
         "baseline": "GRPO",
         "pods": "GRPO-PODS",
         "wandb_export": None,
+        "split_by": [],
         "series": {
             "GRPO": FigureSeries(["grpo-*"]),
             "GRPO-PODS": FigureSeries(["pods-*"]),

@@ -111,8 +111,8 @@ def test_hydra_writes_nothing_by_itself(folder, name, schema_of, sweeps):
     assert settings.runtime.choices["hydra/hydra_logging"] == "none"
 
 
-def test_the_bootstrap_has_one_set_of_defaults():
-    shared = OmegaConf.load(CONFIG_DIR / "_bootstrap.yaml")
+def test_comparisons_have_one_set_of_defaults():
+    shared = OmegaConf.load(CONFIG_DIR / "_comparison.yaml")
     for name in ("plot", "speedup", "report"):
         assert not OmegaConf.load(CONFIG_DIR / f"{name}.yaml").keys() & shared.keys()
 

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 import rewards
 from pods.evaluation import metrics, scores
@@ -120,10 +121,22 @@ def test_interval_of_a_constant_has_no_width() -> None:
     assert interval["high"] == pytest.approx(0.25)
 
 
-def test_intervals_cover_the_truth_about_95_times_in_100() -> None:
-    samples = np.random.default_rng(1).random((400, 200)) < 0.7  # 400 experiments of 200 questions
-    covered = [i["low"] <= 0.7 <= i["high"] for i in metrics.intervals(samples)]
+@pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])
+def test_intervals_cover_the_truth_about_95_times_in_100(share: float, questions: int) -> None:
+    samples = np.random.default_rng(1).random((400, questions)) < share  # 400 experiments
+    covered = [i["low"] <= share <= i["high"] for i in metrics.intervals(samples)]
     assert 0.91 <= np.mean(covered) <= 0.98
+
+
+def test_nothing_right_or_everything_has_wilsons_interval() -> None:
+    nothing, everything, tokens = metrics.intervals(np.array([[0.0] * 30, [1.0] * 30, [9.0] * 30]))
+    wilson = binomtest(0, 30).proportion_ci(method="wilson")
+    assert [nothing["low"], nothing["high"]] == pytest.approx([wilson.low, wilson.high], abs=1e-5)
+    assert everything["low"] == pytest.approx(1 - nothing["high"])
+    assert (tokens["low"], tokens["high"]) == pytest.approx((9, 9)), "no share"
+    often, once = metrics.intervals(np.array([[0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19]))
+    assert often["mean"] == once["mean"] == 0.05
+    assert often["high"] < once["high"], "ten repeats of a question tell more than one"
 
 
 def test_equal_rows_get_equal_intervals() -> None:

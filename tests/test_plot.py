@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from pods.figures import drawing
 from pods.figures.curves import Series
@@ -81,6 +82,44 @@ def test_all_draws_what_is_there_and_names_the_rest(
     assert a100s["GRPO-GA"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
 
 
+@pytest.mark.parametrize("drop", ["~figure.series.GRPO-GA", "figure.series.GRPO-GA=null"])
+def test_an_arm_of_a_figure_can_be_dropped(tmp_path: Path, drop: str) -> None:
+    quickstart_files(tmp_path)
+    where = (f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
+    assert in_process("scripts/plot.py", "figure=quickstart", *where, drop) == 0
+    series = json.loads((tmp_path / "out" / "quickstart" / "curves.json").read_text())["series"]
+    assert list(series) == ["GRPO", "GRPO-PODS"]
+
+
+def drawn(runs: int, band: str) -> tuple[int, int, tuple[float, float]]:
+    """Numbers of lines and bands, and the limits of the axis, of an arm of so many runs."""
+    values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
+    arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), True)
+    axes = Figure().subplots()
+    keys = {"figure": figure(), "out_dir": "", "x": "time", "band": band, "results_dir": ""}
+    config = drawing.PlotConfig(0.99, None, 100, 0, metric=None, dataset=None, **keys)
+    drawing._curves(axes, [arm], "value", 1.0, config)
+    bands = [c for c in axes.collections if np.isfinite(c.get_datalim(axes.transData).y1)]
+    return len(axes.lines), len(bands), axes.get_ylim()
+
+
+@pytest.mark.parametrize(
+    ("runs", "band", "expected"),
+    [
+        pytest.param(1, "t", (1, 0), id="one run has no band"),
+        pytest.param(2, "t", (3, 1), id="two runs: both, and their band"),
+        pytest.param(4, "t", (5, 1), id="four runs: all"),
+        pytest.param(5, "t", (1, 1), id="five runs: the band alone"),
+        pytest.param(5, "runs", (6, 0), id="single runs on request"),
+    ],
+)
+def test_few_runs_are_drawn_one_by_one(runs: int, band: str, expected: tuple[int, int]) -> None:
+    lines, bands, (low, high) = drawn(runs, band)
+    assert (lines, bands) == expected
+    assert low > 0.3, "a band of 13 standard errors does not flatten the curves"
+    assert high < 0.9
+
+
 def test_every_figure_of_the_paper_has_a_definition() -> None:
     found = {path.stem for path in (ROOT / "config" / "figure").glob("*.yaml")}
     assert found >= {
@@ -95,7 +134,10 @@ def test_every_figure_of_the_paper_has_a_definition() -> None:
         pytest.param(["figure=math_main"], "Instruct-MATH-NF-512-8-8-*", id="files are absent"),
         pytest.param(["figure=nothing"], "gsm8k_main", id="unknown figure, choices listed"),
         pytest.param(["x=tokens"], "tokens_trained", id="unknown axis, choices listed"),
-        pytest.param(["band=std"], "sem | bootstrap | runs", id="unknown band, choices listed"),
+        pytest.param(["band=std"], "one of t, bootstrap, runs", id="unknown band, choices listed"),
+        pytest.param(
+            ["run=x"], "run=x: unknown; did you mean runs?", id="the key of another command"
+        ),
         pytest.param(["metric=acc"], "both_acc", id="unknown metric, choices listed"),
         pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
         pytest.param(["+figure.colour=red"], "colour", id="unknown key, forced in"),

@@ -5,77 +5,69 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pods.figures import drawing, speedup, tables
 from pods.figures.curves import Series
-from tests.figures import base_file, export_files, in_process, run_file
+from pods.figures.definition import Comparison
+from tests.figures import in_process, published_files, run_file
 
 Run = Callable[..., CompletedProcess[str]]
 
 
-def arm(label: str, values: list[list[float]], base: float | None = None) -> Series:
+def arm(label: str, values: list[list[float]], base: float | None = None, **more: Any) -> Series:
     array = np.array(values, dtype=float)
+    hours = 0.5 * np.arange(1, array.shape[1] + 1)
     return Series(
         label=label,
         colour=None,
         runs=[f"{label}-{i}" for i in range(len(array))],
-        quantities={"value": array},
-        hours=0.5 * np.arange(1, array.shape[1] + 1),
+        quantities={"value": array, "seconds": np.broadcast_to(3600 * hours, array.shape)},
+        hours=hours,
         measured=False,
         base={} if base is None else {"value": base},
+        **{"seeds": [None] * len(array)} | more,
     )
 
 
-def compare(baseline: Series, pods: Series, resamples: int = 2000) -> speedup.Speedup:
-    return speedup.compare(baseline, pods, fraction=0.99, resamples=resamples, seed=0)
+def compare(
+    baseline: Series, pods: Series, resamples: int = 2000, target: float | None = None
+) -> speedup.Speedup:
+    return speedup.compare(baseline, pods, Comparison(0.99, target, resamples, 0))
 
 
 NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("baseline", "pods", "hours", "line"),
+    ("baseline", "pods", "hours"),
     [
-        pytest.param([0.2, 0.4, 1.0], [0.5, 0.99, 0.7], (1.5, 1.0), (1.4917, 1.0), id="threshold"),
-        pytest.param([0.2, 1.0, 0.4], [0.9, 0.9, 0.9], (1.0, None), None, id="never reached"),
-        pytest.param([0.2, NAN, 1.0], [NAN, 1.0, 1.0], (1.5, 1.0), (1.5, 1.0), id="gaps: no line"),
-        pytest.param([1.0, 0.5, 0.5], [1.0, 0.5, 0.5], (0.5, 0.5), (0.5, 0.5), id="at the first"),
+        pytest.param([0.2, 0.4, 1.0], [0.5, 0.99, 0.7], (1.5, 1.0), id="threshold"),
+        pytest.param([0.2, 1.0, 0.4], [0.9, 0.9, 0.9], (1.0, None), id="never reached"),
+        pytest.param([0.2, NAN, 1.0], [NAN, 1.0, 1.0], (1.5, 1.0), id="gaps"),
+        pytest.param([1.0, 0.5, 0.5], [1.0, 0.5, 0.5], (0.5, 0.5), id="at the first"),
     ],
 )
-def test_the_time_is_the_first_mark_at_or_above_the_threshold(
-    baseline: list[float],
-    pods: list[float],
-    hours: tuple[float, float | None],
-    line: tuple[float, float] | None,
+def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(
+    baseline: list[float], pods: list[float], hours: tuple[float, float | None]
 ) -> None:
-    found = compare(arm("GRPO", [baseline]), arm("PODS", [pods]))
+    found = compare(arm("GRPO", [baseline], base=1.0), arm("PODS", [pods], base=1.0))
     assert found.threshold == pytest.approx(0.99)
-    assert (found.baseline_hours, found.pods_hours) == hours
-    if line is None:
-        assert found.speedup is found.speedup_interpolated is None
-    else:
-        assert found.speedup == hours[0] / hours[1]
-        assert found.speedup_interpolated == pytest.approx(line[0] / line[1], rel=1e-3)
-
-
-def test_the_base_starts_the_interpolated_line_but_reaches_nothing_itself() -> None:
-    found = compare(arm("GRPO", [[0.5, 1.0]], base=0.0), arm("PODS", [[0.99, 1.0]], base=0.0))
-    assert found.speedup_interpolated == pytest.approx((0.5 + 0.5 * 0.98) / 0.5)
-    high = compare(arm("GRPO", [[0.5, 0.8]], base=0.9), arm("PODS", [[0.8, 0.8]], base=0.9))
-    assert (high.baseline_hours, high.pods_hours) == (1.0, 0.5), "t > 0: training has to reach it"
-    assert high.speedup_interpolated == 2.0
+    assert (found.baseline_hours, found.pods_hours) == hours, "the base at time 0 reaches nothing"
+    assert found.speedup == (hours[1] and hours[0] / hours[1])
 
 
 def test_a_baseline_that_never_scored_is_nothing_to_reach() -> None:
     found = compare(arm("GRPO", [[0.0, 0.0]] * 2), arm("PODS", [[0.0, 0.5]] * 2))
     assert found.baseline_hours is found.pods_hours is found.speedup is found.ci95 is None
-    assert drawing.sentence(found).startswith("GRPO never scored above 0")
-    (row,) = tables.speedup_rows("x", [found])
-    assert row["speed-up"] == row["interpolated"] == "-"
-    assert found.final_difference == 0.5
+    assert drawing.published_sentence(found) == "published definition: GRPO never scored above 0"
+    assert tables.published_row("x", found)["speed-up"] == "-"
+    assert found.time_to_target is None
+    assert tables.comparison_row("x", found)["times as fast"] == "-"
+    assert found.level.difference == 0.25
 
 
 def test_the_bootstrap_agrees_with_all_resamples_of_three_runs() -> None:
@@ -97,7 +89,8 @@ def test_the_bootstrap_agrees_with_all_resamples_of_three_runs() -> None:
     assert np.mean(exact <= low + 1e-9) > 0.02
     assert np.mean(exact > high + 1e-9) < 0.03
     assert np.mean(exact >= high - 1e-9) > 0.02
-    assert found.probability_faster == pytest.approx(np.mean(exact > 1), abs=0.01)
+    ties = np.mean(np.isclose(exact, 1))
+    assert found.probability_faster == pytest.approx(np.mean(exact > 1 + 1e-9) + ties / 2, abs=0.01)
     assert 0 in ratios, "the case must hold resamples in which PODS never reaches the threshold"
 
 
@@ -113,17 +106,53 @@ def test_resamples_are_seeded_and_gaps_do_not_count() -> None:
 
 def test_one_run_gives_no_interval() -> None:
     found = compare(arm("GRPO", [[0.5, 1.0]]), arm("PODS", [[1.0, 1.0], [0.9, 1.0]]))
-    assert found.ci95 is found.ci95_interpolated is found.probability_faster is None
-    assert found.final_difference == 0.0
-    assert found.final_difference_ci95 is None
+    assert found.ci95 is found.probability_faster is found.mean_accuracy.ci95 is None
+    assert found.time_to_target.ci95 is None
+    assert found.level.difference == pytest.approx(0.225)
 
 
-def test_the_final_difference_is_at_the_last_mark_that_both_reach() -> None:
-    baseline = arm("GRPO", [[0.5, 0.6, NAN], [0.5, 0.8, NAN]])
-    found = compare(baseline, arm("PODS", [[0.5, 0.9, 1.0], [0.5, 0.9, 1.0]]))
-    assert found.final_hours == 1.0
-    assert found.final_difference == pytest.approx(0.2)
-    assert found.final_difference_ci95 == pytest.approx([0.1, 0.3])
+def test_arms_are_compared_up_to_the_last_mark_that_every_run_has() -> None:
+    baseline = arm("GRPO", [[0.5, 0.6, NAN], [0.5, 0.8, 0.1]])
+    found = compare(baseline, arm("PODS", [[0.5, 0.9, 1.0], [0.7, 0.9, 1.0]]))
+    assert found.compared_hours == 1.0
+    assert found.level.difference == pytest.approx(0.75 - 0.6)
+    assert found.mean_accuracy.difference == pytest.approx((0.6 + 0.75) / 2 - (0.525 + 0.575) / 2)
+    late = compare(baseline, arm("PODS", [[NAN, NAN, 1.0]]))
+    assert late.mean_accuracy is late.time_to_target is None
+    assert drawing.sentence(late) == "PODS and GRPO have no time in common"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "others", "paired"),
+    [
+        pytest.param([1, 2, 3], [1, 2, 3], True, id="the same seeds"),
+        pytest.param([1, 2, 3], [1, 2, 4], False, id="one differs"),
+        pytest.param([None] * 3, [None] * 3, False, id="unknown, as in published files"),
+        pytest.param([1, 1, 2], [1, 1, 2], False, id="twice the same"),
+    ],
+)
+def test_runs_are_paired_where_their_seeds_match(
+    seeds: list[int | None], others: list[int | None], paired: bool
+) -> None:
+    slow = arm("GRPO", [[0.1], [0.5], [0.9]], seeds=seeds)
+    found = compare(slow, arm("PODS", [[0.2], [0.6], [1.0]], seeds=others))
+    assert found.mean_accuracy.paired is found.level.paired is paired
+    assert found.level.difference == pytest.approx(0.1)
+    low, high = found.level.ci95
+    assert (high - low < 1e-9) is paired, "every pair differs by the same 0.1"
+    assert (", paired" in tables.comparison_row("x", found)["runs"]) is paired
+
+
+def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline() -> None:
+    slow = arm("GRPO", [[0.4, 0.8, 0.8, 0.8], [0.2, 0.3, 0.4, 0.4]], base=0.0)
+    fast = arm("PODS", [[0.6, 0.9, 0.9, 0.9], [0.6, 0.7, 0.9, 0.9]], base=0.0)
+    fixed = compare(slow, fast, target=0.5).time_to_target
+    assert (fixed.target, fixed.censored) == (0.5, [1, 0])
+    assert fixed.restricted_hours == pytest.approx([(0.75 + 2) / 2, 0.25])
+    crossed = compare(slow, fast).time_to_target
+    assert crossed.target == pytest.approx(0.99 * (0.8 + 1.1 / 3) / 2)
+    assert crossed.censored == [1, 0], "run 2 has to reach 79 %, run 1 only 36 %"
+    assert crossed.restricted_hours == pytest.approx([(0.25 + 2) / 2, (0.25 + 1.25) / 2])
 
 
 def test_the_published_headlines(run_command: Run, shared: Path) -> None:
@@ -140,30 +169,15 @@ def test_the_published_headlines(run_command: Run, shared: Path) -> None:
     assert h100s["speedup"] == pytest.approx(24 / 14)
     assert grpo["ci95"] == pytest.approx([1.0, 2.67], abs=0.05)
     assert h100s["ci95"] == pytest.approx([1.0, 3.0], abs=0.05)
+    mean, time = grpo["mean_accuracy"], grpo["time_to_target"]
+    assert (mean["paired"], mean["runs"]) == (False, [10, 10])
+    assert mean["difference"] == pytest.approx(0.0091, abs=5e-5)
+    assert mean["ci95"] == pytest.approx([0.0050, 0.0132], abs=5e-5)
+    assert (time["target"], time["censored"]) == (pytest.approx(0.8031, abs=5e-5), [0, 0])
+    assert [time["ratio"], *time["ci95"]] == pytest.approx([2.12, 1.45, 3.06], abs=0.02)
     assert "m_scaling" not in found, "it has no baseline"
     assert "figure=math_main" in done.stderr
     assert "skipped" in done.stderr
-
-
-def published_files(folder: Path) -> None:
-    """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
-    for i in (1, 2, 10):
-        slow, fast = [0.4, 0.45, 0.8, *[0.8] * 9], [0.8] * 12
-        run_file(folder, f"Instruct-MATH-NF-512-8-8-Run{i}", slow, dataset="math500")
-        run_file(folder, f"Instruct-MATH-NF-512-32-8-Run{i}", fast, dataset="math500")
-        llama = [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.9, 0.9, 0.9]  # 9 marks count
-        run_file(folder, f"Instruct-Llama-512-16-16-0.04-Run{i}", llama)
-        run_file(folder, f"Instruct-Llama-512-64-16-0.04-Run{i}", [0.1, 0.4, *[0.4] * 10])
-        run_file(folder, f"Instruct-GSM8K-512-16-16-Run{i}", [0.1, 0.2, 0.3, *[0.5] * 9])
-        run_file(folder, f"Instruct-GSM8K-512-64-16-Run{i}", [0.5] * 12)
-        run_file(folder, f"Instruct-GSM8K-MaxR-512-64-16-Run{i}", [0.1] * 12)
-        run_file(folder, f"Instruct-GSM8K-Rand-512-64-16-Run{i}", [0.2] * 12)
-    base_file(folder, "base-qwen", 0.1, "math500")
-    base_file(folder, "base-llama", 0.05)
-    slow = [(minute, 0.1 if minute < 20 else 0.7) for minute in range(2, 32, 2)]
-    fast = [(minute, 0.1 if minute < 4 else 0.7) for minute in range(2, 32, 2)]
-    runs = {f"GR7B-s{s}-p8-n32-m32-ga16": slow for s in (1, 2)}
-    export_files(folder, "a100s", runs | {f"GR7B-s{s}-p8-n128-m32-ga4": fast for s in (1, 3)})
 
 
 def test_published_kinds_that_were_not_given(
@@ -200,10 +214,22 @@ def test_a_threshold_that_is_never_reached_is_null(
     found = json.loads(capsys.readouterr().out)["gsm8k_main"]
     assert found["pods_hours"] is found["speedup"] is None
     assert found["ci95"] == [0.0, 0.0]
-    assert in_process(*arguments, "markdown=true") == 0
-    table = capsys.readouterr().out.splitlines()
-    assert table[1].count("---") == table[0].count("|") - 1
-    assert "never vs 30 min" in table[2]
+    assert found["time_to_target"]["ratio"] is None
+    assert in_process(*arguments, "format=markdown") == 0
+    ours, published = (
+        [line for line in part.splitlines() if line.startswith("|")]
+        for part in capsys.readouterr().out.split("Published definition")
+    )
+    assert ours[1].count("---") == ours[0].count("|") - 1
+    assert "not reached vs 30 min" in published[2]
+    assert "| not reached |" in published[2], "two runs have no bootstrap interval"
+    assert "a bound [not reached, " in ours[2]
+    assert "0.00" not in published[2]
+    assert in_process(*arguments, "format=latex") == 0
+    printed = capsys.readouterr().out
+    assert r"figure & arm vs baseline & runs" in printed
+    assert r"gsm8k\_main & GRPO-PODS vs GRPO & 2 vs 2" in printed
+    assert printed.count(r"\end{tabular}") == 2
 
 
 @pytest.mark.parametrize(
@@ -215,6 +241,9 @@ def test_a_threshold_that_is_never_reached_is_null(
         pytest.param(["figure=gsm8k_main"], "Instruct-GSM8K-512-16-16-*", id="files"),
         pytest.param(["figure=gsm8k_mian"], "gsm8k_main", id="figure, choices listed"),
         pytest.param(["fraction=0.9"], "fraction", id="key"),
+        pytest.param(["target=80"], "target=80.0: must be in (0, 1]", id="target in percent"),
+        pytest.param(["format=csv"], "one of table, markdown, latex, json", id="format"),
+        pytest.param(["markdown=true"], "now format; set format=markdown", id="old key"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -13,6 +13,7 @@ from math import comb
 import numpy as np
 
 RESAMPLES = 1000  # the 2.5 % ends then vary by about 2 % of the interval's width
+EDGE = 10  # expected right (or wrong) questions; with fewer a bootstrap interval is too narrow
 SUBSETS = 256  # above this many subsets of k repeats, majority@k takes a fixed sample of them
 
 
@@ -42,14 +43,31 @@ def intervals(values: np.ndarray) -> list[dict[str, float]]:
     """The mean of each row with its 95 % interval; values: (metrics, questions).
 
     One set of resamples serves all rows and all checkpoints of a task: differences are paired.
+    A share near 0 or 1 has Wilson's interval, because every resample of 0 of 30 is 0.
     """
     values = np.asarray(values, dtype=float)
     weights = _resample_weights(values.shape[1])
     # Row by row: a product of matrices would round by how many metrics were asked for.
     resampled = np.array([weights @ row for row in values])  # (metrics, RESAMPLES)
     ends = np.quantile(resampled, [0.025, 0.975], axis=1)
+    for i, row in enumerate(values):
+        rare = len(row) * min(row.mean(), 1 - row.mean()) < EDGE
+        if rare and row.min() >= 0 and row.max() <= 1:
+            ends[:, i] = _wilson(row)
     columns = np.stack([values.mean(axis=1), *ends], axis=1).tolist()
     return [dict(zip(("mean", "low", "high"), row, strict=True)) for row in columns]
+
+
+def _wilson(row: np.ndarray) -> tuple[float, float]:
+    """Wilson's 95 % interval for the mean of shares, (questions,).
+
+    Means over repeats vary less than 0/1 does: they count as so many more questions.
+    """
+    mean, n, z = row.mean(), len(row), 1.96
+    if row.var() > 0:
+        n *= mean * (1 - mean) / row.var()
+    centre, half = mean + z**2 / (2 * n), z * np.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
+    return (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
 
 
 def _majority(votes: Sequence[Hashable], correct: Sequence[float], subset: Sequence[int]) -> float:

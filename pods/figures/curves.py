@@ -17,7 +17,8 @@ import numpy as np
 from pods.cli import UserError
 from pods.figures import wandb_export
 from pods.figures.alignment import listed
-from pods.figures.definition import Absent, Figure, SecondsPerStep
+from pods.figures.arms import arms
+from pods.figures.definition import Absent, Figure, FigureSeries, SecondsPerStep
 from pods.figures.samples import QUANTITIES, Samples, base_point, from_results, on_grid
 from pods.results import Results, find, read, warn
 
@@ -37,6 +38,8 @@ class Series:
     measured: bool  # every run has train_seconds; else the published grid
     seconds_per_step: SecondsPerStep | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
+    seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
+    samples: list[Samples] = field(default_factory=list)  # the runs as they were read
 
     @property
     def title(self) -> str:
@@ -44,17 +47,26 @@ class Series:
         return f"{self.label} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
 
 
-def load(figure: Figure, results_dir: Path | str) -> list[Series]:
-    """The arms of a figure that have files, in the order of its YAML. Raises Absent if none has."""
+def load(figure: Figure, results_dir: Path | str, skipped: list[str] | None = None) -> list[Series]:
+    """The arms of a figure that have files, in the order of its YAML.
+
+    skipped: the names of files that are left out are added. Raises Absent if no arm has a file,
+    Unlike if the runs of an arm must not be averaged.
+    """
     _check(figure)
+    skipped = [] if skipped is None else skipped
     folder, export = Path(results_dir), figure.wandb_export
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     files = [export.accuracy, export.length] if export else []
     exported = any((folder / name).is_file() for name in files)
-    runs = _from_export(figure, folder) if exported else _from_files(figure, folder)
-    base = base_point(figure, folder) if any(runs.values()) and not exported else {}
-    found = {label: _series(label, samples, figure, base) for label, samples in runs.items()}
+    runs = _from_export(figure, folder) if exported else _from_files(figure, folder, skipped)
+    base = base_point(figure, folder, skipped) if any(runs.values()) and not exported else {}
+    found = {
+        name: _series(figure.series[label], name, samples, figure, base, skipped)
+        for label, group in runs.items()
+        for name, samples in arms(figure, label, group).items()
+    }
     if not any(found.values()):
         wanted = ", ".join([*files, *_patterns(figure)])
         raise Absent(
@@ -104,17 +116,18 @@ def _check(figure: Figure) -> None:
 
 def _patterns(figure: Figure) -> list[str]:
     """The patterns of run names of all arms."""
-    return [pattern for arm in figure.series.values() for pattern in arm.runs]
+    return [pattern for arm in figure.series.values() if arm for pattern in arm.runs]
 
 
-def _from_files(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
+def _from_files(figure: Figure, folder: Path, skipped: list[str]) -> dict[str, list[Samples]]:
     """label -> runs, from results/<run>.json."""
-    files = {label: find(folder, arm.runs) for label, arm in figure.series.items()}
+    files = {label: find(folder, arm.runs) for label, arm in figure.series.items() if arm}
     results = {path: _read_or_warn(path) for paths in files.values() for path in paths}
+    skipped += [path.name for path, run in results.items() if not run]
     counts = Counter(len(run) for run in results.values() if run)
     expected = figure.checkpoints or (counts.most_common(1)[0][0] if counts else 0)
     return {
-        label: [from_results(p.stem, results[p], figure, expected) for p in paths if results[p]]
+        label: [from_results(p, results[p], figure, expected) for p in paths if results[p]]
         for label, paths in files.items()
     }
 
@@ -140,11 +153,17 @@ def _from_export(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
     return {
         label: [run for run in runs if any(fnmatchcase(run.name, p) for p in arm.runs)]
         for label, arm in figure.series.items()
+        if arm
     }
 
 
 def _series(
-    label: str, runs: list[Samples], figure: Figure, base: dict[str, float]
+    arm: FigureSeries,
+    label: str,
+    runs: list[Samples],
+    figure: Figure,
+    base: dict[str, float],
+    skipped: list[str],
 ) -> Series | None:
     """One arm on the grid; warns of every irregular run. None without a usable run."""
     marks = round(figure.budget_seconds / figure.grid_seconds)
@@ -156,6 +175,7 @@ def _series(
         else:
             value = f"{figure.dataset} {figure.metric}"
             notes.append(f"has no {value} within the budget; the run is left out")
+            skipped.append(run.name)
         for note in notes:
             warn(f"{run.name}: {note}")
     if not kept:
@@ -166,16 +186,19 @@ def _series(
     measured = [run.measured for run, _ in kept]
     if any(measured) and not all(measured):
         warn(f"{label}: some runs have measured times and some the published grid")
-    arm = figure.series[label]
+    if len({run.seed for run, _ in kept} - {None}) == len(kept):
+        kept.sort(key=lambda pair: pair[0].seed)
     return Series(
         label=label,
-        colour=arm.colour,
+        colour=arm.colour if figure.series.get(label) else None,  # parts of a series differ
         runs=[run.name for run, _ in kept],
         quantities={q: np.stack([values[q] for _, values in kept]) for q in QUANTITIES},
         hours=grid / 3600,
         measured=all(measured),
         seconds_per_step=None if any(measured) else arm.seconds_per_step,
         base=base,
+        seeds=[run.seed for run, _ in kept],
+        samples=[run for run, _ in kept],
     )
 
 

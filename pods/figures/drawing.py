@@ -13,11 +13,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from omegaconf import MISSING
 
 from pods.cli import UserError
+from pods.figures import tables
 from pods.figures.curves import UNITS, Series, statistics
 from pods.figures.definition import Figure, FigureConfig
-from pods.figures.speedup import Speedup, resampled_means
+from pods.figures.speedup import (
+    FEWEST_FOR_BOOTSTRAP,
+    Speedup,
+    published_interval,
+    resampled_means,
+)
+from pods.figures.statistics import bootstrap_band, t95
+from pods.schema import one_of
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe-Ito
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -34,10 +43,11 @@ AXES = {
     "tokens_trained": "Trained tokens",
 }
 BANDS = {
-    "sem": "band: ±1.96 standard errors over runs",
+    "t": "band: Student's 95% interval over runs",
     "bootstrap": "band: 95% bootstrap interval over runs",
     "runs": "thin lines: single runs",
 }
+FEW = 5  # runs: below, every single run is drawn
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -59,9 +69,9 @@ STYLE = {
 class PlotConfig(FigureConfig):
     """The keys of config/plot.yaml."""
 
-    out_dir: str
-    x: str
-    band: str
+    out_dir: str = MISSING
+    x: str = MISSING
+    band: str = one_of(*BANDS)
 
 
 def main_figure(series: list[Series], headline: Speedup | None, config: PlotConfig) -> Canvas:
@@ -76,8 +86,9 @@ def main_figure(series: list[Series], headline: Speedup | None, config: PlotConf
         if headline and headline.baseline_hours is not None and config.x == "time":
             _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
-        title = f"{figure.title}\nmean over runs; {BANDS[config.band]}"
-        canvas.suptitle(f"{title}\n{sentence(headline)}" if headline else title, fontsize=10)
+        lines = [figure.title, f"mean over runs; {band_name(series, config.band)}"]
+        lines += [sentence(headline), published_sentence(headline)] if headline else []
+        canvas.suptitle("\n".join(lines), fontsize=10)
     return canvas
 
 
@@ -88,8 +99,8 @@ def length_figure(series: list[Series], config: PlotConfig) -> Canvas:
         axes = canvas.subplots()
         _curves(axes, series, "length", 1.0, config)
         axes.set_ylabel("Mean completion length, tokens")
-        title = f"{config.figure.title}: completion length\nmean over runs; {BANDS[config.band]}"
-        canvas.suptitle(title, fontsize=10)
+        title = f"{config.figure.title}: completion length\nmean over runs; "
+        canvas.suptitle(title + band_name(series, config.band), fontsize=10)
     return canvas
 
 
@@ -143,21 +154,25 @@ def _x_label(figure: Figure, x: str, measured: bool) -> str:
 def _curves(
     axes: Axes, series: list[Series], quantity: str, scale: float, config: PlotConfig
 ) -> None:
+    bands = []
     for index, arm in enumerate(series):
         x, values = x_values(config.figure, arm, config.x), arm.quantities[quantity] * scale
         if np.isfinite(arm.base.get(quantity, np.nan)):
             x = np.insert(x, 0, 0.0)
             values = np.insert(values, 0, arm.base[quantity] * scale, axis=1)
-        mean, sem, n = statistics(values)
+        mean, _, n = statistics(values)
         there = (n > 0) & np.isfinite(x)
-        x, values, mean, sem = x[there], values[:, there], mean[there], sem[there]
+        x, values = x[there], values[:, there]
         look = style(index, arm.colour)
-        axes.plot(x, mean, label=arm.title, markersize=4, linewidth=1.6, **look)
-        if config.band == "runs":
+        axes.plot(x, mean[there], label=arm.title, markersize=4, linewidth=1.6, **look)
+        if config.band == "runs" or 1 < len(values) < FEW:
             axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
-        else:
-            low, high = _band(values, mean, sem, config)
-            axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        if config.band != "runs":
+            bands.append((x, *_band(values, config), look["color"]))
+    limits = axes.get_ylim()  # of the curves: two runs have a band of 13 standard errors
+    for x, low, high, colour in bands:
+        axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set_ylim(limits)
     axes.set_xlabel(_x_label(config.figure, config.x, all(arm.measured for arm in series)))
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
@@ -168,17 +183,24 @@ def _curves(
     axes.yaxis.set_major_locator(MaxNLocator(8))
 
 
-def _band(
-    values: np.ndarray, mean: np.ndarray, sem: np.ndarray, config: PlotConfig
-) -> tuple[np.ndarray, np.ndarray]:
-    """The lower and the upper end, each (marks,)."""
-    if config.band == "sem":
-        return mean - 1.96 * sem, mean + 1.96 * sem
-    if config.band == "bootstrap":
+def band_name(series: list[Series], band: str) -> str:
+    """What the band is, and which arms show single runs or another band."""
+    words, counts = [BANDS[band]], [len(arm.runs) for arm in series]
+    if band == "bootstrap" and min(counts) < FEWEST_FOR_BOOTSTRAP:
+        words.append(f"Student's below {FEWEST_FOR_BOOTSTRAP} runs")
+    if band != "runs" and any(1 < count < FEW for count in counts):
+        words.append(f"thin lines: single runs of arms with fewer than {FEW}")
+    return "; ".join(words)
+
+
+def _band(values: np.ndarray, config: PlotConfig) -> np.ndarray:
+    """The lower and the upper end, (2, marks); NaN where fewer than two runs have a value."""
+    mean, sem, n = statistics(values)
+    if config.band == "bootstrap" and len(values) >= FEWEST_FOR_BOOTSTRAP:
         rng = np.random.default_rng(config.seed)
-        means = resampled_means(values, config.resamples, rng)
-        return tuple(np.nanpercentile(means, [2.5, 97.5], axis=0))
-    raise UserError(f"band={config.band}: needs {' | '.join(BANDS)}")
+        return bootstrap_band(resampled_means(values, config.resamples, rng), mean, len(values))
+    half = t95(n - 1) * sem
+    return np.stack([mean - half, mean + half])
 
 
 def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
@@ -220,17 +242,27 @@ def seconds_per_step(arm: Series) -> float:
     return float(np.mean(last)) if last else float("nan")
 
 
-def sentence(speedup: Speedup) -> str:
-    """The speed-up in words, with its interval."""
-    if speedup.baseline_hours is None:
-        return f"{speedup.baseline} never scored above 0: no time to compare with"
-    goal = f"{speedup.threshold:.1%} ({speedup.fraction_of_best:.0%} of {speedup.baseline}'s best)"
-    if speedup.speedup is None:
-        return f"{speedup.pods} does not reach {goal}"
-    interval = "no interval: one run" if speedup.ci95 is None else "95% interval {:.2f}–{:.2f}"
-    spread = interval.format(*(speedup.ci95 or ()))
-    rising = f"; {speedup.baseline} was still rising" if speedup.baseline_still_rising else ""
-    return (
-        f"{speedup.pods} reaches {goal} {speedup.speedup:.2f}× as fast in training time"
-        f"\n({spread}{rising})"
-    )
+def sentence(pair: Speedup) -> str:
+    """Our comparison in words: accuracy averaged over time, and the time to the target."""
+    if pair.mean_accuracy is None:
+        return f"{pair.pods} and {pair.baseline} have no time in common"
+    how = "paired by seed" if pair.mean_accuracy.paired else "Welch"
+    words = f"{pair.pods} against {pair.baseline}, {how}: mean accuracy over"
+    words += f" {tables.duration(pair.compared_hours)} {tables.points(pair.mean_accuracy)} points"
+    if goal := pair.time_to_target:
+        fast = tables.times(goal.ratio, goal.ci95, "a bound")
+        words += f"\ntime to {goal.target:.1%}: {fast} times as fast"
+    return words
+
+
+def published_sentence(pair: Speedup) -> str:
+    """The published speed-up in words, with its interval where the runs allow one."""
+    words = "published definition: "
+    if pair.baseline_hours is None:
+        return f"{words}{pair.baseline} never scored above 0"
+    goal = f"{pair.threshold:.1%} ({pair.fraction_of_best:.0%} of {pair.baseline}'s best)"
+    if pair.speedup is None:
+        return f"{words}{pair.pods} does not reach {goal}"
+    fast = tables.times(pair.speedup, published_interval(pair))
+    rising = f"; {pair.baseline} was still rising" if pair.baseline_still_rising else ""
+    return f"{words}time to {goal}: {fast} times as fast{rising}"

@@ -16,11 +16,11 @@ from omegaconf.errors import OmegaConfBaseException
 from plotly.offline import get_plotlyjs
 
 from pods.cli import UserError
-from pods.figures import charts, inspector
+from pods.figures import charts, drawing, inspector, tables
 from pods.figures.curves import Series
 from pods.figures.definition import Figure
 from pods.figures.speedup import Speedup
-from pods.figures.tables import NOTE, duration, speedup_rows
+from pods.figures.tables import duration
 from pods.results import read, warn
 from pods.runs import read_metrics
 
@@ -68,12 +68,16 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: in
 
 
 def figure_sections(figure: Figure, series: list[Series], pairs: list[Speedup]) -> list[str]:
-    """The curves of a figure and all its speed-ups."""
-    rows = speedup_rows(figure.name, pairs)
+    """The curves of a figure and all its comparisons."""
+    comparisons = [
+        _section(title, _table([row(figure.name, pair) for pair in pairs]), note)
+        for title, note, row in tables.TABLES
+        if pairs
+    ]
     runs = [{"arm": arm.label, "runs": ", ".join(arm.runs)} for arm in series]
     return [
-        _chart(figure.title, charts.arms(figure, series), "arms", "band: ±1.96 standard errors"),
-        _section("Speed-up", _table(rows) if rows else "only one arm has results", NOTE),
+        _chart(figure.title, charts.arms(figure, series), "arms", drawing.band_name(series, "t")),
+        *comparisons,
         _section("Runs", _table(runs)),
     ]
 

@@ -6,6 +6,7 @@ Every source, measured or published, ends in `Samples` with seconds of training 
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,18 @@ class Samples:
     measured: bool  # seconds are train_seconds of the file
     expected_until: float  # s: an empty mark up to here is reported
     notes: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)  # of training and evaluation, if known
+    metric: str = ""
+    records: dict[int, list[Path]] = field(default_factory=dict)  # step -> a file of each repeat
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of training, from the settings or the name; published runs have none."""
+        named = re.search(r"seed(\d+)", self.name)
+        return self.settings.get("seed", int(named[1]) if named else None)
 
 
-def from_results(name: str, results: Results, figure: Figure, expected: int) -> Samples:
+def from_results(path: Path, results: Results, figure: Figure, expected: int) -> Samples:
     """A result file: its train_seconds, or where it has none those of the published grid.
 
     expected: checkpoints of a complete published run.
@@ -47,17 +57,42 @@ def from_results(name: str, results: Results, figure: Figure, expected: int) -> 
         bad = len(repeats) - len(_finite(repeats))
         if 0 < bad < len(repeats):
             notes.append(f"step {step}: {bad} of {len(repeats)} repeats are not numbers")
-    known = np.isfinite(quantities["seconds"])
-    measured, end = bool(known.any()), 0.0
+    timed = np.isfinite(quantities["seconds"])
+    measured, end = bool(timed.any()), 0.0
     if measured:
         end = float(np.nanmax(quantities["seconds"]))
-        if missing := [step for step, there in zip(steps, known, strict=True) if not there]:
+        if missing := [step for step, there in zip(steps, timed, strict=True) if not there]:
             notes.append(f"steps {listed(missing)} have no train_seconds and are left out")
     else:
         marks = by_index(steps, expected)
         notes += remarks(steps, marks, expected)
         quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
-    return Samples(name, quantities, figure.grid_seconds / 2, measured, end, notes)
+    files = f"{figure.dataset}/repeat-*.jsonl"
+    return Samples(
+        name=path.stem,
+        quantities=quantities,
+        reach=figure.grid_seconds / 2,
+        measured=measured,
+        expected_until=end,
+        notes=notes,
+        settings=settings(path, results, figure.dataset),
+        metric=figure.metric,
+        records={s: sorted(path.with_suffix("").glob(f"checkpoint-{s}/{files}")) for s in steps},
+    )
+
+
+def settings(path: Path, results: Results, dataset: str) -> dict[str, Any]:
+    """Dotted keys of the run's config, and repeats and questions of its evaluation on `dataset`.
+
+    Published files have no config: only repeats.
+    """
+    facts = _facts(path)
+    found = dict(_flat(facts.get("train") or {}))
+    scored = (facts.get("tasks") or {}).get(dataset) or {}
+    found |= {"questions": scored["questions"]} if "questions" in scored else {}
+    entries = [c.datasets[dataset] for c in results.values() if dataset in c.datasets]
+    repeats = max((len(entry.lengths or entry.ans_acc) for entry in entries), default=0)
+    return found | ({"repeats": repeats} if repeats else {})
 
 
 def on_grid(run: Samples, grid: np.ndarray) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -98,7 +133,7 @@ def point(checkpoint: Checkpoint, figure: Figure) -> dict[str, float]:
     }
 
 
-def base_point(figure: Figure, folder: Path) -> dict[str, float]:
+def base_point(figure: Figure, folder: Path, skipped: list[str]) -> dict[str, float]:
     """Accuracy and length of the first base file that has the figure's metric; {} without one."""
     paths = [path for pattern in figure.base for path in find(folder, [pattern])]
     for path in dict.fromkeys(paths):  # in the order of the patterns
@@ -106,9 +141,10 @@ def base_point(figure: Figure, folder: Path) -> dict[str, float]:
             base = read_base(path)
         except UserError as error:
             warn(f"{error}; not used")
+            skipped.append(path.name)
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
-        base.meta = base.meta or _details(path)
+        base.meta = base.meta or _facts(path).get("details") or {}
         found = point(base, figure)
         if math.isfinite(found["value"]):
             return {"value": found["value"], "length": found["length"]}
@@ -116,15 +152,25 @@ def base_point(figure: Figure, folder: Path) -> dict[str, float]:
     return {}
 
 
+def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found = []
+    for key, value in tree.items():
+        nested = isinstance(value, dict)
+        found += _flat(value, f"{prefix}{key}.") if nested else [(f"{prefix}{key}", value)]
+    return found
+
+
 def _entry(checkpoint: Checkpoint, figure: Figure) -> Entry:
     return checkpoint.datasets.get(figure.dataset, Entry())
 
 
-def _details(path: Path) -> dict[str, Any]:
+def _facts(path: Path) -> dict[str, Any]:
+    """The content of results/<run>.meta.json; {} without a readable one."""
     try:
-        return json.loads(facts_path(path).read_text(encoding="utf-8")).get("details") or {}
-    except (OSError, ValueError, AttributeError):
+        facts = json.loads(facts_path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _finite(values: list[Any]) -> list[float]:

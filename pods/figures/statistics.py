@@ -1,0 +1,183 @@
+"""Comparisons of two arms that hold with few runs. Arrays in, numbers out; the unit is the run.
+
+Departs from the paper, which compares mean curves: accuracy is averaged over time, intervals are
+Student's, and a time to a target is known only to lie between two marks.
+    uv run scripts/speedup.py figure=gsm8k_main
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import ndtr, stdtrit
+
+LAST = 3  # marks whose mean is a run's level; a maximum would grow with the number of marks
+SPREADS = np.geomspace(0.01, 3, 48)  # standard deviations of log times that the fit tries
+BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the observed ones
+
+
+@dataclass
+class Difference:
+    """Arm minus baseline; ci95 is None where an arm has one run. runs: baseline, arm."""
+
+    difference: float
+    ci95: list[float] | None
+    paired: bool
+    runs: list[int]
+
+
+def t95(df: float | np.ndarray) -> np.ndarray:
+    """Half-width of a 95 % interval in standard errors: Student's quantile."""
+    return stdtrit(df, 0.975)
+
+
+def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
+    """Mean over [0, end] of the straight lines through the marks of one run.
+
+    seconds, values: (marks,), NaN for gaps. The base stands at time 0; without one (NaN) the first
+    value holds from 0 on.
+    """
+    known = np.isfinite(seconds) & np.isfinite(values)
+    x, y = np.r_[0.0, seconds[known]], values[known]
+    y = np.r_[base if np.isfinite(base) else y[0], y]
+    at = np.r_[x[x < end], end]
+    return float(np.trapezoid(np.interp(at, x, y), at) / end)
+
+
+def level(values: np.ndarray) -> np.ndarray:
+    """Mean of the last three values of each run: (runs, marks) -> (runs,); gaps do not count."""
+    return np.array([np.mean(run[np.isfinite(run)][-LAST:]) for run in values])
+
+
+def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
+    """Difference of the means of two arms, (runs,) each, one number a run.
+
+    paired: run i of both arms has one seed (Student on the differences); else Welch.
+    """
+    parts = [arm - baseline] if paired else [arm, baseline]
+    terms = [(np.var(x, ddof=1) / len(x), len(x) - 1) for x in parts if len(x) > 1]
+    centre, counts = float(arm.mean() - baseline.mean()), [len(baseline), len(arm)]
+    interval = _interval(centre, terms) if len(terms) == len(parts) else None
+    return Difference(centre, interval, paired, counts)
+
+
+def crossed(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
+    """As `difference` of (runs, questions) scores, for runs and questions both drawn at random.
+
+    Variance: s2_seed / k + s2_question / Q - s2_interaction / (k Q), because the variances of row
+    means and of column means both hold the interaction.
+    """
+    found = difference(baseline.mean(axis=1), arm.mean(axis=1), paired)
+    if found.ci95 is None:
+        return found
+    terms, shared = [], 0.0
+    for x in [arm - baseline] if paired else [arm, baseline]:
+        k, q = x.shape
+        rows, columns = x.mean(axis=1, keepdims=True), x.mean(axis=0)
+        terms.append((np.var(rows, ddof=1) / k, k - 1))
+        rest = np.sum((x - rows - columns + x.mean()) ** 2) / ((k - 1) * (q - 1))
+        shared += rest / (k * q)
+    by_question = arm.mean(axis=0) - baseline.mean(axis=0)
+    terms.append((np.var(by_question, ddof=1) / q, q - 1))
+    found.ci95 = _interval(found.difference, terms, shared)
+    return found
+
+
+def first_crossing(
+    seconds: np.ndarray, values: np.ndarray, base: float, target: float
+) -> tuple[float, float]:
+    """(after, by]: the marks between which a run's isotonic fit reaches the target.
+
+    by is infinite where it does not. The base takes part in the fit, but reaches nothing itself.
+    """
+    known = np.isfinite(seconds) & np.isfinite(values)
+    x, y = np.r_[0.0, seconds[known]], np.r_[base, values[known]]
+    start = 0 if np.isfinite(base) else 1
+    fit = isotonic_regression(y[start:]).x
+    hit = np.flatnonzero(fit >= target - 1e-12)
+    if not hit.size:
+        return float(x[-1]), np.inf
+    at = max(1, int(hit[0]) + start)
+    return float(x[at - 1]), float(x[at])
+
+
+def time_ratio(
+    baseline: np.ndarray, arm: np.ndarray, step: float = 0.01
+) -> tuple[float | None, list[float | None] | None]:
+    """Geometric mean of the baseline's times over that of the arm's, and its 95 % interval.
+
+    baseline, arm: (runs, 2), a time lies in (after, by]. A log-normal accelerated-failure-time
+    model with one spread. The interval holds the ratios whose profile likelihood is within
+    N/2 log(1 + t^2 / (N - 2)) of the highest: with exact times, Student's. The ratio is None where
+    an arm bounds it on one side only (no run reaches the target); so is an open upper end.
+    step: resolution of the natural log of the ratio.
+    """
+    with np.errstate(divide="ignore"):
+        logs = [np.log(baseline), np.log(arm)]
+    ends = np.concatenate([x[np.isfinite(x)] for x in logs])
+    means = np.arange(ends.min() - BEYOND, ends.max() + BEYOND, step)
+    slow, fast = (_log_likelihood(x, means) for x in logs)
+    spread = int(np.argmax(slow.max(axis=0) + fast.max(axis=0)))
+    highest = [np.flatnonzero(x[:, spread] > x[:, spread].max() - 1e-6) for x in (slow, fast)]
+    shift = round(highest[0].mean() - highest[1].mean())
+    bounded = all(x[0] > 0 and x[-1] < len(means) - 1 for x in highest)
+    ratio = float(np.exp(shift * step)) if bounded else None
+    if min(len(baseline), len(arm)) < 2:
+        return ratio, None
+    n, size = len(baseline) + len(arm), len(means)
+    floor = slow[:, spread].max() + fast[:, spread].max()
+    floor -= n / 2 * np.log1p(t95(n - 2) ** 2 / (n - 2))
+    at = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
+    fixed = fast[np.clip(at, 0, size - 1)]
+
+    def accepted(shift: int) -> bool:
+        return bool((slow[np.clip(at + shift, 0, size - 1)] + fixed).max() >= floor)
+
+    low, high = (_last(accepted, shift, sign * size) for sign in (-1, 1))
+    lowest = 0.0 if low is None else float(np.exp(low * step))
+    return ratio, [lowest, None if high is None else float(np.exp(high * step))]
+
+
+def restricted_mean(times: np.ndarray, end: float) -> float:
+    """Mean of min(time, end) over runs; times: (runs, 2), the middle of an interval counts."""
+    return float(np.minimum(times.mean(axis=1), end).mean())
+
+
+def bootstrap_band(means: np.ndarray, mean: np.ndarray, runs: int) -> np.ndarray:
+    """(2, marks): 95 % ends of resampled mean curves, (resamples, marks), from 10 runs on.
+
+    Widened by sqrt(k / (k - 1)), because resamples of k runs vary less than new runs would.
+    """
+    ends = np.nanpercentile(means, [2.5, 97.5], axis=0)
+    return mean + (ends - mean) * np.sqrt(runs / (runs - 1))
+
+
+def _interval(centre: float, terms: list[tuple[float, int]], shared: float = 0.0) -> list[float]:
+    """Student's interval around `centre`; the variance is the sum of terms less `shared`.
+
+    terms: (variance, degrees of freedom); those of the sum are Satterthwaite's.
+    """
+    total = max(sum(v for v, _ in terms) - shared, max(v for v, _ in terms))
+    weight = sum(v**2 / df for v, df in terms)
+    half = float(t95(total**2 / weight) * np.sqrt(total)) if weight > 0 else 0.0
+    return [centre - half, centre + half]
+
+
+def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """(means, spreads): log-likelihood of intervals of log times, (runs, 2)."""
+    low, high = ((logs[:, i, None, None] - means[:, None]) / SPREADS for i in (0, 1))
+    # Probabilities of the upper tail would round to 0: the lower one is its mirror image.
+    low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
+    with np.errstate(divide="ignore"):
+        return np.log(ndtr(high) - ndtr(low)).sum(axis=0)
+
+
+def _last(accepted: Callable[[int], bool], inside: int, outside: int) -> int | None:
+    """The integer farthest from `inside` that is accepted; None where `outside` is too."""
+    if accepted(outside):
+        return None
+    while abs(outside - inside) > 1:
+        middle = (inside + outside) // 2
+        inside, outside = (middle, outside) if accepted(middle) else (inside, middle)
+    return inside

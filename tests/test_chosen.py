@@ -1,0 +1,64 @@
+"""pods/figures/chosen.py: any runs without a figure's file, and exit 3 where one is left out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.figures import base_file, facts_file, in_process, published_files, run_file
+
+
+def measured_files(folder: Path) -> None:
+    """Two arms of three seeds with seconds, a fact file each, and the base of their model."""
+    for arm, slope in (("mine", 0.1), ("yours", 0.15)):
+        for seed in (0, 1, 2):
+            metas = [{"train_seconds": 10 * k + 0.2} for k in (1, 2, 3, 4)]
+            values = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
+            run_file(folder, f"{arm}-seed{seed}", values, metas=metas)
+            facts_file(folder, f"{arm}-seed{seed}", seed=seed, checkpoint={"every_seconds": 10})
+    base_file(folder, "base-tiny", 0.02)
+
+
+def test_any_runs_are_compared_without_a_figure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    measured_files(tmp_path)
+    where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
+    assert in_process("scripts/speedup.py", *where, "format=json") == 0
+    found = json.loads(capsys.readouterr().out)["runs"]
+    assert (found["baseline"], found["pods"]) == ("Mine", "Yours")
+    assert found["compared_hours"] == pytest.approx(40 / 3600)
+    assert found["mean_accuracy"]["runs"] == [3, 3]
+    assert found["mean_accuracy"]["paired"]
+    assert in_process("scripts/plot.py", *where, f"out_dir={tmp_path}/out") == 0
+    curves = json.loads((tmp_path / "out" / "runs" / "curves.json").read_text())["series"]
+    assert curves["Yours"]["mean"] == pytest.approx([0.02, 0.16, 0.31, 0.46, 0.61])
+    run_file(tmp_path, "mine-seed9", [0.5] * 4)
+    assert in_process("scripts/speedup.py", *where) == 2
+    assert "mine-seed9.json: a checkpoint without train_seconds" in capsys.readouterr().err
+    axis = ("figure=quickstart", "dataset=gsm8k", "metric=for_acc")
+    assert in_process("scripts/speedup.py", *where, *axis) == 0, "the figure gives the axis"
+    assert in_process("scripts/speedup.py", where[0], "runs={A:[absent-*]}") == 2
+    assert "runs=absent-*: no file of results_dir" in capsys.readouterr().err
+
+
+def test_what_is_left_out_ends_with_exit_code_3_after_the_rest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    published_files(tmp_path)
+    (tmp_path / "Instruct-GSM8K-512-64-16-Run2.json").write_text('{"checkpoint-100": {"gsm')
+    run_file(tmp_path, "math_qwen-grpo-seed0", [0.1], dataset="math500")
+    run_file(tmp_path, "math_qwen-grpo-seed1", [0.1], dataset="math500")
+    for seed in (0, 1):
+        facts_file(tmp_path, f"math_qwen-grpo-seed{seed}", seed=seed, prompts_per_step=seed + 1)
+    for name in ("Instruct-MATH-NF-512-8-8-Run1", "Instruct-MATH-NF-512-8-8-Run2"):
+        (tmp_path / f"{name}.json").unlink()
+    (tmp_path / "Instruct-MATH-NF-512-8-8-Run10.json").unlink()
+    arguments = (f"results_dir={tmp_path}", "figure=all", "json=true")
+    assert in_process("scripts/speedup.py", *arguments) == 3
+    printed = capsys.readouterr()
+    assert json.loads(printed.out).keys() == {"a100s", "gsm8k_main", "llama_main", "n_scaling"}
+    assert "runs of GRPO differ in prompts_per_step: 1 in" in printed.err
+    last = printed.err.splitlines()[-1]
+    assert "left out, for the reasons above: Instruct-GSM8K-512-64-16-Run2.json, math_main" in last
+    assert in_process("scripts/speedup.py", *arguments[:1], "figure=math_main") == 2

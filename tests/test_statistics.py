@@ -1,0 +1,143 @@
+"""pods/figures/statistics.py: by hand, against Student's exact interval, and by simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pods.figures import statistics
+
+NAN, INF = float("nan"), float("inf")
+MARKS = np.arange(1, 13) / 2  # hours, as in the published figures
+
+
+def curves(rng: np.random.Generator, times: np.ndarray, noise: float) -> np.ndarray:
+    """(runs, marks): accuracy that rises from .6 to .8 with a run's time constant, and noise."""
+    rise = 0.6 + 0.2 * (1 - np.exp(-MARKS / times[:, None]))
+    return rise + noise * rng.standard_normal((len(times), len(MARKS)))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("runs", [3, 5])
+def test_the_main_interval_errs_in_five_of_a_hundred_null_comparisons(
+    runs: int, paired: bool
+) -> None:
+    rng, wrong, sets = np.random.default_rng(runs), 0, 2000
+    for _ in range(sets):
+        seeds = np.exp(0.3 * rng.standard_normal(runs))  # what two runs of one seed share
+        averages = []
+        for _ in range(2):
+            own = np.exp(0.2 * rng.standard_normal(runs))
+            values = curves(rng, 0.8 * own * (seeds if paired else 1), 0.01)
+            averages.append([statistics.time_average(MARKS, run, 0.6, 6.0) for run in values])
+        low, high = statistics.difference(*map(np.array, averages), paired).ci95
+        wrong += not low <= 0 <= high
+    assert 0.03 <= wrong / sets <= 0.07
+
+
+@pytest.mark.parametrize(("runs", "ratio"), [(3, 1.5), (5, 1.0), (5, 2.0)])
+def test_the_time_interval_covers_the_ratio_although_marks_hide_the_times(
+    runs: int, ratio: float
+) -> None:
+    rng, sets = np.random.default_rng(runs), 200
+    covered = censored = 0
+    for _ in range(sets):
+        crossings = []
+        for median in (3.0, 3.0 / ratio):
+            times = median * np.exp(0.35 * rng.standard_normal(runs))
+            values = curves(rng, times, 0.002)
+            goal = 0.6 + 0.2 * (1 - np.exp(-1))  # a run reaches it at its own time constant
+            crossings.append([statistics.first_crossing(MARKS, run, 0.6, goal) for run in values])
+        low, high = statistics.time_ratio(*map(np.array, crossings), step=0.05)[1]
+        covered += low <= ratio <= (INF if high is None else high)
+        censored += np.isinf(crossings).sum()
+    assert covered / sets >= 0.92
+    assert censored, "some runs have to end before they reach the target"
+
+
+def test_exact_times_give_the_interval_of_student() -> None:
+    slow, fast = np.array([2.0, 3.1, 2.6]), np.array([1.1, 1.9, 1.2, 1.4])
+    near = (np.stack([times * (1 - 1e-7), times], axis=1) for times in (slow, fast))
+    ratio, interval = statistics.time_ratio(*near, step=0.002)
+    student = stats.ttest_ind(np.log(slow), np.log(fast)).confidence_interval()
+    assert ratio == pytest.approx(stats.gmean(slow) / stats.gmean(fast), rel=0.003)
+    assert interval == pytest.approx(np.exp([student.low, student.high]), rel=0.01)
+
+
+def test_a_target_that_one_arm_never_reaches_gives_a_bound() -> None:
+    reached = np.array([[1.0, 1.5], [1.5, 2.0], [2.0, 2.5]])
+    never = np.array([[6.0, INF]] * 3)
+    ratio, (low, high) = statistics.time_ratio(reached, never)
+    assert ratio is None
+    assert low == 0
+    assert high == pytest.approx(1 / statistics.time_ratio(never, reached)[1][0], rel=0.03)
+    assert 0.25 < high < 1, "the arm is slower, by a factor that has no limit"
+    assert statistics.time_ratio(never, reached)[1][1] is None
+    assert statistics.restricted_mean(never, 6.0) == 6
+    assert statistics.restricted_mean(reached, 6.0) == 1.75
+    assert statistics.time_ratio(reached[:1], reached)[1] is None, "one run has no interval"
+
+
+@pytest.mark.parametrize(
+    ("values", "base", "target", "expected"),
+    [
+        pytest.param([0.1, 0.5, 0.9], 0.0, 0.5, (1, 2), id="between two marks"),
+        pytest.param([0.1, 0.5, 0.9], NAN, 0.1, (0, 1), id="before the first mark"),
+        pytest.param([0.1, 0.5, 0.9], 0.3, 0.2, (0, 1), id="the base reaches nothing itself"),
+        pytest.param([0.1, 0.5, 0.9], 0.0, 0.95, (3, INF), id="never"),
+        pytest.param([0.6, 0.2, 0.9], 0.0, 0.5, (2, 3), id="a peak that is lost again: fit .4"),
+        pytest.param([0.1, NAN, 0.9], 0.0, 0.5, (1, 3), id="a gap widens the interval"),
+    ],
+)
+def test_first_crossing(
+    values: list[float], base: float, target: float, expected: tuple[float, float]
+) -> None:
+    seconds = np.array([1.0, 2.0, 3.0])
+    assert statistics.first_crossing(seconds, np.array(values), base, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "base", "end", "expected"),
+    [
+        pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
+        pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
+        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="cut between marks"),
+        pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
+        pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
+    ],
+)
+def test_time_average(values: list[float], base: float, end: float, expected: float) -> None:
+    found = statistics.time_average(np.array([1.0, 2.0]), np.array(values), base, end)
+    assert found == pytest.approx(expected)
+
+
+def test_level_and_intervals_of_scipy() -> None:
+    values = np.array([[0.9, 0.1, 0.2, NAN, 0.3], [NAN, NAN, NAN, 0.4, 0.6]])
+    assert statistics.level(values) == pytest.approx([0.2, 0.5])
+    a, b = np.array([0.1, 0.3, 0.2]), np.array([0.4, 0.2, 0.9, 0.5])
+    welch = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
+    assert statistics.difference(a, b, False).ci95 == pytest.approx([welch.low, welch.high])
+    paired = stats.ttest_rel(b[:3], a).confidence_interval()
+    assert statistics.difference(a, b[:3], True).ci95 == pytest.approx([paired.low, paired.high])
+    assert statistics.difference(a[:1], b, False).ci95 is None
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_noise_of_the_questions_counts_where_it_is_known(paired: bool) -> None:
+    rng, covered, sets = np.random.default_rng(1), np.zeros(2), 500
+    for _ in range(sets):
+        question = rng.normal(0, 0.2, 40)  # by which the arms differ, question by question
+        noise = rng.normal(0, 0.02, (2, 4, 1)) + rng.normal(0, 0.2, (2, 4, 40))
+        baseline, arm = noise[0], 0.1 + question + noise[1]
+        both = statistics.crossed(baseline, arm, paired)
+        runs = statistics.difference(baseline.mean(axis=1), arm.mean(axis=1), paired)
+        assert both.difference == pytest.approx(runs.difference)
+        covered += [found.ci95[0] <= 0.1 <= found.ci95[1] for found in (both, runs)]
+    assert 0.92 <= covered[0] / sets <= 0.985
+    assert covered[1] / sets < 0.9, "over runs alone it is an interval for these 40 questions"
+
+
+def test_a_bootstrap_band_is_widened_to_the_spread_of_new_runs() -> None:
+    values = np.random.default_rng(0).standard_normal((10, 1))
+    resampled = np.random.default_rng(1).choice(values[:, 0], (20_000, 10)).mean(axis=1)[:, None]
+    low, high = statistics.bootstrap_band(resampled, values.mean(axis=0), 10)
+    assert (high - low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 10**0.5, rel=0.03)
