@@ -251,7 +251,7 @@ def trial(config: TrainConfig, overrides: list[str]) -> tuple[str, str]:
     command = [
         sys.executable, str(ROOT / "train.py"), *overrides, f"output_dir={folder}",
         f"max_steps={TRIAL_STEPS}", "logger=[]", "resume=never", "run=trial",
-        "checkpoint.every_seconds=null",
+        "checkpoint.every_seconds=null", "backend.warmup=true",  # at the longest lengths
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True)
