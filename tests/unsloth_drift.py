@@ -15,9 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tests import gpu_path
+
 CASES = {  # a loss that is not 0 at the first step, and the reference pass
     "per_token": ["loss.type=dapo", "loss.beta=0.0"],
     "kl": ["loss.type=grpo", "loss.beta=0.04"],
+    "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4"],
 }
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 
@@ -31,12 +34,16 @@ def import_rewritten(folder: str) -> None:
         UNSLOTH_MIXED_PRECISION="bfloat16",  # no autocast: it would give a float32 model fp16 here
         UNSLOTH_COMPILE_LOCATION=f"{folder}/compiled",  # else the working folder
     )
+    gpu_path.hide_kernels()
     import unsloth  # noqa: F401  before trl, transformers and peft
     import unsloth.models.rl as rl
+    from transformers import Trainer
+    from unsloth.models._utils import patch_gradient_accumulation_fix
 
     rl.patch_trl_disable_gradient_checkpointing()
     rl._patch_trl_rl_trainers_impl("grpo_trainer")  # the public wrapper swallows errors
     rl.patch_trl_vllm_generation()
+    patch_gradient_accumulation_fix(Trainer)  # loading a model does
 
 
 class Letters:
@@ -186,6 +193,8 @@ def main(side: str, folder: str) -> None:
         "engine_arguments_survive": engine_arguments_survive(folder),
         "cases": {case: run(side, case, folder) for case in CASES},
     }
+    if side == "unsloth":
+        result["gpu_path"] = gpu_path.checks(Path(folder))
     print(json.dumps(result))
 
 
