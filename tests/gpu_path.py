@@ -24,6 +24,17 @@ SETTINGS = [  # rank 32: smaller matrices keep 32-bit moments in adamw_8bit
     "sampling.max_completion_length=16", "sampling.max_prompt_length=32",
 ]  # fmt: skip
 
+SAID = {  # by vLLM 0.28
+    "no_room": "No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+    "too_long": "(0.14 GiB KV cache is needed, which is larger than the available KV cache memory "
+    "(0.02 GiB).",
+    "full": "CUDA out of memory. Tried to allocate 2.00 GiB",
+    "not_free": "Free memory on device cuda:0 (10.2/44.5 GiB) on startup is less than desired GPU "
+    "memory utilization (0.5, 22.3 GiB).",
+    "race": "Error in memory profiling. Initial free memory 10 GiB, current free memory 20 GiB.",
+    "unknown": "Unsupported LoRA layer",
+}
+
 
 class NoKernels(importlib.abc.MetaPathFinder):
     """vLLM's compiled modules do not load without a driver; Unsloth would then drop vLLM."""
@@ -38,12 +49,11 @@ def hide_kernels() -> None:
     sys.meta_path.insert(0, NoKernels())
 
 
-def engine_arguments(folder: Path, slots: int, **changes: Any) -> dict[str, Any]:
-    """What Unsloth would build vLLM with for Qwen2.5-3B-Instruct on a card of 44 GiB."""
+def load_engine(folder: Path, **changes: Any) -> Any:
+    """Unsloth's loader of vLLM for Qwen2.5-3B-Instruct on a card of 44 GiB."""
     import torch
     from transformers import AutoConfig
     from unsloth_zoo.vllm_utils import load_vllm
-    from vllm.engine.arg_utils import EngineArgs
 
     from pods.doctor import SHAPES
 
@@ -51,22 +61,31 @@ def engine_arguments(folder: Path, slots: int, **changes: Any) -> dict[str, Any]
     config = AutoConfig.for_model(**shape)
     config.save_pretrained(folder)  # EngineArgs reads it
     card = {"mem_get_info": (44 * GIB, 44.5 * GIB), "get_device_capability": (8, 9)}
+    settings = {"gpu_memory_utilization": 0.5, "max_seq_length": 1024, "dtype": torch.bfloat16,
+                "enable_lora": True, "max_lora_rank": 64, "max_num_seqs": 64,
+                "use_bitsandbytes": True}  # fmt: skip
     with mock.patch.multiple(torch.cuda, **{k: lambda *_, v=v: v for k, v in card.items()}):
-        given = load_vllm(
-            model_name=str(folder),
-            config=config,
-            gpu_memory_utilization=0.5,
-            max_seq_length=1024,
-            dtype=torch.bfloat16,
-            enable_lora=True,
-            max_lora_rank=64,
-            max_num_seqs=slots,
-            return_args=True,
-            **{"use_bitsandbytes": True, **changes},
-        )
+        return load_vllm(model_name=str(folder), config=config, **settings | changes)
+
+
+def engine_arguments(folder: Path, **changes: Any) -> dict[str, Any]:
+    """What Unsloth would build vLLM with."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    given = load_engine(folder, return_args=True, **changes)
     EngineArgs(**given)  # raises on a name that this vLLM does not know
     kept = ("max_num_seqs", "max_lora_rank", "quantization", "enable_lora", "max_model_len")
     return {name: given.get(name) for name in kept}
+
+
+def raised_by_unsloth(folder: Path, said: str) -> list[str]:
+    """Type and text of what Unsloth raises where vLLM raises ValueError(said)."""
+    with mock.patch("vllm.LLM", side_effect=ValueError(said)):
+        try:
+            load_engine(folder)
+        except Exception as error:
+            return [type(error).__name__, str(error)]
+    raise AssertionError("nothing was raised")
 
 
 class Engine:
@@ -220,21 +239,12 @@ def loaded_by_vllm(request: Any, checkpoint: Path) -> dict[str, Any]:
     manager._lora_model_cls = LoRAModel
     live = manager._load_adapter(request)
     helper = PEFTHelper.from_local_dir(str(checkpoint), max_position_embeddings=1024)
-    saved = LoRAModel.from_local_checkpoint(
-        str(checkpoint), expected, peft_helper=helper, lora_model_id=1, device="cpu"
-    )
+    with mock.patch("vllm.lora.lora_model.PIN_MEMORY", False):  # it needs a driver
+        saved = LoRAModel.from_local_checkpoint(
+            str(checkpoint), expected, peft_helper=helper, lora_model_id=1, device="cpu"
+        )
     return {"live": [live.rank, len(live.loras)], "saved": [saved.rank, len(saved.loras)],
             "same_modules": sorted(live.loras) == sorted(saved.loras)}  # fmt: skip
-
-
-def load_errors() -> dict[str, str]:
-    """Unsloth's own texts for what is, and what is not, a lack of memory."""
-    from unsloth_zoo import vllm_utils as u
-
-    return {
-        "clash": u._expandable_segments_standby_message("expandable_segments not supported"),
-        "race": u._memory_profiling_race_message("Error in memory profiling."),
-    }
 
 
 def checks(folder: Path) -> dict[str, Any]:
@@ -244,10 +254,11 @@ def checks(folder: Path) -> dict[str, Any]:
 
     patch_vllm(debug=False)
     vllm_generation.DistributedBackend = lambda accelerator: None
+    shape = folder / "shape"
     return {
-        "slots": {n: engine_arguments(folder / "shape", n) for n in (16, 64, 257, 512)},
-        "sixteen_bit": engine_arguments(folder / "shape", 64, use_bitsandbytes=False),
-        "load_errors": load_errors(),
+        "slots": {n: engine_arguments(shape, max_num_seqs=n) for n in (16, 64, 257, 512)},
+        "sixteen_bit": engine_arguments(shape, use_bitsandbytes=False),
+        "errors": {name: raised_by_unsloth(shape, said) for name, said in SAID.items()},
         "training": {
             name: training(folder / name, correction)
             for name, correction in (("uncorrected", False), ("corrected", True))

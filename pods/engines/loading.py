@@ -10,7 +10,7 @@ import torch
 
 from pods.cli import OutOfMemory, RunFailed, UserError
 
-NO_ROOM = ("cache blocks", "kv cache")  # vLLM's share is too small for its KV cache
+NO_ROOM = ("no available memory for the cache blocks", "available kv cache memory")
 FULL = ("out of memory", "failed to allocate", "less than desired gpu memory utilization")
 DENIED = "not an out of memory error"  # Unsloth's words for other causes
 UNREADABLE = "failed to load model"  # Unsloth's words where neither config can be read
