@@ -34,6 +34,11 @@ def import_unsloth(config: TrainConfig) -> None:
             "vllm-bnb-plugin, which is not installed; run uv sync --extra gpu, or set "
             "engine=trl"
         )
+    if config.engine.name == "unsloth" and torch.distributed.is_initialized():
+        raise UserError(
+            "engine=unsloth: its vLLM of an earlier job stays in this process until the end; give "
+            "each job of a sweep a process (hydra/launcher=submitit_local), or set engine=vllm"
+        )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
     # Unsloth would report usage to the hub, and wait up to 120 s where it does not answer.
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")

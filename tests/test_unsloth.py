@@ -53,6 +53,12 @@ def test_a_missing_plugin_for_4_bit_weights_is_named_before_anything_loads(monke
         unsloth.import_unsloth(compose("model.load_in_4bit=true", "engine=unsloth"))
 
 
+def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)  # by the first's vLLM
+    with pytest.raises(UserError, match="engine=unsloth: .* each job .* or set engine=vllm"):
+        unsloth.import_unsloth(compose("engine=unsloth", "model.load_in_4bit=false"))
+
+
 def test_trl_that_was_not_rewritten_is_refused():
     with pytest.raises(UserError, match="did not rewrite"):
         unsloth.require_rewrite()

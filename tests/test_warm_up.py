@@ -1,12 +1,15 @@
 """The untimed step before the clock starts: at the longest lengths, and without a trace."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from transformers import TrainerCallback
 
-from pods import seam
+from pods import loop, seam
+from pods.clock import Clock
+from tests.configs import compose
 from tests.test_trainer import build, rows
 
 LONGEST = {"prompt": 40, "completion": 48}
@@ -104,3 +107,43 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer.optimizer.state[next(trainer.model.parameters())] = {"step": 1}  # as after a resume
     with seam.optimizer_memory(trainer):
         assert taken == []
+
+
+def callback_of(clock: Clock) -> loop.RunCallback:
+    nothing = SimpleNamespace(ledger=None, path=None, newest=None)
+    found = loop.RunCallback(compose("backend.warmup=true"), nothing, clock, nothing, None)
+    found.trainer = SimpleNamespace(is_deepspeed_enabled=False, model=SimpleNamespace())
+    return found
+
+
+def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
+    clock, readings = Clock(), iter([7.0, 0.0, 2.0])
+    clock.peak = lambda: next(readings)
+
+    def warm_up(trainer: Any) -> None:
+        with clock.phase("generate"):
+            pass
+
+    monkeypatch.setattr(seam, "warm_up", warm_up)
+    monkeypatch.setattr(loop, "Ledger", lambda *_: None)
+    monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
+    callback = callback_of(clock)
+    with loop.signals_restored():
+        callback.on_train_begin(None, None, None)
+    clock.start_step()
+    clock.end_step()
+    assert callback.peaks() == {"update": 2.0, "warmup_generate": 7.0}
+    assert callback.peaks() == {"update": 2.0}
+
+
+def test_one_warning_says_that_unsloth_stopped_packing(capsys):
+    callback = callback_of(Clock())
+    model = callback.trainer.model
+    assert callback.packing() == {}  # another backend
+    model._unsloth_seq_packing_grad_ok = True
+    assert callback.packing() == {"update/packed": 1.0}
+    assert capsys.readouterr().err == ""
+    model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_grad_unsafe_T = False, 9000
+    for _ in range(2):
+        assert callback.packing() == {"update/packed": 0.0, "update/unpacked_from_tokens": 9000.0}
+    assert capsys.readouterr().err.count("no longer packs") == 1
