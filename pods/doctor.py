@@ -265,6 +265,7 @@ def trial(config: TrainConfig, overrides: list[str]) -> tuple[str, str]:
         sys.executable, str(ROOT / "train.py"), *overrides, f"output_dir={folder}",
         f"max_steps={TRIAL_STEPS * config.updates_per_generation}", "logger=[]", "resume=never",
         "run=trial", "checkpoint.every_seconds=null",
+        "backend.warmup=true",  # at the longest lengths
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True)

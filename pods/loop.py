@@ -58,6 +58,8 @@ class RunCallback(TrainerCallback):
         self.provenance = {"config_hash": config_hash(config), **provenance()}
         self.trainer: Any = None  # set by `train`
         self.midrun: MidRun | None = None
+        self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first metric line
+        self.packed = True  # as far as is known
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
@@ -87,6 +89,7 @@ class RunCallback(TrainerCallback):
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
                 seam.warm_up(self.trainer)
+            self.warmup_peak = dict(self.clock.step_peak)
 
     def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
         self.received = number
@@ -150,7 +153,8 @@ class RunCallback(TrainerCallback):
             "train_seconds": self.clock.train_seconds,
             "wall_seconds": self.clock.wall_seconds,
             **{f"seconds/{phase}": seconds for phase, seconds in self.clock.step.items()},
-            **{f"peak_memory_gib/{phase}": gib for phase, gib in self.clock.step_peak.items()},
+            **{f"peak_memory_gib/{phase}": gib for phase, gib in self.peaks().items()},
+            **self.packing(),
             **summary,
             **self.counters,
             "score_timeouts": sum(distributed.gather([self.rollouts.rewards.timeouts])),
@@ -168,6 +172,22 @@ class RunCallback(TrainerCallback):
             return False
         self.best = {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
         return True
+
+    def peaks(self) -> dict[str, float]:
+        """GiB by phase of the newest step; the first step also gives those of the warm-up."""
+        warmup, self.warmup_peak = self.warmup_peak, {}
+        return self.clock.step_peak | {f"warmup_{phase}": gib for phase, gib in warmup.items()}
+
+    def packing(self) -> dict[str, float]:
+        """Unsloth's packing of the update, with one warning where it has turned it off."""
+        found = seam.packing(self.trainer)
+        if self.packed and found.get("update/packed") == 0.0:
+            self.packed = False
+            distributed.say(
+                "warning: Unsloth no longer packs the rows of an update: updates take longer from "
+                "here on; UNSLOTH_ENABLE_LOGGING=1 prints the reason"
+            )
+        return found
 
     def finished(self, step: int) -> bool:
         """Whether the run has had all its steps or training time, or is as good as was asked."""

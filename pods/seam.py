@@ -110,6 +110,23 @@ def generate(
         trainer._last_loaded_step = -1  # the next training step loads and pays for its weights
 
 
+@contextmanager
+def full_length(trainer: Any, wanted: bool) -> Iterator[None]:
+    """Where wanted, completions of `generate` in this block run to the length limit."""
+    if trainer.use_vllm:
+        holder, name = trainer.vllm_generation, "generation_kwargs"
+        changed = holder.generation_kwargs | {"ignore_eos": True, "stop_token_ids": [], "stop": []}
+    else:
+        holder, name = trainer.generation_config, "min_new_tokens"
+        changed = trainer.max_completion_length
+    before = getattr(holder, name)
+    setattr(holder, name, changed if wanted else before)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
 @torch.no_grad()
 def token_logprobs(trainer: Any, prompt: list[int], completion: list[int]) -> torch.Tensor:
     """(tokens,) log-probabilities of a completion as the loss computes them (with temperature)."""
@@ -143,24 +160,57 @@ def engine_slots(count: int) -> Iterator[None]:
 
 
 def warm_up(trainer: Any) -> None:
-    """Run generation, scoring, forward and backward of one step; weights and metrics stay.
+    """Generation, scoring, forward and backward of one step at the longest prompts and completions
+    that the config allows; weights, optimiser, random states and metrics stay.
 
     Kernels compile and caches fill before the clock starts: a compiled first step takes a minute on
-    a GPU. A lack of memory also shows before the run has spent anything.
+    a GPU. A lack of memory shows before the run has spent anything.
     """
-    seen = trainer.state.num_input_tokens_seen
+    rollouts, seen = trainer.rollout_func, trainer.state.num_input_tokens_seen
     trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     trainer.model.train()
-    with trainer.rollout_func.rehearsal():
+    with rollouts.rehearsal():
         batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     size = trainer.args.per_device_train_batch_size
     per_row = {k: v[:size] for k, v in batch.items() if getattr(v, "ndim", 0) > 0}
-    loss = trainer.compute_loss(trainer.model_wrapped, {**batch, **per_row})
-    trainer.accelerator.backward(loss)
+    with rollouts.clock.phase("update"), optimizer_memory(trainer):
+        loss = trainer.compute_loss(trainer.model_wrapped, {**batch, **per_row})
+        trainer.accelerator.backward(loss)
     trainer.model.zero_grad()
     trainer._metrics["train"].clear()
     trainer.state.num_input_tokens_seen = seen
     set_seed(trainer.args.seed, device_specific=True)  # as TRL leaves it before the first step
+
+
+@contextmanager
+def optimizer_memory(trainer: Any) -> Iterator[None]:
+    """Hold the memory of Adam's two moments, which the first optimiser step will take."""
+    trained = [p for p in trainer.model.parameters() if p.requires_grad]
+    optimizer = str(trainer.args.optim).lower()
+    moments = 2 if "adam" in optimizer and not trainer.optimizer.state else 0  # resumed: there
+    held = [
+        torch.empty_like(p, dtype=torch.uint8 if "8bit" in optimizer else p.dtype)
+        for p in trained
+        for _ in range(moments)
+    ]
+    yield
+    held.clear()
+
+
+def packing(trainer: Any) -> dict[str, float]:
+    """What Unsloth's update has decided about packing a micro-batch into one sequence: whether it
+    packs, and from how many tokens on it does not. Empty before its first update, and elsewhere.
+
+    Any error, or log-probabilities that differ from those of single rows, turns packing off for
+    the rest of the run; Unsloth says so only under UNSLOTH_ENABLE_LOGGING=1.
+    """
+    found = {
+        "update/packed": getattr(trainer.model, "_unsloth_seq_packing_grad_ok", None),
+        "update/unpacked_from_tokens": getattr(
+            trainer.model, "_unsloth_seq_packing_grad_unsafe_T", None
+        ),
+    }
+    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def save(trainer: Any, folder: Path) -> None:

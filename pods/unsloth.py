@@ -7,12 +7,14 @@ Run by `uv run train.py backend=unsloth ...` after `uv sync --extra gpu`.
 
 import importlib.util
 import os
+import tempfile
 from typing import Any
 
 import torch
 
-from pods.cli import OutOfMemory, UserError
+from pods.cli import UserError
 from pods.config import TrainConfig
+from pods.engines import loading
 from pods.policy import Policy, end_tokens, locate
 
 # load_vllm takes exactly this value for "not given" and then picks one from the free memory.
@@ -31,6 +33,11 @@ def import_unsloth(config: TrainConfig) -> None:
             "model.load_in_4bit=true: vLLM reads 4-bit weights through the package "
             "vllm-bnb-plugin, which is not installed; run uv sync --extra gpu, or set "
             "engine=trl"
+        )
+    if config.engine.name == "unsloth" and torch.distributed.is_initialized():
+        raise UserError(
+            "engine=unsloth: its vLLM of an earlier job stays in this process until the end; give "
+            "each job of a sweep a process (hydra/launcher=submitit_local), or set engine=vllm"
         )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
     # Unsloth would report usage to the hub, and wait up to 120 s where it does not answer.
@@ -88,7 +95,8 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
         "max_num_seqs": max_sequences(config),
         "unsloth_vllm_standby": config.engine.standby,
     }
-    try:
+    share = f"engine.gpu_memory_utilization={config.engine.gpu_memory_utilization}"
+    with loading.explained(config.model.path, share):
         model, _ = FastLanguageModel.from_pretrained(
             model_name=locate(config.model.path),
             max_seq_length=length,
@@ -100,8 +108,6 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
             random_state=config.seed,
             **(engine if vllm else {}),
         )
-    except (torch.OutOfMemoryError, OSError, ValueError) as error:
-        raise loading_error(config, error) from error
     model = FastLanguageModel.get_peft_model(
         model,
         r=config.lora.rank,
@@ -114,21 +120,22 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
     )
     if vllm:
         check_engine(model, config)
+        use_temporary_folder(model)
     # Unsloth masks every pad (ids != pad): a sampled one ends the completion, so that no token of
     # its middle leaves the loss.
     ends = [*end_tokens(config.model.path, tokenizer), tokenizer.pad_token_id]
     return Policy(model, tokenizer, None, "unsloth", "cuda", config.model.dtype, ends)
 
 
-def loading_error(config: TrainConfig, error: Exception) -> UserError:
-    """Out of memory (exit code 4) or a model that cannot be read. vLLM says the former, where its
-    share leaves no room for the KV cache, in a ValueError."""
-    share = f"engine.gpu_memory_utilization={config.engine.gpu_memory_utilization}"
-    if isinstance(error, torch.OutOfMemoryError):
-        return OutOfMemory(f"out of GPU memory while loading; lower {share} ({error})")
-    if isinstance(error, ValueError) and "memory" in str(error).lower():
-        return OutOfMemory(f"{share}: no room for vLLM's KV cache; raise it ({error})")
-    return UserError(f"model.path={config.model.path}: {error}")
+def use_temporary_folder(model: Any) -> None:
+    """Unsloth writes the adapter's config to ./vllm_gen_lora at the first rollout: two runs in one
+    working folder would read each other's rank. The folder goes with the model."""
+    load, folder = model.load_lora, tempfile.TemporaryDirectory(prefix="pods-adapter-")
+
+    def load_lora(name: str, **keys: Any) -> Any:
+        return load(os.path.join(folder.name, name), **keys)
+
+    model.load_lora = load_lora
 
 
 def check_engine(model: Any, config: TrainConfig) -> None:

@@ -85,14 +85,16 @@ def test_the_projection_leaves_the_first_step_out():
     steps[0]["engine/logprob_gap"] = 0.0123
     for step, gib in zip(steps, (7.5, 9.25, 8.0), strict=True):
         step["peak_memory_gib/update"] = gib
+    steps[0]["peak_memory_gib/warmup_update"] = 12.5
     seen = doctor.describe(config, steps)
+    assert "peak_memory_gib/warmup_update 12.5" in seen
     assert "about 30 steps in 60 s" in seen
     assert "engine/logprob_gap 0.0123; peak_memory_gib/update 9.25" in seen
 
 
 def test_a_failing_trial_is_reported_with_its_last_line():
     with pytest.raises(UserError, match=r"code 2: .*kept_per_prompt=128"):
-        doctor.trial(compose(), ["kept_per_prompt=128"])
+        doctor.trial(compose(), ["kept_per_prompt=128", "backend.warmup=false"])
 
 
 def test_the_command_on_the_quickstart_with_relative_paths(run_command, tmp_path: Path):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pods import policy
-from pods.cli import OutOfMemory, UserError
+from pods.cli import OutOfMemory, RunFailed, UserError
 from pods.engines import Limits, Live, Request, Sampling, Work, evaluation, training
 from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
@@ -143,6 +143,24 @@ def test_logprobs_are_given_where_they_are_those_of_the_temperature_alone(
     assert engines[0].arguments["logprobs_mode"] == mode
     assert groups[0][0].logprobs == ([-0.5, -0.5] if given else None)
     assert silent[0][0].logprobs is None
+
+
+def test_the_warm_up_goes_on_past_every_end(engines: list) -> None:
+    with build(sampling=replace(SAMPLING, stop=("x",))) as engine:
+        list(engine.generate([replace(work(), full_length=True)]))
+        list(engine.generate([work()]))
+    (full, *_), (ordinary, *_) = (call.params for call in engines[0].calls)
+    assert (full.ignore_eos, full.stop_token_ids, full.stop) == (True, None, None)
+    assert (ordinary.ignore_eos, ordinary.stop_token_ids, ordinary.stop) == (False, [1], ["x"])
+
+
+def test_a_vllm_that_does_not_start_ends_the_run_with_one_line(engines, monkeypatch) -> None:
+    def fail(**_: Any) -> None:
+        raise RuntimeError("Engine core initialization failed.")
+
+    monkeypatch.setattr(sys.modules["vllm"], "LLM", fail)
+    with pytest.raises(RunFailed, match="did not start; VLLM_USE_V2_MODEL_RUNNER=0"):
+        build()
 
 
 def test_a_full_checkpoint_takes_the_place_of_the_base(engines: list, tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from benchmarks.gpu_step import Arm, row, write_random_model
+from benchmarks.gpu_step import GPU, OVERRIDES, Arm, row, write_random_model
 from pods.policy import load_tokenizer
+from tests.configs import compose
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -36,8 +37,17 @@ def test_the_random_model_has_a_tokenizer_of_its_size(tmp_path):
 def test_a_row_of_the_table():
     step = {"seconds/generate": 2.0, "seconds/score": 0.0, "seconds/select": 0.0}
     step |= {"seconds/update": 4.0, "all/completion_length_mean": 100.0}
-    steps = [step | {"engine/logprob_gap": gap} for gap in (0.01, 0.02)]
+    checked = step | {"seconds/generate": 9.0}  # the guard's forward passes
+    steps = [checked | {"engine/logprob_gap": gap} for gap in (0.01, 0.02, 0.01)] + [step] * 2
     cells = row(Arm("PODS", "pods", 64, 16), steps, 100)
     assert cells["tokens/s"] == "3200"  # 64 x 100 in 2 s
     assert cells["engine/logprob_gap"] == "0.02"
     assert cells["peak_memory_gib/update"] == "nan"  # not measured without a device
+
+
+def test_unsloth_checkpoints_as_in_the_papers_setting():
+    """It offloads from 512 tokens (prompt and completion) on."""
+    bench = compose(*OVERRIDES, *GPU, "sampling.max_completion_length=256").sampling
+    paper = compose("experiment=gsm8k_qwen").sampling
+    total = paper.max_prompt_length + paper.max_completion_length
+    assert bench.max_prompt_length + bench.max_completion_length == total

@@ -1,18 +1,21 @@
 """Guards of the Unsloth backend that need no GPU: settings, pad token, and the engine's adapter."""
 
+import ast
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
 from pods import unsloth
 from pods.cli import UserError
-from pods.engines import training
+from pods.engines import loading, training
 from pods.policy import ROOT, end_tokens, load_tokenizer
 from tests.configs import compose
 
@@ -50,6 +53,12 @@ def test_a_missing_plugin_for_4_bit_weights_is_named_before_anything_loads(monke
         unsloth.import_unsloth(compose("model.load_in_4bit=true", "engine=unsloth"))
 
 
+def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)  # by the first's vLLM
+    with pytest.raises(UserError, match="give each job of a sweep a process"):
+        unsloth.import_unsloth(compose("engine=unsloth", "model.load_in_4bit=false"))
+
+
 def test_trl_that_was_not_rewritten_is_refused():
     with pytest.raises(UserError, match="did not rewrite"):
         unsloth.require_rewrite()
@@ -66,19 +75,82 @@ def test_nothing_that_unsloth_rewrites_is_imported_before_it():
     assert done.stdout.split() == []
 
 
+KV_CACHE = (
+    "To serve at least one request with the model's max seq len (1024), (0.14 GiB KV cache is "
+    "needed, which is larger than the available KV cache memory (0.02 GiB)."
+)
+START = (
+    "Free memory on device cuda:0 (10.2/44.5 GiB) on startup is less than desired GPU memory "
+    "utilization (0.5, 22.3 GiB)."
+)
+
+
 @pytest.mark.parametrize(
     ("error", "code", "key"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory"), 4, "lower engine.gpu_memory_utilization"),
+    [  # Unsloth raises vLLM's errors as RuntimeError(text), or as MemoryError with standby
+        (torch.OutOfMemoryError("CUDA out of memory"), 4, "lower vllm_share=0.5"),
+        (MemoryError("Unsloth: Your GPU ran out of memory loading vLLM"), 4, "lower vllm_share"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 4, "lower vllm_share"),
+        (RuntimeError(START), 4, "lower vllm_share"),
+        (RuntimeError("No available memory for the cache blocks."), 4, "raise it"),
+        (MemoryError(f"Unsloth: ran out of memory.\nOriginal error: {KV_CACHE}"), 4, "raise it"),
         (ValueError("No available memory for the cache blocks"), 4, "raise it"),
-        (ValueError("Unrecognized model"), 2, "model.path="),
-        (OSError("no file named model.safetensors"), 2, "model.path="),
+        (RuntimeError("Unsloth: Failed to load model. Both AutoConfig"), 2, "model.path=here"),
+        (ValueError("Unrecognized model"), 2, "model.path=here"),
+        (OSError("no file named model.safetensors"), 2, "model.path=here"),
+        (RuntimeError("Engine core initialization failed."), 1, "VLLM_USE_V2_MODEL_RUNNER=0"),
     ],
 )
 def test_what_goes_wrong_while_loading_is_told_apart(error, code, key):
-    found = unsloth.loading_error(compose(), error)
-    assert found.exit_code == code
-    assert key in str(found)
+    with pytest.raises(UserError) as found, loading.explained("here", "vllm_share=0.5"):
+        raise error
+    assert found.value.exit_code == code
+    assert key in str(found.value)
+    assert found.value.__cause__ is error
+
+
+def test_every_model_that_unsloth_loads_is_the_one_that_is_named():
+    """Unsloth would put a 4-bit repository of its own in the place of a hub id."""
+    calls = [
+        {keyword.arg for keyword in node.keywords}
+        for path in [*ROOT.glob("*.py"), *ROOT.glob("pods/**/*.py"), *ROOT.glob("scripts/*.py")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Model.from_pretrained")
+        and "Fast" in ast.unparse(node.func)
+    ]  # fmt: skip
+    assert len(calls) == 2  # training and evaluation
+    assert all("use_exact_model_name" in keywords for keywords in calls)
+
+
+def test_no_usage_is_reported_to_the_hub(monkeypatch):
+    monkeypatch.setitem(sys.modules, "unsloth", ModuleType("unsloth"))
+    monkeypatch.setattr(unsloth, "require_rewrite", lambda: None)
+    for name in ("UNSLOTH_DISABLE_STATISTICS", "UNSLOTH_VLLM_STANDBY", "UNSLOTH_COMPILE_LOCATION"):
+        monkeypatch.setenv(name, "")  # restored afterwards
+    monkeypatch.delenv("UNSLOTH_DISABLE_STATISTICS")
+    unsloth.import_unsloth(compose("model.load_in_4bit=false"))
+    assert os.environ["UNSLOTH_DISABLE_STATISTICS"] == "1"
+
+
+def test_the_adapters_folder_of_a_run_is_its_own_and_goes_with_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def load_lora(name: str, load_tensors: bool) -> None:
+        Path(name).mkdir(exist_ok=True)
+        seen.append(Path(name))
+
+    models = [SimpleNamespace(load_lora=load_lora) for _ in range(2)]
+    for model in models:
+        unsloth.use_temporary_folder(model)
+        model.load_lora("vllm_gen_lora", load_tensors=True)
+        model.load_lora("vllm_gen_lora", load_tensors=True)
+    assert len(set(seen)) == 2
+    assert all(folder.is_dir() for folder in seen)
+    assert list(tmp_path.iterdir()) == []
+    model = None
+    models.clear()
+    assert not any(folder.exists() for folder in seen)
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
     UV_PROJECT_ENVIRONMENT=.venv-gpu uv sync --locked --extra gpu     # once; several GB
     uv run pytest tests/test_unsloth_drift.py                         # no GPU needed
 
-Each side runs in a process of its own, because Unsloth rewrites TRL for the whole process.
+Each side runs in a process of its own, because Unsloth rewrites TRL for the whole process. One
+of them also checks the rest of the GPU path (tests/gpu_path.py).
 """
 
 import inspect
@@ -12,11 +13,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pods import unsloth
+from pods.engines import loading
 from tests.conftest import ROOT
+from tests.unsloth_drift import CASES
 
 # Keys of GRPOConfig whose value may differ between the sides, each with why that is harmless.
 # Every other difference means that Unsloth changed a default which pods/trainer.py must then pass.
@@ -97,14 +101,15 @@ def test_the_engines_arguments_pass_through_both_configs(sides):
     assert sides["unsloth"]["engine_arguments_survive"]
 
 
-@pytest.mark.parametrize("case", ["per_token", "kl", "updates"])
+@pytest.mark.parametrize("case", CASES)
 class TestCase:
     def test_one_generation_of_n_a_step_and_the_same_rows_kept(self, sides, case):
         plain, unsloth = (sides[side]["cases"][case] for side in ("plain", "unsloth"))
-        generations = 1 + (1 if case == "updates" else 3)  # and the warm-up
+        generations = 2 + (1 if case == "updates" else 3)  # and the warm-up's two
         assert unsloth["generated"] == plain["generated"] == [2 * 16] * generations
         assert unsloth["kept"] == plain["kept"]
-        assert all(len(step) == 2 * 4 for step in plain["kept"])
+        kept = 16 if case == "grpo_ga" else 4
+        assert all(len(step) == 2 * kept for step in plain["kept"])
 
     def test_losses_and_gradients_agree(self, sides, case):
         plain, unsloth = (sides[side]["cases"][case] for side in ("plain", "unsloth"))
@@ -133,3 +138,80 @@ class TestCase:
             if unsloth.get(key) != value and key not in MAY_DIFFER
         }
         assert differ == {}
+
+
+@pytest.fixture(scope="module")
+def path(sides) -> dict[str, Any]:
+    """What tests/gpu_path.py found in the gpu environment."""
+    return sides["unsloth"]["gpu_path"]
+
+
+def test_unsloth_builds_vllm_as_it_is_asked_to(path):
+    expected = {"max_lora_rank": 64, "enable_lora": True, "max_model_len": 1024}
+    for slots, given in path["slots"].items():
+        assert given == {
+            **expected, "max_num_seqs": int(slots), "quantization": "bitsandbytes"
+        }  # fmt: skip
+    assert path["sixteen_bit"]["quantization"] is None
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "key"),
+    [
+        ("no_room", 4, "raise it"),
+        ("too_long", 4, "raise it"),
+        ("full", 4, "lower share=0.5"),
+        ("not_free", 4, "lower share=0.5"),
+        ("race", 1, "another process"),
+        ("unknown", 1, "VLLM_USE_V2_MODEL_RUNNER=0"),
+    ],
+)
+def test_what_unsloth_makes_of_vllms_errors_is_told_apart(path, said, code, key):
+    kind, text = path["errors"][said]
+    assert kind == "RuntimeError"  # of vLLM's ValueError
+    found = loading.loading_error("here", "share=0.5", RuntimeError(text))
+    assert found.exit_code == code
+    assert key in str(found)
+
+
+@pytest.mark.parametrize("correction", ["uncorrected", "corrected"])
+class TestTraining:
+    """Three steps on an engine that samples under exactly the adapter that Unsloth hands over."""
+
+    @pytest.fixture
+    def run(self, path, correction) -> dict[str, Any]:
+        return path["training"][correction]
+
+    def test_every_rollout_gets_the_adapter_of_now(self, run):
+        gaps = [metrics["engine/logprob_gap"] for metrics in run["guard"]]
+        assert len(gaps) == 3
+        assert max(gaps) < 1e-4
+        assert run["guard"][0]["engine/probe_gap_without_adapter"] > 1e-3
+        ids = run["lora_ids"]
+        assert ids == list(range(ids[0], ids[0] + 6))  # two of the warm-up, the probe, three steps
+        assert run["lora_shape"] == [32, 32]
+
+    def test_the_engine_samples_as_configured(self, run):
+        assert run["params"] == {
+            "n": 1, "temperature": 0.9, "max_tokens": 16, "top_k": -1, "logprobs": 0,
+            "stop_token_ids": [1],
+        }  # fmt: skip
+        assert run["full_length_calls"] == [True, *[False] * 5]  # the warm-up's first
+
+    def test_vllm_reads_the_live_and_the_saved_adapter(self, run):
+        assert run["read_by_vllm"] == {
+            "live": [32, 21], "saved": [32, 21], "same_modules": True
+        }  # fmt: skip
+
+    def test_nothing_is_left_in_the_working_folder(self, run):
+        assert not [name for name in run["left_in_the_working_folder"] if "lora" in name]
+
+    def test_it_learns_and_resumes_exactly_with_8_bit_moments(self, run):
+        assert run["finite"]
+        assert all(run["losses"])
+        assert run["moved"] > 1e-4
+        assert run["resumed_differs_by"] == 0
+        assert "torch.uint8" in run["moment_types"]
+
+    def test_the_packing_of_the_update_is_seen(self, run):
+        assert run["packing"] == {"update/packed": 1.0}

@@ -15,13 +15,17 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-CASES = {  # a loss that is not 0 at the first step, the reference pass, three updates a generation
+from tests import gpu_path
+
+# A loss that is not 0 at the first step, the reference pass, three updates a generation, GRPO-GA.
+CASES = {
     "per_token": ["loss.type=dapo", "loss.beta=0.0"],
     "kl": ["loss.type=grpo", "loss.beta=0.04"],
     "updates": ["loss.type=grpo", "updates_per_generation=3", "loss.epsilon=0.01",
                 "loss.epsilon_high=0.02", "loss.importance_sampling_level=sequence",
                 "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.5",
                 "sampling.max_completion_length=7", "trl={delta: 1.05, entropy_coef: 0.1}"],
+    "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4"],
 }  # fmt: skip
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 
@@ -35,12 +39,16 @@ def import_rewritten(folder: str) -> None:
         UNSLOTH_MIXED_PRECISION="bfloat16",  # no autocast: it would give a float32 model fp16 here
         UNSLOTH_COMPILE_LOCATION=f"{folder}/compiled",  # else the working folder
     )
+    gpu_path.hide_kernels()
     import unsloth  # noqa: F401  before trl, transformers and peft
     import unsloth.models.rl as rl
+    from transformers import Trainer
+    from unsloth.models._utils import patch_gradient_accumulation_fix
 
     rl.patch_trl_disable_gradient_checkpointing()
     rl._patch_trl_rl_trainers_impl("grpo_trainer")  # the public wrapper swallows errors
     rl.patch_trl_vllm_generation()
+    patch_gradient_accumulation_fix(Trainer)  # loading a model does
 
 
 class Letters:
@@ -190,6 +198,8 @@ def main(side: str, folder: str) -> None:
         "engine_arguments_survive": engine_arguments_survive(folder),
         "cases": {case: run(side, case, folder) for case in CASES},
     }
+    if side == "unsloth":
+        result["gpu_path"] = gpu_path.checks(Path(folder))
     print(json.dumps(result))
 
 

@@ -69,6 +69,7 @@ class Work:
     requests: Sequence[Request]
     weights: Weights = None
     label: Any = None  # the caller's, returned with the work
+    full_length: bool = False  # to the length limit, past every end (the warm-up)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from accelerate.utils import is_peft_model
 from pods import seam
 from pods.cli import RunFailed
 from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work
+from pods.engines.loading import FALLBACK
 
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
 CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
@@ -65,7 +66,8 @@ class Guard:
             raise RunFailed(
                 f"engine and trainer disagree: log-probabilities differ by {gap:.3f} nats on "
                 f"average, more than engine.max_logprob_gap={self.max_gap}; the rollouts do not "
-                "come from the policy that is trained"
+                "come from the policy that is trained (rounding on a GPU gives 0.01 to 0.03; "
+                f"{FALLBACK})"
             )
         return {"engine/logprob_gap": gap}
 

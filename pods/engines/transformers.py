@@ -58,6 +58,7 @@ class TransformersEngine:
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt))
         rows = [(i, seed) for i in order for seed in requests[i].seeds]
         size = self._size or max(1, len(rows))
+        ends = Ends([]) if work.full_length else self._ends
         done: list[list[Completion]] = [[] for _ in requests]
         for start in range(0, len(rows), size):
             chunk = rows[start : start + size]
@@ -65,7 +66,7 @@ class TransformersEngine:
             prompts = [requests[i].prompt for i in asked]
             groups = [asked.index(i) for i, _ in chunk]
             draw = Draw(self._sampling, [seed for _, seed in chunk], model.device)
-            completions = decode(model, prompts, groups, draw, self._ends, logprobs)
+            completions = decode(model, prompts, groups, draw, ends, logprobs)
             for (i, _), completion in zip(chunk, completions, strict=True):
                 done[i].append(completion)
             if advance:

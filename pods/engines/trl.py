@@ -30,7 +30,8 @@ class TrlEngine:
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
-            ids, found = seam.generate(self.trainer, prompts, work.label == EVALUATION)
+            with seam.full_length(self.trainer, work.full_length):
+                ids, found = seam.generate(self.trainer, prompts, work.label == EVALUATION)
             if len(ids) != len(prompts):
                 raise RuntimeError(f"asked for {len(prompts)} completions, got {len(ids)}")
             rows = found if logprobs and found is not None else [None] * len(ids)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pods import policy
+from pods.engines import loading
 from pods.engines.vllm import VllmEngine
 
 
@@ -16,17 +17,19 @@ class UnslothEngine(VllmEngine):
         from unsloth import FastLanguageModel
 
         config = self._config.model
-        self._weights, _ = FastLanguageModel.from_pretrained(  # the engine uses its tensors
-            model_name=policy.locate(model),
-            max_seq_length=self._sampling.max_prompt_length + self._sampling.max_tokens,
-            dtype=getattr(torch, config.dtype),
-            load_in_4bit=config.load_in_4bit,
-            load_in_16bit=not config.load_in_4bit,
-            use_exact_model_name=True,  # else a 4-bit repository of Unsloth's takes its place
-            fast_inference=True,
-            max_lora_rank=self._rank or 8,
-            gpu_memory_utilization=self._share(),
-        )
+        share = self._share()
+        with loading.explained(model, f"gpu_memory_utilization={share:.2f}"):
+            self._weights, _ = FastLanguageModel.from_pretrained(  # the engine uses its tensors
+                model_name=policy.locate(model),
+                max_seq_length=self._sampling.max_prompt_length + self._sampling.max_tokens,
+                dtype=getattr(torch, config.dtype),
+                load_in_4bit=config.load_in_4bit,
+                load_in_16bit=not config.load_in_4bit,
+                use_exact_model_name=True,  # else a 4-bit repository of Unsloth's takes its place
+                fast_inference=True,
+                max_lora_rank=self._rank or 8,
+                gpu_memory_utilization=share,
+            )
         return self._weights.vllm_engine
 
     def _stop(self) -> None:

@@ -25,7 +25,17 @@ from safetensors.torch import save_file
 from pods import distributed, policy
 from pods.cli import OutOfMemory, UserError
 from pods.config import TrainConfig
-from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, Work, is_adapter
+from pods.engines import (
+    Advance,
+    Completion,
+    Limits,
+    Live,
+    Sampling,
+    Weights,
+    Work,
+    is_adapter,
+    loading,
+)
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -86,7 +96,7 @@ class VllmEngine:
         for work in works:
             for request in work.requests:
                 prompts += [{"prompt_token_ids": list(request.prompt)}] * len(request.seeds)
-                params += [self._params(seed, logprobs) for seed in request.seeds]
+                params += [self._params(seed, logprobs, work) for seed in request.seeds]
             adapters += [self._adapter(work.weights)] * _size(work)
         loras = adapters if self._rank else None
         outputs = iter(self._llm.generate(prompts, params, lora_request=loras, use_tqdm=False))
@@ -95,8 +105,8 @@ class VllmEngine:
             if advance:
                 advance(_size(work))
 
-    def _params(self, seed: int, logprobs: bool) -> SamplingParams:
-        sampling = self._sampling
+    def _params(self, seed: int, logprobs: bool, work: Work) -> SamplingParams:
+        sampling, full = self._sampling, work.full_length
         # vLLM gives log-probabilities before the temperature, or after it and top-k and top-p; the
         # trainer's are after the temperature alone.
         logprobs = logprobs and not sampling.narrowed
@@ -106,8 +116,9 @@ class VllmEngine:
             top_k=sampling.top_k,
             max_tokens=sampling.max_tokens,
             seed=seed,
-            stop_token_ids=self._ends,
-            stop=list(sampling.stop) or None,
+            ignore_eos=full,
+            stop_token_ids=None if full else self._ends,
+            stop=None if full else list(sampling.stop) or None,
             detokenize=bool(sampling.stop),  # else texts are decoded by the caller alone
             logprobs=0 if logprobs else None,  # 0: the drawn token's
         )
@@ -150,7 +161,9 @@ class VllmEngine:
             options = {"max_lora_rank": self._rank, "max_loras": limits.max_loras}
         if limits.max_sequences:
             options["max_num_seqs"] = limits.max_sequences
-        with apart_from_the_launcher():
+        share = self._share()
+        told = loading.explained(model, f"gpu_memory_utilization={share:.2f}")
+        with told, apart_from_the_launcher():
             return LLM(
                 model=model,
                 enable_lora=bool(self._rank),
@@ -158,7 +171,7 @@ class VllmEngine:
                 dtype=self._config.model.dtype,
                 quantization="bitsandbytes" if self._config.model.load_in_4bit else None,
                 max_model_len=sampling.max_prompt_length + sampling.max_tokens,
-                gpu_memory_utilization=self._share(),
+                gpu_memory_utilization=share,
                 enforce_eager=not torch.cuda.is_available(),  # compiling does not pay on a CPU
                 generation_config="vllm",  # not the model's own repetition penalty and top-k
                 logprobs_mode="raw_logprobs" if sampling.temperature == 1 else "processed_logprobs",

@@ -1,0 +1,149 @@
+"""The untimed step before the clock starts: at the longest lengths, and without a trace."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from pods import loop, seam
+from pods.clock import Clock
+from tests.configs import compose
+from tests.test_trainer import build, rows
+
+LONGEST = {"prompt": 40, "completion": 48}
+SETTINGS = [
+    "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=2", "micro_batch_size=4",
+    "max_steps=1", "sampling.max_prompt_length=40", "sampling.max_completion_length=48",
+]  # fmt: skip
+
+
+def state_of(trainer: Any) -> list[torch.Tensor]:
+    return [torch.get_rng_state(), *(p.detach().clone() for p in trainer.model.parameters())]
+
+
+class Spy(TrainerCallback):
+    """Warms up as the loop does, and notes the trainer before and after."""
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.seed_the_trainer_starts_from()
+        self.before = state_of(self.trainer)
+        seam.warm_up(self.trainer)
+        self.after = state_of(self.trainer)
+        self.moments = dict(self.trainer.optimizer.state)
+        self.gradients = [p.grad for p in self.trainer.model.parameters() if p.grad is not None]
+        self.losses = len(self.seen)
+
+    def seed_the_trainer_starts_from(self) -> None:
+        from accelerate.utils import set_seed
+
+        set_seed(self.trainer.args.seed, device_specific=True)
+
+
+def train(*overrides: str) -> tuple[Spy, list[Any]]:
+    """A run of one step: the spy, and each answer of the engine as (work, completions)."""
+    trainer, rollouts = build([*SETTINGS, *overrides], dataset=rows())
+    spy, engine, answers = Spy(), rollouts.engine, []
+    spy.trainer, spy.seen = trainer, []
+    generate, compute_loss = engine.generate, trainer.compute_loss
+
+    def noted(works: Any, **keys: Any) -> Any:
+        for work, done in generate(works, **keys):
+            answers.append((work, done))
+            yield work, done
+
+    def loss_of(model: Any, inputs: dict[str, Any], *rest: Any, **keys: Any) -> Any:
+        spy.seen.append({k: inputs[f"{k}_mask"].sum(dim=1).tolist() for k in LONGEST})
+        return compute_loss(model, inputs, *rest, **keys)
+
+    engine.generate, trainer.compute_loss = noted, loss_of
+    trainer.add_callback(spy)
+    trainer.train()
+    return spy, answers
+
+
+@pytest.mark.parametrize("engine", ["transformers", "trl"])
+def test_it_generates_and_updates_at_the_longest_lengths(engine):
+    spy, answers = train(f"engine={engine}")
+    (work, done), (ordinary, others) = answers[0], answers[1]
+    assert work.full_length
+    assert not ordinary.full_length
+    assert [len(r.prompt) for r in work.requests] == [40, 40]
+    assert {len(c.token_ids) for group in done for c in group} == {48}
+    assert min(len(c.token_ids) for group in others for c in group) < 48
+    assert spy.losses == 1
+    assert spy.seen[0] == {"prompt": [40] * 4, "completion": [48] * 4}  # one micro-batch
+    assert max(n for step in spy.seen[1:] for n in step["prompt"]) < 40
+
+
+def test_weights_optimiser_and_random_states_stay():
+    spy, _ = train()
+    assert all(torch.equal(a, b) for a, b in zip(spy.before, spy.after, strict=True))
+    assert spy.moments == {}
+    assert spy.gradients == []
+
+
+def test_a_prompt_of_special_tokens_alone_still_gives_full_rows():
+    trainer, rollouts = build(SETTINGS, dataset=rows())
+    request = rollouts.requests([{"prompt": "<eos>", "id": "0"}], 0, trainer.processing_class)
+    (longest,), ((first, *_),) = rollouts.at_the_limit(request, trainer, 0)
+    assert (len(longest.prompt), len(first.token_ids)) == (40, 48)
+
+
+@pytest.mark.parametrize(("optimizer", "bytes_each"), [("adamw_torch_fused", 4), ("adamw_8bit", 1)])
+def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, bytes_each):
+    trainer, _ = build(SETTINGS, dataset=rows())
+    trainer.create_optimizer()
+    trainer.args.optim = optimizer
+    taken, empty_like = [], torch.empty_like
+    monkeypatch.setattr(
+        seam.torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
+    )
+    trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+    with seam.optimizer_memory(trainer):
+        assert sum(t.nbytes for t in taken) == 2 * bytes_each * trained
+    taken.clear()
+    trainer.optimizer.state[next(trainer.model.parameters())] = {"step": 1}  # as after a resume
+    with seam.optimizer_memory(trainer):
+        assert taken == []
+
+
+def callback_of(clock: Clock) -> loop.RunCallback:
+    nothing = SimpleNamespace(ledger=None, path=None, newest=None)
+    found = loop.RunCallback(compose("backend.warmup=true"), nothing, clock, nothing, None)
+    found.trainer = SimpleNamespace(is_deepspeed_enabled=False, model=SimpleNamespace())
+    return found
+
+
+def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
+    clock, readings = Clock(), iter([7.0, 0.0, 2.0])
+    clock.peak = lambda: next(readings)
+
+    def warm_up(trainer: Any) -> None:
+        with clock.phase("generate"):
+            pass
+
+    monkeypatch.setattr(seam, "warm_up", warm_up)
+    monkeypatch.setattr(loop, "Ledger", lambda *_: None)
+    monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
+    callback = callback_of(clock)
+    with loop.signals_restored():
+        callback.on_train_begin(None, None, None)
+    clock.start_step()
+    clock.end_step()
+    assert callback.peaks() == {"update": 2.0, "warmup_generate": 7.0}
+    assert callback.peaks() == {"update": 2.0}
+
+
+def test_one_warning_says_that_unsloth_stopped_packing(capsys):
+    callback = callback_of(Clock())
+    model = callback.trainer.model
+    assert callback.packing() == {}  # another backend
+    model._unsloth_seq_packing_grad_ok = True
+    assert callback.packing() == {"update/packed": 1.0}
+    assert capsys.readouterr().err == ""
+    model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_grad_unsafe_T = False, 9000
+    for _ in range(2):
+        assert callback.packing() == {"update/packed": 0.0, "update/unpacked_from_tokens": 9000.0}
+    assert capsys.readouterr().err.count("no longer packs") == 1
