@@ -19,7 +19,7 @@ from pods.clock import Clock, peak_memory_reader
 from pods.config import TrainConfig
 
 
-@command("train", TrainConfig)
+@command("train", TrainConfig, names_run=True)
 def main(config: TrainConfig) -> None:
     settle(config)
     check(config)
