@@ -33,7 +33,7 @@ def may_change(key: str) -> bool:
 
 def suffix(key: str, value: object) -> str:
     """`-<key>-<value>` in the characters of a folder's name."""
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    text = {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
     text = re.sub(r"[^\w.+-]+", "_", text).strip("_")
     if len(text) > LONGEST:
         text = hashlib.sha256(text.encode()).hexdigest()[:8]
