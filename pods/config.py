@@ -178,6 +178,8 @@ class TrainConfig:
     prompts_per_step: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING
+    init_from: str | None = MISSING
+    init_mode: str = one_of("continue", "merge")
     data_dir: str | None = MISSING
     output_dir: str = MISSING
     task: Task = field(default_factory=Task)

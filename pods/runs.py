@@ -21,7 +21,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pods import checkpoints, distributed, ledger
+from pods import checkpoints, distributed, initial, ledger
 from pods.checkpoints import Checkpoint
 from pods.cli import UserError
 from pods.config import TrainConfig
@@ -80,6 +80,7 @@ class RunFolder:
         if start is None:
             write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(self.config))
             meta = {"config_hash": config_hash(self.config), **provenance()}
+            meta |= initial.facts(self.config)
             write_atomic(self.path / "meta.json", json.dumps(meta, indent=2) + "\n")
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
