@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods import sweeps
-from pods.schema import explain, structured
+from pods.schema import explain, keys, structured
 
 CONFIG_DIR = Path(__file__).resolve().parents[1] / "config"
 Config = TypeVar("Config")
@@ -119,6 +119,7 @@ def command(
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
             sweeps.note_swept(sys.argv[1:])
             try:
+                refuse_dashes(schema)
                 if {"-h", "--help"} & set(sys.argv[1:]):
                     print(help_text(main.__globals__["__doc__"], folder / f"{name}.yaml"))
                 else:
@@ -134,22 +135,30 @@ def command(
     return decorate
 
 
+def refuse_dashes(schema: type) -> None:
+    """Raise UserError for `--seed 3`, which argparse would answer with its usage."""
+    for argument in sys.argv[1:]:
+        key = argument.lstrip("-").partition("=")[0]
+        if argument.startswith("--") and key in keys(schema):
+            raise UserError(f"{argument}: keys have no dashes; set {key}=<value>")
+
+
 def help_text(title: str, file: Path) -> str:
     """What --help prints: the command's own keys with their comments, then each of its groups."""
     head, _, rest = file.read_text().partition("defaults:\n")
     entries = re.match(r"(?:[ #].*\n)+", rest)[0]
-    keys = re.sub(r"(?m)^hydra:.*\n?", "", rest.removeprefix(entries))
+    own = re.sub(r"(?m)^hydra:.*\n?", "", rest.removeprefix(entries))
     if "- _bootstrap" in entries:
-        keys += file.with_name("_bootstrap.yaml").read_text()
-    parts = [title, head, keys]
+        own += file.with_name("_bootstrap.yaml").read_text()
+    parts = [title, head, own]
     for group, default in re.findall(r"- (\w+): (\S+)", entries):
         files = {path.stem: path.read_text() for path in (file.parent / group).glob("*.yaml")}
         names = sorted(name for name in files if not name.startswith("_"))
         shown = names if default.startswith("[") else ["_shared" if "_shared" in files else default]
         parts.append(f"{group}={default}, any of {', '.join(names)}")
         texts = [files.get(name, "").strip() for name in shown]
-        keys = "\n".join(text for text in texts if "@package _global_" not in text)
-        parts.append(re.sub(r"(?m)^", "  ", keys))
+        text = "\n".join(text for text in texts if "@package _global_" not in text)
+        parts.append(re.sub(r"(?m)^", "  ", text))
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())
 
 

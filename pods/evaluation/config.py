@@ -180,5 +180,6 @@ def _of_model(model: str) -> TrainConfig:
     composed.experiment = "none"
     if not known:
         name = re.sub(r"[^\w.]+", "-", model).strip("-.").lower()
-        composed.model = {"name": name, "path": model, "dtype": "bfloat16", "load_in_4bit": False}
+        composed.model.name, composed.model.path, composed.model.pad_token = name, model, None
+        composed.model.load_in_4bit = False
     return typed(TrainConfig, composed)
