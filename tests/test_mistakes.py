@@ -5,7 +5,7 @@ The commands run in this process, without torch where they need none.
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -132,7 +132,7 @@ engine=tgi: must be one of auto, vllm, transformers, unsloth
 $ evaluate_run.py run=old select_on=test
 select_on=test: must be one of validation
 $ evaluate_run.py a=b=c
-a=b=c: cannot be read as key=value, which has no spaces; quote it for the shell
+a=b=c: cannot be read as key=value; no spaces around =, and quotes for the shell
 $ evaluate_run.py
 run=null: name a run, or the base model to score: experiment=quickstart, or model=<hub id or
 folder> tasks=[gsm8k]; runs: old
@@ -193,12 +193,20 @@ def transcript() -> list[tuple[str, str]]:
     return [(command, " ".join(answer.split())) for command, answer in parts]
 
 
+@pytest.fixture(scope="module")
+def saved() -> str:
+    """The config of a run."""
+    return OmegaConf.to_yaml(compose("run=old"))
+
+
 @pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Callable:
+def say(
+    saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> Iterator[Callable]:
     """Types a command beside checkpoints/old, and returns its exit code and stderr."""
     config = tmp_path / "checkpoints" / "old" / ".hydra" / "config.yaml"
     config.parent.mkdir(parents=True)
-    config.write_text(OmegaConf.to_yaml(compose("run=old")))
+    config.write_text(saved)
     (tmp_path / "my.py").write_text("def reward(completions, **columns): ...\nnumber = 3\n")
     monkeypatch.chdir(tmp_path)
 
@@ -214,7 +222,7 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     HydraConfig.instance().cfg = None
 
 
-@pytest.mark.parametrize(("command", "answer"), transcript())
+@pytest.mark.parametrize(("command", "answer"), transcript(), ids=[c for c, _ in transcript()])
 def test_a_mistake_is_one_line(say: Callable, tmp_path: Path, command: str, answer: str) -> None:
     before = sorted(tmp_path.rglob("*"))
     code, said = say(command)
