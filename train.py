@@ -19,7 +19,7 @@ from pods.clock import Clock, peak_memory_reader
 from pods.config import TrainConfig
 
 
-@command("train", TrainConfig)
+@command("train", TrainConfig, names_run=True)
 def main(config: TrainConfig) -> None:
     settle(config)
     check(config)
@@ -28,16 +28,18 @@ def main(config: TrainConfig) -> None:
         with clock.phase("load"):
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
-            from pods import loop, policy, prompts, runs, scoring, trainer
+            from pods import initial, loop, policy, prompts, runs, scoring, trainer
             from pods.engines import training as engines
             from pods.rollouts import Rollouts
 
             stack.enter_context(loop.signals_restored())
             distributed.start()
+            initial.check(config)
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
+            initial.merge(config, folder.path)
             start = distributed.from_main(lambda: runs.find_start(config, folder))
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             clock.peak = peak_memory_reader()
@@ -46,6 +48,8 @@ def main(config: TrainConfig) -> None:
             rollouts = Rollouts(config, engine, rewards, clock)
             callback = loop.RunCallback(config, folder, clock, rollouts, stack)
             built = trainer.build_trainer(config, model, questions, rollouts, callback)
+            if start is None:
+                initial.load_adapter(config, built.model)
         loop.train(built, callback, start)
 
 

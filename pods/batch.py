@@ -1,5 +1,6 @@
 """The rollouts of one step, as rules and advantage functions see them, and the choice of a rule."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,3 +31,4 @@ class Selection:
 
     kept: np.ndarray  # (budget,) distinct flat indices into P x n, ascending
     advantages: np.ndarray | None = None  # (budget,), None: the advantage function computes them
+    reasons: Sequence[str] | None = None  # (budget,) why each is kept, for replay and the report

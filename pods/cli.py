@@ -6,6 +6,7 @@ skipped, 4 out of memory.
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.schema import explain, structured
+from pods import sweeps
+from pods.schema import explain, keys, structured
 
 CONFIG_DIR = Path(__file__).resolve().parents[1] / "config"
 Config = TypeVar("Config")
@@ -88,8 +90,12 @@ def register(name: str, schema: type) -> None:
     ConfigStore.instance().store(f"{name}_schema", structured(schema))
 
 
-def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
+def command(
+    name: str, schema: type[Config], folder: Path = CONFIG_DIR, names_run: bool = False
+) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
+
+    names_run: the key `run` is the name of a new run, which a sweep makes distinct.
 
     A command whose keys share names with config groups (rewards, engine) needs a separate folder:
     Hydra takes an override of a group's name for a choice in that group.
@@ -99,23 +105,61 @@ def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Calla
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         @functools.wraps(main)
         def job(config: DictConfig) -> None:
+            sweep = HydraConfig.get().mode == RunMode.MULTIRUN
             try:
+                if sweep:
+                    sweeps.begin_job(config, names_run)
                 main(typed(schema, config))
             except Exception as error:
-                if HydraConfig.get().mode == RunMode.MULTIRUN:
+                if sweep:
                     raise  # Hydra names the job of the sweep and runs the others
                 _report_and_exit(error, name, schema)
 
         def entry() -> None:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
+            sweeps.note_swept(sys.argv[1:])
             try:
-                hydra.main(config_path=str(folder), config_name=name, version_base=None)(job)()
+                refuse_dashes(schema)
+                if {"-h", "--help"} & set(sys.argv[1:]):
+                    print(help_text(main.__globals__["__doc__"], folder / f"{name}.yaml"))
+                else:
+                    hydra.main(config_path=str(folder), config_name=name, version_base=None)(job)()
+                sys.stdout.flush()
+            except BrokenPipeError:  # `... | head` has read enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
             except Exception as error:
                 _report_and_exit(error, name, schema)
 
         return entry
 
     return decorate
+
+
+def refuse_dashes(schema: type) -> None:
+    """Raise UserError for `--seed 3`, which argparse would answer with its usage."""
+    for argument in sys.argv[1:]:
+        key = argument.lstrip("-").partition("=")[0]
+        if argument.startswith("--") and key in keys(schema):
+            raise UserError(f"{argument}: keys have no dashes; set {key}=<value>")
+
+
+def help_text(title: str, file: Path) -> str:
+    """What --help prints: the command's own keys with their comments, then each of its groups."""
+    head, _, rest = file.read_text().partition("defaults:\n")
+    entries = re.match(r"(?:[ #].*\n)+", rest)[0]
+    own = re.sub(r"(?m)^hydra:.*\n?", "", rest.removeprefix(entries))
+    if "- _bootstrap" in entries:
+        own += file.with_name("_bootstrap.yaml").read_text()
+    parts = [title, head, own]
+    for group, default in re.findall(r"- (\w+): (\S+)", entries):
+        files = {path.stem: path.read_text() for path in (file.parent / group).glob("*.yaml")}
+        names = sorted(name for name in files if not name.startswith("_"))
+        shown = names if default.startswith("[") else ["_shared" if "_shared" in files else default]
+        parts.append(f"{group}={default}, any of {', '.join(names)}")
+        texts = [files.get(name, "").strip() for name in shown]
+        text = "\n".join(text for text in texts if "@package _global_" not in text)
+        parts.append(re.sub(r"(?m)^", "  ", text))
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip())
 
 
 def _report_and_exit(error: Exception, name: str, schema: type) -> None:

@@ -193,6 +193,8 @@ class TrainConfig:
     updates_per_generation: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING
+    init_from: str | None = MISSING
+    init_mode: str = one_of("continue", "merge")
     data_dir: str | None = MISSING
     output_dir: str = MISSING
     task: Task = field(default_factory=Task)

@@ -53,6 +53,7 @@ class Ledger:
         row, batch = step.rows[p], step.batch
         kept = step.kept_of(p)
         before = sum(int(i) < p * batch.shape[1] for i in step.selection.kept)
+        mine, reasons = slice(before, before + len(kept)), step.selection.reasons
         return {
             "question_id": str(row["id"]),
             **({"prompt": row["prompt"]} if texts else {}),
@@ -63,7 +64,8 @@ class Ledger:
             "rewards": {name: values[p].tolist() for name, values in batch.by_function.items()},
             "total": short(batch.rewards[p]),
             "kept": kept,
-            "advantages": short(step.selection.advantages[before : before + len(kept)]),
+            "advantages": short(step.selection.advantages[mine]),
+            **({"reasons": list(reasons[mine])} if reasons else {}),
         }
 
     def flush(self) -> None:
@@ -107,7 +109,8 @@ def steps(path: Path) -> Iterator[tuple[Batch, Selection]]:
             step=number - 1,  # steps done before it, as in training
         )
         kept = [p * n + i for p, record in enumerate(records) for i in record["kept"]]
-        yield batch, Selection(np.array(kept))
+        reasons = [reason for record in records for reason in record.get("reasons", [])]
+        yield batch, Selection(np.array(kept), reasons=reasons or None)
 
 
 def forget_after(path: Path, step: int) -> None:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pods import sweeps
 from pods.check import check, settle
 from pods.checkpoints import find
 from pods.cli import CONFIG_DIR, UserError, compose, typed
@@ -102,6 +103,8 @@ def plan(config: ReproduceConfig) -> list[Run]:
         overrides.append(f"output_dir={config.output_dir}")
         ours = [override for override in overrides if not override.startswith("hydra.")]
         composed = compose("train", TrainConfig, ours)
+        if config.launcher:  # train.py -m names the runs
+            composed.run = sweeps.name(composed, ours)
         for seed in range(config.first_seed, config.first_seed + config.seeds):
             composed.seed = seed
             trained = typed(TrainConfig, composed)

@@ -189,7 +189,7 @@ class Rollouts:
             return selection
         try:
             found = self.advantage(batch, selection.kept, **self.advantage_params)
-            return Selection(selection.kept, advantages.checked(found, len(selection.kept)))
+            return replace(selection, advantages=advantages.checked(found, len(selection.kept)))
         except Exception as error:
             name = rules.label(self.advantage)
             raise RuleError(

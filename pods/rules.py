@@ -187,17 +187,23 @@ def select_batch(
 
 
 def _ordered(chosen: Selection, budget: int, count: int, rule: Rule) -> Selection:
-    """The selection with ascending indices, its advantages in the same order."""
-    kept = _checked(chosen.kept, budget, count, rule)
-    if chosen.advantages is None:
-        return Selection(kept)
-    advantages = np.asarray(chosen.advantages, dtype=np.float64)
+    """The selection with ascending indices, its advantages and reasons in the same order."""
+    kept, found = _checked(chosen.kept, budget, count, rule), chosen.advantages
+    order = np.argsort(chosen.kept, kind="stable")
+    if chosen.reasons is not None and len(chosen.reasons) != budget:
+        raise ValueError(
+            f"rule {label(rule)} returned {len(chosen.reasons)} reasons for {budget} rollouts"
+        )
+    reasons = None if chosen.reasons is None else [str(chosen.reasons[i]) for i in order]
+    if found is None:
+        return Selection(kept, None, reasons)
+    advantages = np.asarray(found, dtype=np.float64)
     if advantages.shape != (budget,) or not np.isfinite(advantages).all():
         raise ValueError(
             f"rule {label(rule)} returned advantages of shape {advantages.shape}, or not finite; "
             f"({budget},) finite numbers are required"
         )
-    return Selection(kept, advantages[np.argsort(chosen.kept, kind="stable")])
+    return Selection(kept, advantages[order], reasons)
 
 
 def _checked(indices: Any, count: int, total: int, rule: Rule) -> np.ndarray:

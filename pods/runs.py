@@ -21,19 +21,14 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pods import checkpoints, distributed, ledger
+from pods import checkpoints, distributed, initial, ledger
 from pods.checkpoints import Checkpoint
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.files import write_atomic
+from pods.sweeps import may_change, suffix
 from pods.upgrade import load
 
-# Keys that a resumed run may change; any other would make it another experiment.
-MAY_CHANGE = (
-    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "resume",
-    "output_dir", "data_dir", "backend.threads", "engine.",
-)  # fmt: skip
-MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
 
@@ -85,6 +80,7 @@ class RunFolder:
         if start is None:
             write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(self.config))
             meta = {"config_hash": config_hash(self.config), **provenance()}
+            meta |= initial.facts(self.config)
             write_atomic(self.path / "meta.json", json.dumps(meta, indent=2) + "\n")
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
@@ -113,19 +109,17 @@ class RunFolder:
             for key in sorted(before.keys() | now.keys())
             if before.get(key) != now.get(key)
         }
-        if refused := ", ".join(text for key, text in differ.items() if not _may_change(key)):
+        if refused := [key for key in differ if not may_change(key)]:
+            another = self.config.run + suffix(refused[0], now.get(refused[0]))
             raise UserError(
-                f"run={self.config.run} was started with another config: {refused}; "
-                "restore these keys, or set run=<another name>"
+                f"run={self.config.run} was started with another config: "
+                f"{', '.join(differ[key] for key in refused)}; restore these keys, or set "
+                f"run={another} (a sweep, -m, names its runs so)"
             )
         engine = (key for key in differ if key.startswith("engine."))
         chosen = ", ".join(differ[key] for key in engine if before[key] != "auto")  # not by auto
         if chosen:
             print(f"run={self.config.run} resumes with another engine: {chosen}", file=sys.stderr)
-
-
-def _may_change(key: str) -> bool:
-    return key.startswith(MAY_CHANGE) and key not in MAY_NOT_CHANGE
 
 
 def checkpoint_best(folder: Path) -> dict[str, Any] | None:
@@ -204,7 +198,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def config_hash(config: TrainConfig) -> str:
     """A short hash of the keys that a resume may not change."""
-    fixed = {key: value for key, value in _flat(config).items() if not _may_change(key)}
+    fixed = {key: value for key, value in _flat(config).items() if not may_change(key)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
 

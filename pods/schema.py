@@ -12,7 +12,11 @@ from dataclasses import field, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import (
+    ConfigCompositionException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf import MISSING, DictConfig, OmegaConf, errors
 
 # Keys of an earlier version's backend that engine has now, under the same name.
@@ -20,9 +24,13 @@ MOVED_TO_ENGINE = (
     "server_url", "gpu_memory_utilization", "standby", "importance_sampling_correction",
     "max_logprob_gap",
 )  # fmt: skip
-# command -> key of an earlier version, or key=value -> what to write today ({value}: the old one).
+# command -> key of an earlier version or of everyday speech, or key=value -> what to write today
+# ({value}: the one that was given).
 OLD_KEYS = {
     "train": {
+        "lr": "called optimizer.learning_rate; set optimizer.learning_rate={value}",
+        "n": "called rollouts_per_prompt; set rollouts_per_prompt={value}",
+        "m": "called kept_per_prompt; set kept_per_prompt={value}",
         "backend.engine": "now called engine; set engine={value}",
         "backend.engine=generate": "now called engine; set engine=transformers",
         "backend.engine=vllm_server": "now called engine; set engine=trl engine.vllm_mode=server",
@@ -119,11 +127,18 @@ def explain(error: BaseException | None, command: str, schema: type) -> str | No
             case MissingConfigException() if error.options:
                 return _no_such_choice(error)
             case OverrideParseException():
-                return f"{error.override}: cannot be read as key=value; quote it for the shell"
+                remedy = "no spaces around =, and quotes for the shell"
+                return f"{error.override}: cannot be read as key=value; {remedy}"
             case AssertionError():  # Hydra's, for a key below null
                 given = " ".join(sys.argv[1:])
                 remedy = "choose the group, e.g. logger=[console,wandb]"
                 return f"{given}: sets a key of a group that is null; {remedy}"
+            case ValueError() if "Config group override must be" in str(error):
+                given = next((text for text in sys.argv if text.endswith("=null")), "null")
+                return f"{given}: a group needs a choice; --help lists them"
+            case ConfigCompositionException() if "Ambiguous value" in str(error):
+                given = str(error).split("'")[1]
+                return f"{given}: several values are a sweep, add -m; a list is written key=[a,b]"
             case errors.ConfigKeyError() | errors.ConfigAttributeError() if key:
                 return _unknown(key, command, schema)
             case errors.ValidationError() if key:
@@ -136,7 +151,8 @@ def explain(error: BaseException | None, command: str, schema: type) -> str | No
 
 def _no_such_choice(error: MissingConfigException) -> str:
     group, _, name = str(error.missing_cfg_file).partition("/")
-    line = f"{group}={name}: must be one of {', '.join(error.options)}"
+    options = [option for option in error.options if not option.startswith("_")]
+    line = f"{group}={name}: must be one of {', '.join(options)}"
     if group in ("rule", "advantage"):
         line += f"; for a function in a file set {group}.name=path/to/file.py:function"
     return line
@@ -145,13 +161,14 @@ def _no_such_choice(error: MissingConfigException) -> str:
 def _given(key: str) -> str:
     """`key=value` as typed on the command line; the key alone where it comes from a file."""
     typed = (argument.lstrip("+~") for argument in sys.argv[1:])
-    return next((text for text in typed if text.partition("=")[0] == key), key)
+    return next((t for t in typed if f"{t.partition('=')[0]}.".startswith(f"{key}.")), key)
 
 
 def _unknown(key: str, command: str, schema: type) -> str:
     given, known, old = _given(key), keys(schema), OLD_KEYS.get(command, {})
     if remedy := old.get(given) or old.get(key):
         return f"{given}: {remedy.format(value=given.partition('=')[2] or '<value>')}"
+    key = given.partition("=")[0]
     last = key.rpartition(".")[2]
     near = get_close_matches(key, known, n=1, cutoff=0.75)
     near = near or [name for name in known if name.rpartition(".")[2] == last]

@@ -70,7 +70,15 @@ def replay(rule: Rule, batch: Batch, before: Selection, config: ReplayConfig) ->
         "variance of all": batch.rewards.var(axis=1).mean(),
         "mean reward kept by the run": np.concatenate(old).mean(),
         "mean reward kept now": np.concatenate(new).mean(),
+        **shares("kept by the run", before),
+        **shares("kept now", after),
     }
+
+
+def shares(kept: str, selection: Selection) -> dict[str, float]:
+    """The share of the kept rollouts that has each reason, where the rule gives reasons."""
+    reasons = list(selection.reasons or ())
+    return {f"{kept}: {one}": reasons.count(one) / len(reasons) for one in sorted(set(reasons))}
 
 
 def rewards_by_prompt(batch: Batch, selection: Selection) -> list[np.ndarray]:
@@ -89,8 +97,8 @@ def table(config: ReplayConfig, steps: list[dict[str, float]]) -> Table:
     title = f"{config.run} replayed with rule {config.rule.name}: {len(steps)} steps"
     right = (Column(name, justify="right") for name in ("mean", "standard error"))
     found = Table("mean over prompts", *right, title=title)
-    for name in steps[0]:
-        values = np.array([step[name] for step in steps])
+    for name in dict.fromkeys(name for step in steps for name in step):
+        values = np.array([step.get(name, 0.0) for step in steps])  # 0: a reason that did not occur
         error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
         found.add_row(name, f"{values.mean():.4f}", f"{error:.4f}")
     return found

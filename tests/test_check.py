@@ -8,7 +8,6 @@ import pytest
 from pods.check import check, settle
 from pods.cli import UserError
 from pods.config import reward_weights
-from tests import processes
 from tests.configs import compose, get
 
 OWN = "task=own task.source=q.jsonl task.question=q task.answer=a "
@@ -232,56 +231,3 @@ def test_the_algorithm_changes_nothing_else():
 @pytest.mark.usefixtures("functions")
 def test_runs_with_other_settings_have_other_names(overrides, name):
     assert compose(*overrides.split()).run == name
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["kept_per_prompts=4"], "kept_per_prompts=4: unknown; did you mean kept_per_prompt?"),
-        (["+kept_per_prompts=4"], "kept_per_prompts=4: unknown; did you mean kept_per_prompt?"),
-        (["sampling.temprature=1"], "unknown; did you mean sampling.temperature?"),
-        (["++sampling.temprature=1"], "unknown; did you mean sampling.temperature?"),
-        (["temperature=1"], "temperature=1: unknown; did you mean sampling.temperature?"),
-        (["zebra=1"], "zebra=1: unknown; --help lists every key"),
-        (["seed=one"], "seed=one: must be an integer"),
-        (["seed=null"], "seed=null: must be an integer"),
-        (["lora.rank=big"], "lora.rank=big: must be an integer or null"),
-        (["backend.warmup=maybe"], "backend.warmup=maybe: must be true or false"),
-        (["rewards.weights.tags=big"], "rewards.weights.tags=big: must be a number"),
-        (["optimizer.betas=[x,y]"], "optimizer.betas=[x,y]: must be a list of numbers"),
-        (["sampling.stop=end"], "sampling.stop=end: must be a list of texts"),
-        (["logger.wandb.project=x"], "choose the group, e.g. logger=[console,wandb]"),
-        (["experiment=null"], "Config group override must be a string"),
-        (["seed"], "seed: cannot be read as key=value"),
-        (["lora=3"], "lora=3: must be a group of keys (rank, alpha, "),
-        (["backend.engine=vllm"], "backend.engine=vllm: now called engine; set engine=vllm"),
-        (["backend.engine=vllm_server"], "set engine=trl engine.vllm_mode=server"),
-        (["backend.engine=generate"], "set engine=transformers"),
-        (["+backend.standby=true"], "moved to engine; set engine.standby=true"),
-        (["backend.server_url=http://a:1"], "set engine.server_url=http://a:1"),
-        (["backend.gpu_memory_utilization=0.4"], "set engine.gpu_memory_utilization=0.4"),
-        (["backend.importance_sampling_correction=true"], "set engine.importance_sampling_corr"),
-        (["backend.max_logprob_gap=1"], "set engine.max_logprob_gap=1"),
-        (["loss.scale_rewards=none"], "loss.scale_rewards=none: part of the advantage now; set"),
-        (["evaluation.batch_size=2"], "set engine.max_sequences"),
-        (["experiment=gsm9k"], "experiment=gsm9k: must be one of chemistry_qwen, "),
-        (["rule=best"], "rule=best: must be one of all, cppo, d3s"),
-        (["rule=my.py:f"], "set rule.name=path/to/file.py:function"),
-        (["kept_per_prompt=100"], "rollouts_per_prompt"),
-        (["resume=nowhere/checkpoint-3"], "resume=nowhere/checkpoint-3"),
-        (["model.path=no/such/folder"], "model.path=no/such/folder"),
-        (["data_dir=nowhere", "task=gsm8k"], "nowhere"),
-        (["model.load_in_4bit=true"], "load_in_4bit"),
-        (["backend=unsloth"], "backend=unsloth"),
-    ],
-)
-def test_the_command_says_it_in_one_line_and_writes_nothing(tmp_path, arguments, said):
-    (tmp_path / "work").mkdir()
-    done = processes.run(tmp_path / "said", *arguments, cwd=tmp_path / "work")
-    assert done.returncode == 2, done.stderr
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("backend ")]
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("train.py: ")
-    assert said in lines[0]
-    assert done.stdout == ""
-    assert list((tmp_path / "work").iterdir()) == []

@@ -112,11 +112,13 @@ def test_a_sweep_trains_each_of_its_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     runs = sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*"))
     assert runs == [
-        "quickstart-grpo-all-n4-m4-seed1",
-        "quickstart-grpo-all-n4-m4-seed2",
-        "quickstart-pods-max_variance-n64-m4-seed1",
-        "quickstart-pods-max_variance-n64-m4-seed2",
-    ]
+        f"quickstart-{arm}-seed{seed}-sampling.max_completion_length-8"
+        for arm in ("grpo-all-n4-m4", "pods-max_variance-n64-m4")
+        for seed in (1, 2)
+    ]  # what the default name does not say, but for keys that a resumed run may change
+    assert [line for line in done.stderr.splitlines() if line.startswith("job ")][3].startswith(
+        f"job 4: run={runs[3]} ("
+    )
 
 
 def test_real_questions_pass_through_the_tiny_policy(tmp_path, shared):

@@ -18,7 +18,6 @@ from pods.config import TrainConfig
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.runs import RunFolder, read_metrics
 from pods.upgrade import load, upgrade
-from tests import processes
 from tests.configs import compose, get
 
 FIRST = Path(__file__).parent / "fixtures" / "first_design"
@@ -272,23 +271,3 @@ def test_a_run_of_the_first_design_can_be_evaluated(first_design):
     values = cli.compose("evaluate", EvaluateConfig, ["run=v1"], CONFIG_DIR / "evaluate")
     training = training_config(cli.typed(EvaluateConfig, values))
     assert (training.run, training.engine.name, training.advantage.name) == ("v1", "auto", "kept")
-
-
-@pytest.mark.parametrize(
-    ("argument", "said"),
-    [
-        ("backend=vllm", "backend=vllm: now called engine; set engine=vllm"),
-        ("batch_size=8", "batch_size=8: now called max_sequences; set max_sequences=8"),
-        ("repeats=0", "repeats=0: must be 1 or more"),
-        ("engine=tgi", "engine=tgi: must be one of auto, vllm, transformers, unsloth"),
-        ("select_on=test", "select_on=test: must be one of validation"),
-        ("repeat=1", "repeat=1: unknown; did you mean repeats?"),
-        ("a=b=c", "a=b=c: cannot be read as key=value"),
-    ],
-)
-def test_evaluation_says_it_in_one_line(tmp_path, argument, said):
-    import evaluate_run
-
-    done = processes.run(tmp_path, argument, main=evaluate_run.main)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert said in done.stderr

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +25,20 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+import evaluate_run
 from pods import files, results
-from pods.cli import CONFIG_DIR, UserError, typed
+from pods.cli import CONFIG_DIR, Skipped, UserError, typed
 from pods.engines import Completion
 from pods.engines import evaluation as engines
-from pods.evaluation import records, session
-from pods.evaluation.config import EvaluateConfig, check, reported_metric
+from pods.evaluation import questions, records, scoreboard, session
+from pods.evaluation.config import (
+    EvaluateConfig,
+    check,
+    own_keys,
+    reported_metric,
+    runs,
+    training_config,
+)
 from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
@@ -78,9 +87,12 @@ def configured(*overrides: str) -> EvaluateConfig:
 
 def evaluate(*overrides: str) -> session.Session:
     config = configured(*overrides)
-    check(config)
-    with session.Session(config, *engines.choose(config.engine)) as done:
-        done.select() if config.select_on else done.score_everything()
+    with own_keys(config):
+        check(config)
+        (run,) = runs(config)
+        with session.Session(replace(config, run=run), *engines.choose(config.engine)) as done:
+            done.select() if config.select_on else done.score_everything()
+    scoreboard.show(done.rows, done.notes, done.files)
     return done
 
 
@@ -466,9 +478,19 @@ def other_schema(run: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "overrides", "parts"),
     [
-        (nothing, ["run=typo"], ["run=typo", "there are: fake"]),
-        (nothing, ["run=x", "output_dir=nowhere"], ["there are none yet"]),
-        (nothing, ["run=null"], ["run=null", "experiment"]),
+        (nothing, ["run=typo"], ["run=typo", "it has fake"]),
+        (nothing, ["run=x", "output_dir=nowhere"], ["it has none"]),
+        (nothing, ["run=null"], ["run=null", "experiment=quickstart", "model=<hub id or folder>"]),
+        (nothing, ["run=null", "model=tiny", "tasks=null"], ["model=tiny", "tasks=[gsm8k]"]),
+        (nothing, ["run=null", "model=./no", "tasks=[gsm8k]"], ["model=./no: no such folder"]),
+        (nothing, ["model=tiny"], ["run=fake model=tiny", "needs run=null"]),
+        (nothing, ["run=null", "experiment=quickstart", "select_on=validation"], ["set run"]),
+        (nothing, ["run=other*"], ["run=other*", "it has fake"]),
+        (nothing, ["checkpoints=3"], ["checkpoints=3: no such checkpoint", "it has 2, 4"]),
+        (nothing, ["checkpoints=newest"], ["checkpoints=newest: must be all, best, last"]),
+        (nothing, ["checkpoints=best"], ["checkpoints=best", "has no scores of fake on gsm8k"]),
+        (nothing, ["checkpoints=last", "watch=true"], ["watch=true", "checkpoints=all"]),
+        (nothing, ["questions=0"], ["questions=0", "1 or more"]),
         (nothing, ["run=null", "experiment=typo"], ["experiment=typo", "quickstart"]),
         (no_checkpoints, [], ["no checkpoints", "watch=true"]),
         (only_bad, [], ["no checkpoints", "somebody/else"]),
@@ -485,9 +507,13 @@ def other_schema(run: Path) -> None:
         (nothing, ["pass_at=[0]"], ["pass_at=[0]"]),
         (nothing, ["select_on=test"], ["select_on=test", "validation"]),
         (nothing, ["metric=for_acc"], ["metric=for_acc", "both_acc, pass@1"]),
-        (nothing, ["select_on=validation", "tasks=[math500]"], ["math500", "validation"]),
+        (
+            nothing,
+            ["select_on=validation", "tasks=[math500]"],
+            ["tasks=math500: has no validation split", "name another task"],
+        ),
         (nothing, ["data_dir=nowhere"], ["nowhere/gsm8k/test.jsonl"]),
-        (nothing, ["model_path=./nowhere"], ["./nowhere"]),
+        (nothing, ["model_path=./nowhere"], ["model_path=./nowhere: no such folder"]),
         (published_file, [], ["results/fake.json", "not written by", "results_dir"]),
         (foreign_notes, [], ["results/fake.json", "not written by"]),
         (no_yaml, [], [".hydra/config.yaml", "not a config"]),
@@ -593,7 +619,7 @@ def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
     assert [p.parent.name for p in Path("results").rglob("gsm8k")] == [f"checkpoint-{best}"]
     table = capsys.readouterr().out
     assert table.count("validation") >= 2
-    assert "test score was taken once" in " ".join(table.split())
+    assert "its score on gsm8k was taken once" in " ".join(table.split())
 
 
 @pytest.mark.parametrize(
@@ -625,7 +651,7 @@ def test_right_but_ill_formed_answers_do_not_win_where_both_is_reported(
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for metric, best in (("ans_acc", 2), ("both_acc", 4)):
         evaluate("select_on=validation", f"metric={metric}")
-        assert f"checkpoint-{best}: best {metric}" in capsys.readouterr().out
+        assert f"checkpoint-{best}: best {metric}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_watching_picks_up_checkpoints_until_the_training_ends(
@@ -651,8 +677,84 @@ def test_watching_picks_up_checkpoints_until_the_training_ends(
 def test_tables_and_errors_go_to_their_streams(run: Path, capsys: pytest.CaptureFixture) -> None:
     evaluate("tasks=[gsm8k,math500]", "rewards=[v2,strict]")
     shown = capsys.readouterr()
-    assert shown.out.count("checkpoint-4") == 3  # its own table, then one per task
-    assert "graded by v2" in shown.out
-    assert "strict" in shown.out
+    assert shown.out.count("checkpoint-4") == 4  # two tasks, two graders, in one table
+    assert shown.out.count("answer %") == 1
     assert "engine: transformers (no CUDA device)" in shown.err
+    assert "checkpoint-4 after 10 s of training: gsm8k " in shown.err
     assert max(map(len, shown.out.splitlines())) <= 100
+    wrote = [line.split()[1] for line in shown.out.splitlines() if line.startswith("wrote ")]
+    names = ("base-tiny", "fake")
+    assert wrote == [
+        f"results/{name}{end}" for name in names for end in (".json", ".meta.json", "")
+    ]
+    assert all(Path(path).exists() for path in wrote)
+
+
+# A part of the work
+
+
+def test_a_sample_of_questions_is_kept_apart_and_marked(
+    run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    evaluate("questions=2", "checkpoints=last", "repeats=1")
+    assert "gsm8k.sample2: a sample of 2 of 5 questions" in capsys.readouterr().out
+    evaluate("repeats=1", "checkpoints=[4]")
+    found = results.read("results/fake.json")
+    assert list(found) == [4]
+    assert set(found[4].datasets) == {"gsm8k", "gsm8k.sample2"}
+    facts = json.loads(Path("results/fake.meta.json").read_text())["tasks"]["gsm8k.sample2"]
+    assert (facts["questions"], facts["sampled_from"]) == (2, 5)
+
+
+def test_a_larger_sample_contains_the_smaller_and_a_seed_decides(run: Path) -> None:
+    training, tokenizer = training_config(configured()), load_tokenizer(str(TINY))
+
+    def ids(count: int, seed: int) -> list[str]:
+        return questions.load("gsm8k", "train", training, tokenizer, count, seed).ids
+
+    assert set(ids(5, 0)) < set(ids(9, 0))
+    assert len(ids(9, 0)) == 9
+    assert ids(5, 0) != ids(5, 1)
+    assert questions.load("gsm8k", "test", training, tokenizer, 5).task == "gsm8k"  # all there are
+
+
+def test_the_best_checkpoint_is_that_of_the_scores_so_far(run: Path) -> None:
+    evaluate("repeats=1")
+    found = results.read("results/fake.json")
+    for step, accuracy in ((2, 0.9), (4, 0.1)):
+        found[step].datasets["gsm8k"].ans_acc = [accuracy]
+    results.write("results/fake.json", found)
+    evaluate("tasks=[gsm8k,math500]", "repeats=1", "checkpoints=best")
+    scored = results.read("results/fake.json")
+    assert ["math500" in scored[step].datasets for step in (2, 4)] == [True, False]
+
+
+def test_rows_with_other_repeats_are_marked(run: Path, capsys: pytest.CaptureFixture) -> None:
+    evaluate("repeats=3", "checkpoints=[2]")
+    evaluate("repeats=2")
+    table = capsys.readouterr().out.rpartition("answer %")[2]
+    assert "checkpoint-4*" in table
+    assert "* checkpoint-4 on gsm8k: 5 questions x 2 completions" in table
+    assert "checkpoint-2*" not in table
+
+
+def test_runs_are_matched_and_shown_in_one_table(
+    run: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(Path("checkpoints"), "fake10", steps=(2,))
+    make_run(Path("checkpoints"), "fake9", steps=())
+    config = configured("run=[fake*,fake]", "checkpoints=last", "repeats=1")
+    assert runs(config) == ["fake", "fake9", "fake10"]
+    with pytest.raises(Skipped, match=r"run=fake9: .*no checkpoints to score"):
+        evaluate_run.evaluate(config, runs(config))
+    shown = capsys.readouterr().out
+    assert shown.count("answer %") == 1
+    assert (shown.count("base-tiny "), shown.count(" fake10 "), shown.count(" fake ")) == (1, 1, 1)
+
+
+def test_any_model_is_scored_without_an_experiment() -> None:
+    evaluate("run=null", f"model={TINY}", "tasks=[gsm8k]", "repeats=1", "max_tokens=8")
+    (path,) = Path("results").glob("base-*tiny_policy.json")
+    assert list(results.read_base(path).datasets) == ["gsm8k"]
+    evaluate("run=null", "model=tiny", "tasks=[gsm8k]", "repeats=1", "max_tokens=8")
+    assert Path("results/base-tiny.json").is_file()

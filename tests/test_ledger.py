@@ -2,11 +2,13 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pods import ledger
+from pods.figures import inspector
 from scripts import replay
 from tests import processes
 from tests.steps import step_of
@@ -130,18 +132,30 @@ def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
     book = ledger.Ledger(run / "rollouts.jsonl.zst", "none")
-    book.append(1, step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0, 0.0, 0.0, 0.0]}, [0, 1, 5]))
+    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0, 0.0, 0.0, 0.0]}, [0, 1, 5])
+    chosen = replace(step.selection, reasons=["low", "high", "low"])
+    book.append(1, replace(step, selection=chosen))
     book.flush()
+    assert [r["reasons"] for r in ledger.read(book.path)] == [["low", "high"], ["low"]]
+    first = inspector.group(next(ledger.read(book.path)), "own.py:last")
+    assert [first["reasons"][i] for i in first["why"][:2]] == ["kept: low", "kept: high"]
     ((batch, kept),) = ledger.steps(run / "rollouts.jsonl.zst")
     assert (batch.shape, batch.step, kept.kept.tolist()) == ((2, 4), 0, [0, 1, 5])
     assert batch.question_ids.tolist() == ["a", "b"]
-    (tmp_path / "own.py").write_text("def last(batch, budget, rng): return range(8 - budget, 8)")
+    (tmp_path / "own.py").write_text(
+        "from pods.rules import Selection\n"
+        "def last(batch, budget, rng):\n"
+        "    return Selection(range(8 - budget, 8), reasons=['late'] * budget)\n"
+    )
     done = processes.run(
         tmp_path / "out", "run=r", f"rule.name={tmp_path}/own.py:last", main=replay.main,
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "0.3333" in done.stdout  # one of three rollouts in common: 5 of (5, 6, 7)
+    shares = {"kept by the run: low": "0.6667", "kept now: late": "1.0000"}
+    lines = done.stdout.splitlines()
+    assert [any(k in line and v in line for line in lines) for k, v in shares.items()] == [True] * 2
 
 
 @pytest.mark.parametrize(

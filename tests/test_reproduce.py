@@ -139,6 +139,12 @@ def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
     assert all("seed=0,1,2" in line for line in trainings)
 
 
+def test_the_runs_of_a_launcher_have_a_sweeps_names(tmp_path):
+    train = ["optimizer.learning_rate=1e-3", "hydra.launcher.partition=gpu"]
+    runs = plan(config("quickstart", tmp_path, train=train, launcher="submitit_slurm"))
+    assert all(run.config.run.endswith("-seed0-optimizer.learning_rate-0.001") for run in runs)
+
+
 def test_a_figure_of_several_gpus_names_its_processes(tmp_path):
     settings = config("h100s", tmp_path, launcher="submitit_slurm")
     with pytest.raises(UserError, match=r"launcher=submitit_slurm: .* inside a job"):

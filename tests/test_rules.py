@@ -146,13 +146,14 @@ def test_a_batch_rule_shares_the_budget_out_as_it_likes():
     assert one.tolist() == [0, 1]  # a batch rule on one prompt
 
 
-def test_advantages_of_a_rule_follow_its_indices_into_ascending_order():
+def test_advantages_and_reasons_of_a_rule_follow_its_indices_into_ascending_order():
     def rule(batch, budget, rng):
-        return Selection([5, 0, 3], [0.5, 0.0, 0.3])
+        return Selection([5, 0, 3], [0.5, 0.0, 0.3], ["high", "low", "middle"])
 
     chosen = select_batch(rule, Batch(rewards=np.zeros((2, 3))), 3)
     assert chosen.kept.tolist() == [0, 3, 5]
     assert chosen.advantages.tolist() == [0.0, 0.3, 0.5]
+    assert chosen.reasons == ["low", "middle", "high"]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,7 @@ def test_advantages_of_a_rule_follow_its_indices_into_ascending_order():
         ([0.0, 1.0, 2.0], "whole numbers"),
         (Selection([0, 1, 2], [0.0, 1.0]), r"advantages of shape \(2,\)"),
         (Selection([0, 1, 2], [0.0, 1.0, math.nan]), "not finite"),
+        (Selection([0, 1, 2], reasons=["best"]), "rule broken returned 1 reasons for 3 rollouts"),
     ],
 )
 def test_what_a_rule_returns_is_checked_by_name(returned, message):

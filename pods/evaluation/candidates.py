@@ -5,10 +5,13 @@ The published script scores whatever a folder holds, and hides the errors of its
 
 import json
 from pathlib import Path, PurePath
+from statistics import mean
 
-from pods import checkpoints
+from pods import checkpoints, results
+from pods.cli import UserError
 from pods.engines import is_adapter
 from pods.evaluation.evaluation import Summary, Target
+from pods.evaluation.records import Store
 
 
 def find(
@@ -26,6 +29,43 @@ def find(
         except (ValueError, OSError, KeyError) as error:
             problems.append(f"{path}: {error}")
     return sorted(found, key=lambda target: target.step), sorted(problems)
+
+
+def left_out(folder: Path, wanted: list[str], store: Store, task: str) -> set[str]:
+    """The folders of checkpoints that `checkpoints=<wanted>` does not ask for.
+
+    Raises UserError: a step without a checkpoint, or `best` before anything was scored.
+    """
+    names = {path.name for path in folder.glob("checkpoint-*")}
+    steps = [checkpoint.step for checkpoint in checkpoints.find(folder)]
+    if "all" in wanted or not steps:
+        return set()
+    for one in wanted:
+        step = steps[-1] if one == "last" else _best(store, task) if one == "best" else int(one)
+        if step not in steps:
+            listed = ", ".join(map(str, steps))
+            raise UserError(f"checkpoints={step}: no such checkpoint in {folder}; it has {listed}")
+        names.discard(f"checkpoint-{step}")
+    return names
+
+
+def _best(store: Store, task: str) -> int:
+    """The step of highest answer accuracy on `task`, the earliest of equals; of several sets of
+    questions the one that most checkpoints were scored on."""
+    for path in (store.folder / "validation.json", store.summary):
+        found = results.read(path) if path.is_file() else {}
+        scored: dict[str, dict[int, float]] = {}
+        for step, checkpoint in found.items():
+            for name, entry in checkpoint.datasets.items():
+                if name.split(".")[0] == task and entry.ans_acc:
+                    scored.setdefault(name, {})[step] = mean(entry.ans_acc)
+        if scored:
+            most = max(scored.values(), key=len)
+            return max(most, key=lambda step: most[step])
+    raise UserError(
+        f"checkpoints=best: {store.folder.parent} has no scores of {store.folder.name} on {task}; "
+        "score all checkpoints first, e.g. with select_on=validation or questions=100"
+    )
 
 
 def _target(

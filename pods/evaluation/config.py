@@ -3,6 +3,9 @@
 The published script reads the model and the task out of the run's name.
 """
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,6 +17,7 @@ from omegaconf import MISSING
 from pods import tasks
 from pods.cli import CONFIG_DIR, UserError, compose, typed
 from pods.config import TrainConfig
+from pods.results import run_order
 from pods.schema import at_least, broken, one_of, share
 from pods.upgrade import load
 from rewards import VERSIONS
@@ -24,9 +28,12 @@ BESIDE_FROM_TRAINING = ("run", "from_training", "output_dir", "results_dir")  # 
 
 @dataclass
 class EvaluateConfig:
-    run: str | None = MISSING
+    run: Any = MISSING  # list[str] | str | None
     experiment: str | None = MISSING
+    model: str | None = MISSING
+    checkpoints: Any = MISSING  # list[str | int] | str | int
     tasks: Any = MISSING  # list[str] | str | None
+    questions: int | None = at_least(1)
     repeats: int = at_least(1)
     seed: int = at_least(0)
     rewards: Any = MISSING  # list[str] | str | None
@@ -61,12 +68,33 @@ def check(config: EvaluateConfig) -> None:
     known = [*METRICS, *(f"pass@{k}" for k in config.pass_at if k <= config.repeats)]
     if config.metric not in (None, *known):
         raise UserError(f"metric={config.metric}: must be null or one of {', '.join(known)}")
+    for name in as_list(config.checkpoints) or ["null"]:
+        if name not in ("all", "best", "last") and not name.isdigit():
+            raise UserError(f"checkpoints={name}: must be all, best, last, or a list of steps")
+    if config.watch and (as_list(config.checkpoints) != ["all"] or len(runs(config)) > 1):
+        raise UserError("watch=true: follows all checkpoints of one run; set checkpoints=all")
+    _check_source(config)
     if config.from_training:
         _check_from_training(config)
     names = [("tasks", config.tasks, tasks.NAMES), ("rewards", config.rewards, VERSIONS)]
     for key, value, valid in names:
         for name in [name for name in as_list(value) if name not in valid]:
             raise UserError(f"{key}={name}: unknown; choose from {', '.join(valid)}")
+
+
+def _check_source(config: EvaluateConfig) -> None:
+    """Refuse keys that do not go with run=null, or only with it."""
+    for key in ("experiment", "model"):
+        value = getattr(config, key)
+        if config.run is not None and value:
+            raise UserError(f"run={config.run} {key}={value}: needs run=null; drop one")
+    if config.experiment and config.model:
+        raise UserError(f"experiment={config.experiment} model={config.model}: drop one")
+    if config.model and not as_list(config.tasks):
+        raise UserError(f"model={config.model}: no run says the task; set tasks=[gsm8k]")
+    if config.run is None and (config.select_on or as_list(config.checkpoints) != ["all"]):
+        key = "select_on" if config.select_on else "checkpoints"
+        raise UserError(f"{key}={getattr(config, key)}: a base model has no checkpoints; set run")
 
 
 def _check_from_training(config: EvaluateConfig) -> None:
@@ -111,18 +139,48 @@ def training_config(config: EvaluateConfig, moved: bool = True) -> TrainConfig:
     return training
 
 
+def runs(config: EvaluateConfig) -> list[str | None]:
+    """The runs that `run` names or matches, in order; [None] for a base model alone."""
+    known, found = _known(config), []
+    for one in as_list(config.run):
+        matched = [one] if one in known else [name for name in known if fnmatch(name, one)]
+        if not matched:
+            has = f"it has {', '.join(known[-20:])}" if known else "it has none: uv run train.py"
+            raise UserError(f"run={one}: no such run in output_dir={config.output_dir}; {has}")
+        found += matched
+    return list(dict.fromkeys(found)) or [None]
+
+
+def _known(config: EvaluateConfig) -> list[str]:
+    found = Path(config.output_dir).glob("*/.hydra/config.yaml")
+    return sorted((path.parents[1].name for path in found), key=run_order)
+
+
+@contextmanager
+def own_keys(config: EvaluateConfig) -> Iterator[None]:
+    """Errors of the code that training shares name the keys of this command."""
+    renamed = {"model.path=": "model=" if config.model else "model_path=", "task=": "tasks="}
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        for theirs, ours in renamed.items():
+            text = re.sub(rf"\b{re.escape(theirs)}", ours, text)
+        error.args = (text,)
+        raise
+
+
 def _saved(config: EvaluateConfig) -> TrainConfig:
-    path = Path(config.output_dir) / str(config.run) / ".hydra" / "config.yaml"
-    if not path.is_file():
-        raise UserError(f"run={config.run}: no such run in {config.output_dir}; {_runs(config)}")
-    return load(path)
+    return load(Path(config.output_dir) / str(config.run) / ".hydra" / "config.yaml")
 
 
 def _composed(config: EvaluateConfig) -> TrainConfig:
+    if config.model:
+        return _of_model(config.model)
     if not config.experiment:
         raise UserError(
-            "run=null: name a run, or an experiment whose base model is to be scored "
-            f"(experiment=quickstart); {_runs(config)}"
+            "run=null: name a run, or the base model to score: experiment=quickstart, or "
+            f"model=<hub id or folder> tasks=[gsm8k]; runs: {', '.join(_known(config)) or 'none'}"
         )
     known = sorted(file.stem for file in (CONFIG_DIR / "experiment").glob("*.yaml"))
     if config.experiment not in known:
@@ -130,7 +188,15 @@ def _composed(config: EvaluateConfig) -> TrainConfig:
     return typed(TrainConfig, compose("train", TrainConfig, [f"experiment={config.experiment}"]))
 
 
-def _runs(config: EvaluateConfig) -> str:
-    found = Path(config.output_dir).glob("*/.hydra/config.yaml")
-    names = sorted(path.parents[1].name for path in found)
-    return f"there are: {', '.join(names)}" if names else "there are none yet: uv run train.py"
+def _of_model(model: str) -> TrainConfig:
+    """The values of config/train.yaml for a model of config/model, a hub id or a folder."""
+    known = (CONFIG_DIR / "model" / f"{model}.yaml").is_file()
+    sizes = ["rollouts_per_prompt=1", "kept_per_prompt=1"]
+    chosen = [f"model={model}"] if known else []
+    composed = compose("train", TrainConfig, ["~experiment", *sizes, *chosen])
+    composed.experiment = "none"
+    if not known:
+        name = re.sub(r"[^\w.]+", "-", model).strip("-.").lower()
+        composed.model.name, composed.model.path, composed.model.pad_token = name, model, None
+        composed.model.load_in_4bit = False
+    return typed(TrainConfig, composed)

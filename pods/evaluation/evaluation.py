@@ -60,6 +60,11 @@ class Summary:
             by_task = checkpoint.meta.get(name, {}) | {task: value}
             checkpoint.meta[name] = dict(sorted(by_task.items()))
 
+    @property
+    def files(self) -> list[Path]:
+        """What is written: the summary, its facts, and the folder of completions."""
+        return [self._path, self.store.facts_path, self.store.folder]
+
     def details(self, target: Target, task: str) -> dict[str, Any]:
         return self._results[target.step].meta["scores"][task]
 

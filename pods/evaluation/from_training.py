@@ -17,9 +17,11 @@ from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.records import Record, Store, named_disk_errors
 from pods.runs import read_metrics
 
+NOTE = "one completion per question; picking the best row overstates accuracy"
 
-def publish(config: EvaluateConfig) -> None:
-    """Write results/<run>.json and its facts from the run's evaluations, and show them.
+
+def publish(config: EvaluateConfig) -> tuple[list[scoreboard.Row], list[Path]]:
+    """Write results/<run>.json and its facts from the run's evaluations; returns rows and files.
 
     Raises UserError: the run was never evaluated, a line is incomplete, the questions changed, or
     results_dir holds scores of the run's checkpoints.
@@ -38,15 +40,14 @@ def publish(config: EvaluateConfig) -> None:
             if name in steps.get(step, {}):
                 facts[name.replace("/", "_")] = steps[step][name]
         found[step] = results.Checkpoint({task: scores.entry([records], version, ())}, facts)
-        rows.append((f"step {step}", seconds, details))
+        rows.append(scoreboard.Row(str(config.run), f"step {step}", seconds, task, details))
     store.facts = {"from_training": True, "train": asdict(training)}
     store.facts |= json.loads(meta.read_text()) if meta.is_file() else {}
     store.facts["tasks"] = {task: {"split": line["split"], "questions": len(records)}}
     store.write_facts()
     with named_disk_errors(store.summary):
         results.write(store.summary, found)
-    note = "one completion per question; picking the best row overstates accuracy"
-    scoreboard.console().print(scoreboard.task_table(task, rows, note))
+    return rows, [store.summary, store.facts_path]
 
 
 def refuse_mixture(store: Store, from_training: bool) -> None:

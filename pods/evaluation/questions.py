@@ -12,6 +12,7 @@ from typing import Any
 from pods import tasks
 from pods.cli import UserError
 from pods.config import TrainConfig
+from pods.engines import seed_of
 from pods.prompts import read_prompts
 
 
@@ -19,13 +20,15 @@ from pods.prompts import read_prompts
 class Questions:
     """One split of one task, ready for an engine."""
 
-    task: str  # the task's name; of the validation split, "<name>.validation"
+    task: str  # the task's name; of the validation split "<name>.validation", of a sample of k
+    # questions "<name>.sample<k>"
     kind: str  # how answers are graded: math | choice
     ids: list[str]
     answers: list[str]
     prompts: list[str]
     prompt_ids: list[list[int]]
     dropped: int  # prompts that were too long
+    total: int | None = None  # questions that a sample was drawn from
 
     @property
     def digest(self) -> str:
@@ -34,8 +37,12 @@ class Questions:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def load(name: str, split: str, config: TrainConfig, tokenizer: Any) -> Questions:
-    """One split of task `name`, prompted as the run's own task is."""
+def load(
+    name: str, split: str, config: TrainConfig, tokenizer: Any, sample: int | None = None,
+    seed: int = 0,
+) -> Questions:  # fmt: skip
+    """One split of task `name`, prompted as the run's own task is; `sample` questions of it where
+    it has more. A larger sample of one seed contains the smaller ones."""
     task = tasks.renamed(config.task, name)
     rows, dropped = read_prompts(config, task, split, tokenizer)
     if not len(rows):
@@ -43,13 +50,18 @@ def load(name: str, split: str, config: TrainConfig, tokenizer: Any) -> Question
             f"tasks={name}: all {dropped} prompts are longer than the run's "
             f"sampling.max_prompt_length={config.sampling.max_prompt_length}; name another task"
         )
-    (kind,) = set(rows["kind"])
+    (kind,), total, label = set(rows["kind"]), None, name if split == "test" else f"{name}.{split}"
+    if sample is not None and sample < len(rows):
+        order = sorted(range(len(rows)), key=lambda i: seed_of(seed, name, split, rows[i]["id"]))
+        rows, total = rows.select(sorted(order[:sample])), len(rows)
+        label += f".sample{sample}"
     return Questions(
-        task=name if split == "test" else f"{name}.{split}",
+        task=label,
         kind=kind,
         ids=list(rows["id"]),
         answers=list(rows["answer"]),
         prompts=list(rows["prompt"]),
         prompt_ids=[tasks.encode_prompt(prompt, tokenizer) for prompt in rows["prompt"]],
         dropped=dropped,
+        total=total,
     )

@@ -26,9 +26,9 @@ class Store:
     def __init__(self, results_dir: Path, name: str) -> None:
         self.folder = results_dir / name
         self.summary = results_dir / f"{name}.json"
-        self._facts_path = results.facts_path(self.summary)
+        self.facts_path = results.facts_path(self.summary)
         try:
-            self.facts: dict[str, Any] = json.loads(self._facts_path.read_text())
+            self.facts: dict[str, Any] = json.loads(self.facts_path.read_text())
             ours = isinstance(self.facts, dict) and isinstance(self.facts.get("tasks"), dict)
         except FileNotFoundError:
             self.facts, ours = {"tasks": {}, "weights": {}}, not self.summary.exists()
@@ -37,7 +37,7 @@ class Store:
         if not ours:
             raise UserError(
                 f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
-                f"({self._facts_path.name} is missing or another's) and is left as it is; choose "
+                f"({self.facts_path.name} is missing or another's) and is left as it is; choose "
                 "another results_dir"
             )
 
@@ -73,8 +73,8 @@ class Store:
         return sorted(files, key=lambda path: int(path.stem.removeprefix("repeat-")))
 
     def write_facts(self) -> None:
-        with named_disk_errors(self._facts_path):
-            write_atomic(self._facts_path, json.dumps(self.facts, indent=1) + "\n")
+        with named_disk_errors(self.facts_path):
+            write_atomic(self.facts_path, json.dumps(self.facts, indent=1) + "\n")
 
 
 def read(path: Path) -> list[Record]:

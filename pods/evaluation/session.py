@@ -1,4 +1,4 @@
-"""One evaluate_run.py command: finds the policies, loads the engine, shows the tables."""
+"""One run of an evaluate_run.py command: finds the policies, loads the engine, scores."""
 
 import time
 from collections.abc import Sequence
@@ -40,9 +40,12 @@ class Session(ExitStack):
     def __init__(self, config: EvaluateConfig, engine: str, reason: str) -> None:
         super().__init__()
         self.config, self.training = config, training_config(config)
+        self.rows: list[scoreboard.Row] = []
+        self.notes: list[str] = []
+        self.files: list[Path] = []
         self.skipped: list[str] = []
         self._base_path = training_config(config, moved=False).model.path
-        self._out, self._err = scoreboard.console(), Console(stderr=True, highlight=False)
+        self._err = Console(stderr=True, highlight=False)
         self._sampling = _sampling(config, sampling(self.training))
         self._name, self._reason = engine, reason
         self._folder = Path(config.output_dir) / config.run if config.run else None
@@ -54,6 +57,11 @@ class Session(ExitStack):
             refuse_mixture(store, from_training=False)
             validation = store.folder / "validation.json"
             self._summary = Summary(validation if config.select_on else store.summary, store)
+            task = (as_list(config.tasks) or [self.training.task.name])[0]
+            wanted = as_list(config.checkpoints)
+            self._seen = candidates.left_out(self._folder, wanted, store, task)
+            if "best" in wanted:
+                self.notes.append(f"checkpoints=best: by the scores that {store.folder.parent} had")
         self._targets = self._new_targets()
         if self._folder and not self._targets and not config.watch:
             why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"
@@ -79,10 +87,9 @@ class Session(ExitStack):
             if ended:
                 break
             time.sleep(POLL_SECONDS)
-        for q in evaluation.questions if targets else ():
-            rows = [_row(target, q.task) for target in targets]
-            note = "test split: picking the best row overstates accuracy; select_on=validation"
-            self._out.print(scoreboard.task_table(q.task, rows, note if len(rows) > 1 else ""))
+        self.rows = [_row(target, q.task) for q in evaluation.questions for target in targets]
+        if len(targets) > 2:
+            self.notes.append("picking the best row overstates accuracy; see select_on=validation")
 
     def select(self) -> None:
         """Per task: the best checkpoint on the validation split, then its one test score."""
@@ -95,21 +102,24 @@ class Session(ExitStack):
             rows = [_row(target, q.task) for target in self._targets]
             metric = reported_metric(self.config, test_q.task, self.training.model.name)
             name = METRICS.get(metric, metric)
-            scores = [d["rewards"][test.versions[0]][name]["mean"] for *_, d in rows]
+            scores = [r.details["rewards"][test.versions[0]][name]["mean"] for r in rows]
             best = self._targets[scores.index(max(scores))]  # the earliest of equals
             best = replace(best, summary=selected)
             self._run(replace(test, questions=[test_q]), [best])
-            note = f"{best.name}: best {metric} in validation; its test score was taken once"
-            chosen = _row(best, test_q.task)
-            self._out.print(scoreboard.task_table(test_q.task, rows, note, chosen))
+            self.rows += [*rows, _row(best, test_q.task)._replace(chosen=True)]
+            on = f"{best.name}: best {metric} on {q.task}"
+            self.notes.append(f"{on}; its score on {test_q.task} was taken once")
 
     def _evaluation(self, split: str) -> Evaluation:
         config = self.config
         names = as_list(config.tasks) or [self.training.task.name]
-        loaded = [questions.load(name, split, self.training, self._tokenizer) for name in names]
+        source, drawn = (self.training, self._tokenizer), (config.questions, config.seed)
+        loaded = [questions.load(name, split, *source, *drawn) for name in names]
         for q in loaded:
             left_out = f", {q.dropped} longer than in training left out" if q.dropped else ""
             self._err.print(f"{q.task}: {len(q.ids)} questions{left_out}")
+            if q.total:
+                self.notes.append(f"{q.task}: a sample of {len(q.ids)} of {q.total} questions")
         versions = as_list(config.rewards) or [self.training.rewards.version]
         # Greedy completions do not differ between repeats.
         repeats = config.repeats if self._sampling.temperature > 0 else 1
@@ -126,6 +136,7 @@ class Session(ExitStack):
         facts = {"train": asdict(self.training), **runs.provenance()}
         for q in sets:
             asked = {"questions": len(q.ids), "dropped": q.dropped, "digest": q.digest}
+            asked |= {"sampled_from": q.total} if q.total else {}
             store.claim(q.task, settings | asked, **facts)
 
     def _base(self, evaluation: Evaluation) -> list[Target]:
@@ -154,6 +165,7 @@ class Session(ExitStack):
         return targets
 
     def _run(self, evaluation: Evaluation, targets: Sequence[Target]) -> None:
+        self.files += [path for target in targets for path in target.summary.files]
         works = evaluation.missing(targets)
         total = sum(len(work.requests) for work in works)
         columns = TextColumn("completions"), BarColumn(), MofNCompleteColumn()
@@ -165,10 +177,9 @@ class Session(ExitStack):
             try:
                 for target in evaluation.run(self._load_engine, targets, works, advance):
                     names = [q.task for q in evaluation.questions]
-                    rows = [(name, target.summary.details(target, name)) for name in names]
-                    progress.stop()  # the bar is on stderr, of the same terminal
-                    self._out.print(scoreboard.policy_table(_title(target), rows))
-                    progress.start()
+                    scores = [(name, target.summary.details(target, name)) for name in names]
+                    seconds = target.meta.get("train_seconds")
+                    progress.print(scoreboard.line(target.name, seconds, scores), soft_wrap=True)
             except torch.OutOfMemoryError as error:
                 raise OutOfMemory(
                     f"max_sequences={self.config.max_sequences}: the device is out of memory; "
@@ -193,11 +204,7 @@ def _sampling(config: EvaluateConfig, trained: Sampling) -> Sampling:
     return replace(trained, **{key: value for key, value in asked.items() if value is not None})
 
 
-def _title(target: Target) -> str:
-    seconds = target.meta.get("train_seconds")
-    after = f" after {seconds:.0f} s of training" if seconds is not None else ""
-    return (target.name if target.weights else "base model") + after
-
-
 def _row(target: Target, task: str) -> scoreboard.Row:
-    return target.name, target.meta.get("train_seconds"), target.summary.details(target, task)
+    name, seconds = target.summary.store.folder.name, target.meta.get("train_seconds")
+    run, policy = (name, target.name) if target.weights else ("", name)
+    return scoreboard.Row(run, policy, seconds, task, target.summary.details(target, task))

@@ -45,6 +45,8 @@ def _ends(total: list[float], chosen: set[int]) -> list[str]:
 def group(record: dict[str, Any], rule: str) -> dict[str, Any]:
     """One ledger record for the page; `why` indexes `reasons`, and texts may be absent."""
     why = reasons(record["total"], record["kept"], rule)
+    for i, own in zip(record["kept"], record.get("reasons", ()), strict=False):  # the rule's words
+        why[i] = f"kept: {own}"
     names = sorted(set(why))
     rewards = record["rewards"]
     return {

@@ -69,7 +69,7 @@ def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dat
     found = own.define(task, split) if task.name == "own" else TASKS[task.name]
     if split != "test" and "train" not in found.splits:
         raise UserError(
-            f"task={task.name}: has no {split} split, it is a test set; train on another task"
+            f"task={task.name}: has no {split} split, it is a test set; name another task"
         )
     carved = split != "test" and "validation" not in found.splits
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")

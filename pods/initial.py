@@ -1,0 +1,123 @@
+"""A new run from another run's weights: `init_from=<checkpoint folder>`, noted in meta.json.
+
+init_mode=continue   the new adapter starts as the checkpoint's, of equal base, rank and modules
+init_mode=merge      the checkpoint's policy is the base model, written to <run>/base; the run
+                     trains a new adapter of any size, or every parameter (lora.rank=null)
+    uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run>
+"""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pods import checkpoints, distributed
+from pods.checkpoints import Checkpoint
+from pods.cli import UserError
+from pods.config import TrainConfig
+from pods.engines import is_adapter
+from pods.evaluation.candidates import same_model
+from pods.policy import locate
+from pods.upgrade import load
+
+
+def check(config: TrainConfig) -> None:
+    """Raise UserError where a new run cannot start from config.init_from."""
+    if config.init_from is not None and not _started(config):
+        source = _source(config)
+        if problem := checkpoints.damage(source):
+            raise UserError(f"init_from={config.init_from}: {problem}; name another checkpoint")
+        if is_adapter(source.path):
+            _check_adapter(config, source)
+        elif config.init_mode == "continue":
+            raise UserError(
+                f"init_mode=continue: {source.path} has no adapter; set init_mode=merge"
+            )
+
+
+def facts(config: TrainConfig) -> dict[str, Any]:
+    """What meta.json says about the origin of the weights: checkpoint, step and digests."""
+    if config.init_from is None:
+        return {}
+    source = _source(config)
+    files = {n: f["sha256"] for n, f in source.meta["files"].items() if n.endswith(".safetensors")}
+    origin = {"checkpoint": str(source.path), "step": source.step, "sha256": files}
+    return {"init_from": {**origin, "mode": config.init_mode}}
+
+
+def merge(config: TrainConfig, run_folder: Path) -> None:
+    """With init_mode=merge write <run>/base, unless the run has started, and make it the model."""
+    if config.init_from is None or config.init_mode != "merge":
+        return
+    base = run_folder / "base"
+    if not _started(config):
+        distributed.from_main(lambda: _write_merged(config, base))
+    # The name of the base model's scores: results/base-<name>.json.
+    config.model = replace(config.model, path=str(base), name=config.run)
+
+
+def load_adapter(config: TrainConfig, model: Any) -> None:
+    """With init_mode=continue give the new adapter of `model` the checkpoint's weights."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    if config.init_from is not None and config.init_mode == "continue":
+        weights = load_file(_source(config).path / "adapter_model.safetensors")
+        if unknown := set_peft_model_state_dict(model, weights).unexpected_keys:
+            raise UserError(
+                f"init_from={config.init_from}: {unknown[0]} fits no layer of the model"
+            )
+
+
+def _source(config: TrainConfig) -> Checkpoint:
+    folder = Path(str(config.init_from))
+    found = [c for c in checkpoints.find(folder.parent) if c.path.name == folder.name]
+    if not found:
+        raise UserError(f"init_from={folder}: no finished checkpoint; give <run>/checkpoint-<step>")
+    return found[0]
+
+
+def _check_adapter(config: TrainConfig, source: Checkpoint) -> None:
+    adapter = json.loads((source.path / "adapter_config.json").read_text())
+    if not same_model(adapter["base_model_name_or_path"], config.model.path):
+        trained = load(source.path.parent / ".hydra" / "config.yaml").model
+        raise UserError(
+            f"init_from={source.path}: adapter of another base than model.path="
+            f"{config.model.path}; set model.path={trained.path} model.name={trained.name}"
+        )
+    lora = config.lora
+    mine = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": sorted(lora.target_modules)}
+    theirs = {name: adapter[name] for name in mine}
+    theirs["target_modules"] = sorted(theirs["target_modules"])
+    if config.init_mode == "continue" and mine != theirs:
+        raise UserError(
+            f"init_mode=continue: the adapter of {source.path} has lora.rank={theirs['r']} "
+            f"lora.alpha={theirs['lora_alpha']} lora.target_modules="
+            f"[{','.join(theirs['target_modules'])}]; set these, or init_mode=merge"
+        )
+
+
+def _write_merged(config: TrainConfig, base: Path) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    from pods.policy import load_tokenizer
+
+    path, original = _source(config).path, locate(config.model.path)
+    start = original if is_adapter(path) else path
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, use_safetensors=True)
+    if is_adapter(path):
+        model = PeftModel.from_pretrained(model, path).merge_and_unload()
+    temporary = base.with_name(".base.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    model.to(getattr(torch, config.model.dtype)).save_pretrained(temporary)
+    load_tokenizer(original, config.model.pad_token).save_pretrained(temporary)
+    shutil.rmtree(base, ignore_errors=True)
+    os.rename(temporary, base)
+
+
+def _started(config: TrainConfig) -> bool:
+    return any((Path(config.output_dir) / config.run).glob("checkpoint-*"))
