@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -171,80 +172,112 @@ def made_up(questions: int, repeats: int) -> list[list[dict[str, Any]]]:
     rng = np.random.default_rng(5)
 
     def record(q: int, k: int) -> dict[str, Any]:
-        chances = {"v2": 0.5, "strict": 0.3}
+        answer = q + int(rng.choice([0, 0, 100, 200]))  # right half of the time
         return {
             "id": str(q),
-            "answer": f"gold {q}",
-            "completion": f"<answer>{q}.{k}</answer>",
+            "answer": str(q),
+            "completion": f"<answer>{answer}</answer>",
             "tokens": 100 * q + k,
             "truncated": bool(rng.random() < 0.2),
             "well_formed": bool(rng.random() < 0.7),
-            "correct": {name: bool(rng.random() < p) for name, p in chances.items()},
+            "correct": {"v2": answer == q, "strict": answer == q and q < 4},
         }
 
     return [[record(q, k) for q in range(questions)] for k in range(repeats)]
 
 
+def flat(tree: Any, path: str = "") -> dict[str, Any]:
+    """{"/key/index": leaf} of nested dicts and lists."""
+    if not isinstance(tree, dict | list):
+        return {path: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {k: v for key, value in items for k, v in flat(value, f"{path}/{key}").items()}
+
+
 def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -> None:
-    """In plain Python; the first grader fills the published fields and pass@k."""
-    questions, repeats, ids = 6, 11, [str(q) for q in range(6)]
+    """In plain Python, every key; the first grader fills the published fields and pass@k."""
+    questions, repeats, ids = 6, 7, [str(q) for q in range(6)]
     stored = made_up(questions, repeats)
     store = Store(tmp_path / "results", "r")
     for k, found in enumerate(stored):
         records.write(store.path("checkpoint-10", "gsm8k", k), found)
-    prompts = [f"prompt {q}" for q in range(questions)]
-    asked = Questions("gsm8k", "math", ids, [f"gold {q}" for q in ids], prompts, [], 0)
+    prompts = [f"prompt {q}" for q in ids]
+    asked = Questions("gsm8k", "math", ids, ids, prompts, [], 0)
     summary = Summary(store.summary, store)
     target = Target(summary, "checkpoint-10", Path("weights"), {"train_seconds": 12.5})
-    one = Evaluation([asked], repeats, 0, GRADERS, [1, 2, 3, 20], None, ())
+    one = Evaluation([asked], repeats, 0, GRADERS, [1, 3, 20], None, ())
     assert one.missing([target]) == []
     assert list(one.run(None, [target], [], None)) == []
-    found = json.loads(store.summary.read_text())["checkpoint-10"]
+    found = flat(json.loads(store.summary.read_text()))
+    expected = flat({"checkpoint-10": recomputed(stored)})
+    ends = {key for key in expected if key.endswith(("/low", "/high"))}
+    exact = {key: expected[key] for key in expected.keys() - ends}
+    assert {key: found[key] for key in found.keys() - ends} == pytest.approx(exact)
+    for key in ends:  # those of 1,000 resamples
+        width = (
+            expected[f"{key.rpartition('/')[0]}/high"] - expected[f"{key.rpartition('/')[0]}/low"]
+        )
+        assert found[key] == pytest.approx(expected[key], abs=0.1 * width + 1e-9), key
 
-    def share(good: Callable[[dict], bool]) -> list[float]:
-        return [sum(good(r) for r in repeat) / questions for repeat in stored]
 
-    published = found["gsm8k"]
-    assert published["ans_acc"] == pytest.approx(share(lambda r: r["correct"]["v2"]))
-    assert published["for_acc"] == pytest.approx(share(lambda r: r["well_formed"]))
-    both = share(lambda r: r["correct"]["v2"] and r["well_formed"])
-    assert published["both_acc"] == pytest.approx(both)
-    assert published["lengths"] == pytest.approx([250 + k for k in range(repeats)])
-    assert published["examples"] == [
-        {
-            "prompt": f"prompt {q}",
-            "answer": f"gold {q}",
-            "completion": f"<answer>{q}.0</answer>",
-            "correct": str(stored[0][q]["correct"]["v2"]),
-            "format_correct": str(stored[0][q]["well_formed"]),
+def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """The entry of one checkpoint; k = 20 is above the number of repeats."""
+    rows = [*zip(*stored, strict=True)]  # [question][repeat]
+
+    def share(good: Callable[[dict], float]) -> list[float]:
+        return [np.mean([good(r) for r in repeat]) for repeat in stored]
+
+    def mean(good: Callable[[dict], float]) -> dict[str, float]:
+        return over([np.mean([good(r) for r in row]) for row in rows])
+
+    def subsets(value: Callable[[tuple], float], k: int) -> dict[str, float]:
+        return over([np.mean([value(some) for some in combinations(row, k)]) for row in rows])
+
+    def graded(grader: str) -> dict[str, Any]:
+        right = lambda r: r["correct"][grader]  # noqa: E731
+        by_k = {f"pass@{k}": subsets(lambda some: any(map(right, some)), k) for k in (1, 3)} | {
+            f"majority@{k}": subsets(lambda some: majority(some, grader), k) for k in (1, 3)
         }
-        for q in range(5)
-    ]
+        return {"answer": mean(right), "both": mean(lambda r: right(r) * r["well_formed"])} | by_k
 
-    def pass_at(k: int, grader: str) -> float:
-        chosen = [*combinations(range(repeats), k)]
-        hits = (
-            any(stored[i][q]["correct"][grader] for i in subset)
-            for q in range(questions) for subset in chosen
-        )  # fmt: skip
-        return sum(hits) / questions / len(chosen)
+    by_grader = {grader: graded(grader) for grader in GRADERS}
+    by_k = {
+        f"{metric}@k": {"gsm8k": {k: by_grader["v2"][f"{metric}@{k}"]["mean"] for k in "13"}}
+        for metric in ("pass", "majority")
+    }
+    details = {name: mean(lambda r, name=name: r[name]) for name in ("tokens", "truncated")}
+    details |= {"format": mean(lambda r: r["well_formed"]), "questions": 6, "repeats": 7}
+    return {
+        "gsm8k": {
+            "ans_acc": share(lambda r: r["correct"]["v2"]),
+            "for_acc": share(lambda r: r["well_formed"]),
+            "both_acc": share(lambda r: r["correct"]["v2"] * r["well_formed"]),
+            "lengths": share(lambda r: r["tokens"]),
+            "examples": [
+                {"prompt": f"prompt {r['id']}", "answer": r["id"], "completion": r["completion"],
+                 "correct": str(r["correct"]["v2"]), "format_correct": str(r["well_formed"])}
+                for r in stored[0][:5]
+            ],
+        },
+        "meta": {
+            "train_seconds": 12.5, **by_k,
+            "scores": {"gsm8k": details | {"rewards": by_grader}},
+        },
+    }  # fmt: skip
 
-    meta = found["meta"]
-    assert meta["train_seconds"] == 12.5
-    expected = {str(k): pytest.approx(pass_at(k, "v2")) for k in (1, 2, 3)}  # 20 > 11 repeats
-    assert meta["pass@k"]["gsm8k"] == expected
-    details = meta["scores"]["gsm8k"]
-    assert (details["questions"], details["repeats"]) == (questions, repeats)
-    assert details["truncated"]["mean"] == pytest.approx(np.mean(share(lambda r: r["truncated"])))
-    assert details["format"]["mean"] == pytest.approx(np.mean(published["for_acc"]))
-    assert details["tokens"]["mean"] == pytest.approx(np.mean(published["lengths"]))
-    for grader in GRADERS:
-        by_grader = details["rewards"][grader]
-        right = share(lambda r, grader=grader: r["correct"][grader])
-        assert by_grader["answer"]["mean"] == pytest.approx(np.mean(right))
-        assert by_grader["pass@2"]["mean"] == pytest.approx(pass_at(2, grader))
-        first = meta["majority@k"]["gsm8k"]["3"] == by_grader["majority@3"]["mean"]
-        assert first is (grader == "v2")
+
+def over(values: list[float]) -> dict[str, float]:
+    """The mean over questions; its interval from all 6^6 resamples of the questions."""
+    means = np.mean([*product(values, repeat=len(values))], axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {"mean": np.mean(values), "low": low, "high": high}
+
+
+def majority(some: tuple[dict[str, Any], ...], grader: str) -> float:
+    """Whether the most frequent answer is right; the share of right ones among the tied."""
+    counts = Counter(r["completion"] for r in some)
+    most = [c for c in counts if counts[c] == max(counts.values())]
+    return np.mean([{r["completion"]: r["correct"][grader] for r in some}[c] for c in most])
 
 
 def test_the_records_of_a_repeat_stand_beside_their_questions(tmp_path: Path) -> None:
