@@ -5,6 +5,7 @@ Sessions run in this process; the kill and the exit code use the real command.
 
 import errno
 import fcntl
+import hashlib
 import json
 import shutil
 import signal
@@ -29,7 +30,7 @@ from pods import files, results
 from pods.cli import CONFIG_DIR, UserError, typed
 from pods.engines import Completion
 from pods.engines import evaluation as engines
-from pods.evaluation import records, session
+from pods.evaluation import candidates, records, session
 from pods.evaluation.config import EvaluateConfig, check
 from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.questions import Questions
@@ -196,7 +197,7 @@ def flat(tree: Any, path: str = "") -> dict[str, Any]:
 
 def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -> None:
     """In plain Python, every key; the first grader fills the published fields and pass@k."""
-    questions, repeats, ids = 6, 7, [str(q) for q in range(6)]
+    questions, repeats, ids = 6, 11, [str(q) for q in range(6)]  # repeat-10 after -9
     stored = made_up(questions, repeats)
     store = Store(tmp_path / "results", "r")
     for k, found in enumerate(stored):
@@ -246,7 +247,7 @@ def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
         for metric in ("pass", "majority")
     }
     details = {name: mean(lambda r, name=name: r[name]) for name in ("tokens", "truncated")}
-    details |= {"format": mean(lambda r: r["well_formed"]), "questions": 6, "repeats": 7}
+    details |= {"format": mean(lambda r: r["well_formed"]), "questions": 6, "repeats": 11}
     return {
         "gsm8k": {
             "ans_acc": share(lambda r: r["correct"]["v2"]),
@@ -300,6 +301,20 @@ def test_the_records_of_a_repeat_stand_beside_their_questions(tmp_path: Path) ->
     assert [r["truncated"] for r in found] == [0, 0, 1]
     assert [r["well_formed"] for r in found] == [1, 0, 0]
     assert [r["correct"] for r in found] == [{"v2": 0}, {"v2": 1}, {"v2": 0}]
+
+
+def test_checkpoints_are_scored_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    run, digest = tmp_path / "r", hashlib.sha256(b"weights").hexdigest()
+    for step in (100, 9, 10):
+        path = run / f"checkpoint-{step}"
+        path.mkdir(parents=True)
+        (path / "model.safetensors").write_bytes(b"weights")
+        noted = {"model.safetensors": {"bytes": 7, "sha256": digest}}
+        (path / "meta.json").write_text(json.dumps({"step": step, "files": noted}))
+    store, seen = Store(tmp_path / "results", "r"), set()
+    found, problems = candidates.find(run, "base", Summary(store.summary, store), seen)
+    assert ([target.step for target in found], problems) == ([9, 10, 100], [])
+    assert candidates.find(run, "base", Summary(store.summary, store), seen) == ([], [])
 
 
 def test_the_provenance_of_the_first_scores_stays(tmp_path: Path) -> None:
