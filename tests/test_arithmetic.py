@@ -31,6 +31,21 @@ def test_rows(split: str) -> None:
     assert all(row.keys() == {"id", "question", "answer"} for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("split", "first"),
+    [
+        ("train", ["9-2-5=?", "9+8-7+2+6=?", "4-4+9=?"]),
+        ("validation", ["8-1+3=?", "6-1-4+4-1=?", "9+5-6-7+2=?"]),
+        ("test", ["6-1+8+3=?", "5+6+1=?", "6-4+1+7+7=?"]),
+        ("base", ["3+5+8=?", "3+7+2-2=?", "6+1+1=?"]),  # the tiny policy was trained on these
+    ],
+)
+def test_the_questions_are_those_of_earlier_runs(split: str, first: list[str]) -> None:
+    assert [p.question for p in islice(arithmetic.problems(split), 3)] == first
+    if split != "base":
+        assert [row["question"] for row in arithmetic.rows(split)[:3]] == first
+
+
 @pytest.mark.parametrize("split", [*SPLITS, "base"])
 def test_gold_is_the_sum_and_running_values_stay_in_range(split: str) -> None:
     for problem in islice(arithmetic.problems(split), 500):
