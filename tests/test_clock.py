@@ -88,6 +88,7 @@ def test_marks_stay_on_the_grid(time, steps, saved, why):
         passed.append(clock.passed_mark(10))
     assert passed == saved, why
     assert not clock.passed_mark(None)
+    assert not Clock().passed_mark(10)
 
 
 def test_a_resumed_clock_goes_on_where_it_was(time):
