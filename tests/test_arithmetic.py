@@ -1,5 +1,6 @@
 """pods/tasks/arithmetic.py: right gold answers, disjoint splits, always the same rows."""
 
+import hashlib
 import re
 from itertools import islice
 
@@ -32,18 +33,17 @@ def test_rows(split: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "first"),
+    ("split", "digest"),
     [
-        ("train", ["9-2-5=?", "9+8-7+2+6=?", "4-4+9=?"]),
-        ("validation", ["8-1+3=?", "6-1-4+4-1=?", "9+5-6-7+2=?"]),
-        ("test", ["6-1+8+3=?", "5+6+1=?", "6-4+1+7+7=?"]),
-        ("base", ["3+5+8=?", "3+7+2-2=?", "6+1+1=?"]),  # the tiny policy was trained on these
+        ("train", "2f6b6fbbb48c7882"), ("validation", "36b0f0e17bb81a15"),
+        ("test", "1996b131638bcd67"), ("base", "1667fb7be45a99be"),
     ],
-)
-def test_the_questions_are_those_of_earlier_runs(split: str, first: list[str]) -> None:
-    assert [p.question for p in islice(arithmetic.problems(split), 3)] == first
-    if split != "base":
-        assert [row["question"] for row in arithmetic.rows(split)[:3]] == first
+)  # fmt: skip
+def test_the_questions_are_those_of_earlier_runs(split: str, digest: str) -> None:
+    """Their results and the tiny policy, which was trained on `base`, rely on it."""
+    drawn = islice(arithmetic.problems(split), arithmetic.SIZES.get(split, 1000))
+    text = "".join(problem.question for problem in drawn)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
 @pytest.mark.parametrize("split", [*SPLITS, "base"])
