@@ -46,7 +46,8 @@ def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
     text = (ROOT / "README.md").read_text()
     code = re.findall(r"```bash\n(.*?)```", text, re.S) + re.findall(r"`([^`\n]+=[^`\n]+)`", text)
     for line in "\n".join(code).splitlines():
-        tokens = re.sub(r"<\w+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ",")).split()
+        line = re.sub(r"<\w+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
+        tokens = re.findall(r"(?:\{[^}]*\}|\S)+", line)
         scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
         found = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
         alone = "evaluate_run.py" if "select_on=validation" in found else "train.py"
@@ -58,7 +59,7 @@ def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
 def alternatives(override: str) -> list[str]:
     """seed=1,2 -> seed=1 and seed=2."""
     key, _, values = override.partition("=")
-    return [override] if values.startswith("[") else [f"{key}={v}" for v in values.split(",")]
+    return [override] if values[0] in "[{" else [f"{key}={v}" for v in values.split(",")]
 
 
 def padded(columns: list[list[str]]) -> list[list[str]]:
@@ -100,6 +101,8 @@ def said(script: str, override: str, config: DictConfig) -> dict[str, Any]:
     says = SAYS.get(override, {}) if script == "train.py" else {}
     if key == "logger":
         return says
+    if isinstance(keys := yaml.safe_load(value), dict):
+        return {f"{key}.{name}": wanted for name, wanted in keys.items()}
     group = OmegaConf.is_dict(OmegaConf.select(config, key))
     return {f"{key}.{VALUE.get(key, 'name')}" if group else key: yaml.safe_load(value)} | says
 
