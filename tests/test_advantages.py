@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pods.advantages import ADVANTAGES, checked, find
+from pods.cli import UserError
 from pods.rules import Batch
 
 REWARDS = np.array([[1.0, 0.1, 0.0, 0.4, 0.9], [0.3, 0.2, 0.8, 0.8, 0.5]])
@@ -89,5 +90,7 @@ def test_a_name_is_built_in_or_in_a_file(tmp_path):
     file.write_text("def centred(batch, kept): return 1")
     assert find(f"{file}:centred")(None, None) == 1
     assert find("rloo") is ADVANTAGES["rloo"]
+    with pytest.raises(UserError, match=r"^advantage.name=\S+:other: other is not defined"):
+        find(f"{file}:other")
     with pytest.raises(ValueError, match="one of kept, all, rloo"):
         find("best")

@@ -1,5 +1,6 @@
 """pods/tasks/arithmetic.py: right gold answers, disjoint splits, always the same rows."""
 
+import hashlib
 import re
 from itertools import islice
 
@@ -29,6 +30,20 @@ def test_rows(split: str) -> None:
     assert len(questions(split)) == len({row["id"] for row in rows}) == len(rows)
     assert rows == arithmetic.rows(split)  # the same in every run
     assert all(row.keys() == {"id", "question", "answer"} for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("split", "digest"),
+    [
+        ("train", "2f6b6fbbb48c7882"), ("validation", "36b0f0e17bb81a15"),
+        ("test", "1996b131638bcd67"), ("base", "1667fb7be45a99be"),
+    ],
+)  # fmt: skip
+def test_the_questions_are_those_of_earlier_runs(split: str, digest: str) -> None:
+    """Their results and the tiny policy, which was trained on `base`, rely on it."""
+    drawn = islice(arithmetic.problems(split), arithmetic.SIZES.get(split, 1000))
+    text = "".join(problem.question for problem in drawn)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
 @pytest.mark.parametrize("split", [*SPLITS, "base"])

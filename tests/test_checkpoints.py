@@ -24,6 +24,8 @@ def add(run: Path, step: int) -> Path:
     (path / "adapter_model.safetensors").write_text(f"adapter of {step}")
     (path / "optimizer.pt").write_text(f"optimizer of {step}")
     (path / "global_step1" / "rank0.pt").write_text(f"part of {step}")
+    for unused in ("training_args.bin", "README.md"):  # of transformers and PEFT
+        (path / unused).write_text("")
     checkpoints.seal(path, {"step": step, "train_seconds": 2.5 * step})
     return path
 
@@ -41,6 +43,8 @@ def test_checkpoints_are_in_the_order_of_their_steps(run: Path) -> None:
     assert [c.step for c in found] == [2, 9, 10, 100]
     assert [c.meta["step"] for c in found] == [2, 9, 10, 100]
     assert [c.path.name for c in found] == [f"checkpoint-{c.step}" for c in found]
+    kept = {"adapter_model.safetensors", "optimizer.pt", "global_step1", "meta.json"}
+    assert {path.name for path in found[0].path.iterdir()} == kept
 
 
 def test_a_run_is_resumed_from_the_highest_step_that_is_intact(run: Path) -> None:

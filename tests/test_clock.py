@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pods import distributed
-from pods.clock import Clock
+from pods.clock import Clock, peak_memory_reader
 from pods.loop import RunCallback
 from tests.configs import compose
 
@@ -89,6 +89,7 @@ def test_marks_stay_on_the_grid(time, steps, saved, why):
         passed.append(clock.passed_mark(10))
     assert passed == saved, why
     assert not clock.passed_mark(None)
+    assert not Clock().passed_mark(10)
 
 
 def test_a_resumed_clock_goes_on_where_it_was(time):
@@ -142,7 +143,7 @@ def test_waiting_for_the_rank_that_logs_is_not_training(time, monkeypatch):
 
 
 def test_peaks_belong_to_their_phase():
-    readings = iter([90.0, 7.0, 1.0, 5.0, 3.0, 80.0, 2.0])  # GiB since the call before
+    readings = iter([90.0, 7.0, 0.5, 5.0, 3.0, 80.0, 2.0])  # GiB since the call before
     clock = Clock()
     clock.peak = lambda: next(readings)
     clock.start_step()  # 90: loading, forgotten
@@ -150,11 +151,20 @@ def test_peaks_belong_to_their_phase():
         with clock.phase(phase):
             pass
     clock.end_step()
-    assert clock.step_peak == {"generate": 7.0, "score": 1.0, "update": 3.0}
+    assert clock.step_peak == {"generate": 7.0, "score": 0.5, "update": 3.0}
     clock.start_step()  # 80: between the steps
     assert clock.step_peak == {}
     clock.end_step()
     assert clock.step_peak == {"update": 2.0}
+
+
+def test_a_devices_peak_is_read_in_gib_and_reset(monkeypatch):
+    bytes_in_use = [3 * 2**30]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: bytes_in_use[0])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", bytes_in_use.clear)
+    assert peak_memory_reader()() == 3.0
+    assert bytes_in_use == []
 
 
 def test_without_a_device_nothing_is_measured():

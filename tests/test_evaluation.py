@@ -5,6 +5,7 @@ Sessions run in this process; the kill and the exit code use the real command.
 
 import errno
 import fcntl
+import hashlib
 import json
 import shutil
 import signal
@@ -12,9 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +33,7 @@ from pods import files, results
 from pods.cli import CONFIG_DIR, Skipped, UserError, typed
 from pods.engines import Completion
 from pods.engines import evaluation as engines
-from pods.evaluation import questions, records, scoreboard, session
+from pods.evaluation import candidates, questions, records, scoreboard, session
 from pods.evaluation.config import (
     EvaluateConfig,
     check,
@@ -183,80 +186,112 @@ def made_up(questions: int, repeats: int) -> list[list[dict[str, Any]]]:
     rng = np.random.default_rng(5)
 
     def record(q: int, k: int) -> dict[str, Any]:
-        chances = {"v2": 0.5, "strict": 0.3}
+        answer = q + int(rng.choice([0, 0, 100, 200]))  # right half of the time
         return {
             "id": str(q),
-            "answer": f"gold {q}",
-            "completion": f"<answer>{q}.{k}</answer>",
+            "answer": str(q),
+            "completion": f"<answer>{answer}</answer>",
             "tokens": 100 * q + k,
             "truncated": bool(rng.random() < 0.2),
             "well_formed": bool(rng.random() < 0.7),
-            "correct": {name: bool(rng.random() < p) for name, p in chances.items()},
+            "correct": {"v2": answer == q, "strict": answer == q and q < 4},
         }
 
     return [[record(q, k) for q in range(questions)] for k in range(repeats)]
 
 
+def flat(tree: Any, path: str = "") -> dict[str, Any]:
+    """{"/key/index": leaf} of nested dicts and lists."""
+    if not isinstance(tree, dict | list):
+        return {path: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {k: v for key, value in items for k, v in flat(value, f"{path}/{key}").items()}
+
+
 def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -> None:
-    """In plain Python; the first grader fills the published fields and pass@k."""
-    questions, repeats, ids = 6, 11, [str(q) for q in range(6)]
+    """In plain Python, every key; the first grader fills the published fields and pass@k."""
+    questions, repeats, ids = 6, 11, [str(q) for q in range(6)]  # repeat-10 after -9
     stored = made_up(questions, repeats)
     store = Store(tmp_path / "results", "r")
     for k, found in enumerate(stored):
         records.write(store.path("checkpoint-10", "gsm8k", k), found)
-    prompts = [f"prompt {q}" for q in range(questions)]
-    asked = Questions("gsm8k", "math", ids, [f"gold {q}" for q in ids], prompts, [], 0)
+    prompts = [f"prompt {q}" for q in ids]
+    asked = Questions("gsm8k", "math", ids, ids, prompts, [], 0)
     summary = Summary(store.summary, store)
     target = Target(summary, "checkpoint-10", Path("weights"), {"train_seconds": 12.5})
-    one = Evaluation([asked], repeats, 0, GRADERS, [1, 2, 3, 20], None, ())
+    one = Evaluation([asked], repeats, 0, GRADERS, [1, 3, 20], None, ())
     assert one.missing([target]) == []
     assert list(one.run(None, [target], [], None)) == []
-    found = json.loads(store.summary.read_text())["checkpoint-10"]
+    found = flat(json.loads(store.summary.read_text()))
+    expected = flat({"checkpoint-10": recomputed(stored)})
+    ends = {key for key in expected if key.endswith(("/low", "/high"))}
+    exact = {key: expected[key] for key in expected.keys() - ends}
+    assert {key: found[key] for key in found.keys() - ends} == pytest.approx(exact)
+    for key in ends:  # those of 1,000 resamples
+        width = (
+            expected[f"{key.rpartition('/')[0]}/high"] - expected[f"{key.rpartition('/')[0]}/low"]
+        )
+        assert found[key] == pytest.approx(expected[key], abs=0.1 * width + 1e-9), key
 
-    def share(good: Callable[[dict], bool]) -> list[float]:
-        return [sum(good(r) for r in repeat) / questions for repeat in stored]
 
-    published = found["gsm8k"]
-    assert published["ans_acc"] == pytest.approx(share(lambda r: r["correct"]["v2"]))
-    assert published["for_acc"] == pytest.approx(share(lambda r: r["well_formed"]))
-    both = share(lambda r: r["correct"]["v2"] and r["well_formed"])
-    assert published["both_acc"] == pytest.approx(both)
-    assert published["lengths"] == pytest.approx([250 + k for k in range(repeats)])
-    assert published["examples"] == [
-        {
-            "prompt": f"prompt {q}",
-            "answer": f"gold {q}",
-            "completion": f"<answer>{q}.0</answer>",
-            "correct": str(stored[0][q]["correct"]["v2"]),
-            "format_correct": str(stored[0][q]["well_formed"]),
+def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """The entry of one checkpoint; k = 20 is above the number of repeats."""
+    rows = [*zip(*stored, strict=True)]  # [question][repeat]
+
+    def share(good: Callable[[dict], float]) -> list[float]:
+        return [np.mean([good(r) for r in repeat]) for repeat in stored]
+
+    def mean(good: Callable[[dict], float]) -> dict[str, float]:
+        return over([np.mean([good(r) for r in row]) for row in rows])
+
+    def subsets(value: Callable[[tuple], float], k: int) -> dict[str, float]:
+        return over([np.mean([value(some) for some in combinations(row, k)]) for row in rows])
+
+    def graded(grader: str) -> dict[str, Any]:
+        right = lambda r: r["correct"][grader]  # noqa: E731
+        by_k = {f"pass@{k}": subsets(lambda some: any(map(right, some)), k) for k in (1, 3)} | {
+            f"majority@{k}": subsets(lambda some: majority(some, grader), k) for k in (1, 3)
         }
-        for q in range(5)
-    ]
+        return {"answer": mean(right), "both": mean(lambda r: right(r) * r["well_formed"])} | by_k
 
-    def pass_at(k: int, grader: str) -> float:
-        chosen = [*combinations(range(repeats), k)]
-        hits = (
-            any(stored[i][q]["correct"][grader] for i in subset)
-            for q in range(questions) for subset in chosen
-        )  # fmt: skip
-        return sum(hits) / questions / len(chosen)
+    by_grader = {grader: graded(grader) for grader in GRADERS}
+    by_k = {
+        f"{metric}@k": {"gsm8k": {k: by_grader["v2"][f"{metric}@{k}"]["mean"] for k in "13"}}
+        for metric in ("pass", "majority")
+    }
+    details = {name: mean(lambda r, name=name: r[name]) for name in ("tokens", "truncated")}
+    details |= {"format": mean(lambda r: r["well_formed"]), "questions": 6, "repeats": 11}
+    return {
+        "gsm8k": {
+            "ans_acc": share(lambda r: r["correct"]["v2"]),
+            "for_acc": share(lambda r: r["well_formed"]),
+            "both_acc": share(lambda r: r["correct"]["v2"] * r["well_formed"]),
+            "lengths": share(lambda r: r["tokens"]),
+            "examples": [
+                {"prompt": f"prompt {r['id']}", "answer": r["id"], "completion": r["completion"],
+                 "correct": str(r["correct"]["v2"]), "format_correct": str(r["well_formed"])}
+                for r in stored[0][:5]
+            ],
+        },
+        "meta": {
+            "train_seconds": 12.5, **by_k,
+            "scores": {"gsm8k": details | {"rewards": by_grader}},
+        },
+    }  # fmt: skip
 
-    meta = found["meta"]
-    assert meta["train_seconds"] == 12.5
-    expected = {str(k): pytest.approx(pass_at(k, "v2")) for k in (1, 2, 3)}  # 20 > 11 repeats
-    assert meta["pass@k"]["gsm8k"] == expected
-    details = meta["scores"]["gsm8k"]
-    assert (details["questions"], details["repeats"]) == (questions, repeats)
-    assert details["truncated"]["mean"] == pytest.approx(np.mean(share(lambda r: r["truncated"])))
-    assert details["format"]["mean"] == pytest.approx(np.mean(published["for_acc"]))
-    assert details["tokens"]["mean"] == pytest.approx(np.mean(published["lengths"]))
-    for grader in GRADERS:
-        by_grader = details["rewards"][grader]
-        right = share(lambda r, grader=grader: r["correct"][grader])
-        assert by_grader["answer"]["mean"] == pytest.approx(np.mean(right))
-        assert by_grader["pass@2"]["mean"] == pytest.approx(pass_at(2, grader))
-        first = meta["majority@k"]["gsm8k"]["3"] == by_grader["majority@3"]["mean"]
-        assert first is (grader == "v2")
+
+def over(values: list[float]) -> dict[str, float]:
+    """The mean over questions; its interval from all 6^6 resamples of the questions."""
+    means = np.mean([*product(values, repeat=len(values))], axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {"mean": np.mean(values), "low": low, "high": high}
+
+
+def majority(some: tuple[dict[str, Any], ...], grader: str) -> float:
+    """Whether the most frequent answer is right; the share of right ones among the tied."""
+    counts = Counter(r["completion"] for r in some)
+    most = [c for c in counts if counts[c] == max(counts.values())]
+    return np.mean([{r["completion"]: r["correct"][grader] for r in some}[c] for c in most])
 
 
 def test_the_records_of_a_repeat_stand_beside_their_questions(tmp_path: Path) -> None:
@@ -279,6 +314,20 @@ def test_the_records_of_a_repeat_stand_beside_their_questions(tmp_path: Path) ->
     assert [r["truncated"] for r in found] == [0, 0, 1]
     assert [r["well_formed"] for r in found] == [1, 0, 0]
     assert [r["correct"] for r in found] == [{"v2": 0}, {"v2": 1}, {"v2": 0}]
+
+
+def test_checkpoints_are_scored_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    run, digest = tmp_path / "r", hashlib.sha256(b"weights").hexdigest()
+    for step in (100, 9, 10):
+        path = run / f"checkpoint-{step}"
+        path.mkdir(parents=True)
+        (path / "model.safetensors").write_bytes(b"weights")
+        noted = {"model.safetensors": {"bytes": 7, "sha256": digest}}
+        (path / "meta.json").write_text(json.dumps({"step": step, "files": noted}))
+    store, seen = Store(tmp_path / "results", "r"), set()
+    found, problems = candidates.find(run, "base", Summary(store.summary, store), seen)
+    assert ([target.step for target in found], problems) == ([9, 10, 100], [])
+    assert candidates.find(run, "base", Summary(store.summary, store), seen) == ([], [])
 
 
 def test_the_provenance_of_the_first_scores_stays(tmp_path: Path) -> None:
@@ -488,7 +537,7 @@ def other_schema(run: Path) -> None:
         (nothing, ["run=other*"], ["run=other*", "it has fake"]),
         (nothing, ["checkpoints=3"], ["checkpoints=3: no such checkpoint", "it has 2, 4"]),
         (nothing, ["checkpoints=newest"], ["checkpoints=newest: must be all, best, last"]),
-        (nothing, ["checkpoints=best"], ["checkpoints=best", "has no scores of fake on gsm8k"]),
+        (nothing, ["checkpoints=best"], ["checkpoints=best", "has validation scores on gsm8k"]),
         (nothing, ["checkpoints=last", "watch=true"], ["watch=true", "checkpoints=all"]),
         (nothing, ["questions=0"], ["questions=0", "1 or more"]),
         (nothing, ["run=null", "experiment=typo"], ["experiment=typo", "quickstart"]),
@@ -718,15 +767,25 @@ def test_a_larger_sample_contains_the_smaller_and_a_seed_decides(run: Path) -> N
     assert questions.load("gsm8k", "test", training, tokenizer, 5).task == "gsm8k"  # all there are
 
 
-def test_the_best_checkpoint_is_that_of_the_scores_so_far(run: Path) -> None:
-    evaluate("repeats=1")
-    found = results.read("results/fake.json")
-    for step, accuracy in ((2, 0.9), (4, 0.1)):
-        found[step].datasets["gsm8k"].ans_acc = [accuracy]
-    results.write("results/fake.json", found)
-    evaluate("tasks=[gsm8k,math500]", "repeats=1", "checkpoints=best")
+def test_the_best_checkpoint_is_that_of_validation_scores_never_of_test_scores(run: Path) -> None:
+    evaluate("repeats=1")  # test scores: they choose nothing
+    with pytest.raises(UserError, match="has validation scores on gsm8k"):
+        evaluate("repeats=1", "checkpoints=best")
+    noted = {"checkpoint_best": {"checkpoint": "checkpoint-4", "accuracy": 0.5}}
+    (run / "meta.json").write_text(json.dumps(noted))
+    best = partial(evaluate, "tasks=[gsm8k,math500]", "repeats=1", "checkpoints=best")
+    best()
     scored = results.read("results/fake.json")
-    assert ["math500" in scored[step].datasets for step in (2, 4)] == [True, False]
+    assert ["math500" in scored[step].datasets for step in (2, 4)] == [False, True]
+    evaluate("select_on=validation", "repeats=1")
+    found = results.read("results/fake/validation.json")
+    for step, accuracy in ((2, 0.9), (4, 0.1)):
+        (entry,) = found[step].datasets.values()
+        entry.ans_acc = [accuracy]
+    results.write("results/fake/validation.json", found)
+    best()
+    scored = results.read("results/fake.json")
+    assert ["math500" in scored[step].datasets for step in (2, 4)] == [True, True]
 
 
 def test_rows_with_other_repeats_are_marked(run: Path, capsys: pytest.CaptureFixture) -> None:

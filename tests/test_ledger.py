@@ -47,7 +47,17 @@ def test_what_is_written_is_read(tmp_path):
 def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
     path = tmp_path / "rollouts.jsonl.zst"
     write(path, 1, texts).flush()
-    assert sum("completions" in record for record in ledger.read(path)) == with_text
+    for key in ("prompt", "completions"):
+        assert sum(key in record for record in ledger.read(path)) == with_text
+
+
+def test_a_step_of_one_prompt_is_read_back(tmp_path):
+    book = ledger.Ledger(tmp_path / "rollouts.jsonl.zst", "none")
+    book.append(7, step_of({"c": [0.0, 1.0]}, [1]))
+    book.flush()
+    ((batch, selection),) = ledger.steps(book.path)
+    assert (batch.step, batch.question_ids.tolist(), selection.kept.tolist()) == (6, ["c"], [1])
+    assert batch.by_function["correctness"].tolist() == [[0.0, 1.0]]
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):

@@ -34,6 +34,12 @@ def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"], "no temporary file is left"
 
 
+def test_steps_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({f"checkpoint-{step}": {} for step in (100, 9, 10)}))
+    assert list(results.read(path)) == [9, 10, 100]
+
+
 def test_the_base_has_no_checkpoint_level_and_no_meta(tmp_path: Path) -> None:
     path = tmp_path / "base-tiny.json"
     results.write_base(path, Checkpoint({"gsm8k": Entry([0.5])}, {"train_seconds": 1}))

@@ -202,5 +202,5 @@ def test_a_rule_is_found_in_a_file_and_a_class_becomes_an_instance(tmp_path):
     rule = find(f"{file}:Counting")
     assert select_batch(rule, Batch(rewards=np.zeros((1, 4))), 2).kept.tolist() == [0, 1]
     assert rule.state() == {"calls": 1}
-    with pytest.raises(UserError, match="Missing is not defined"):
+    with pytest.raises(UserError, match=r"^rule.name=\S+:Missing: Missing is not defined"):
         find(f"{file}:Missing")

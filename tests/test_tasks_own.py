@@ -198,7 +198,7 @@ def test_a_bad_row_is_one_line_with_its_place(
     with pytest.raises(UserError) as error:
         own(source, gold=gold)
     assert str(error.value).startswith(f"q.jsonl:{1 if 'gold.py' in gold else 2}: {message}")
-    assert "correct the row, task.question, task.answer or task.gold" in str(error.value)
+    assert str(error.value).endswith("; correct the row, task.question, task.answer or task.gold")
     assert "\n" not in str(error.value)
 
 

@@ -1,5 +1,6 @@
 """Prompts: equal to the published ones where those are given, one BOS, a counted length filter."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -29,6 +30,15 @@ def test_rendered_prompts_equal_the_published_ones(family: str, shared: Path) ->
         date = row["prompt"].split("Today Date: ")[-1][:11] if family == "llama" else None
         assert render_prompt(question, tokenizer=like(family), date=date) == row["prompt"]
     assert len(rows) == 5
+
+
+@pytest.mark.parametrize(
+    ("family", "digest"), [("qwen", "26020c1825b89cf7"), ("llama", "212662bbd21c2d39")]
+)
+def test_every_character_of_a_published_prompt_counts(family: str, digest: str) -> None:
+    """Without ../shared: the digest of a prompt from the code that the test above passed."""
+    prompt = render_prompt("1+1?", tokenizer=like(family), date="26 Jul 2024")
+    assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
 
 
 def test_a_date_is_printed_only_where_the_template_asks_for_it() -> None:
@@ -66,7 +76,7 @@ def test_an_unknown_style_is_refused() -> None:
 def test_a_tokenizer_without_a_template_is_refused() -> None:
     tokenizer = like("qwen")
     tokenizer.chat_template = None
-    with pytest.raises(UserError, match=r"task.style=instruct: .* use task.style=base"):
+    with pytest.raises(UserError, match=r"^task.style=instruct: .* use task.style=base$"):
         render_prompt("1+1", tokenizer=tokenizer)
 
 

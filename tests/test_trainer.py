@@ -265,6 +265,8 @@ def test_an_epoch_has_its_own_order_and_resumes_with_it():
         orders.append(list(trainer._get_train_sampler()))
     assert orders[1] != orders[0]
     assert orders[1] == orders[2]
+    drawn = torch.Generator().manual_seed(trainer.args.seed + 1_000_003)  # as in earlier runs
+    assert list(dict.fromkeys(orders[1])) == torch.randperm(32, generator=drawn).tolist()
 
 
 REMAINING = {15.0: 0.5, 30.0: 1.0, 165.0: 0.5, 299.0: 1 / 270}  # warm-up 30 s, then down to 300 s

@@ -7,7 +7,7 @@ import json
 from pathlib import Path, PurePath
 from statistics import mean
 
-from pods import checkpoints, results
+from pods import checkpoints, results, runs
 from pods.cli import UserError
 from pods.engines import is_adapter
 from pods.evaluation.evaluation import Summary, Target
@@ -34,14 +34,17 @@ def find(
 def left_out(folder: Path, wanted: list[str], store: Store, task: str) -> set[str]:
     """The folders of checkpoints that `checkpoints=<wanted>` does not ask for.
 
-    Raises UserError: a step without a checkpoint, or `best` before anything was scored.
+    Raises UserError: a step without a checkpoint, or `best` without validation scores.
     """
     names = {path.name for path in folder.glob("checkpoint-*")}
     steps = [checkpoint.step for checkpoint in checkpoints.find(folder)]
     if "all" in wanted or not steps:
         return set()
     for one in wanted:
-        step = steps[-1] if one == "last" else _best(store, task) if one == "best" else int(one)
+        if one == "best":
+            step = _best(store, folder, task)
+        else:
+            step = steps[-1] if one == "last" else int(one)
         if step not in steps:
             listed = ", ".join(map(str, steps))
             raise UserError(f"checkpoints={step}: no such checkpoint in {folder}; it has {listed}")
@@ -49,22 +52,23 @@ def left_out(folder: Path, wanted: list[str], store: Store, task: str) -> set[st
     return names
 
 
-def _best(store: Store, task: str) -> int:
-    """The step of highest answer accuracy on `task`, the earliest of equals; of several sets of
-    questions the one that most checkpoints were scored on."""
-    for path in (store.folder / "validation.json", store.summary):
-        found = results.read(path) if path.is_file() else {}
-        scored: dict[str, dict[int, float]] = {}
-        for step, checkpoint in found.items():
-            for name, entry in checkpoint.datasets.items():
-                if name.split(".")[0] == task and entry.ans_acc:
-                    scored.setdefault(name, {})[step] = mean(entry.ans_acc)
-        if scored:
-            most = max(scored.values(), key=len)
-            return max(most, key=lambda step: most[step])
+def _best(store: Store, folder: Path, task: str) -> int:
+    """The step of highest answer accuracy on validation questions of `task`, the earliest of
+    equals: by select_on=validation, else as the training noted it. Never by test questions."""
+    path = store.folder / "validation.json"
+    scored = {
+        step: mean(entry.ans_acc)
+        for step, checkpoint in (results.read(path) if path.is_file() else {}).items()
+        for name, entry in checkpoint.datasets.items()
+        if name.split(".")[0] == task and entry.ans_acc
+    }
+    if scored:
+        return max(sorted(scored), key=lambda step: scored[step])
+    if noted := runs.checkpoint_best(folder):
+        return int(noted["checkpoint"].rpartition("-")[2])
     raise UserError(
-        f"checkpoints=best: {store.folder.parent} has no scores of {store.folder.name} on {task}; "
-        "score all checkpoints first, e.g. with select_on=validation or questions=100"
+        f"checkpoints=best: no checkpoint of {folder} has validation scores on {task}; set "
+        "select_on=validation first, or train with evaluation.split=validation"
     )
 
 

@@ -60,8 +60,6 @@ class Session(ExitStack):
             task = (as_list(config.tasks) or [self.training.task.name])[0]
             wanted = as_list(config.checkpoints)
             self._seen = candidates.left_out(self._folder, wanted, store, task)
-            if "best" in wanted:
-                self.notes.append(f"checkpoints=best: by the scores that {store.folder.parent} had")
         self._targets = self._new_targets()
         if self._folder and not self._targets and not config.watch:
             why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"

@@ -1,0 +1,168 @@
+"""Faults put into the code one at a time: how many of them do the tests notice?
+
+    uv run --group mutation benchmarks/mutation.py --sample 400 --seed 0 --write
+
+mutmut writes the mutants of the files in pyproject.toml to mutants/, beside which no ../shared
+exists. One pytest session there forks for each mutant and runs the tests of its module, the
+quickest first, up to the first failure. (`mutmut run` itself fails here: where it learns which test
+enters which function, a command that a test starts in another folder does not find its settings.)
+A survivor is a missing test, code to delete, or equivalent: the reason then stands in
+equivalent_mutants.yaml, by file and changed line. It still counts as a survivor.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+from mutmut.__main__ import create_mutants
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, walk_mutatable_files
+
+ROOT = Path(__file__).resolve().parents[1]
+REASONS = ROOT / "benchmarks" / "equivalent_mutants.yaml"
+SECONDS = ROOT / "mutants" / "seconds.json"
+TESTS = {  # module -> the test files that belong to it
+    "pods.advantages": "advantages rules", "pods.checkpoints": "checkpoints runs",
+    "pods.clock": "clock", "pods.distributed": "distributed",
+    "pods.engines": "engine_choice engines engines_vllm guard",
+    "pods.evaluation": "evaluation from_training metrics", "pods.figures": "curves speedup",
+    "pods.ledger": "ledger", "pods.loop": "midrun trainer faults", "pods.metrics": "rollouts",
+    "pods.results": "results curves", "pods.rollouts": "rollouts advantages scoring trainer",
+    "pods.rules": "rules advantages", "pods.seam": "seam trainer outside_truths guard",
+    "pods.tasks": "tasks tasks_own tasks_prompts arithmetic",
+    "rewards": "rewards rewards_published rewards_strict rewards_tags scoring",
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sample", type=int, default=400, help="mutants, of all modules")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="mutants of this module, e.g. pods.clock")
+    parser.add_argument("--write", action="store_true", help="write results/mutation.md")
+    options = parser.parse_args()
+    os.chdir(ROOT)  # mutmut works in the current folder
+    shutil.rmtree("mutants", ignore_errors=True)
+    copy_src_dir()
+    copy_also_copy_files()
+    create_mutants(1)
+    files = mutants()
+    names = sorted(name for name in files if name.startswith(options.only))
+    chosen = sorted(random.Random(options.seed).sample(names, min(options.sample, len(names))))
+    session = Session(chosen)
+    os.chdir("mutants")
+    sys.path.insert(0, os.getcwd())
+    tests = sorted({f"tests/{file}" for mutant in chosen for file in tests_of(mutant)})
+    pytest.main(["-n", "0", "-p", "no:cacheprovider", "-q", *tests], plugins=[session])
+    os.chdir(ROOT)
+    text = report(session.outcomes, files, f"seed {options.seed} of {len(names)}")
+    print(text)
+    if options.write:
+        path = ROOT / "benchmarks" / "results" / "mutation.md"
+        path.with_suffix(".tmp").write_text(text)
+        path.with_suffix(".tmp").replace(path)
+
+
+def mutants() -> dict[str, Path]:
+    """Every mutant's name and its file."""
+    found = {}
+    for path in walk_mutatable_files():
+        data = SourceFileMutationData(path=path)
+        data.load()
+        found |= dict.fromkeys(data.exit_code_by_key, path)
+    return found
+
+
+def tests_of(mutant: str) -> set[str]:
+    names = next(names for module, names in TESTS.items() if mutant.startswith(module))
+    return {f"test_{name}.py" for name in names.split()}
+
+
+class Session:
+    """A pytest plugin: its loop runs, for each mutant, the tests of its module in a fork."""
+
+    def __init__(self, mutants: list[str]) -> None:
+        self.mutants, self.outcomes = mutants, {}
+        self.seconds: Counter[str] = Counter()  # test -> s in the unchanged code; inf: it fails
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and os.environ["MUTANT_UNDER_TEST"]:
+            os._exit(1)
+        self.seconds[report.nodeid] += math.inf if report.failed else report.duration
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.forked("", session.items)
+        self.seconds.update(json.loads(SECONDS.read_text()))
+        passing = [item for item in session.items if self.seconds[item.nodeid] < math.inf]
+        print(
+            "\nfail without a mutant:",
+            *{i.nodeid for i in session.items} - {i.nodeid for i in passing},
+        )
+        passing.sort(key=lambda item: self.seconds[item.nodeid])
+        for mutant in self.mutants:
+            mine = [item for item in passing if item.path.name in tests_of(mutant)]
+            self.outcomes[mutant] = self.forked(mutant, mine)
+            print(f"\n{mutant}: {self.outcomes[mutant]}", flush=True)
+        return True
+
+    def forked(self, mutant: str, items: list[pytest.Item]) -> str:
+        """killed, survived or timeout; without a mutant the tests are timed."""
+        if not (child := os.fork()):
+            os.setpgid(0, 0)
+            os.environ["MUTANT_UNDER_TEST"] = mutant  # read by mutmut's mutants, commands too
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if not mutant:
+                SECONDS.write_text(json.dumps(self.seconds))
+            os._exit(0)
+        expected = sum(self.seconds[item.nodeid] for item in items) if mutant else 3600
+        end = time.monotonic() + 60 + 5 * expected
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return "timeout"
+            time.sleep(0.02)
+        return "killed" if ended[1] else "survived"
+
+
+def report(outcomes: dict[str, str], files: dict[str, Path], origin: str) -> str:
+    """Killed and survived by file, then each survivor's diff with the reason to leave it."""
+    reasons = yaml.safe_load(REASONS.read_text())
+    counts: dict[str, Counter[str]] = {}
+    survivors = []
+    for mutant, outcome in outcomes.items():
+        path = str(files[mutant])
+        if outcome == "survived":
+            diff = get_diff_for_mutant(mutant, path=path)
+            lines = [line[1:].strip() for line in diff.splitlines() if line.startswith("+ ")]
+            reason = next((r for line in lines if (r := reasons.get(path, {}).get(line))), None)
+            outcome = "equivalent" if reason else outcome
+            survivors.append(f"\n`{mutant}`: {reason or outcome}\n\n```diff\n{diff.strip()}\n```\n")
+        counts.setdefault(path, Counter())[outcome] += 1
+    counts["all"] = total = sum(counts.values(), Counter())
+    share = (total["killed"] + total["timeout"]) / total.total()
+    head = f"{total.total()} mutants ({origin}): {share:.1%} killed; {date.today()}"
+    columns = ("killed", "timeout", "survived", "equivalent")
+    rows = [
+        f"| {path} | {' | '.join(str(c[key]) for key in columns)} |" for path, c in counts.items()
+    ]
+    table = [f"| file | {' | '.join(columns)} |", "|---|---|---|---|---|", *rows]
+    return f"# Mutation testing\n\n{head}\n\n" + "\n".join([*table, *survivors])
+
+
+if __name__ == "__main__":
+    main()

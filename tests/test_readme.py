@@ -1,0 +1,113 @@
+"""Every override that the README names changes what the README says it changes."""
+
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from pods import cli
+from pods.config import TrainConfig
+from pods.evaluation.config import EvaluateConfig
+from tests.conftest import ROOT
+
+SETTING_A = {"rollouts_per_prompt": 64, "kept_per_prompt": 16, "budget.train_seconds": 6 * 3600}
+FULL = {"lora.rank": None, "model.load_in_4bit": False}
+GRPO = {"rollouts_per_prompt": 16, "kept_per_prompt": 16, "rule.name": "all"}
+
+# override -> what the README says beside it; the key that it names is checked for all of them
+SAYS: dict[str, dict[str, Any]] = {
+    "experiment=quickstart": {"model.name": "tiny"},
+    "experiment=gsm8k_qwen": {"task.name": "gsm8k", **SETTING_A},
+    "experiment=math_qwen": {"task.name": "math", "budget.train_seconds": 6 * 3600},
+    "experiment=gsm8k_h100": {"model.path": "Qwen/Qwen2.5-3B-Instruct", **FULL},
+    "experiment=gsm8k_a100": {"model.path": "Qwen/Qwen2.5-7B-Instruct", **FULL},
+    "algorithm=grpo": GRPO,
+    "algorithm=grpo_ga": {**GRPO, "rollouts_per_prompt": 64, "kept_per_prompt": 64},
+    "algorithm=pods": {"rule.name": "max_variance", "rollouts_per_prompt": 64},
+    "logger=[console,tensorboard]": {"logger.tensorboard": {}},
+    "logger=[console,wandb]": {"logger.wandb.project": "pods"},
+}
+# The README names them as the default, or for a command whose experiment sets them already.
+AS_BEFORE = {
+    "experiment=quickstart", "algorithm=pods", "rewards=v2", "run=null", "repeats=5",
+    "figure=quickstart", "model.load_in_4bit=false",
+}  # fmt: skip
+NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
+VALUE = {"rewards": "version"}  # the key of a group that holds its name, where it is not `name`
+
+
+def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(script, overrides) of every command and of every `key=value` in the README."""
+    text = (ROOT / "README.md").read_text()
+    code = re.findall(r"```bash\n(.*?)```", text, re.S) + re.findall(r"`([^`\n]+=[^`\n]+)`", text)
+    for line in "\n".join(code).splitlines():
+        line = re.sub(r"<\w+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
+        tokens = re.findall(r"(?:\{[^}]*\}|\S)+", line)
+        scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
+        found = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
+        alone = "evaluate_run.py" if "select_on=validation" in found else "train.py"
+        script = scripts[0] if scripts else alone
+        for choice in zip(*padded([alternatives(t) for t in found]), strict=True):
+            yield script, choice
+
+
+def alternatives(override: str) -> list[str]:
+    """seed=1,2 -> seed=1 and seed=2."""
+    key, _, values = override.partition("=")
+    return [override] if values[0] in "[{" else [f"{key}={v}" for v in values.split(",")]
+
+
+def padded(columns: list[list[str]]) -> list[list[str]]:
+    most = max(map(len, columns), default=0)
+    return [column + column[-1:] * (most - len(column)) for column in columns]
+
+
+@cache
+def composed(script: str, overrides: tuple[str, ...] = ()) -> DictConfig:
+    if script in ("train.py", "scripts/doctor.py"):
+        return cli.compose("train", TrainConfig, [*overrides])
+    if script == "evaluate_run.py":
+        return cli.compose("evaluate", EvaluateConfig, [*overrides], cli.CONFIG_DIR / "evaluate")
+    name = script.removeprefix("scripts/").removesuffix(".py")
+    importlib.import_module(f"scripts.{name}")  # registers its schema
+    own = cli.CONFIG_DIR / name
+    return cli.compose(name, None, [*overrides], own if own.is_dir() else cli.CONFIG_DIR)
+
+
+COMMANDS = sorted(set(commands()))
+
+
+@pytest.mark.parametrize(("script", "overrides"), COMMANDS, ids=[" ".join(o) for _, o in COMMANDS])
+def test_what_the_readme_says_of_an_override_holds(script, overrides):
+    config = tuple(t for t in overrides if not t.startswith(NOT_CONFIG))
+    after, before = composed(script, config), composed(script)
+    expected: dict[str, Any] = {}
+    for override in config:
+        changed = said(script, override, after)
+        expected |= changed  # a later override wins
+        moved = [k for k in changed if OmegaConf.select(after, k) != OmegaConf.select(before, k)]
+        assert bool(moved) == (override not in AS_BEFORE), override
+    assert {key: OmegaConf.select(after, key) for key in expected} == expected
+
+
+def said(script: str, override: str, config: DictConfig) -> dict[str, Any]:
+    """key -> the value that an override promises."""
+    key, _, value = override.partition("=")
+    says = SAYS.get(override, {}) if script == "train.py" else {}
+    if key == "logger":
+        return says
+    if isinstance(keys := yaml.safe_load(value), dict):
+        return {f"{key}.{name}": wanted for name, wanted in keys.items()}
+    group = OmegaConf.is_dict(OmegaConf.select(config, key))
+    return {f"{key}.{VALUE.get(key, 'name')}" if group else key: yaml.safe_load(value)} | says
+
+
+def test_the_readme_is_read_at_all():
+    named = {override for _, overrides in COMMANDS for override in overrides}
+    assert named >= SAYS.keys() | AS_BEFORE
+    assert len(named) > 50
