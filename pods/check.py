@@ -86,6 +86,18 @@ def ranks(config: TrainConfig) -> Iterator[str]:
         )
 
 
+def planner(config: TrainConfig) -> Iterator[str]:
+    """What the noise of the gradient is measured on: balanced halves of each prompt, one process."""
+    m, every = config.kept_per_prompt, config.planner.gradient_noise_every
+    given = f"planner.gradient_noise_every={every}"
+    if every and (m < 4 or m % 2):
+        yield f"{given}: halves kept_per_prompt={m}; it must be even and 4 or more; set 0"
+    if every and _sees_batch(config.rule.name):
+        yield f"{given}: rule {config.rule.name} keeps unequal numbers of each prompt; set 0"
+    if every and distributed.world_size() > 1:
+        yield f"{given}: needs a single process; set 0"
+
+
 def engine(config: TrainConfig) -> Iterator[str]:
     """What TRL's own generation cannot do."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
@@ -195,6 +207,6 @@ def _sees_batch(rule: str) -> bool:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    broken, rule_and_advantage, sizes, ranks, engine, task, own_functions, weights,
-    end_and_schedule, names,
+    broken, rule_and_advantage, sizes, ranks, planner, engine, task, own_functions,
+    weights, end_and_schedule, names,
 )  # fmt: skip

@@ -134,6 +134,7 @@ class RunCallback(TrainerCallback):
             **self.counters,
             "score_timeouts": sum(distributed.gather([self.rollouts.rewards.timeouts])),
             **(guard.metrics if guard else {}),
+            **self.rollouts.noise,
             **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "kl", "entropy")
                if logs.get(name) is not None},
         }  # fmt: skip

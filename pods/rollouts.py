@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from accelerate.utils import set_seed
 
-from pods import advantages, distributed, rules
+from pods import advantages, distributed, gradient_noise, rules
 from pods.clock import Clock
 from pods.config import TrainConfig
 from pods.engines import Completion, Engine, Live, Request, Work, seed_of, texts
@@ -76,6 +76,8 @@ class Rollouts:
         self.reseed = True  # False: the generators run on, as in the stock trainer
         self.guard: Guard | None = None  # set with the trainer that it compares the engine to
         self.newest: Step | None = None
+        self.noise_every = config.planner.gradient_noise_every
+        self.noise: dict[str, float] = {}  # of the newest step, where measured
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
         """One step of the paper's algorithm 1: sample n rollouts, compute rewards, down-sample to m
@@ -175,6 +177,13 @@ class Rollouts:
             raise RuleError(
                 f"advantage {name} failed at step {batch.step}: {reason(error)}"
             ) from error
+
+    def measure_noise(self, trainer: Any, batch: dict[str, Any]) -> None:
+        """Every planner.gradient_noise_every steps the noise of the gradient, off the clock."""
+        self.noise = {}
+        if self.noise_every and trainer.state.global_step % self.noise_every == 0:
+            with self.clock.phase("gradient_noise"):
+                self.noise = gradient_noise.measure(trainer, batch, trainer.num_generations)
 
     def state(self) -> dict[str, Any] | None:
         """The history of a rule that keeps one, None for others."""

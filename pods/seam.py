@@ -36,6 +36,7 @@ class PodsMixin:
         if mine.shape != batch["advantages"].shape:
             raise RuntimeError(f"{len(mine)} advantages for {len(batch['advantages'])} rollouts")
         batch["advantages"] = mine.to(batch["advantages"])
+        self.rollout_func.measure_noise(self, batch)
         return batch
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> "EpochOrder":
@@ -137,6 +138,21 @@ def warm_up(trainer: Any) -> None:
     trainer._metrics["train"].clear()
     trainer.state.num_input_tokens_seen = seen
     set_seed(trainer.args.seed, device_specific=True)  # as TRL leaves it before the first step
+
+
+@contextmanager
+def no_trace(trainer: Any) -> Iterator[None]:
+    """Losses and gradients computed in this block leave random states, metrics and gradients as
+    they were: no gradient, because a step has not begun to accumulate."""
+    metrics = {name: list(values) for name, values in trainer._metrics["train"].items()}
+    trainer.model.train()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        trainer.model.zero_grad()
+        trainer._metrics["train"].clear()
+        trainer._metrics["train"].update(metrics)
 
 
 def save(trainer: Any, folder: Path) -> None:
