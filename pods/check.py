@@ -87,7 +87,7 @@ def ranks(config: TrainConfig) -> Iterator[str]:
 
 
 def planner(config: TrainConfig) -> Iterator[str]:
-    """What the noise of the gradient is measured on: balanced halves of each prompt, one process."""
+    """The noise of the gradient is measured on halves of each prompt, in one process."""
     m, every = config.kept_per_prompt, config.planner.gradient_noise_every
     given = f"planner.gradient_noise_every={every}"
     if every and (m < 4 or m % 2):

@@ -23,7 +23,7 @@ def measure(trainer: Any, batch: dict[str, Any], m: int) -> dict[str, float]:
         m: kept rollouts of a prompt, even.
 
     Returns:
-        gradient_noise/half: of the mean over half of a prompt's kept rollouts, mean over 2 P halves.
+        gradient_noise/half: of the mean over half of a prompt's kept rollouts, mean over 2 P.
         gradient_noise/prompt: of the mean over a prompt's kept rollouts, mean over P.
         gradient_noise/step: of the mean over all P * m.
     """
@@ -55,9 +55,7 @@ def gradient(trainer: Any, batch: dict[str, Any], rows: np.ndarray) -> torch.Ten
     trainer.model.zero_grad()
     size = math.gcd(len(rows), trainer.args.per_device_train_batch_size)
     for part in torch.as_tensor(rows).split(size):
-        chosen = {
-            k: v[part.to(v.device)] if getattr(v, "ndim", 0) else v for k, v in batch.items()
-        }
+        chosen = {k: v[part.to(v.device)] if getattr(v, "ndim", 0) else v for k, v in batch.items()}
         trainer.accelerator.backward(trainer.compute_loss(trainer.model_wrapped, chosen))
     found = [p.grad.flatten().float() for p in trainer.model.parameters() if p.grad is not None]
     return torch.cat(found)

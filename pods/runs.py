@@ -30,8 +30,8 @@ from pods.upgrade import load
 
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
-    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "planner.", "resume",
-    "output_dir", "data_dir", "backend.threads", "engine.",
+    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "planner.",
+    "resume", "output_dir", "data_dir", "backend.threads", "engine.",
 )  # fmt: skip
 MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
