@@ -340,9 +340,10 @@ def heat_map(found: list[Prediction], best: Prediction, base: Prediction, title:
         axes.set_xticks(range(len(ns)), ns)
         axes.set_yticks(range(len(ms)), ms)
         axes.set(xlabel="n, rollouts per prompt", ylabel="m, kept per prompt")
-        canvas.colorbar(image, label=f"speed / GRPO with n = m = {base.cell.n}")
-        lines = textwrap.wrap(f"{title}, P = {best.cell.prompts}", 70)
-        canvas.suptitle("\n".join(lines), fontsize=9)
+        axes.set_title(f"P = {best.cell.prompts}")
+        against = f"GRPO with P = {base.cell.prompts}, n = m = {base.cell.n}"
+        canvas.colorbar(image, label=f"speed / {against}")
+        canvas.suptitle("\n".join(textwrap.wrap(title, 70)), fontsize=9)
     return canvas
 
 
