@@ -217,6 +217,8 @@ def break_even(accuracy: float) -> float:
 class Knowledge:
     """What cells are compared with: of a run, or of numbers."""
 
+    experiment: str  # of the training that the plan is for
+    origin: str  # of the costs, in words
     own: Cell
     rule: str
     accuracy: float  # mean share of right rollouts
