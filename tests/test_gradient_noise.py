@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
+from pods import distributed
 from pods.cli import UserError
 from pods.clock import Clock
 from pods.gradient_noise import balanced_halves
@@ -55,11 +56,12 @@ def test_the_norms_are_those_of_the_update():
     assert half > prompt  # a mean over fewer rows is noisier
 
 
-def test_halves_hold_the_same_share_of_right_rollouts():
-    advantages = np.array([1.0, -1.0] * 8)
+@pytest.mark.parametrize("values", [[1.0, -1.0] * 8, np.linspace(-1, 1, 16)])
+def test_halves_have_the_same_advantages(values):
+    advantages = np.random.default_rng(0).permutation(values)
     first, second = balanced_halves(advantages)
     assert sorted([*first, *second]) == list(range(16))
-    assert advantages[first].sum() == advantages[second].sum() == 0
+    assert advantages[first].sum() == pytest.approx(advantages[second].sum(), abs=1e-12)
 
 
 def test_time_off_the_clock_in_the_middle_of_a_step_is_not_training():
@@ -81,3 +83,10 @@ def test_time_off_the_clock_in_the_middle_of_a_step_is_not_training():
 def test_halves_need_an_even_number_of_kept_rollouts(overrides):
     with pytest.raises(UserError, match=r"gradient_noise_every=5: .*even and 4 or more; set 0"):
         compose("planner.gradient_noise_every=5", *overrides)
+
+
+def test_several_processes_do_not_measure_noise(monkeypatch):
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    compose("prompts_per_step=2")
+    with pytest.raises(UserError, match="gradient_noise_every=5: needs a single process; set 0"):
+        compose("prompts_per_step=2", "planner.gradient_noise_every=5")
