@@ -92,8 +92,6 @@ def planner(config: TrainConfig) -> Iterator[str]:
     given = f"planner.gradient_noise_every={every}"
     if every and (m < 4 or m % 2):
         yield f"{given}: halves kept_per_prompt={m}; it must be even and 4 or more; set 0"
-    if every and _sees_batch(config.rule.name):
-        yield f"{given}: rule {config.rule.name} keeps unequal numbers of each prompt; set 0"
     if every and distributed.world_size() > 1:
         yield f"{given}: needs a single process; set 0"
 

@@ -179,9 +179,13 @@ class Rollouts:
             ) from error
 
     def measure_noise(self, trainer: Any, batch: dict[str, Any]) -> None:
-        """Every planner.gradient_noise_every steps the noise of the gradient, off the clock."""
+        """Every planner.gradient_noise_every steps the noise of the gradient, off the clock; not
+        where a rule keeps more of one prompt than of another."""
         self.noise = {}
-        if self.noise_every and trainer.state.global_step % self.noise_every == 0:
+        step, every = self.newest, self.noise_every
+        if not every or trainer.state.global_step % every:
+            return
+        if len({len(step.kept_of(p)) for p in range(len(step.rows))}) == 1:
             with self.clock.phase("gradient_noise"):
                 self.noise = gradient_noise.measure(trainer, batch, trainer.num_generations)
 

@@ -34,7 +34,10 @@ def main(config: PlanConfig) -> None:
     check(config)
     known = from_run(config) if config.run else from_numbers(config)
     predict = functools.cache(lambda cell: planner.predict(known, cell, config.lr))
-    found = [predict(cell) for cell in cells(config, known)]
+    try:
+        found = [predict(cell) for cell in cells(config, known)]
+    except ValueError as error:  # the rule needs more than rewards, or another m
+        raise UserError(f"rule={known.rule}: {error}; set rule=max_variance") from None
     own, m = predict(known.own), known.own.m
     base = found[0] if config.cells else predict(Cell(known.own.prompts, m, m))
     if not min(own.rate[0], base.rate[0]) > 0:

@@ -90,3 +90,19 @@ def test_several_processes_do_not_measure_noise(monkeypatch):
     compose("prompts_per_step=2")
     with pytest.raises(UserError, match="gradient_noise_every=5: needs a single process; set 0"):
         compose("prompts_per_step=2", "planner.gradient_noise_every=5")
+
+
+def test_a_step_with_uneven_groups_is_not_measured():
+    trainer, rollouts = build([*SIZES, "planner.gradient_noise_every=1"], dataset=rows())
+    rollouts.rule = lambda batch, budget, rng: (
+        np.r_[0:5, 16:27] if batch.step else np.r_[0:8, 16:24]
+    )
+    seen = []
+
+    class Watch(TrainerCallback):
+        def on_log(self, *_: object, **__: object) -> None:
+            seen.append(len(rollouts.noise))
+
+    trainer.add_callback(Watch())
+    trainer.train()
+    assert seen[:3] == [3, 0, 0]

@@ -243,6 +243,7 @@ def test_a_plan_from_a_run_has_intervals(tmp_path):
         (["accuracy=.5", "cost.fixed=1"], "cost.generate=null: missing"),
         (["accuracy=.5", "rule=best"], "rule=best: must be one of"),
         (["accuracy=.5", "window=3"], "window=3"),
+        (["accuracy=.5", "rule=all"], "rule=all: rule all keeps every rollout"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(tmp_path, arguments, said):
