@@ -134,13 +134,14 @@ def read(
     its config."""
     path = ledger.find(config.output_dir, run)
     trained = upgrade.load(path.parent / ".hydra" / "config.yaml")
-    lines = {line["step"]: line for line in read_metrics(path.with_name("metrics.jsonl"))}
-    first, last = window or (1, max(lines, default=1))
-    steps = [
-        (lines[batch.step + 1], batch, batch.lengths.ravel()[selection.kept].sum())
-        for batch, selection in ledger.steps(path)
-        if first <= batch.step + 1 <= last and batch.step + 1 in lines
-    ]
+    lines = read_metrics(path.with_name("metrics.jsonl"))
+    ends = np.array([line["step"] for line in lines])
+    first, last = window or (1, max(ends, default=1))
+    steps = []
+    for batch, selection in ledger.steps(path):
+        at = np.searchsorted(ends, batch.step, side="right")  # the line that ends this step
+        if at < len(lines) and first <= ends[at] <= last:
+            steps.append((lines[at], batch, batch.lengths.ravel()[selection.kept].sum()))
     if len(steps) < planner.FEWEST_STEPS:
         raise UserError(
             f"run={run} window=[{first},{last}]: {len(steps)} steps; intervals need "
