@@ -135,6 +135,16 @@ def trl_arguments(config: TrainConfig) -> Iterator[str]:
             yield f"trl.{name}={value}: must be {SINGULAR[TRL_ARGUMENTS[name][0]]}"
 
 
+def planner(config: TrainConfig) -> Iterator[str]:
+    """The noise of the gradient is measured on halves of each prompt, in one process."""
+    m, every = config.kept_per_prompt, config.planner.gradient_noise_every
+    given = f"planner.gradient_noise_every={every}"
+    if every and (m < 4 or m % 2):
+        yield f"{given}: halves kept_per_prompt={m}; it must be even and 4 or more; set 0"
+    if every and distributed.world_size() > 1:
+        yield f"{given}: needs a single process; set 0"
+
+
 def engine(config: TrainConfig) -> Iterator[str]:
     """What TRL's own generation cannot do."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
@@ -266,6 +276,6 @@ def _sees_batch(rule: str) -> bool:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    broken, rule_and_advantage, sizes, ranks, updates, trl_arguments, engine, task, own_functions,
-    weights, end_and_schedule, names,
+    broken, rule_and_advantage, sizes, ranks, updates, trl_arguments, planner, engine, task,
+    own_functions, weights, end_and_schedule, names,
 )  # fmt: skip

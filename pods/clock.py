@@ -57,6 +57,8 @@ class Clock:
                 self._note_peak(name)
             else:
                 self.outside[name] += seconds
+                if self._step_started is not None:  # in the middle of a step: not part of it
+                    self._step_started += seconds
 
     def start_step(self) -> None:
         self.step, self.step_peak = {}, {}

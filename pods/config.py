@@ -139,6 +139,11 @@ class LedgerConfig:
 
 
 @dataclass
+class Planner:
+    gradient_noise_every: int = at_least(0)
+
+
+@dataclass
 class Backend:
     name: str = one_of("auto", "transformers", "unsloth")
     gradient_checkpointing: bool = MISSING
@@ -212,6 +217,7 @@ class TrainConfig:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     evaluation: InRunEvaluation = field(default_factory=InRunEvaluation)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    planner: Planner = field(default_factory=Planner)
     backend: Backend = field(default_factory=Backend)
     engine: EngineConfig = field(default_factory=EngineConfig)
     logger: Logger = field(default_factory=Logger)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zstandard
 
+from pods.cli import UserError
 from pods.files import write_atomic
 from pods.rules import Batch, Selection
 
@@ -90,6 +91,15 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     for frame in _frames(path.read_bytes()):
         for line in frame.decode().splitlines():
             yield json.loads(line)
+
+
+def find(output_dir: str, run: str) -> Path:
+    """The ledger of a run; UserError naming the runs that have one where it is absent."""
+    path = Path(output_dir) / run / "rollouts.jsonl.zst"
+    if not path.is_file():
+        runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.zst"))
+        raise UserError(f"run={run}: no ledger {path}; runs with one: {', '.join(runs) or 'none'}")
+    return path
 
 
 def steps(path: Path) -> Iterator[tuple[Batch, Selection]]:

@@ -159,6 +159,7 @@ class RunCallback(TrainerCallback):
             **self.counters,
             "score_timeouts": sum(distributed.gather([self.rollouts.rewards.timeouts])),
             **(guard.metrics if guard else {}),
+            **self.rollouts.noise,
             **{name: mean(values) for name in OF_UPDATE
                if (values := [u[name] for u in self.updates if u.get(name) is not None])},
         }  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from accelerate.utils import set_seed
 
-from pods import advantages, distributed, rules
+from pods import advantages, distributed, gradient_noise, rules
 from pods.clock import Clock
 from pods.config import TrainConfig
 from pods.engines import Completion, Engine, Live, Request, Work, seed_of, texts
@@ -80,6 +80,8 @@ class Rollouts:
         self.reseed = True  # False: the generators run on, as in the stock trainer
         self.guard: Guard | None = None  # set with the trainer that it compares the engine to
         self.newest: Step | None = None
+        self.noise_every = config.planner.gradient_noise_every
+        self.noise: dict[str, float] = {}  # of the newest step, where measured
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
         """One step of the paper's algorithm 1: sample n rollouts, compute rewards, down-sample to m
@@ -195,6 +197,17 @@ class Rollouts:
             raise RuleError(
                 f"advantage {name} failed at step {batch.step}: {reason(error)}"
             ) from error
+
+    def measure_noise(self, trainer: Any, batch: dict[str, Any]) -> None:
+        """Every planner.gradient_noise_every steps the noise of the gradient, off the clock; not
+        where a rule keeps more of one prompt than of another."""
+        self.noise = {}
+        step, every = self.newest, self.noise_every
+        if not every or trainer.state.global_step % every:
+            return
+        if len({len(step.kept_of(p)) for p in range(len(step.rows))}) == 1:
+            with self.clock.phase("gradient_noise"):
+                self.noise = gradient_noise.measure(trainer, batch, trainer.num_generations)
 
     def state(self) -> dict[str, Any] | None:
         """The history of a rule that keeps one, None for others."""

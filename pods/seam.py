@@ -46,6 +46,7 @@ class PodsMixin:
             mask = batch["completion_mask"]
             mask[torch.as_tensor(clipped, device=mask.device)] = 0
             batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
+        self.rollout_func.measure_noise(self, batch)
         return batch
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> "EpochOrder":
@@ -211,6 +212,21 @@ def packing(trainer: Any) -> dict[str, float]:
         ),
     }
     return {name: float(value) for name, value in found.items() if value is not None}
+
+
+@contextmanager
+def no_trace(trainer: Any) -> Iterator[None]:
+    """Losses and gradients computed in this block leave random states, metrics and gradients as
+    they were: no gradient, because a step has not begun to accumulate."""
+    metrics = {name: list(values) for name, values in trainer._metrics["train"].items()}
+    trainer.model.train()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        trainer.model.zero_grad()
+        trainer._metrics["train"].clear()
+        trainer._metrics["train"].update(metrics)
 
 
 def save(trainer: Any, folder: Path) -> None:

@@ -18,8 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
-    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "resume",
-    "output_dir", "data_dir", "backend.threads", "engine.",
+    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "planner.",
+    "resume", "output_dir", "data_dir", "backend.threads", "engine.",
 )  # fmt: skip
 MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
 SWEPT = "PODS_SWEPT"  # the keys of a sweep, for its jobs, also in processes of a launcher

@@ -9,7 +9,6 @@ variance of each.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -32,12 +31,7 @@ class ReplayConfig:
 
 @command("replay", ReplayConfig)
 def main(config: ReplayConfig) -> None:
-    path = Path(config.output_dir) / config.run / "rollouts.jsonl.zst"
-    if not path.is_file():
-        runs = sorted(p.parent.name for p in Path(config.output_dir).glob("*/rollouts.jsonl.zst"))
-        raise UserError(
-            f"run={config.run}: no ledger {path}; runs with one: {', '.join(runs) or 'none'}"
-        )
+    path = ledger.find(config.output_dir, config.run)
     try:
         rule = find(config.rule.name)
         rows = [replay(rule, *step, config) for step in ledger.steps(path)]
