@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from statistics import mean
 from types import FrameType
 from typing import Any
 
@@ -27,14 +26,11 @@ from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
 from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
-from pods.metrics import summarize
+from pods.metrics import Meter
+from pods.rehearsal import rehearsal
 from pods.rollouts import Rollouts, RuleError
 from pods.runs import RunFolder, config_hash, provenance
 from pods.scoring import RewardError
-
-# Of an update, as TRL names them; averaged over the updates of a generation.
-OF_UPDATE = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
-COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
 
 
 class NonFinite(RuntimeError):
@@ -54,27 +50,23 @@ class RunCallback(TrainerCallback):
     ) -> None:
         self.config, self.folder, self.clock = config, folder, clock
         self.rollouts, self.stack = rollouts, stack
-        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.meter = Meter()
         self.provenance = {"config_hash": config_hash(config), **provenance()}
         self.trainer: Any = None  # set by `train`
         self.midrun: MidRun | None = None
-        self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first metric line
-        self.packed = True  # as far as is known
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
         self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
-        self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
         self.received: int | None = None  # a signal this rank got, at any moment
         self.stop_signal: int | None = None  # of any rank: all ranks stop
 
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
         self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
-        self.counters = {name: checkpoint.meta[name.replace("/", "_")] for name in COUNTERS}
+        self.meter.restore(checkpoint.meta)
         self.saved_step, self.best = checkpoint.step, checkpoint.meta.get("checkpoint_best")
-        if (
-            state := checkpoint.path / checkpoints.RULE_STATE
-        ).is_file():  # absent in runs of the first design
+        state = checkpoint.path / checkpoints.RULE_STATE
+        if state.is_file():  # absent in runs of the first design
             self.rollouts.load(json.loads(state.read_text()))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -87,9 +79,9 @@ class RunCallback(TrainerCallback):
             signal.signal(number, self._stop_after_step)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
-            with self.clock.phase("warmup"):
+            with self.clock.phase("warmup"), rehearsal(self.trainer):
                 seam.warm_up(self.trainer)
-            self.warmup_peak = dict(self.clock.step_peak)
+            self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
         self.received = number
@@ -120,11 +112,10 @@ class RunCallback(TrainerCallback):
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
                 raise NonFinite(f"{name} is {logs[name]} at step {state.global_step}")
-        self.updates.append(logs)
+        self.meter.updates.append(logs)
         if not self.between_generations(state):
             return
-        metrics = self.metrics()
-        self.updates.clear()
+        metrics = self.meter.line(self.trainer, self.rollouts, self.clock)
         if self.midrun and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = Live(self.trainer.model, state.global_step)
@@ -141,29 +132,6 @@ class RunCallback(TrainerCallback):
             self.save()
         control.should_training_stop = control.should_training_stop or over
 
-    def metrics(self) -> dict[str, Any]:
-        """One step's metric line: all n, the m kept, seconds by phase, cumulative counters."""
-        step, guard = self.rollouts.newest, self.rollouts.guard
-        summary = summarize(step)
-        self.counters["tokens/generated"] += int(summary.pop("step_tokens/generated"))
-        self.counters["tokens/trained"] += int(summary.pop("step_tokens/trained"))
-        self.counters["rollouts/generated"] += step.batch.rewards.size
-        self.counters["rollouts/trained"] += len(step.selection.kept)
-        return {
-            "train_seconds": self.clock.train_seconds,
-            "wall_seconds": self.clock.wall_seconds,
-            **{f"seconds/{phase}": seconds for phase, seconds in self.clock.step.items()},
-            **{f"peak_memory_gib/{phase}": gib for phase, gib in self.peaks().items()},
-            **self.packing(),
-            **summary,
-            **self.counters,
-            "score_timeouts": sum(distributed.gather([self.rollouts.rewards.timeouts])),
-            **(guard.metrics if guard else {}),
-            **self.rollouts.noise,
-            **{name: mean(values) for name in OF_UPDATE
-               if (values := [u[name] for u in self.updates if u.get(name) is not None])},
-        }  # fmt: skip
-
     def improved(self, step: int, metrics: dict[str, Any]) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
         accuracy = metrics.get("eval/accuracy")
@@ -173,22 +141,6 @@ class RunCallback(TrainerCallback):
             return False
         self.best = {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
         return True
-
-    def peaks(self) -> dict[str, float]:
-        """GiB by phase of the newest step; the first step also gives those of the warm-up."""
-        warmup, self.warmup_peak = self.warmup_peak, {}
-        return self.clock.step_peak | {f"warmup_{phase}": gib for phase, gib in warmup.items()}
-
-    def packing(self) -> dict[str, float]:
-        """Unsloth's packing of the update, with one warning where it has turned it off."""
-        found = seam.packing(self.trainer)
-        if self.packed and found.get("update/packed") == 0.0:
-            self.packed = False
-            distributed.say(
-                "warning: Unsloth no longer packs the rows of an update: updates take longer from "
-                "here on; UNSLOTH_ENABLE_LOGGING=1 prints the reason"
-            )
-        return found
 
     def finished(self, step: int) -> bool:
         """Whether the run has had all its steps or training time, or is as good as was asked."""
@@ -235,7 +187,7 @@ class RunCallback(TrainerCallback):
     def checkpoint_meta(self) -> dict[str, Any]:
         return {
             "train_seconds": self.clock.train_seconds,
-            **{name.replace("/", "_"): count for name, count in self.counters.items()},
+            **{name.replace("/", "_"): count for name, count in self.meter.counters.items()},
             "outside_seconds": dict(self.clock.outside),
             "checkpoint_best": self.best,
             "seed": self.config.seed,

@@ -11,8 +11,7 @@ The published 8-GPU code selects a wrong subset.
 """
 
 import copy
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,11 +71,9 @@ class Rollouts:
         self.advantage = advantages.find(config.advantage.name)
         self.advantage_params = config.advantage.params
         self.n, self.seed = config.rollouts_per_prompt, config.seed
-        self.stop = config.sampling.stop
+        self.sampling = config.sampling
         self.correction = config.engine.importance_sampling_correction  # TRL's loss needs them
         self.logprobs = self.correction or config.rule.needs_logprobs  # wanted at every step
-        self.longest = config.sampling.max_prompt_length, config.sampling.max_completion_length
-        self.rehearsing = False
         self.reseed = True  # False: the generators run on, as in the stock trainer
         self.guard: Guard | None = None  # set with the trainer that it compares the engine to
         self.newest: Step | None = None
@@ -95,7 +92,6 @@ class Rollouts:
             set_seed(seed_of(self.seed, step, distributed.rank()) % 2**32)
         with self.clock.phase("generate"):  # sample n rollouts of each prompt
             requests = self.requests(rows, step, tokenizer)
-            longest = self.at_the_limit(requests, trainer, step) if self.rehearsing else None
             completions, written = self.generate(requests, trainer.model, step, tokenizer)
         with self.clock.phase("score"):  # compute their rewards
             batch = self.score(rows, completions, written, step)
@@ -104,7 +100,7 @@ class Rollouts:
             selection = self.select(batch, budget=trainer.num_generations * len(rows))
             selection = self.with_advantages(batch, selection)
         self.newest = Step(rows, completions, written, batch, selection)
-        return hand_over(*(longest or (requests, completions)), selection, self.correction)
+        return hand_over(requests, completions, selection, self.correction)
 
     def requests(self, rows: list[Row], step: int, tokenizer: Any) -> list[Request]:
         """The P prompts with the seeds of their n completions."""
@@ -128,25 +124,10 @@ class Rollouts:
         drawn = [completion for group in done for completion in group]
         if not self.logprobs:
             drawn = [replace(completion, logprobs=None) for completion in drawn]
-        written = distributed.gather(texts(tokenizer, drawn, self.stop))
+        written = distributed.gather(texts(tokenizer, drawn, self.sampling.stop))
         drawn = distributed.gather(drawn)
         starts = range(0, len(drawn), self.n)
         return [drawn[i : i + self.n] for i in starts], [written[i : i + self.n] for i in starts]
-
-    def at_the_limit(
-        self, requests: list[Request], trainer: Any, step: int
-    ) -> tuple[list[Request], list[list[Completion]]]:
-        """Generate from the longest prompts to the longest completions, and return (P, n) rollouts
-        of these lengths for the update. Their tokens are the prompts': an engine may stop early."""
-        special, (prompt, completion) = trainer.processing_class.all_special_ids, self.longest
-        longest = [replace(r, prompt=repeated(r.prompt, prompt)) for r in requests]
-        work = Work(share_of(longest), Live(trainer.model, step), full_length=True)
-        list(self.engine.generate([work], logprobs=self.logprobs))
-        logprobs = [0.0] * completion if self.logprobs else None
-        written = [[t for t in r.prompt if t not in special] or r.prompt for r in longest]
-        return longest, [
-            [Completion(repeated(ids, completion), True, logprobs)] * self.n for ids in written
-        ]
 
     def score(
         self, rows: list[Row], completions: list[list[Completion]], written: list[list[str]],
@@ -227,22 +208,6 @@ class Rollouts:
         except RuleError:
             self.load(before)
             raise
-
-    @contextmanager
-    def rehearsal(self) -> Iterator[None]:
-        """Steps made in this block leave the rule's history as it was, and end with rollouts of
-        the greatest lengths (the warm-up)."""
-        before, self.rehearsing = copy.deepcopy(self.state()), True
-        try:
-            yield
-        finally:
-            self.rehearsing = False
-            self.load(before)
-
-
-def repeated(tokens: Sequence[int], length: int) -> list[int]:
-    """`length` tokens: these, over and over."""
-    return list(itertools.islice(itertools.cycle(tokens), length))
 
 
 def hand_over(

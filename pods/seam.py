@@ -161,8 +161,9 @@ def engine_slots(count: int) -> Iterator[None]:
 
 
 def warm_up(trainer: Any) -> None:
-    """Generation, scoring, forward and backward of one step at the longest prompts and completions
-    that the config allows; weights, optimiser, random states and metrics stay.
+    """Generation, scoring, forward and backward of one step, within `rehearsal`, at the longest
+    prompts and completions that the config allows; weights, optimiser, random states and metrics
+    stay.
 
     Kernels compile and caches fill before the clock starts: a compiled first step takes a minute on
     a GPU. A lack of memory shows before the run has spent anything.
@@ -170,8 +171,7 @@ def warm_up(trainer: Any) -> None:
     rollouts, seen = trainer.rollout_func, trainer.state.num_input_tokens_seen
     trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     trainer.model.train()
-    with rollouts.rehearsal():
-        batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     size = trainer.args.per_device_train_batch_size
     per_row = {k: v[:size] for k, v in batch.items() if getattr(v, "ndim", 0) > 0}
     with rollouts.clock.phase("update"), optimizer_memory(trainer):

@@ -142,6 +142,7 @@ def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
     from pods import seam, unsloth
     from pods.clock import Clock
     from pods.engines.trl import TrlEngine
+    from pods.rehearsal import rehearsal
     from pods.rollouts import Rollouts
     from pods.trainer import build_trainer
     from tests.configs import compose
@@ -161,7 +162,8 @@ def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
 
     class Loop(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            seam.warm_up(trainer)
+            with rehearsal(trainer):
+                seam.warm_up(trainer)
 
         def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
             found.append(dict(rollouts.guard.metrics))

@@ -17,6 +17,7 @@ from pods.config import TrainConfig
 from pods.engines import Live, Request, Work, training
 from pods.engines.trl import TrlEngine
 from pods.policy import Policy, load_policy, load_tokenizer
+from pods.rehearsal import rehearsal
 from pods.rollouts import Rollouts, RuleError, Step, group_rows
 from pods.rules import Batch, Selection
 from pods.seam import PodsMixin
@@ -394,6 +395,6 @@ def test_a_step_that_fails_leaves_the_rules_history_as_it_was():
     with pytest.raises(RuleError, match=r"rule Counting failed at step 1: .*7 indices, not 8"):
         trainer.train()
     assert rollouts.state() == {"seen": 1}
-    with rollouts.rehearsal():
+    with rehearsal(trainer):
         rollouts.rule.seen = 9
     assert rollouts.state() == {"seen": 1}

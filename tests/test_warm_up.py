@@ -9,6 +9,8 @@ from transformers import TrainerCallback
 
 from pods import loop, seam
 from pods.clock import Clock
+from pods.metrics import Meter
+from pods.rehearsal import Rehearsal, rehearsal
 from tests.configs import compose
 from tests.test_trainer import build, rows
 
@@ -29,7 +31,8 @@ class Spy(TrainerCallback):
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.seed_the_trainer_starts_from()
         self.before = state_of(self.trainer)
-        seam.warm_up(self.trainer)
+        with rehearsal(self.trainer):
+            seam.warm_up(self.trainer)
         self.after = state_of(self.trainer)
         self.moments = dict(self.trainer.optimizer.state)
         self.gradients = [p.grad for p in self.trainer.model.parameters() if p.grad is not None]
@@ -66,7 +69,7 @@ def train(*overrides: str) -> tuple[Spy, list[Any]]:
 @pytest.mark.parametrize("engine", ["transformers", "trl"])
 def test_it_generates_and_updates_at_the_longest_lengths(engine):
     spy, answers = train(f"engine={engine}")
-    (work, done), (ordinary, others) = answers[0], answers[1]
+    (ordinary, others), (work, done) = answers[0], answers[1]
     assert work.full_length
     assert not ordinary.full_length
     assert [len(r.prompt) for r in work.requests] == [40, 40]
@@ -87,7 +90,7 @@ def test_weights_optimiser_and_random_states_stay():
 def test_a_prompt_of_special_tokens_alone_still_gives_full_rows():
     trainer, rollouts = build(SETTINGS, dataset=rows())
     request = rollouts.requests([{"prompt": "<eos>", "id": "0"}], 0, trainer.processing_class)
-    (longest,), ((first, *_),) = rollouts.at_the_limit(request, trainer, 0)
+    (longest,), ((first, *_),) = Rehearsal(rollouts).at_the_limit(request, trainer)
     assert (len(longest.prompt), len(first.token_ids)) == (40, 48)
 
 
@@ -112,7 +115,8 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
 def callback_of(clock: Clock) -> loop.RunCallback:
     nothing = SimpleNamespace(ledger=None, path=None, newest=None)
     found = loop.RunCallback(compose("backend.warmup=true"), nothing, clock, nothing, None)
-    found.trainer = SimpleNamespace(is_deepspeed_enabled=False, model=SimpleNamespace())
+    rollouts = SimpleNamespace(state=lambda: None, load=lambda state: None)
+    found.trainer = SimpleNamespace(is_deepspeed_enabled=False, rollout_func=rollouts)
     return found
 
 
@@ -132,18 +136,18 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         callback.on_train_begin(None, None, None)
     clock.start_step()
     clock.end_step()
-    assert callback.peaks() == {"update": 2.0, "warmup_generate": 7.0}
-    assert callback.peaks() == {"update": 2.0}
+    assert callback.meter._peaks(clock) == {"update": 2.0, "warmup_generate": 7.0}
+    assert callback.meter._peaks(clock) == {"update": 2.0}
 
 
 def test_one_warning_says_that_unsloth_stopped_packing(capsys):
-    callback = callback_of(Clock())
-    model = callback.trainer.model
-    assert callback.packing() == {}  # another backend
+    meter, trainer = Meter(), SimpleNamespace(model=SimpleNamespace())
+    model, packing = trainer.model, meter._packing
+    assert packing(trainer) == {}  # another backend
     model._unsloth_seq_packing_grad_ok = True
-    assert callback.packing() == {"update/packed": 1.0}
+    assert packing(trainer) == {"update/packed": 1.0}
     assert capsys.readouterr().err == ""
     model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_grad_unsafe_T = False, 9000
     for _ in range(2):
-        assert callback.packing() == {"update/packed": 0.0, "update/unpacked_from_tokens": 9000.0}
+        assert packing(trainer) == {"update/packed": 0.0, "update/unpacked_from_tokens": 9000.0}
     assert capsys.readouterr().err.count("no longer packs") == 1

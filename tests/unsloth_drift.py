@@ -89,6 +89,7 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
     from pods import seam
     from pods.clock import Clock
     from pods.engines.trl import TrlEngine
+    from pods.rehearsal import rehearsal
     from pods.rollouts import Rollouts
     from pods.trainer import build_trainer
     from tests.configs import compose
@@ -107,7 +108,8 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
 
     class Spy(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            seam.warm_up(trainer)
+            with rehearsal(trainer):
+                seam.warm_up(trainer)
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             kept.append(rollouts.newest.selection.kept.tolist())
