@@ -37,7 +37,8 @@ class Rehearsal:
         longest = [
             replace(r, prompt=repeated(r.prompt, sampling.max_prompt_length)) for r in requests
         ]
-        work = Work(share_of(longest), Live(trainer.model, trainer.state.global_step), True)
+        policy = Live(trainer.model, trainer.state.global_step)
+        work = Work(share_of(longest), policy, full_length=True)
         list(self.engine.generate([work], logprobs=self.logprobs))
         logprobs = [0.0] * sampling.max_completion_length if self.logprobs else None
         written = [[t for t in r.prompt if t not in special] or r.prompt for r in longest]

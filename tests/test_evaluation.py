@@ -281,10 +281,17 @@ def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def over(values: list[float]) -> dict[str, float]:
-    """The mean over questions; its interval from all 6^6 resamples of the questions."""
-    means = np.mean([*product(values, repeat=len(values))], axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return {"mean": np.mean(values), "low": low, "high": high}
+    """The mean over questions; its interval from all 6^6 resamples of the questions, or for shares
+    (of 6 questions all are rare) Wilson's, the p with |p - mean| = 1.96 sqrt(p (1 - p) / n)."""
+    mean = np.mean(values)
+    if max(values) <= 1:
+        n = len(values) * (mean * (1 - mean) / np.var(values) if np.var(values) else 1)
+        z2 = 1.96**2 / n
+        low, high = sorted(np.roots([1 + z2, -2 * mean - z2, mean**2]))
+    else:
+        means = np.mean([*product(values, repeat=len(values))], axis=1)
+        low, high = np.quantile(means, [0.025, 0.975])
+    return {"mean": mean, "low": low, "high": high}
 
 
 def majority(some: tuple[dict[str, Any], ...], grader: str) -> float:
