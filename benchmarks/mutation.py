@@ -35,12 +35,14 @@ REASONS = ROOT / "benchmarks" / "equivalent_mutants.yaml"
 SECONDS = ROOT / "mutants" / "seconds.json"
 TESTS = {  # module -> the test files that belong to it
     "pods.advantages": "advantages rules", "pods.checkpoints": "checkpoints runs",
-    "pods.clock": "clock", "pods.distributed": "distributed",
+    "pods.clock": "clock warm_up", "pods.distributed": "distributed",
     "pods.engines": "engine_choice engines engines_vllm guard",
-    "pods.evaluation": "evaluation from_training metrics", "pods.figures": "curves speedup",
-    "pods.ledger": "ledger", "pods.loop": "midrun trainer faults", "pods.metrics": "rollouts",
+    "pods.evaluation": "evaluation from_training metrics",
+    "pods.figures": "statistics curves speedup arms chosen", "pods.ledger": "ledger",
+    "pods.loop": "clock midrun warm_up trainer faults", "pods.metrics": "rollouts warm_up",
     "pods.results": "results curves", "pods.rollouts": "rollouts advantages scoring trainer",
-    "pods.rules": "rules advantages", "pods.seam": "seam trainer outside_truths guard",
+    "pods.rules": "rules rules_of_others advantages",
+    "pods.seam": "seam warm_up trainer outside_truths guard",
     "pods.tasks": "tasks tasks_own tasks_prompts arithmetic",
     "rewards": "rewards rewards_published rewards_strict rewards_tags scoring",
 }  # fmt: skip
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=400, help="mutants, of all modules")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="mutants of this module, e.g. pods.clock")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants tested side by side")
     parser.add_argument("--write", action="store_true", help="write results/mutation.md")
     options = parser.parse_args()
     os.chdir(ROOT)  # mutmut works in the current folder
@@ -61,7 +64,7 @@ def main() -> None:
     files = mutants()
     names = sorted(name for name in files if name.startswith(options.only))
     chosen = sorted(random.Random(options.seed).sample(names, min(options.sample, len(names))))
-    session = Session(chosen)
+    session = Session(chosen, options.jobs)
     os.chdir("mutants")
     sys.path.insert(0, os.getcwd())
     tests = sorted({f"tests/{file}" for mutant in chosen for file in tests_of(mutant)})
@@ -93,8 +96,8 @@ def tests_of(mutant: str) -> set[str]:
 class Session:
     """A pytest plugin: its loop runs, for each mutant, the tests of its module in a fork."""
 
-    def __init__(self, mutants: list[str]) -> None:
-        self.mutants, self.outcomes = mutants, {}
+    def __init__(self, mutants: list[str], jobs: int) -> None:
+        self.mutants, self.jobs, self.outcomes = mutants, jobs, {}
         self.seconds: Counter[str] = Counter()  # test -> s in the unchanged code; inf: it fails
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -104,39 +107,51 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.forked("", session.items)
+        os.waitpid(self.start("", session.items), 0)
         self.seconds.update(json.loads(SECONDS.read_text()))
-        passing = [item for item in session.items if self.seconds[item.nodeid] < math.inf]
-        print(
-            "\nfail without a mutant:",
-            *{i.nodeid for i in session.items} - {i.nodeid for i in passing},
-        )
-        passing.sort(key=lambda item: self.seconds[item.nodeid])
-        for mutant in self.mutants:
-            mine = [item for item in passing if item.path.name in tests_of(mutant)]
-            self.outcomes[mutant] = self.forked(mutant, mine)
-            print(f"\n{mutant}: {self.outcomes[mutant]}", flush=True)
+        failing = [i.nodeid for i in session.items if self.seconds[i.nodeid] == math.inf]
+        print("\nfail without a mutant:", *failing)
+        order = sorted(session.items, key=lambda item: self.seconds[item.nodeid])
+        running: dict[str, tuple[int, float]] = {}  # mutant -> its process and end of time
+        waiting = self.mutants[::-1]
+        while waiting or running:
+            while waiting and len(running) < self.jobs:
+                mutant = waiting.pop()
+                files = tests_of(mutant)
+                mine = [i for i in order if i.path.name in files and i.nodeid not in failing]
+                seconds = 60 + 5 * sum(self.seconds[item.nodeid] for item in mine)
+                running[mutant] = self.start(mutant, mine), time.monotonic() + seconds
+            for mutant, (child, end) in list(running.items()):
+                if outcome := ended(child, end):
+                    del running[mutant]
+                    self.outcomes[mutant] = outcome
+                    print(f"\n{mutant}: {outcome}", flush=True)
+            time.sleep(0.02)
         return True
 
-    def forked(self, mutant: str, items: list[pytest.Item]) -> str:
-        """killed, survived or timeout; without a mutant the tests are timed."""
-        if not (child := os.fork()):
-            os.setpgid(0, 0)
-            os.environ["MUTANT_UNDER_TEST"] = mutant  # read by mutmut's mutants, commands too
-            for item, following in zip(items, [*items[1:], None], strict=True):
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if not mutant:
-                SECONDS.write_text(json.dumps(self.seconds))
-            os._exit(0)
-        expected = sum(self.seconds[item.nodeid] for item in items) if mutant else 3600
-        end = time.monotonic() + 60 + 5 * expected
-        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-            if time.monotonic() > end:
-                os.killpg(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return "timeout"
-            time.sleep(0.02)
-        return "killed" if ended[1] else "survived"
+    def start(self, mutant: str, items: list[pytest.Item]) -> int:
+        """The process that runs these tests; without a mutant they are timed."""
+        if child := os.fork():
+            return child
+        os.setpgid(0, 0)
+        os.environ["MUTANT_UNDER_TEST"] = mutant  # read by mutmut's mutants, commands too
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if not mutant:
+            SECONDS.write_text(json.dumps(self.seconds))
+        os._exit(0)
+
+
+def ended(child: int, end: float) -> str | None:
+    """killed, survived, timeout; None while the tests run."""
+    found, status = os.waitpid(child, os.WNOHANG)
+    if found:
+        return "killed" if status else "survived"
+    if time.monotonic() < end:
+        return None
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "timeout"
 
 
 def report(outcomes: dict[str, str], files: dict[str, Path], origin: str) -> str:
