@@ -1,14 +1,17 @@
-"""Apply another selection rule to the recorded rollouts of a run, without a GPU.
+"""Apply selection rules to the recorded rollouts of a run, without a GPU.
 
-    uv run scripts/replay.py run=<run> rule=max_reward
+    uv run scripts/replay.py run=<run>                    every built-in rule in one table
+    uv run scripts/replay.py run=<run> rule=max_reward    one rule against the run's own selections
     uv run scripts/replay.py run=<run> rule=max_variance kept_per_prompt=8
 
 The rule selects again from the rollouts of every step in the ledger; one with history starts empty.
-The table shows how often the selections differ, the share of common rollouts, and the reward
-variance of each.
+J is the signal of a step's gradient (pods/planner.py).
 """
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -16,41 +19,88 @@ from rich.table import Column, Table
 
 from pods import ledger
 from pods.cli import UserError, command
-from pods.config import Function
-from pods.rules import Batch, Rule, Selection, find, select_batch
+from pods.config import Rule
+from pods.rules import RULES, Batch, Selection, find, select_batch
+
+
+@dataclass
+class Chosen(Rule):
+    name: str | None = None
 
 
 @dataclass
 class ReplayConfig:
     run: str
     output_dir: str
-    rule: Function
     kept_per_prompt: int | None
     seed: int
+    rule: Chosen = field(default_factory=Chosen)
 
 
 @command("replay", ReplayConfig)
 def main(config: ReplayConfig) -> None:
     path = ledger.find(config.output_dir, config.run)
+    if not (steps := list(ledger.steps(path))):
+        raise UserError(f"run={config.run}: {path} holds no complete record yet")
+    if config.rule.name is None:
+        Console().print(every_rule(config, steps))
+        return
     try:
         rule = find(config.rule.name)
-        rows = [replay(rule, *step, config) for step in ledger.steps(path)]
+        rows = [replay(rule, *step, config) for step in steps]
     except ValueError as error:  # an unknown rule, or one that does not fit the batches
         raise UserError(f"rule.name={config.rule.name}: {error}") from None
-    if not rows:
-        raise UserError(f"run={config.run}: {path} holds no complete record yet")
     Console().print(table(config, rows))
 
 
-def replay(rule: Rule, batch: Batch, before: Selection, config: ReplayConfig) -> dict[str, float]:
+def every_rule(config: ReplayConfig, steps: list[tuple[Batch, Selection]]) -> Table:
+    """A row for each built-in rule that fits the run's n and m."""
+    columns = "kept variance", "J", "no signal", "as max_variance", "ms a step"
+    right = (Column(name, justify="right") for name in columns)
+    found = Table(
+        Column("rule", no_wrap=True),
+        *right,
+        title=f"{config.run}: {len(steps)} steps under every rule",
+    )
+    reference = chosen("max_variance", steps, config)
+    for name in RULES:
+        started = time.perf_counter()
+        try:
+            kept = chosen(name, steps, config)
+        except ValueError:  # `all` where n > m
+            continue
+        seconds = time.perf_counter() - started
+        batches = [batch for batch, _ in steps]
+        groups = [
+            group for step in zip(batches, kept, strict=True) for group in rewards_by_prompt(*step)
+        ]
+        spreads = np.array(
+            [group.std() if len(group) and np.ptp(group) else 0.0 for group in groups]
+        )
+        alive, budget = np.mean(spreads > 0), np.mean([len(s.kept) for s in kept])
+        signal = budget / batches[0].shape[0] * spreads.mean() ** 2 / max(alive, 1e-12)
+        common = [
+            len(np.intersect1d(a.kept, b.kept)) / len(a.kept)
+            for a, b in zip(kept, reference, strict=True)
+        ]
+        numbers = np.mean(spreads**2), signal, 1 - alive, np.mean(common)
+        found.add_row(name, *map("{:.4f}".format, numbers), f"{1000 * seconds / len(steps):.2f}")
+    return found
+
+
+def chosen(
+    rule: str, steps: list[tuple[Batch, Selection]], config: ReplayConfig
+) -> list[Selection]:
+    """What a rule keeps of each step."""
+    return [again(find(rule), batch, before, config, {}) for batch, before in steps]
+
+
+def replay(
+    rule: Callable, batch: Batch, before: Selection, config: ReplayConfig
+) -> dict[str, float]:
     """Both selections of one step; means over its prompts, as in the metrics of the run."""
     prompts, n = batch.shape
-    m = config.kept_per_prompt
-    if m is not None and m > n:
-        raise UserError(f"kept_per_prompt={m}: the run has {n} rollouts per prompt; lower it")
-    budget = len(before.kept) if m is None else m * prompts
-    rng = np.random.default_rng([config.seed, batch.step])
-    after = select_batch(rule, batch, budget, rng=rng, **config.rule.params)
+    after = again(rule, batch, before, config, config.rule.params)
     old, new = rewards_by_prompt(batch, before), rewards_by_prompt(batch, after)
     same = [np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(old, new, strict=True)]
     common = np.intersect1d(before.kept, after.kept)
@@ -58,7 +108,7 @@ def replay(rule: Rule, batch: Batch, before: Selection, config: ReplayConfig) ->
     return {
         "differs": len(differing) / prompts,
         "rewards differ": 1 - np.mean(same),
-        "rollouts in common": len(common) / budget,
+        "rollouts in common": len(common) / len(after.kept),
         "variance kept by the run": mean_variance(old),
         "variance kept now": mean_variance(new),
         "variance of all": batch.rewards.var(axis=1).mean(),
@@ -67,6 +117,19 @@ def replay(rule: Rule, batch: Batch, before: Selection, config: ReplayConfig) ->
         **shares("kept by the run", before),
         **shares("kept now", after),
     }
+
+
+def again(
+    rule: Callable, batch: Batch, before: Selection, config: ReplayConfig, params: dict[str, Any]
+) -> Selection:
+    """What the rule keeps of a recorded step."""
+    prompts, n = batch.shape
+    m = config.kept_per_prompt
+    if m is not None and m > n:
+        raise UserError(f"kept_per_prompt={m}: the run has {n} rollouts per prompt; lower it")
+    budget = len(before.kept) if m is None else m * prompts
+    rng = np.random.default_rng([config.seed, batch.step])
+    return select_batch(rule, batch, budget, rng=rng, **params)
 
 
 def shares(kept: str, selection: Selection) -> dict[str, float]:

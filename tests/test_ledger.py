@@ -9,6 +9,7 @@ import pytest
 
 from pods import ledger
 from pods.figures import inspector
+from pods.rules import RULES
 from scripts import replay
 from tests import processes
 from tests.steps import step_of
@@ -136,6 +137,13 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path):
     assert rows["rollouts in common"] == "0.7500"
     assert rows["variance kept by the run"] == "0.1250"
     assert rows["variance kept now"] == "0.0312"
+    done = processes.run(tmp_path / "out", "run=r", main=replay.main, cwd=tmp_path)
+    rows = [[c.strip() for c in row.strip("│").split("│")] for row in done.stdout.splitlines()]
+    found = {row[0]: row[1:5] for row in rows if len(row) == 6 and row[0] in RULES}
+    assert set(found) == set(RULES) - {"all"}  # n > m
+    # max_variance keeps 0 and 1 of a: S = .5 and 0, J = 2 (.25)^2 / .5
+    assert found["max_variance"] == ["0.1250", "0.2500", "0.5000", "1.0000"]
+    assert found["max_reward"] == ["0.0312", "0.0625", "0.5000", "0.7500"]
 
 
 def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
