@@ -148,8 +148,8 @@ def help_text(title: str, file: Path) -> str:
     head, _, rest = file.read_text().partition("defaults:\n")
     entries = re.match(r"(?:[ #].*\n)+", rest)[0]
     own = re.sub(r"(?m)^hydra:.*\n?", "", rest.removeprefix(entries))
-    if "- _bootstrap" in entries:
-        own += file.with_name("_bootstrap.yaml").read_text()
+    for shared in re.findall(r"- (_(?!self_)\w+)", entries):
+        own += "\n" + file.with_name(f"{shared}.yaml").read_text()
     parts = [title, head, own]
     for group, default in re.findall(r"- (\w+): (\S+)", entries):
         files = {path.stem: path.read_text() for path in (file.parent / group).glob("*.yaml")}

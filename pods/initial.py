@@ -7,8 +7,6 @@ init_mode=merge      the checkpoint's policy is the base model, written to <run>
 """
 
 import json
-import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,9 @@ from typing import Any
 from pods import checkpoints, distributed
 from pods.checkpoints import Checkpoint
 from pods.cli import UserError
-from pods.config import TrainConfig
-from pods.engines import is_adapter
-from pods.evaluation.candidates import same_model
+from pods.config import Model, TrainConfig
+from pods.engines import is_adapter, same_model
+from pods.files import replaced
 from pods.policy import locate
 from pods.upgrade import load
 
@@ -53,7 +51,8 @@ def merge(config: TrainConfig, run_folder: Path) -> None:
         return
     base = run_folder / "base"
     if not _started(config):
-        distributed.from_main(lambda: _write_merged(config, base))
+        checkpoint = _source(config).path
+        distributed.from_main(lambda: write_merged(config.model, checkpoint, base))
     # The name of the base model's scores: results/base-<name>.json.
     config.model = replace(config.model, path=str(base), name=config.run)
 
@@ -99,24 +98,23 @@ def _check_adapter(config: TrainConfig, source: Checkpoint) -> None:
         )
 
 
-def _write_merged(config: TrainConfig, base: Path) -> None:
+def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
+    """Base model and adapter (or all weights) of a checkpoint as one model, with its tokenizer.
+
+    Added up in float32 and rounded once to model.dtype; `folder` appears when it is complete.
+    """
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    from pods.policy import load_tokenizer
-
-    path, original = _source(config).path, locate(config.model.path)
-    start = original if is_adapter(path) else path
-    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, use_safetensors=True)
-    if is_adapter(path):
-        model = PeftModel.from_pretrained(model, path).merge_and_unload()
-    temporary = base.with_name(".base.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    model.to(getattr(torch, config.model.dtype)).save_pretrained(temporary)
-    load_tokenizer(original, config.model.pad_token).save_pretrained(temporary)
-    shutil.rmtree(base, ignore_errors=True)
-    os.rename(temporary, base)
+    original = locate(model.path)
+    start = original if is_adapter(checkpoint) else checkpoint
+    policy = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, use_safetensors=True)
+    if is_adapter(checkpoint):
+        policy = PeftModel.from_pretrained(policy, checkpoint).merge_and_unload()
+    with replaced(folder) as temporary:
+        policy.to(getattr(torch, model.dtype)).save_pretrained(temporary)
+        load_tokenizer(original, model.pad_token).save_pretrained(temporary)
 
 
 def _started(config: TrainConfig) -> bool:

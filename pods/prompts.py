@@ -23,13 +23,18 @@ def within_length(
 ) -> tuple[Dataset, int]:
     """The rows with a `prompt` column of at most `max_prompt_length` tokens, and how many were too
     long."""
-    system = tasks.system_texts(task)[task.style] if task.system is None else task.system
-    keys = {"tokenizer": tokenizer, "style": task.style, "system": system, "date": task.date}
-    prompts = [tasks.render_prompt(question, **keys) for question in dataset["question"]]
+    prompts = [rendered(question, tokenizer, task) for question in dataset["question"]]
     lengths = [len(tasks.encode_prompt(prompt, tokenizer)) for prompt in prompts]
     short = [index for index, length in enumerate(lengths) if length <= max_prompt_length]
     kept = dataset.select(short).add_column("prompt", [prompts[index] for index in short])
     return kept, len(prompts) - len(short)
+
+
+def rendered(question: str, tokenizer: Any, task: Task) -> str:
+    """The prompt of a question, as text."""
+    system = tasks.system_texts(task)[task.style] if task.system is None else task.system
+    keys = {"tokenizer": tokenizer, "style": task.style, "system": system, "date": task.date}
+    return tasks.render_prompt(question, **keys)
 
 
 def load_prompts(config: TrainConfig, tokenizer: Any) -> Dataset:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
@@ -114,3 +114,20 @@ def texts(tokenizer: Any, completions: Sequence[Completion], stop: Sequence[str]
 def is_adapter(checkpoint: Path) -> bool:
     """Whether a checkpoint folder holds an adapter, not full weights."""
     return (checkpoint / "adapter_config.json").is_file()
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether two paths or hub ids name one model: PEFT notes where it lay on the training machine.
+
+    Unsloth notes its own quantised copy, unsloth/<name in lower case>-....
+    """
+    first, second = (
+        tuple(part for part in PurePath(path).parts if part not in ("..", "~"))
+        for path in (one, other)
+    )
+    if not first or not second:
+        return False
+    if "unsloth" in first:
+        return first[-1].lower().startswith(second[-1].lower())
+    shared = min(len(first), len(second))
+    return first[-shared:] == second[-shared:]

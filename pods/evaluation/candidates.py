@@ -4,12 +4,14 @@ The published script scores whatever a folder holds, and hides the errors of its
 """
 
 import json
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import mean
 
 from pods import checkpoints, results, runs
 from pods.cli import UserError
-from pods.engines import is_adapter
+from pods.config import TrainConfig
+from pods.engines import is_adapter, same_model
+from pods.evaluation.config import OneCheckpoint, training_config
 from pods.evaluation.evaluation import Summary, Target
 from pods.evaluation.records import Store
 
@@ -29,6 +31,20 @@ def find(
         except (ValueError, OSError, KeyError) as error:
             problems.append(f"{path}: {error}")
     return sorted(found, key=lambda target: target.step), sorted(problems)
+
+
+def one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
+    """The config of a run's training, and the checkpoint that `checkpoint=` names."""
+    training, folder = training_config(config), Path(config.output_dir) / config.run
+    store = Store(Path(config.results_dir), config.run)
+    wanted = config.checkpoint.removeprefix("checkpoint-")
+    seen = left_out(folder, [wanted], store, training.task.name)
+    base = training_config(config, moved=False).model.path
+    found, problems = find(folder, base, Summary(store.summary, store), seen)
+    if not found:
+        why = "; ".join(problems) or f"{folder} has none yet"
+        raise UserError(f"checkpoint={config.checkpoint}: {why}")
+    return training, found[0]
 
 
 def left_out(folder: Path, wanted: list[str], store: Store, task: str) -> set[str]:
@@ -67,8 +83,8 @@ def _best(store: Store, folder: Path, task: str) -> int:
     if noted := runs.checkpoint_best(folder):
         return int(noted["checkpoint"].rpartition("-")[2])
     raise UserError(
-        f"checkpoints=best: no checkpoint of {folder} has validation scores on {task}; set "
-        "select_on=validation first, or train with evaluation.split=validation"
+        f"checkpoints=best: no checkpoint of {folder} has validation scores on {task}; run "
+        "evaluate_run.py select_on=validation first, or train with evaluation.split=validation"
     )
 
 
@@ -101,20 +117,3 @@ def _lora_rank(path: Path, base: str) -> int:
     if not isinstance(trained, str) or not same_model(trained, base):
         raise ValueError(f"adapter of another base ({trained}), the run's is {base}")
     return max([adapter["r"], *adapter.get("rank_pattern", {}).values()])
-
-
-def same_model(one: str, other: str) -> bool:
-    """Whether two paths or hub ids name one model: PEFT notes where it lay on the training machine.
-
-    Unsloth notes its own quantised copy, unsloth/<name in lower case>-....
-    """
-    first, second = (
-        tuple(part for part in PurePath(path).parts if part not in ("..", "~"))
-        for path in (one, other)
-    )
-    if not first or not second:
-        return False
-    if "unsloth" in first:
-        return first[-1].lower().startswith(second[-1].lower())
-    shared = min(len(first), len(second))
-    return first[-shared:] == second[-shared:]

@@ -57,6 +57,31 @@ class EvaluateConfig:
     results_dir: str = MISSING
 
 
+@dataclass
+class OneCheckpoint:
+    """The keys that chat.py and export.py share."""
+
+    run: str = MISSING
+    checkpoint: str = MISSING
+    seed: int = at_least(0)
+    engine: str = one_of("auto", "vllm", "transformers", "unsloth")
+    gpu_memory_utilization: float | None = share()
+    model_path: str | None = MISSING
+    output_dir: str = MISSING
+    results_dir: str = MISSING
+
+
+def check_one(config: OneCheckpoint) -> None:
+    """Every rule of the shared keys, before anything heavy loads. Raises UserError."""
+    for problem in broken(config):
+        raise UserError(problem)
+    if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
+        raise UserError(f"checkpoint={config.checkpoint}: must be best, last or checkpoint-<step>")
+    if len(found := runs(config)) > 1:
+        raise UserError(f"run={config.run}: matches {', '.join(map(str, found))}; name one")
+    config.run = str(found[0])
+
+
 def check(config: EvaluateConfig) -> None:
     """Every rule of the config alone, before anything heavy loads. Raises UserError."""
     for problem in broken(config):
@@ -126,7 +151,7 @@ def as_list(value: list[str] | str | None) -> list[str]:
     return list(dict.fromkeys(map(str, values)))
 
 
-def training_config(config: EvaluateConfig, moved: bool = True) -> TrainConfig:
+def training_config(config: EvaluateConfig | OneCheckpoint, moved: bool = True) -> TrainConfig:
     """The config the run was trained with, or with run=null the experiment's.
 
     moved: with the paths that the command replaces (model_path, data_dir).
@@ -134,12 +159,12 @@ def training_config(config: EvaluateConfig, moved: bool = True) -> TrainConfig:
     training = _saved(config) if config.run else _composed(config)
     if moved and config.model_path:
         training.model = replace(training.model, path=config.model_path)
-    if moved and config.data_dir:
-        training.data_dir = config.data_dir
+    if moved and (data_dir := getattr(config, "data_dir", None)):
+        training.data_dir = data_dir
     return training
 
 
-def runs(config: EvaluateConfig) -> list[str | None]:
+def runs(config: EvaluateConfig | OneCheckpoint) -> list[str | None]:
     """The runs that `run` names or matches, in order; [None] for a base model alone."""
     known, found = _known(config), []
     for one in as_list(config.run):
@@ -151,15 +176,18 @@ def runs(config: EvaluateConfig) -> list[str | None]:
     return list(dict.fromkeys(found)) or [None]
 
 
-def _known(config: EvaluateConfig) -> list[str]:
+def _known(config: EvaluateConfig | OneCheckpoint) -> list[str]:
     found = Path(config.output_dir).glob("*/.hydra/config.yaml")
     return sorted((path.parents[1].name for path in found), key=run_order)
 
 
 @contextmanager
-def own_keys(config: EvaluateConfig) -> Iterator[None]:
+def own_keys(config: EvaluateConfig | OneCheckpoint) -> Iterator[None]:
     """Errors of the code that training shares name the keys of this command."""
-    renamed = {"model.path=": "model=" if config.model else "model_path=", "task=": "tasks="}
+    if isinstance(config, OneCheckpoint):
+        renamed = {"model.path=": "model_path=", "checkpoints=": "checkpoint="}
+    else:
+        renamed = {"model.path=": "model=" if config.model else "model_path=", "task=": "tasks="}
     try:
         yield
     except UserError as error:
@@ -170,7 +198,7 @@ def own_keys(config: EvaluateConfig) -> Iterator[None]:
         raise
 
 
-def _saved(config: EvaluateConfig) -> TrainConfig:
+def _saved(config: EvaluateConfig | OneCheckpoint) -> TrainConfig:
     return load(Path(config.output_dir) / str(config.run) / ".hydra" / "config.yaml")
 
 

@@ -1,0 +1,117 @@
+"""Ask a checkpoint and its base model the same questions, side by side.
+
+    uv run scripts/chat.py run=<run> checkpoint=best
+    echo "Tom has 3 pens and buys 4. How many has he? => 7" | uv run scripts/chat.py run=<run>
+
+Each line is one question, put into the prompt of the run's task; earlier lines are not seen, as in
+training. After ` => ` stands the right answer: the run's grader then judges both completions.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from omegaconf import MISSING
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import rewards
+from pods import tasks
+from pods.cli import CONFIG_DIR, command
+from pods.config import TrainConfig
+from pods.engines import Completion, Limits, Request, Work, seed_of, texts
+from pods.engines import evaluation as engines
+from pods.engines.training import sampling
+from pods.evaluation.config import OneCheckpoint, check_one, own_keys
+from pods.prompts import rendered
+from pods.schema import at_least
+
+PIPED_WIDTH = 120  # columns of the table where no terminal shows it
+
+
+@dataclass
+class ChatConfig(OneCheckpoint):
+    temperature: float | None = at_least(0)
+    max_tokens: int | None = at_least(1)
+
+
+@command("chat", ChatConfig, CONFIG_DIR / "checkpoint")
+def main(config: ChatConfig) -> None:
+    with own_keys(config):
+        check_one(config)
+        chat(config, *engines.choose(config.engine))
+
+
+def chat(config: ChatConfig, engine_name: str, reason: str) -> None:
+    # They import transformers, which Unsloth must precede.
+    from pods.evaluation import candidates
+    from pods.policy import load_tokenizer
+
+    training, trained = candidates.one(config)
+    tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
+    drawn = sampling(training)
+    if config.temperature is not None:
+        drawn = replace(drawn, temperature=config.temperature)
+    drawn = replace(drawn, max_tokens=config.max_tokens or drawn.max_tokens)
+    limits = Limits(gpu_memory_utilization=config.gpu_memory_utilization)
+    parts = engine_name, training, tokenizer, drawn, limits, trained.lora_rank
+    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    print(f"engine: {engine_name} ({reason}); {trained.weights}", file=sys.stderr)
+    with engines.build(*parts) as engine:
+        for number, line in enumerate(lines()):
+            question, given, gold = line.rpartition(" => ")
+            question, gold = (question, gold) if given else (line, "")
+            prompt = tasks.encode_prompt(rendered(question, tokenizer, training.task), tokenizer)
+            if len(prompt) > drawn.max_prompt_length:
+                limit = f"the run's sampling.max_prompt_length={drawn.max_prompt_length}"
+                print(f"{len(prompt)} tokens with the prompt, over {limit}", file=sys.stderr)
+                continue
+            requests = [Request(prompt, [seed_of(config.seed, number, question)])]
+            works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
+            said = {}
+            for work, [[completion]] in engine.generate(works):
+                (text,) = texts(tokenizer, [completion], drawn.stop)
+                said[work.label] = text, verdict(text, completion, gold, training)
+            out.print(side_by_side(question, said))
+
+
+def lines() -> Iterator[str]:
+    """The questions of a terminal, until Ctrl-D, or of a pipe."""
+    while True:
+        try:
+            line = input("question [=> answer]: ") if sys.stdin.isatty() else input()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def verdict(text: str, completion: Completion, gold: str, training: TrainConfig) -> str:
+    """What the run's grader says of a completion, and its length; gold "": no right answer."""
+    task, parts = training.task, [f"{len(completion.token_ids)} tokens"]
+    parts += ["cut at the limit"] * completion.clipped
+    if gold:
+        kind = str(task.kind) if task.name == "own" else tasks.TASKS[task.name].kind
+        right = rewards.grade(text, gold, training.rewards.version, kind)
+        parts.insert(0, "right" if right else f"wrong, not {gold}")
+    return ", ".join([*parts, "well formed" if rewards.is_well_formed(text) else "not well formed"])
+
+
+def side_by_side(question: str, said: dict[str, tuple[str, str]]) -> Table:
+    """A column for each policy: its completion, and below it the verdict."""
+    title = Text(printable(question))
+    table = Table(title=title, title_justify="left", expand=True, show_footer=True)
+    for name, (_, judged) in said.items():
+        table.add_column(name, footer=Text(printable(judged)), ratio=1, overflow="fold")
+    table.add_row(*(Text(printable(text)) for text, _ in said.values()))
+    return table
+
+
+def printable(text: str) -> str:
+    """The text without control characters, with which a completion could steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+if __name__ == "__main__":
+    main()
