@@ -17,7 +17,7 @@ from pods.cli import UserError
 from pods.config import Model, TrainConfig
 from pods.engines import is_adapter, same_model
 from pods.files import replaced
-from pods.policy import locate
+from pods.policy import load_tokenizer, locate
 from pods.upgrade import load
 
 
@@ -106,7 +106,9 @@ def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     original = locate(model.path)
     start = original if is_adapter(checkpoint) else checkpoint
     policy = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, use_safetensors=True)

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from omegaconf import MISSING
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text

@@ -1,0 +1,172 @@
+"""The model card of an exported checkpoint: how it was trained, chosen and scored.
+
+README.md in the format of the Hugging Face hub. Scores come from results/<run>.json.
+"""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from pods import results, tasks
+from pods.config import TrainConfig
+from pods.evaluation.evaluation import Target
+from pods.evaluation.records import Store
+from pods.policy import locate
+
+CHOSEN = {
+    "best": "It was chosen by accuracy on validation questions, not on test questions. Its "
+    "validation accuracy is therefore overstated, its test accuracy is not.",
+    "last": "It is the last checkpoint of the run; no score had a part in the choice.",
+}
+BY_NAME = "It was named by hand. If the choice was made by the scores below, they are overstated."
+PRIVATE = ("data_dir", "output_dir", "resume", "init_from", "logger", "backend")  # of the machine
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+TEXT = """
+# {title}
+
+{base} trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS, arXiv 2504.13818):
+n = {n} rollouts per prompt, of which the rule `{rule}` kept {m}; seed {seed}; task {task}.
+{form}
+
+**How this checkpoint was chosen.** {name} of run {run}. {chosen}{again}
+
+## Prompt
+
+```text
+{prompt}
+```
+
+## Scores
+
+{scores}
+
+## Training
+
+Facts of the run: {facts}
+
+```yaml
+{config}```
+"""
+NO_SCORES = "Not scored: `uv run evaluate_run.py run={run}`, then export again."
+INTERVALS = """
+Answers right under grader {grader}, in %, with 95 % intervals over questions; {settings}.
+The row in bold is this checkpoint."""
+
+
+def card(
+    training: TrainConfig, target: Target, wanted: str, prompt: str, merged: bool, again: str
+) -> ModelCard:
+    """The card of `target`, which `checkpoint=<wanted>` named; again: its score once exported."""
+    run, store = target.weights.parent, target.summary.store
+    marks = scored(store, f"base-{training.model.name}")
+    base = locate(training.model.path)
+    source = training.task.source or getattr(tasks.TASKS.get(training.task.name), "hub", "")
+    data = ModelCardData(
+        model_name=f"{run.name}-{target.name}",
+        base_model=None if Path(base).is_dir() else base,
+        datasets=[source] if HUB_ID.fullmatch(source) and not Path(source).exists() else None,
+        library_name="transformers" if merged else "peft",
+        pipeline_tag="text-generation",
+        tags=["grpo", "pods", "trl"],
+        eval_results=eval_results(marks.get(target.name, {}), source) or None,
+    )
+    config = {key: value for key, value in asdict(training).items() if key not in PRIVATE}
+    text = TEXT.format(
+        title=data.model_name,
+        base=training.model.name,
+        minutes=target.meta.get("train_seconds", 0) / 60,
+        n=training.rollouts_per_prompt,
+        m=training.kept_per_prompt,
+        rule=training.rule.name,
+        seed=training.seed,
+        task=training.task.name,
+        form="The folder holds the whole model." if merged else "The folder holds a LoRA adapter.",
+        name=target.name,
+        run=run.name,
+        chosen=CHOSEN.get(wanted, BY_NAME),
+        again=f" After the export: {again}." if again else "",
+        prompt=prompt,
+        scores=table(marks, target.name, store) or NO_SCORES.format(run=run.name),
+        facts=", ".join(f"{name} {value}" for name, value in made_with(run / "meta.json").items()),
+        config=yaml.safe_dump(config, sort_keys=False),
+    )
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")
+
+
+def made_with(path: Path) -> dict[str, Any]:
+    """Commit, hardware and package versions of a training."""
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    return {k: facts[k] for k in ("git_commit", "gpu") if k in facts} | facts.get("versions", {})
+
+
+def scored(store: Store, base: str) -> dict[str, dict[str, Any]]:
+    """Policy -> its meta in the results, the base model first, then by step."""
+    marks = {}
+    facts = results.facts_path(store.summary.with_name(f"{base}.json"))
+    if facts.is_file() and (details := json.loads(facts.read_text()).get("details")):
+        marks["base"] = details
+    for path in (store.summary, store.folder / "selected.json"):  # select_on=validation
+        for step, checkpoint in (results.read(path) if path.is_file() else {}).items():
+            if checkpoint.meta.get("scores"):
+                marks.setdefault(f"checkpoint-{step}", checkpoint.meta)
+    return marks
+
+
+def table(marks: dict[str, dict[str, Any]], name: str, store: Store) -> str:
+    """The curve in Markdown: a row for each policy, a column for each task; "" without scores."""
+    found = {policy: meta["scores"] for policy, meta in marks.items()}
+    columns = sorted({task for scores in found.values() for task in scores})
+    if not columns:
+        return ""
+    rows = [
+        f"| policy | training, s | {' | '.join(columns)} |",
+        "|---|---|" + "---|" * len(columns),
+    ]
+    for policy, scores in found.items():
+        cells = [percent(scores[task]) if task in scores else "" for task in columns]
+        seconds = f"{marks[policy].get('train_seconds', 0):.0f}"
+        bold = "**" if policy == name else ""
+        rows.append(f"| {bold}{policy}{bold} | {seconds} | {' | '.join(cells)} |")
+    graders = dict.fromkeys(next(iter(s["rewards"])) for f in found.values() for s in f.values())
+    asked = store.facts.get("tasks", {})
+    settings = [
+        f"{task}: {details['questions']} questions x {details['repeats']} completions, "
+        f"seed {asked.get(task, {}).get('seed', 'of the training')}"
+        for task, details in found.get(name, {}).items()
+    ]
+    note = INTERVALS.format(
+        grader=", ".join(graders), settings="; ".join(settings) or "not this one"
+    )
+    return "\n".join([*rows, note])
+
+
+def percent(details: dict[str, Any]) -> str:
+    answer = next(iter(details["rewards"].values()))["answer"]
+    return f"{100 * answer['mean']:.1f} [{100 * answer['low']:.1f}, {100 * answer['high']:.1f}]"
+
+
+def eval_results(meta: dict[str, Any], source: str) -> list[EvalResult]:
+    """The test accuracy of the checkpoint on every task, as the hub's metadata have it."""
+    found = []
+    for task, details in meta.get("scores", {}).items():
+        name, _, part = task.partition(".")
+        grader, numbers = next(iter(details["rewards"].items()))
+        answer = numbers["answer"]
+        found.append(
+            EvalResult(
+                task_type="text-generation",
+                dataset_name=task,
+                dataset_type=getattr(tasks.TASKS.get(name), "hub", "") or source or name,
+                dataset_split="validation" if part.startswith("validation") else "test",
+                metric_type="accuracy",
+                metric_name=f"accuracy, grader {grader}",
+                metric_value=round(answer["mean"], 4),
+                metric_args={"ci95": [round(answer["low"], 4), round(answer["high"], 4)]},
+            )
+        )
+    return found
