@@ -90,7 +90,7 @@ def test_a_gold_answer_is_graded_for_both(
     answering(monkeypatch, "<answer>15</answer>", right)
     say(monkeypatch, f"{QUESTION} => 14")
     shown = capsys.readouterr().out
-    assert "wrong, not 14, 5 tokens, not well formed" in shown
+    assert "wrong, not 14, 4 tokens, not well formed" in shown
     assert "right, 13 tokens, well formed" in shown
     say(monkeypatch, QUESTION)
     without = capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_text_is_never_markup_nor_control_characters() -> None:
 def test_a_prompt_over_the_runs_limit_is_named_and_the_next_line_answered(
     asked: list, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    say(monkeypatch, f"{'1+' * 200}1=?\n{QUESTION}\n", "max_tokens=4")
+    say(monkeypatch, f"{'1+' * 300}1=?\n{QUESTION}\n", "max_tokens=4")
     assert "tokens with the prompt, over the run's sampling.max_prompt_length=" in (
         capsys.readouterr().err
     )
