@@ -6,6 +6,7 @@ Types, choices and bounds of one field stand beside it in pods/config.py.
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -275,7 +276,14 @@ def _sees_batch(rule: str) -> bool:
     return path and next(iter(_signature("rule", rule).parameters), None) == "batch"
 
 
+def loggers(config: TrainConfig) -> Iterator[str]:
+    """The package of each logger is installed."""
+    for name in ("wandb", "trackio", "tensorboard"):
+        if getattr(config.logger, name) is not None and find_spec(name) is None:
+            yield f"logger={name}: {name} is not installed; uv sync --extra {name}"
+
+
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
     broken, rule_and_advantage, sizes, ranks, updates, trl_arguments, planner, engine, task,
-    own_functions, weights, end_and_schedule, names,
+    own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip

@@ -180,10 +180,23 @@ class Wandb:
 
 
 @dataclass
+class Trackio:
+    project: str = MISSING
+    space_id: str | None = None
+    samples_every: int | None = positive()
+
+
+@dataclass
+class Tensorboard:
+    samples_every: int | None = positive(default=None)  # of runs from before it was there
+
+
+@dataclass
 class Logger:
     console: NoKeys | None = None
     wandb: Wandb | None = None
-    tensorboard: NoKeys | None = None
+    trackio: Trackio | None = None
+    tensorboard: Tensorboard | None = None
 
 
 @dataclass

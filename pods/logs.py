@@ -1,11 +1,12 @@
-"""The loggers of a run: metrics.jsonl always; console, wandb and tensorboard if configured."""
+"""The loggers of a run: metrics.jsonl always; console, wandb, trackio, tensorboard if chosen."""
 
 import json
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pods.ledger import Ledger
 from pods.rollouts import Step
 
 Logger = Callable[[int, dict[str, Any]], None]  # (step, metrics)
+Rows = list[dict[str, Any]]  # column -> value
 WANDB_SECONDS = 30.0  # to reach the server; then the run goes on and records offline
 NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows a progress bar
 
@@ -30,10 +32,9 @@ def open_loggers(
     loggers: list[Logger] = [jsonl(folder / "metrics.jsonl", stack)]
     if config.logger.console is not None:
         loggers.append(console(config, stack))
-    if config.logger.wandb is not None:
-        loggers.append(wandb(config, folder, stack, newest))
-    if config.logger.tensorboard is not None:
-        loggers.append(tensorboard(folder / "tensorboard", stack))
+    for name, opened in {"wandb": wandb, "trackio": trackio, "tensorboard": tensorboard}.items():
+        if getattr(config.logger, name) is not None:
+            loggers.append(opened(config, folder, stack, newest))
     return loggers
 
 
@@ -97,33 +98,21 @@ def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple
 def wandb(
     config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
 ) -> Logger:
-    """A wandb run with tables of one prompt's rollouts: at the first step, once in every
-    logger.wandb.samples_every steps, and at the end."""
     from wandb import Table
 
-    run, every = _wandb_run(config, folder), config.logger.wandb.samples_every
-    last = shown = -1  # steps logged, and shown as a table
-
-    def table() -> dict[str, Any]:
-        rows = samples(newest())
-        return {"samples": Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])}
+    run = _wandb_run(config, folder)
+    stack.callback(run.finish)
+    first = run.step  # of a resumed run: the server has the steps before it
 
     def log(step: int, metrics: dict[str, Any]) -> None:
-        nonlocal last, shown
-        if step < run.step:  # of a resumed run: the server has it already
-            return
-        last = step
-        if every and step // every > shown // every:
-            shown, metrics = step, metrics | table()
-        run.log(metrics, step=step)
+        if step >= first:
+            run.log(metrics, step=step)
 
-    def end() -> None:
-        if every and last > shown:
-            run.log(table(), step=last)
-        run.finish()
+    def show(step: int, rows: Rows) -> None:
+        data = [list(row.values()) for row in rows]
+        log(step, {"samples": Table(columns=list(rows[0]), data=data)})
 
-    stack.callback(end)
-    return log
+    return sampled(log, show, config.logger.wandb.samples_every, stack, newest)
 
 
 def _wandb_run(config: TrainConfig, folder: Path) -> Any:
@@ -139,7 +128,7 @@ def _wandb_run(config: TrainConfig, folder: Path) -> Any:
         "entity": chosen.entity,
         "name": config.run,
         "id": known.read_text(),
-        "group": chosen.group or config.run.rsplit("-seed", 1)[0],  # one setting's seeds together
+        "group": chosen.group or _group(config),
         "tags": chosen.tags,
         "job_type": config.algorithm.name,
         "dir": str(folder),
@@ -161,7 +150,89 @@ def _wandb_run(config: TrainConfig, folder: Path) -> Any:
     return library.init(mode="offline" if problem else mode, **arguments)
 
 
-def samples(step: Step) -> list[dict[str, Any]]:
+def _group(config: TrainConfig) -> str:
+    """One setting's seeds together."""
+    return config.run.rsplit("-seed", 1)[0]
+
+
+def trackio(
+    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
+) -> Logger:
+    """A trackio run on this machine, or in a Space of the hub; a resumed one goes on."""
+    import trackio as library
+
+    chosen, resumed = config.logger.trackio, (folder / "metrics.jsonl").stat().st_size > 0
+    with redirect_stdout(sys.stderr):
+        run = library.init(
+            project=chosen.project,
+            name=config.run,
+            group=_group(config),
+            space_id=chosen.space_id,
+            config=OmegaConf.to_container(OmegaConf.structured(config)),
+            resume="allow" if resumed else "never",
+            embed=False,
+        )
+
+    def finish() -> None:
+        with redirect_stdout(sys.stderr):
+            library.finish()
+
+    def show(step: int, rows: Rows) -> None:
+        run.log({"samples": library.Table(data=[shown(row) for row in rows])}, step=step)
+
+    stack.callback(finish)
+    return sampled(
+        lambda step, metrics: run.log(metrics, step=step), show, chosen.samples_every, stack, newest
+    )
+
+
+def tensorboard(
+    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
+) -> Logger:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = stack.enter_context(SummaryWriter(str(folder / "tensorboard")))
+
+    def log(step: int, metrics: dict[str, Any]) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, step)
+
+    def show(step: int, rows: Rows) -> None:
+        lines = [list(rows[0]), ["---"] * len(rows[0]), *(shown(row).values() for row in rows)]
+        table = "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+        writer.add_text("samples", table, step)
+
+    return sampled(log, show, config.logger.tensorboard.samples_every, stack, newest)
+
+
+def sampled(
+    log: Logger,
+    show: Callable[[int, Rows], None],
+    every: int | None,
+    stack: ExitStack,
+    newest: Callable[[], Step],
+) -> Logger:
+    """`log` with tables of one prompt's rollouts: at the first step, once in every `every` steps
+    and at the end; None: without tables."""
+    last = last_shown = -1
+
+    def logger(step: int, metrics: dict[str, Any]) -> None:
+        nonlocal last, last_shown
+        last = step
+        if every and step // every > last_shown // every:
+            last_shown = step
+            show(step, samples(newest()))
+        log(step, metrics)
+
+    def end() -> None:
+        if every and last > last_shown:
+            show(last, samples(newest()))
+
+    stack.callback(end)
+    return logger
+
+
+def samples(step: Step) -> Rows:
     """The n rollouts of a step's first prompt as rows of a table, best first."""
     record = Ledger.record(step, 0, texts=True)
     order = sorted(range(len(record["total"])), key=lambda i: -record["total"][i])
@@ -179,13 +250,13 @@ def samples(step: Step) -> list[dict[str, Any]]:
     ]
 
 
-def tensorboard(folder: Path, stack: ExitStack) -> Logger:
-    from torch.utils.tensorboard import SummaryWriter
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose texts stay as they are where a logger shows cells as Markdown or HTML."""
 
-    writer = stack.enter_context(SummaryWriter(str(folder)))
+    def quoted(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        escaped = re.sub(r"[^\w\s]", lambda match: f"&#{ord(match[0])};", value)
+        return "<br>".join(escaped.splitlines())
 
-    def log(step: int, metrics: dict[str, Any]) -> None:
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
-
-    return log
+    return {name: quoted(value) for name, value in row.items()}

@@ -66,9 +66,9 @@ def one_of_or_function(*names: str, default: Any = MISSING) -> Any:
     return _checked(lambda value: value in names or ":" in value, words, default)
 
 
-def positive() -> Any:
+def positive(default: Any = MISSING) -> Any:
     """A field that holds a finite number above 0."""
-    return _checked(lambda value: 0 < value < math.inf, "greater than 0")
+    return _checked(lambda value: 0 < value < math.inf, "greater than 0", default)
 
 
 def at_least(low: float) -> Any:

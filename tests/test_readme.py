@@ -29,7 +29,7 @@ SAYS: dict[str, dict[str, Any]] = {
     "algorithm=grpo": GRPO,
     "algorithm=grpo_ga": {**GRPO, "rollouts_per_prompt": 64, "kept_per_prompt": 64},
     "algorithm=pods": {"rule.name": "max_variance", "rollouts_per_prompt": 64},
-    "logger=[console,tensorboard]": {"logger.tensorboard": {}},
+    "logger=[console,tensorboard]": {"logger.tensorboard.samples_every": 50},
     "logger=[console,wandb]": {"logger.wandb.project": "pods"},
 }
 # The README names them as the default, or for a command whose experiment sets them already.

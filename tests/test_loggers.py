@@ -1,0 +1,80 @@
+"""The loggers trackio and tensorboard: metrics, tables of rollouts, a resume."""
+
+import html
+import json
+import sqlite3
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from pods import check, logs
+from pods.cli import UserError
+from tests.configs import compose
+from tests.steps import step_of
+
+STEP = step_of({"7": [0.0, 1.0, 0.5]}, [0, 1])
+
+
+def log(folder: Path, steps: range, *overrides: str) -> None:
+    """What a training of these steps logs."""
+    folder.mkdir(exist_ok=True)
+    config = compose("run=a-seed3", f"output_dir={folder.parent}", *overrides)
+    with ExitStack() as stack:
+        loggers = logs.open_loggers(config, folder, stack, lambda: STEP)
+        for step in steps:
+            for logger in loggers:
+                logger(step, {"train_seconds": float(step)})
+
+
+def test_tensorboard_shows_tables_at_both_ends(tmp_path: Path) -> None:
+    log(tmp_path, range(1, 6), "logger=[tensorboard]", "logger.tensorboard.samples_every=3")
+    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(e.step, e.value) for e in found.Scalars("train_seconds")][::4] == [(1, 1.0), (5, 5.0)]
+    tables = found.Tensors("samples/text_summary")
+    assert [table.step for table in tables] == [1, 3, 5]
+    lines = tables[0].tensor_proto.string_val[0].decode().splitlines()
+    assert lines[0].startswith("| kept | reward | correctness |")
+    assert len(lines) == 2 + 3  # header, rule, rollouts
+    assert lines[2].startswith("| True | 1.0 |")
+
+
+def test_texts_in_cells_are_no_markup() -> None:
+    hostile = "<think>\r\n| *a* |</think>\u2028<script>"
+    row = logs.shown({"completion": hostile, "reward": 0.5})
+    assert row["reward"] == 0.5
+    assert not {*"<>|*\r\n\u2028"} & {*row["completion"].replace("<br>", "")}
+    shown = html.unescape(row["completion"].replace("<br>", "\n"))
+    assert shown.splitlines() == hostile.splitlines()
+
+
+def test_trackio_holds_config_metrics_and_tables_and_goes_on_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    pytest.importorskip("trackio")  # reads the folder at its first import
+    keys = ["logger=[trackio]", "logger.trackio.samples_every=3", "seed=3"]
+    for steps in (range(1, 6), range(6, 8)):  # the second process resumes the run
+        log(tmp_path / "run", steps, *keys)
+    assert capsys.readouterr().out == ""  # stdout is for results
+    with sqlite3.connect(tmp_path / "trackio" / "pods.db") as database:
+        rows = database.execute("select run_id, run_name, step, metrics from metrics").fetchall()
+        ((config,),) = database.execute("select config from configs").fetchall()
+    assert {row[1] for row in rows} == {"a-seed3"}
+    assert len({row[0] for row in rows}) == 1
+    logged = [(step, json.loads(values)) for *_, step, values in rows]
+    times = {step: m["train_seconds"] for step, m in logged if "train_seconds" in m}
+    assert times == {step: float(step) for step in range(1, 8)}
+    tables = {step: m["samples"]["_value"] for step, m in logged if "samples" in m}
+    assert [*tables] == [1, 3, 5, 6, 7]
+    assert [row["kept"] for row in tables[1]] == [True, False, True]
+    assert json.loads(config)["rollouts_per_prompt"] == 64
+
+
+def test_a_logger_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "find_spec", lambda name: None)
+    with pytest.raises(
+        UserError, match=r"^logger=wandb: wandb is not installed; uv sync --extra w"
+    ):
+        compose("logger=[wandb]")
