@@ -15,13 +15,14 @@ from omegaconf import OmegaConf
 
 import evaluate_run
 import train
-from scripts import doctor, plot, replay, report, reproduce, speedup
+from scripts import chat, doctor, export, plot, replay, report, reproduce, speedup
 from tests.configs import compose
 
 MAINS: dict[str, Callable[[], None]] = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
     "speedup.py": speedup.main, "report.py": report.main, "replay.py": replay.main,
-    "reproduce.py": reproduce.main, "doctor.py": doctor.main,
+    "reproduce.py": reproduce.main, "doctor.py": doctor.main, "chat.py": chat.main,
+    "export.py": export.main,
 }  # fmt: skip
 CASES = """
 $ train.py ++sampling.temprature=1

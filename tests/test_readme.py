@@ -76,7 +76,7 @@ def composed(script: str, overrides: tuple[str, ...] = ()) -> DictConfig:
         return cli.compose("evaluate", EvaluateConfig, [*overrides], cli.CONFIG_DIR / "evaluate")
     name = script.removeprefix("scripts/").removesuffix(".py")
     importlib.import_module(f"scripts.{name}")  # registers its schema
-    own = cli.CONFIG_DIR / name
+    own = cli.CONFIG_DIR / ("checkpoint" if name in ("chat", "export") else name)
     return cli.compose(name, None, [*overrides], own if own.is_dir() else cli.CONFIG_DIR)
 
 
