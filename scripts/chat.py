@@ -10,6 +10,7 @@ training. After ` => ` stands the right answer: the run's grader then judges bot
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -42,37 +43,38 @@ def main(config: ChatConfig) -> None:
         chat(config, *engines.choose(config.engine))
 
 
-def chat(config: ChatConfig, engine_name: str, reason: str) -> None:
+def chat(config: ChatConfig, name: str, reason: str) -> None:
+    """Answer every line with the engine `name`."""
     # They import transformers, which Unsloth must precede.
     from pods.evaluation import candidates
     from pods.policy import load_tokenizer
 
     training, trained = candidates.one(config)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    drawn = sampling(training)
-    if config.temperature is not None:
-        drawn = replace(drawn, temperature=config.temperature)
-    drawn = replace(drawn, max_tokens=config.max_tokens or drawn.max_tokens)
+    drawn, asked = sampling(training), {"temperature": config.temperature}
+    asked |= {"max_tokens": config.max_tokens}
+    drawn = replace(drawn, **{key: value for key, value in asked.items() if value is not None})
     limits = Limits(gpu_memory_utilization=config.gpu_memory_utilization)
-    parts = engine_name, training, tokenizer, drawn, limits, trained.lora_rank
     out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
-    print(f"engine: {engine_name} ({reason}); {trained.weights}", file=sys.stderr)
-    with engines.build(*parts) as engine:
+    print(f"engine: {name} ({reason}); {trained.weights}", file=sys.stderr)
+    with engines.build(name, training, tokenizer, drawn, limits, trained.lora_rank) as engine:
         for number, line in enumerate(lines()):
             question, given, gold = line.rpartition(" => ")
             question, gold = (question, gold) if given else (line, "")
             prompt = tasks.encode_prompt(rendered(question, tokenizer, training.task), tokenizer)
-            if len(prompt) > drawn.max_prompt_length:
-                limit = f"the run's sampling.max_prompt_length={drawn.max_prompt_length}"
-                print(f"{len(prompt)} tokens with the prompt, over {limit}", file=sys.stderr)
+            if len(prompt) > (limit := drawn.max_prompt_length):
+                print(
+                    f"skipped: {len(prompt)} tokens, over {limit} as in training", file=sys.stderr
+                )
                 continue
             requests = [Request(prompt, [seed_of(config.seed, number, question)])]
             works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
-            said = {}
-            for work, [[completion]] in engine.generate(works):
-                (text,) = texts(tokenizer, [completion], drawn.stop)
-                said[work.label] = text, verdict(text, completion, gold, training)
-            out.print(side_by_side(question, said))
+            done = {work.label: groups[0][0] for work, groups in engine.generate(works)}
+            said = texts(tokenizer, list(done.values()), drawn.stop)
+            judged = map(partial(verdict, gold, training), said, done.values())
+            out.print(
+                side_by_side(question, dict(zip(done, zip(said, judged, strict=True), strict=True)))
+            )
 
 
 def lines() -> Iterator[str]:
@@ -86,7 +88,7 @@ def lines() -> Iterator[str]:
             yield line.strip()
 
 
-def verdict(text: str, completion: Completion, gold: str, training: TrainConfig) -> str:
+def verdict(gold: str, training: TrainConfig, text: str, completion: Completion) -> str:
     """What the run's grader says of a completion, and its length; gold "": no right answer."""
     task, parts = training.task, [f"{len(completion.token_ids)} tokens"]
     parts += ["cut at the limit"] * completion.clipped

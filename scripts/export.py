@@ -44,9 +44,7 @@ class ExportConfig(OneCheckpoint):
 def main(config: ExportConfig) -> None:
     with own_keys(config):
         check(config)
-        engine, reason = engines.choose(config.engine)
-        print(f"engine: {engine} ({reason})", file=sys.stderr)
-        export(config, engine)
+        export(config, *engines.choose(config.engine))
 
 
 def check(config: ExportConfig) -> None:
@@ -64,7 +62,7 @@ def check(config: ExportConfig) -> None:
         )
 
 
-def export(config: ExportConfig, engine: str) -> None:
+def export(config: ExportConfig, engine: str, reason: str) -> None:
     """Write the folder, score it again, describe it, upload it."""
     # They import transformers, which Unsloth must precede.
     from pods import initial
@@ -76,20 +74,21 @@ def export(config: ExportConfig, engine: str) -> None:
     training, target = candidates.one(config)
     if not config.merge and target.lora_rank is None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
-    training.data_dir = config.data_dir or training.data_dir
-    tokenizer, out = load_tokenizer(training.model.path, training.model.pad_token), Path(config.out)
-    task, asked = training.task, None
-    if config.questions:
-        sample = config.questions, config.seed
-        asked = questions.load(task.name, "validation", training, tokenizer, *sample)
+    tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
+    if config.questions:  # read first: a data set that is missing leaves nothing behind
+        drawn = tokenizer, config.questions, config.seed
+        asked = questions.load(training.task.name, "validation", training, *drawn)
+    print(f"engine: {engine} ({reason})", file=sys.stderr)
     if config.merge:
-        initial.write_merged(training.model, target.weights, out)
+        initial.write_merged(training.model, target.weights, out := Path(config.out))
     else:
-        write_adapter(training, target.weights, tokenizer, out)
+        write_adapter(training, target.weights, tokenizer, out := Path(config.out))
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
-    again = compared(config, engine, training, target, tokenizer, asked) if asked else ""
-    print(again or "questions=0: not compared with the checkpoint")
-    prompt = rendered("<the question>", tokenizer, task)
+    again = ""
+    if config.questions:
+        again = compared(config, engine, training, target, tokenizer, asked)
+        print(again)
+    prompt = rendered("<the question>", tokenizer, training.task)
     page = card(training, target, config.checkpoint, prompt, config.merge, again)
     write_atomic(out / "README.md", str(page))
     if config.push:

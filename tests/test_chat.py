@@ -112,7 +112,5 @@ def test_a_prompt_over_the_runs_limit_is_named_and_the_next_line_answered(
     asked: list, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     say(monkeypatch, f"{'1+' * 300}1=?\n{QUESTION}\n", "max_tokens=4")
-    assert "tokens with the prompt, over the run's sampling.max_prompt_length=" in (
-        capsys.readouterr().err
-    )
+    assert "tokens, over 512 as in training" in capsys.readouterr().err
     assert len(asked) == 2

@@ -32,7 +32,7 @@ def exported(*overrides: str) -> Path:
     config = cli.typed(export.ExportConfig, composed)
     with own_keys(config):
         export.check(config)
-        export.export(config, "transformers")
+        export.export(config, "transformers", "a test")
     return Path(config.out)
 
 

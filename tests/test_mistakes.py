@@ -177,6 +177,14 @@ $ replay.py run=old
 run=old: no ledger checkpoints/old/rollouts.jsonl.zst; runs with one: none
 $ replay.py rule=max_reward
 run: has no value; set run=<value>
+$ chat.py run=old temprature=1
+temprature=1: unknown; did you mean temperature?
+$ chat.py run=old
+checkpoint=last: checkpoints/old has none yet; wait for one
+$ export.py run=old merge=x
+merge=x: must be true or false
+$ export.py run=old out=checkpoints
+out=checkpoints: exists; remove it, or set out=<a new folder>
 $ reproduce.py seeds=0
 seeds=0: must be 1 or more
 """

@@ -52,6 +52,9 @@ def test_help_has_the_commands_own_keys_and_groups_with_comments():
     assert "# n: completions sampled for each prompt" in said
     assert "engine=auto, any of auto, transformers, trl, unsloth, vllm" in said
     assert "figure" not in said
+    shared = cli.help_text("title", CONFIG_DIR / "checkpoint" / "chat.yaml")
+    assert "temperature: null" in shared
+    assert "checkpoint: last" in shared  # of _shared.yaml
     own = cli.help_text("title", CONFIG_DIR / "evaluate" / "evaluate.yaml")
     assert "any of" not in own  # it has no groups
 

@@ -16,7 +16,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import pods.rules
 
-print(pods.__file__, pods.rules.select("max_variance", [0.0, 1.0, 1.0, 0.5], 2))
+print(pods.__file__, pods.rules.select("max_variance", [0.0, 1.0, 0.5], 2))
 """
 
 

@@ -42,7 +42,7 @@ def one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     base = training_config(config, moved=False).model.path
     found, problems = find(folder, base, Summary(store.summary, store), seen)
     if not found:
-        why = "; ".join(problems) or f"{folder} has none yet"
+        why = "; ".join(problems) or f"{folder} has none yet; wait for one"
         raise UserError(f"checkpoint={config.checkpoint}: {why}")
     return training, found[0]
 
