@@ -111,7 +111,9 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
         )
         for step in (2, 4)
     }
-    results.write("results/fake.json", marks)
+    results.write("results/fake.json", {4: marks.pop(4)})
+    marks[2].meta["scores"] = {"gsm8k.validation": scores(8, 1)["gsm8k"]}
+    results.write("results/fake/validation.json", marks)  # earlier, though read later
     facts = {"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}
     Path("results/fake.meta.json").write_text(json.dumps(facts))
     base = {"tasks": {}, "details": {"scores": scores(8, 1)}}
@@ -121,8 +123,10 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
     assert (result.metric_value, result.metric_args) == (0.75, {"ci95": [0.625, 0.875]})
     assert (result.dataset_type, result.dataset_name) == ("openai/gsm8k", "gsm8k")
     assert said in card.text
-    assert "| base | 0 | 75.0 [62.5, 87.5] |\n| checkpoint-2 | 5 |" in card.text
-    assert "| **checkpoint-4** | 10 | 75.0 [62.5, 87.5] |" in card.text
+    accuracy = "75.0 [62.5, 87.5]"
+    rows = f"| base | 0 | {accuracy} |  |\n| checkpoint-2 | 5 |  | {accuracy} |\n"
+    assert f"| gsm8k | gsm8k.validation |\n|---|---|---|---|\n{rows}" in card.text
+    assert f"| **checkpoint-4** | 10 | {accuracy} |  |" in card.text
     assert "gsm8k: 8 questions x 5 completions, seed 7" in card.text
     assert "rollouts_per_prompt: 64" in card.text
     assert "git_commit abc, trl 1.13.0" in card.text

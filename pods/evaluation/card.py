@@ -29,7 +29,7 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 TEXT = """
 # {title}
 
-{base} trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS, arXiv 2504.13818):
+{base}, trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS, arXiv 2504.13818):
 n = {n} rollouts per prompt, of which the rule `{rule}` kept {m}; seed {seed}; task {task}.
 {form}
 
@@ -101,19 +101,22 @@ def card(
 def made_with(path: Path) -> dict[str, Any]:
     """Commit, hardware and package versions of a training."""
     facts = json.loads(path.read_text()) if path.is_file() else {}
-    return {k: facts[k] for k in ("git_commit", "gpu") if k in facts} | facts.get("versions", {})
+    return {k: facts[k] for k in ("git_commit", "gpu") if facts.get(k)} | facts.get("versions", {})
 
 
 def scored(store: Store, base: str) -> dict[str, dict[str, Any]]:
     """Policy -> its meta in the results, the base model first, then by step."""
-    marks = {}
+    marks: dict[str, dict[str, Any]] = {}
     facts = results.facts_path(store.summary.with_name(f"{base}.json"))
     if facts.is_file() and (details := json.loads(facts.read_text()).get("details")):
         marks["base"] = details
-    for path in (store.summary, store.folder / "selected.json"):  # select_on=validation
-        for step, checkpoint in (results.read(path) if path.is_file() else {}).items():
-            if checkpoint.meta.get("scores"):
-                marks.setdefault(f"checkpoint-{step}", checkpoint.meta)
+    # The last two are of select_on=validation.
+    paths = store.summary, store.folder / "validation.json", store.folder / "selected.json"
+    found = [results.read(path) for path in paths if path.is_file()]
+    for step in sorted({step for scores in found for step in scores}):
+        metas = [scores[step].meta for scores in found if step in scores]
+        by_task = {k: v for meta in metas for k, v in meta.get("scores", {}).items()}
+        marks[f"checkpoint-{step}"] = metas[0] | {"scores": by_task}
     return marks
 
 
@@ -155,6 +158,8 @@ def eval_results(meta: dict[str, Any], source: str) -> list[EvalResult]:
     found = []
     for task, details in meta.get("scores", {}).items():
         name, _, part = task.partition(".")
+        if part.startswith("validation"):
+            continue
         grader, numbers = next(iter(details["rewards"].items()))
         answer = numbers["answer"]
         found.append(
@@ -162,7 +167,7 @@ def eval_results(meta: dict[str, Any], source: str) -> list[EvalResult]:
                 task_type="text-generation",
                 dataset_name=task,
                 dataset_type=getattr(tasks.TASKS.get(name), "hub", "") or source or name,
-                dataset_split="validation" if part.startswith("validation") else "test",
+                dataset_split="test",
                 metric_type="accuracy",
                 metric_name=f"accuracy, grader {grader}",
                 metric_value=round(answer["mean"], 4),
