@@ -29,11 +29,13 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 TEXT = """
 # {title}
 
-{base}, trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS, arXiv 2504.13818):
-n = {n} rollouts per prompt, of which the rule `{rule}` kept {m}; seed {seed}; task {task}.
+{training.model.name}, trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS,
+arXiv 2504.13818): n = {training.rollouts_per_prompt} rollouts per prompt, of which the rule
+`{training.rule.name}` kept {training.kept_per_prompt}; task {training.task.name}, seed
+{training.seed}.
 {form}
 
-**How this checkpoint was chosen.** {name} of run {run}. {chosen}{again}
+**How this checkpoint was chosen.** {target.name} of run {run}. {chosen}{again}
 
 ## Prompt
 
@@ -78,16 +80,11 @@ def card(
     config = {key: value for key, value in asdict(training).items() if key not in PRIVATE}
     text = TEXT.format(
         title=data.model_name,
-        base=training.model.name,
-        minutes=target.meta.get("train_seconds", 0) / 60,
-        n=training.rollouts_per_prompt,
-        m=training.kept_per_prompt,
-        rule=training.rule.name,
-        seed=training.seed,
-        task=training.task.name,
-        form="The folder holds the whole model." if merged else "The folder holds a LoRA adapter.",
-        name=target.name,
+        training=training,
+        target=target,
         run=run.name,
+        minutes=target.meta.get("train_seconds", 0) / 60,
+        form="The folder holds the whole model." if merged else "The folder holds a LoRA adapter.",
         chosen=CHOSEN.get(wanted, BY_NAME),
         again=f" After the export: {again}." if again else "",
         prompt=prompt,
@@ -158,20 +155,18 @@ def eval_results(meta: dict[str, Any], source: str) -> list[EvalResult]:
     found = []
     for task, details in meta.get("scores", {}).items():
         name, _, part = task.partition(".")
-        if part.startswith("validation"):
-            continue
         grader, numbers = next(iter(details["rewards"].items()))
-        answer = numbers["answer"]
-        found.append(
-            EvalResult(
+        answer = {key: round(value, 4) for key, value in numbers["answer"].items()}
+        if not part.startswith("validation"):
+            result = EvalResult(
                 task_type="text-generation",
                 dataset_name=task,
-                dataset_type=getattr(tasks.TASKS.get(name), "hub", "") or source or name,
+                dataset_type=getattr(tasks.TASKS.get(name), "hub", source or name),
                 dataset_split="test",
                 metric_type="accuracy",
                 metric_name=f"accuracy, grader {grader}",
-                metric_value=round(answer["mean"], 4),
-                metric_args={"ci95": [round(answer["low"], 4), round(answer["high"], 4)]},
+                metric_value=answer["mean"],
+                metric_args={"ci95": [answer["low"], answer["high"]]},
             )
-        )
+            found.append(result)
     return found
