@@ -17,14 +17,13 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from pods import checkpoints, distributed, seam
+from pods import checkpoints, distributed, ledger, seam
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
 from pods.engines import Live
 from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
-from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
 from pods.metrics import Meter
 from pods.rehearsal import rehearsal
@@ -55,7 +54,7 @@ class RunCallback(TrainerCallback):
         self.trainer: Any = None  # set by `train`
         self.midrun: MidRun | None = None
         self.loggers: list[Logger] = []
-        self.ledger: Ledger | None = None
+        self.ledger: ledger.Ledger | None = None
         self.saved_step = 0
         self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
         self.received: int | None = None  # a signal this rank got, at any moment
@@ -68,10 +67,17 @@ class RunCallback(TrainerCallback):
         state = checkpoint.path / checkpoints.RULE_STATE
         if state.is_file():  # absent in runs of the first design
             self.rollouts.load(json.loads(state.read_text()))
+        self.rollouts.prompts.restore(distributed.from_main(self.visits))
+
+    def visits(self) -> list[dict[str, Any]]:
+        """The ledger records that the choice of prompts needs; UserError where they are lost."""
+        if self.config.prompts.name == "uniform":
+            return []
+        return list(ledger.read(ledger.find(self.config.output_dir, self.config.run)))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if distributed.is_main():
-            self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
+            self.ledger = ledger.Ledger(self.folder.ledger, self.config.ledger.texts)
             self.loggers = open_loggers(
                 self.config, self.folder.path, self.stack, lambda: self.rollouts.newest
             )
@@ -123,8 +129,9 @@ class RunCallback(TrainerCallback):
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
+            newest = self.rollouts.newest
+            self.rollouts.prompts.note(newest.batch)
             if self.ledger is not None:
-                newest = self.rollouts.newest
                 self.ledger.append(newest.batch.step + 1, newest)
         better = self.improved(state.global_step, metrics)
         over = self.over_budget(state.global_step)
