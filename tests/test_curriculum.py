@@ -190,9 +190,9 @@ LIKELY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("chosen", ["prompts=greso", "resample=dapo"])
+@pytest.mark.parametrize("chosen", ["prompts=mopps", "resample=dapo"])
 def test_a_killed_run_chooses_the_same_prompts_and_rounds(folder, chosen):  # noqa: F811
-    """Of eight questions, so that the history counts; the warm-up of one run adds nothing to it."""
+    """Each draw of mopps depends on the whole history; the warm-up of one run adds nothing to it."""
     paths = []
     for name, faulty in (("whole", False), ("killed", True)):
         warmup = f"backend.warmup={faulty}".lower()
