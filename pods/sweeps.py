@@ -47,14 +47,16 @@ def note_swept(arguments: list[str]) -> None:
 
 
 def name(config: DictConfig, overrides: Iterable[str]) -> str:
-    """`config.run`, unresolved, with what these overrides set and it does not say."""
+    """`config.run`, unresolved, with what these overrides set and it does not say; a name that is
+    given (run=...) is only told apart: by the keys of the sweep that it lacks."""
     run = OmegaConf.to_container(config, resolve=False)["run"]
     said = re.findall(r"\$\{([\w.]+)\}", run)
-    swept = os.environ.get(SWEPT, "").split(",")
-    for override in _parsed(overrides):
+    swept, parsed = os.environ.get(SWEPT, "").split(","), _parsed(overrides)
+    given = any(override.key_or_group == "run" for override in parsed)
+    for override in parsed:
         key = override.key_or_group
         known = key == "run" or any(f"{one}.".startswith(f"{key}.") for one in said)
-        if not known and (key in swept or not may_change(key)):
+        if not known and (key in swept or not (given or may_change(key))):
             run += suffix(key, override.get_value_element_as_str())
     return run
 

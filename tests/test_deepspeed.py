@@ -96,7 +96,7 @@ def test_the_doctor_passes_the_settings_e_and_f(tmp_path, experiment, stage):
         "evaluation.every_seconds=0.001", "rewards.workers=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    seen = " ".join(done.stdout.split())
+    seen = " ".join(done.stdout.replace("│", " ").split())
     assert "8 x 16 rollouts a step, 8 x 4 trained on in 4 micro-batches of 4 on each of 2" in seen
     assert "in 1800 s of training" in seen  # the trial's three steps
     assert seen.count("first prompt") == 1  # one process speaks

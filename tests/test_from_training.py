@@ -142,7 +142,7 @@ def nothing(run: Path) -> None:
         (nothing, ["temperature=0"], "from_training=true temperature=0"),
         (nothing, ["repeats=5"], "from_training=true repeats=5"),
         (nothing, ["run=null"], "from_training=true run=null: name the run"),
-        (nothing, ["run=typo"], f"there are: {RUN}"),
+        (nothing, ["run=typo"], f"it has {RUN}"),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(

@@ -88,7 +88,7 @@ def test_an_arm_of_a_figure_can_be_dropped(tmp_path: Path, drop: str) -> None:
     where = (f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
     assert in_process("scripts/plot.py", "figure=quickstart", *where, drop) == 0
     series = json.loads((tmp_path / "out" / "quickstart" / "curves.json").read_text())["series"]
-    assert list(series) == ["GRPO", "GRPO-PODS"]
+    assert list(series) == ["GRPO", "GRPO-equal-cost", "GRPO-PODS"]
 
 
 def drawn(runs: int, band: str) -> tuple[int, int, tuple[float, float]]:

@@ -196,7 +196,8 @@ class TestTraining:
             "n": 1, "temperature": 0.9, "max_tokens": 16, "top_k": -1, "logprobs": 0,
             "stop_token_ids": [1],
         }  # fmt: skip
-        assert run["full_length_calls"] == [True, *[False] * 5]  # the warm-up's first
+        # The warm-up's rollouts, the guard's probe, the longest rollouts; then three steps.
+        assert run["full_length_calls"] == [False, False, True, False, False, False]
 
     def test_vllm_reads_the_live_and_the_saved_adapter(self, run):
         assert run["read_by_vllm"] == {
