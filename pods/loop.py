@@ -24,6 +24,7 @@ from pods.config import TrainConfig
 from pods.engines import Live
 from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
+from pods.ledger import Ledger
 from pods.logs import Logger, open_loggers
 from pods.metrics import Meter
 from pods.rehearsal import rehearsal
@@ -54,7 +55,7 @@ class RunCallback(TrainerCallback):
         self.trainer: Any = None  # set by `train`
         self.midrun: MidRun | None = None
         self.loggers: list[Logger] = []
-        self.ledger: ledger.Ledger | None = None
+        self.ledger: Ledger | None = None
         self.saved_step = 0
         self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
         self.received: int | None = None  # a signal this rank got, at any moment
@@ -77,7 +78,7 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if distributed.is_main():
-            self.ledger = ledger.Ledger(self.folder.ledger, self.config.ledger.texts)
+            self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
             self.loggers = open_loggers(
                 self.config, self.folder.path, self.stack, lambda: self.rollouts.newest
             )

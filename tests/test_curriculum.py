@@ -192,7 +192,7 @@ LIKELY = [
 
 @pytest.mark.parametrize("chosen", ["prompts=mopps", "resample=dapo"])
 def test_a_killed_run_chooses_the_same_prompts_and_rounds(folder, chosen):  # noqa: F811
-    """Each draw of mopps depends on the whole history; the warm-up of one run adds nothing to it."""
+    """Every draw of mopps depends on the whole history; the warm-up of one run adds nothing."""
     paths = []
     for name, faulty in (("whole", False), ("killed", True)):
         warmup = f"backend.warmup={faulty}".lower()
