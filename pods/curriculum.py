@@ -19,6 +19,7 @@ from pods.batch import Batch
 from pods.config import TrainConfig, reward_weights
 
 Row = dict[str, Any]
+RECORDED = ("step", "question_id", "total", "rewards")  # of a ledger record: what a visit needs
 
 
 class Visit(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from pods import checkpoints, distributed, ledger, seam
+from pods import checkpoints, curriculum, distributed, ledger, seam
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
@@ -74,7 +74,8 @@ class RunCallback(TrainerCallback):
         """The ledger records that the choice of prompts needs; UserError where they are lost."""
         if self.config.prompts.name == "uniform":
             return []
-        return list(ledger.read(ledger.find(self.config.output_dir, self.config.run)))
+        records = ledger.read(ledger.find(self.config.output_dir, self.config.run))
+        return [{key: record[key] for key in curriculum.RECORDED} for record in records]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if distributed.is_main():
