@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pods import distributed, functions, tasks
+from pods import curriculum, distributed, functions, resampling, tasks
 from pods.cli import CONFIG_DIR, UserError
 from pods.config import Function, TrainConfig, reward_weights
 from pods.rules import RULES, Batch, select_batch
@@ -66,6 +66,13 @@ def rule_and_advantage(config: TrainConfig) -> Iterator[str]:
             select_batch(config.rule.name, trial, 2, **config.rule.params)
         except ValueError as error:
             yield str(error)
+
+
+def prompts_and_rounds(config: TrainConfig) -> Iterator[str]:
+    """A chooser of prompts with parameters that it takes; further rounds where they can be."""
+    yield from _function("prompts", config.prompts, ("history, count, rng",))
+    yield from curriculum.problems(config)
+    yield from resampling.problems(config)
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -238,7 +245,7 @@ def names(config: TrainConfig) -> Iterator[str]:
 
 
 def _function(group: str, chosen: Function, forms: tuple[str, ...]) -> Iterator[str]:
-    """Whether rule.name or advantage.name can be called in one of the `forms` with its params."""
+    """Whether the function of a group can be called in one of the `forms` with its params."""
     name, params = chosen.name, chosen.params
     if not functions.is_path(name):
         built_in = sorted(file.stem for file in (CONFIG_DIR / group).glob("*.yaml"))
@@ -263,7 +270,8 @@ def _function(group: str, chosen: Function, forms: tuple[str, ...]) -> Iterator[
 
 def _signature(group: str, name: str) -> inspect.Signature:
     """Parameters of the function, or of the calls to an instance of the class, without self."""
-    function = functions.load(f"{group}.name", name) if functions.is_path(name) else RULES[name]
+    built_in = curriculum.CHOOSERS if group == "prompts" else RULES
+    function = functions.load(f"{group}.name", name) if functions.is_path(name) else built_in[name]
     if not inspect.isclass(function):
         return inspect.signature(function)
     _self, *parameters = inspect.signature(function.__call__).parameters.values()
@@ -284,6 +292,6 @@ def loggers(config: TrainConfig) -> Iterator[str]:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    broken, rule_and_advantage, sizes, ranks, updates, trl_arguments, planner, engine, task,
-    own_functions, weights, end_and_schedule, names, loggers,
+    broken, rule_and_advantage, prompts_and_rounds, sizes, ranks, updates, trl_arguments, planner,
+    engine, task, own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip

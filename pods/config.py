@@ -65,6 +65,12 @@ class Rule(Function):
 
 
 @dataclass
+class Resample:
+    name: str = one_of("none", "dapo", "ada")
+    rounds: int = positive()
+
+
+@dataclass
 class Algorithm:
     name: str = one_of("grpo", "grpo_ga", "pods")
 
@@ -220,6 +226,8 @@ class TrainConfig:
     lora: Lora = field(default_factory=Lora)
     rule: Rule = field(default_factory=Rule)
     advantage: Function = field(default_factory=Function)
+    prompts: Function = field(default_factory=Function)
+    resample: Resample = field(default_factory=Resample)
     algorithm: Algorithm = field(default_factory=Algorithm)
     rewards: Rewards = field(default_factory=Rewards)
     sampling: Sampling = field(default_factory=Sampling)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from pods import checkpoints, distributed, seam
+from pods import checkpoints, curriculum, distributed, ledger, seam
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
@@ -68,6 +68,14 @@ class RunCallback(TrainerCallback):
         state = checkpoint.path / checkpoints.RULE_STATE
         if state.is_file():  # absent in runs of the first design
             self.rollouts.load(json.loads(state.read_text()))
+        self.rollouts.prompts.restore(distributed.from_main(self.visits))
+
+    def visits(self) -> list[dict[str, Any]]:
+        """The ledger records that the choice of prompts needs; UserError where they are lost."""
+        if self.config.prompts.name == "uniform":
+            return []
+        records = ledger.read(ledger.find(self.config.output_dir, self.config.run))
+        return [{key: record[key] for key in curriculum.RECORDED} for record in records]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if distributed.is_main():
@@ -123,8 +131,9 @@ class RunCallback(TrainerCallback):
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(state.global_step, metrics)
+            newest = self.rollouts.newest
+            self.rollouts.prompts.note(newest.batch)
             if self.ledger is not None:
-                newest = self.rollouts.newest
                 self.ledger.append(newest.batch.step + 1, newest)
         better = self.improved(state.global_step, metrics)
         over = self.over_budget(state.global_step)

@@ -7,6 +7,7 @@ import numpy as np
 
 from pods import distributed, seam
 from pods.clock import Clock
+from pods.resampling import without_signal
 from pods.rollouts import Rollouts, Step
 
 # Of an update, as TRL names them; averaged over the updates of a generation.
@@ -34,7 +35,7 @@ class Meter:
         self.updates = []
         self.counters["tokens/generated"] += int(summary.pop("step_tokens/generated"))
         self.counters["tokens/trained"] += int(summary.pop("step_tokens/trained"))
-        self.counters["rollouts/generated"] += step.batch.rewards.size
+        self.counters["rollouts/generated"] += step.all_drawn.rewards.size
         self.counters["rollouts/trained"] += len(step.selection.kept)
         return {
             "train_seconds": clock.train_seconds,
@@ -70,10 +71,11 @@ class Meter:
 
 def summarize(step: Step) -> dict[str, float]:
     """Metrics of one step; `step_tokens/*` are counts of this step alone."""
-    batch, kept = step.batch, step.selection.kept
-    rewards = np.asarray(batch.rewards, dtype=np.float64)  # (P, n)
-    groups = [rewards[p, step.kept_of(p)] for p in range(len(rewards))]
-    kept_lengths = batch.lengths.reshape(-1)[kept]
+    batch, kept = step.all_drawn, step.selection.kept
+    chosen = np.asarray(step.batch.rewards, dtype=np.float64)  # (P, n)
+    groups = [chosen[p, step.kept_of(p)] for p in range(len(chosen))]
+    kept_lengths = step.batch.lengths.reshape(-1)[kept]
+    rewards = np.asarray(batch.rewards, dtype=np.float64)  # (P, n), or more with further rounds
     metrics = {
         "all/reward_mean": rewards.mean(),
         "all/reward_std": rewards.std(axis=1).mean(),  # within a prompt
@@ -84,11 +86,14 @@ def summarize(step: Step) -> dict[str, float]:
         "all/completion_length_mean": batch.lengths.mean(),
         "all/completion_length_max": batch.lengths.max(),
         "all/clipped_ratio": batch.clipped.mean(),
-        "kept/reward_mean": rewards.reshape(-1)[kept].mean(),
+        "kept/reward_mean": chosen.reshape(-1)[kept].mean(),
         "kept/reward_variance": np.mean([group.var() for group in groups if len(group)]),
         "kept/completion_length_mean": kept_lengths.mean(),
         **{f"all/{name}_mean": values.mean() for name, values in batch.by_function.items()},
         "step_tokens/generated": batch.lengths.sum(),
         "step_tokens/trained": kept_lengths.sum(),
     }
+    if step.drawn is not None:
+        metrics["generate/rounds"] = step.rounds
+        metrics["select/padded"] = without_signal(step.batch)[kept // chosen.shape[1]].sum()
     return {name: float(value) for name, value in metrics.items()}

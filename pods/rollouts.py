@@ -11,9 +11,11 @@ The published 8-GPU code selects a wrong subset.
 """
 
 import copy
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,10 @@ from accelerate.utils import set_seed
 from pods import advantages, distributed, gradient_noise, rules
 from pods.clock import Clock
 from pods.config import TrainConfig
+from pods.curriculum import Prompts
 from pods.engines import Completion, Engine, Live, Request, Work, seed_of, texts
 from pods.engines.guard import Guard
+from pods.resampling import Drawn, Resampling
 from pods.rules import Batch, Selection
 from pods.scoring import Rewards
 from pods.tasks import encode_prompt
@@ -32,12 +36,20 @@ Row = dict[str, Any]
 
 
 class RuleError(RuntimeError):
-    """A selection rule or an advantage function raised, or returned what cannot be trained on."""
+    """A rule, an advantage function or a chooser of prompts raised, or returned what cannot be
+    trained on."""
 
 
-def reason(error: Exception) -> str:
-    """An exception in a message; our own checks raise ValueError with a full sentence."""
-    return str(error) if isinstance(error, ValueError) else repr(error)
+@contextmanager
+def named(what: str, function: Any, step: int) -> Iterator[None]:
+    """Errors in this block become RuleErrors that name the function; ValueErrors, which our own
+    checks raise, already say enough."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error) if isinstance(error, ValueError) else repr(error)
+        name = rules.label(function)
+        raise RuleError(f"{what} {name} failed at step {step}: {reason}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +61,13 @@ class Step:
     texts: list[list[str]]  # (P, n)
     batch: Batch
     selection: Selection  # of K = P * m, with advantages
+    drawn: Batch | None = None  # (R, n) rollouts of all rounds, where there may be several
+    rounds: int = 1  # of generation
+
+    @property
+    def all_drawn(self) -> Batch:
+        """The rollouts of all rounds; P x n where there is one."""
+        return self.batch if self.drawn is None else self.drawn
 
     def kept_of(self, p: int) -> list[int]:
         """Indices among the n rollouts of prompt p that are kept, ascending."""
@@ -70,6 +89,8 @@ class Rollouts:
         self.rule_params = config.rule.params
         self.advantage = advantages.find(config.advantage.name)
         self.advantage_params = config.advantage.params
+        self.prompts = Prompts(config)
+        self.resample = Resampling(config, self.prompts)
         self.n, self.seed = config.rollouts_per_prompt, config.seed
         self.sampling = config.sampling
         self.correction = config.engine.importance_sampling_correction  # TRL's loss needs them
@@ -87,30 +108,45 @@ class Rollouts:
             distributed.gather(prompts), distributed.gather(trainer.dataset_rows),
             trainer.num_generations,
         )  # fmt: skip
-        step, tokenizer = trainer.state.global_step, trainer.processing_class
+        step = trainer.state.global_step
         if self.reseed:  # TRL shuffles the kept rows, and engine=trl samples, from torch's state
             set_seed(seed_of(self.seed, step, distributed.rank()) % 2**32)
-        with self.clock.phase("generate"):  # sample n rollouts of each prompt
-            requests = self.requests(rows, step, tokenizer)
-            completions, written = self.generate(requests, trainer.model, step, tokenizer)
-        with self.clock.phase("score"):  # compute their rewards
-            batch = self.score(rows, completions, written, step)
+        with self.clock.phase("generate"), named("prompts", self.prompts.choose, step):
+            rows = self.prompts(rows, step)  # those of TRL's order, or chosen from the history
+        drawn = self.sample(rows, trainer=trainer)  # n rollouts of each prompt and their rewards
+        drawn, everything, count = self.resample(drawn, partial(self.sample, trainer=trainer))
         with self.clock.phase("select"), self.history_kept_on_error():
-            # down-sample to m of each prompt, then take advantages on those
-            selection = self.select(batch, budget=trainer.num_generations * len(rows))
-            selection = self.with_advantages(batch, selection)
-        self.newest = Step(rows, completions, written, batch, selection)
-        return hand_over(requests, completions, selection, self.correction)
+            # down-sample to m of each prompt, and take advantages on those
+            selection = self.select(drawn.batch, budget=trainer.num_generations * len(rows))
+            selection = self.resample.padded(drawn.batch, selection)
+        self.newest = Step(
+            drawn.rows, drawn.completions, drawn.texts, drawn.batch, selection, everything, count
+        )  # fmt: skip
+        return hand_over(drawn.requests, drawn.completions, selection, self.correction)
 
-    def requests(self, rows: list[Row], step: int, tokenizer: Any) -> list[Request]:
-        """The P prompts with the seeds of their n completions."""
-        return [
-            Request(
-                encode_prompt(row["prompt"], tokenizer),
-                [seed_of(self.seed, step, row["id"], i) for i in range(self.n)],
-            )
-            for row in rows
-        ]
+    def sample(self, rows: list[Row], before: Sequence[Row] = (), *, trainer: Any) -> Drawn:
+        """n rollouts of each prompt with their rewards; `before`: prompts of this step that already
+        have rollouts."""
+        step, tokenizer = trainer.state.global_step, trainer.processing_class
+        with self.clock.phase("generate"):
+            requests = self.requests(rows, step, tokenizer, before)
+            completions, written = self.generate(requests, trainer.model, step, tokenizer)
+        with self.clock.phase("score"):
+            batch = self.score(rows, completions, written, step)
+        return Drawn(rows, requests, completions, written, batch)
+
+    def requests(
+        self, rows: list[Row], step: int, tokenizer: Any, before: Sequence[Row] = ()
+    ) -> list[Request]:
+        """The prompts with the seeds of their n completions; the index of a question that comes
+        again in the step goes on."""
+        found, drawn = [], Counter(row["id"] for row in before)
+        for row in rows:
+            indices = range(self.n * drawn[row["id"]], self.n * (drawn[row["id"]] + 1))
+            seeds = [seed_of(self.seed, step, row["id"], i) for i in indices]
+            found.append(Request(encode_prompt(row["prompt"], tokenizer), seeds))
+            drawn[row["id"]] += 1
+        return found
 
     def generate(
         self, requests: list[Request], model: Any, step: int, tokenizer: Any
@@ -157,27 +193,17 @@ class Rollouts:
         )
 
     def select(self, batch: Batch, budget: int) -> Selection:
-        """The rollouts that the rule keeps; RuleError where it fails."""
+        """The rollouts that the rule keeps, with its advantages or those of the advantage function;
+        RuleError where one fails."""
         rng = np.random.default_rng([self.seed, batch.step])
-        try:
-            return rules.select_batch(self.rule, batch, budget, rng=rng, **self.rule_params)
-        except Exception as error:
-            raise RuleError(
-                f"rule {rules.label(self.rule)} failed at step {batch.step}: {reason(error)}"
-            ) from error
-
-    def with_advantages(self, batch: Batch, selection: Selection) -> Selection:
-        """The selection with its advantages: the rule's, or those of the advantage function."""
-        if selection.advantages is not None:
-            return selection
-        try:
-            found = self.advantage(batch, selection.kept, **self.advantage_params)
-            return replace(selection, advantages=advantages.checked(found, len(selection.kept)))
-        except Exception as error:
-            name = rules.label(self.advantage)
-            raise RuleError(
-                f"advantage {name} failed at step {batch.step}: {reason(error)}"
-            ) from error
+        with named("rule", self.rule, batch.step):
+            chosen = rules.select_batch(self.rule, batch, budget, rng=rng, **self.rule_params)
+        if chosen.advantages is None:
+            with named("advantage", self.advantage, batch.step):
+                found = self.advantage(batch, chosen.kept, **self.advantage_params)
+                found = advantages.checked(found, len(chosen.kept))
+            chosen = replace(chosen, advantages=found)
+        return chosen
 
     def measure_noise(self, trainer: Any, batch: dict[str, Any]) -> None:
         """Every planner.gradient_noise_every steps the noise of the gradient, off the clock; not

@@ -107,6 +107,7 @@ def build_trainer(
     trainer.remove_callback(PrinterCallback)  # pods/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
     policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
+    rollouts.prompts.open(dataset)
     if isinstance(rollouts.engine, TrlEngine):
         rollouts.engine.trainer = trainer
     if gives_logprobs(config, wanted):

@@ -57,13 +57,16 @@ def test_no_key_is_old_and_new():
     assert not schema.OLD_KEYS["evaluate"].keys() & schema.keys(EvaluateConfig).keys()
 
 
-@pytest.mark.parametrize("group", ["rule", "advantage", "engine", "backend", "rewards", "model"])
+@pytest.mark.parametrize(
+    "group",
+    ["rule", "advantage", "prompts", "resample", "engine", "backend", "rewards", "model"],
+)
 def test_every_choice_of_a_group_composes(group):
     names = [p.stem for p in (CONFIG_DIR / group).glob("*.yaml") if not p.stem.startswith("_")]
     assert names
     for name in names:
         config = cli.typed(TrainConfig, cli.compose("train", TrainConfig, [f"{group}={name}"]))
-        if group in ("rule", "advantage", "engine", "backend"):
+        if group not in ("rewards", "model"):
             assert get(config, f"{group}.name") == name
 
 

@@ -50,6 +50,7 @@ def run(tmp_path: Path):
 def test_every_section_is_run_here():
     assert list(sections()) == [
         "A rule that sees lengths", "A rule with history", "Advantages from all n",
+        "A choice of prompts",
         "A task with its own reward: Countdown", "An engine",
     ]  # fmt: skip
 
@@ -80,6 +81,20 @@ def test_advantages_from_all_n(run):
         std = (sum((r - mean) ** 2 for r in total) / 7) ** 0.5
         by_hand = [(total[i] - mean) / (std + 1e-4) for i in record["kept"]]
         assert record["advantages"] == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_a_choice_of_prompts(run):
+    folder = run("A choice of prompts", "model=tiny_60", "sampling.max_completion_length=48")
+    latest: dict[str, float] = {}
+    again = 0
+    for batch, _ in ledger.steps(folder / "rollouts.jsonl.zst"):
+        mixed = {name for name, right in latest.items() if 0 < right < 0.9}
+        if len(mixed) >= 2:
+            assert set(batch.question_ids) <= mixed
+            again += 1
+        right = (batch.by_function["correctness"] > 0).mean(axis=1)
+        latest |= dict(zip(batch.question_ids, right, strict=True))
+    assert again
 
 
 def test_countdown(run):

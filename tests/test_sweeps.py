@@ -48,7 +48,8 @@ def test_help_has_the_commands_own_keys_and_groups_with_comments():
     missing = [key for key, name in names.items() if not re.search(rf"\b{name}[:=]", said)]
     # of task=own alone, or shown on one line with their group
     assert set(missing) <= {"task.source", "task.question", "task.answer", "task.gold", "task.kind",
-                            "rule.params", "rule.needs_logprobs", "advantage.params"}  # fmt: skip
+                            "rule.params", "rule.needs_logprobs", "advantage.params",
+                            "prompts.params"}  # fmt: skip
     assert "# n: completions sampled for each prompt" in said
     assert "engine=auto, any of auto, transformers, trl, unsloth, vllm" in said
     assert "figure" not in said
