@@ -156,3 +156,19 @@ def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name
     ]  # fmt: skip
     assert json.loads((final / "rule_state.json").read_text()) == {"seen": 3}
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
+
+
+def test_removed_training_state_does_not_hide_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seam, "save", save)
+    folder = checkpoints.write(trainer_at(10), tmp_path, {})
+    meta = json.loads((folder / "meta.json").read_text())
+    state = meta["files"].pop("global_step1/rank0.pt")  # listed before all others
+    meta["files"] = {"global_step1/rank0.pt": state, **meta["files"]}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    (folder / "global_step1" / "rank0.pt").unlink()
+    (checkpoint,) = checkpoints.find(tmp_path)
+    assert checkpoints.damage(checkpoint) is None
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    assert "adapter_model.safetensors has 0 bytes" in checkpoints.damage(checkpoint)

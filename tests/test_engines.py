@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from pods import policy
 from pods.config import TrainConfig
 from pods.engines import Completion, Limits, Live, Request, Sampling, Weights, Work, seed_of, texts
-from pods.engines.decoding import Draw
+from pods.engines.decoding import Draw, grouped_attention
 from pods.engines.transformers import TransformersEngine, can_be_added
 from pods.tasks import encode_prompt
 from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
@@ -149,6 +151,21 @@ def test_greedy_completions_are_those_of_transformers_generate() -> None:
         for row in generated[:, padded["input_ids"].shape[1] :].tolist()
     ]
     assert [c.token_ids for (c,) in found] == expected
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_attention_of_shared_keys_is_sdpa(length: int, scaling: float | None) -> None:
+    rng = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 4, length, 8, generator=rng)
+    key, value = (torch.randn(2, 2, 5, 8, generator=rng) for _ in range(2))  # 2 heads share a key
+    mask = torch.rand(2, 1, length, 5, generator=rng) < 0.7
+    mask[..., 0] = True
+    module = SimpleNamespace(num_key_value_groups=2, is_causal=False, training=False)
+    settings = {"scaling": scaling, "dropout": 0.0}
+    ours, _ = grouped_attention(module, query, key, value, mask, **settings)
+    theirs, _ = sdpa_attention_forward(module, query, key, value, mask, **settings)
+    assert torch.allclose(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
