@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from pods import distributed, policy, tasks
+from pods import distributed, planner, policy, tasks
 from pods.cli import UserError
 from pods.clock import GIB, STEP_PHASES
 from pods.config import TrainConfig
@@ -292,4 +292,7 @@ def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     for name in dict.fromkeys(name for step in steps for name in step if name.startswith(measured)):
         value = max(step[name] for step in steps if name in step)
         parts.append(f"{name} {round(value, 4):g}")
-    return "; ".join(parts)
+    g, u = (  # the fixed seconds of a step count as per rollout
+        seconds["generate"] / config.rollouts_per_prompt, seconds["update"] / config.kept_per_prompt
+    )  # fmt: skip
+    return "; ".join([*parts, planner.where_it_pays(u / g)])

@@ -213,6 +213,17 @@ def break_even(accuracy: float) -> float:
     return 1 / abs(1 - 2 * accuracy) if accuracy != 0.5 else float("inf")
 
 
+def where_it_pays(ratio: float) -> str:
+    """The shares right at which PODS should pay where u / g is `ratio`, in words."""
+    if ratio <= 1:
+        return f"u/g = {ratio:.2g}: choosing rollouts should not pay, which needs more than 1"
+    edge = (1 - 1 / ratio) / 2
+    return (
+        f"u/g = {ratio:.2g}: choosing rollouts should pay where less than {edge:.0%} or more than "
+        f"{1 - edge:.0%} are right; after 10 steps scripts/plan.py run=<run> says which n and m"
+    )
+
+
 @dataclass(frozen=True)
 class Knowledge:
     """What cells are compared with: of a run, or of numbers."""

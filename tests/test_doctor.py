@@ -90,6 +90,7 @@ def test_the_projection_leaves_the_first_step_out():
     assert "peak_memory_gib/warmup_update 12.5" in seen
     assert "about 30 steps in 60 s" in seen
     assert "engine/logprob_gap 0.0123; peak_memory_gib/update 9.25" in seen
+    assert "u/g = 2: choosing rollouts should pay where less than 25% or more than 75%" in seen
 
 
 def test_a_failing_trial_is_reported_with_its_last_line():

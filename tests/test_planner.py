@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -252,3 +253,12 @@ def test_what_cannot_be_planned_is_one_line(tmp_path, arguments, said):
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("ratio", [1.2, 1.8, 5.0])
+def test_the_words_of_where_it_pays_agree_with_the_break_even(ratio):
+    said = planner.where_it_pays(ratio)
+    low, high = (int(share) / 100 for share in re.findall(r"(\d+)%", said))
+    assert planner.break_even(low - 0.02) < ratio < planner.break_even(low + 0.02)
+    assert low + high == pytest.approx(1)
+    assert "should not pay" in planner.where_it_pays(1.0)
