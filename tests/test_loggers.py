@@ -3,6 +3,7 @@
 import html
 import json
 import sqlite3
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -52,8 +53,10 @@ def test_texts_in_cells_are_no_markup() -> None:
 def test_trackio_holds_config_metrics_and_tables_and_goes_on_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    pytest.importorskip("trackio")  # reads the folder at its first import
+    pytest.importorskip("trackio")
+    for name in [name for name in sys.modules if name.startswith("trackio")]:
+        if hasattr(sys.modules[name], "TRACKIO_DIR"):  # read at the first import, maybe of TRL
+            monkeypatch.setattr(sys.modules[name], "TRACKIO_DIR", tmp_path / "trackio")
     keys = ["logger=[trackio]", "logger.trackio.samples_every=3", "seed=3"]
     for steps in (range(1, 6), range(6, 8)):  # the second process resumes the run
         log(tmp_path / "run", steps, *keys)
