@@ -13,9 +13,7 @@ import numpy as np
 import torch
 
 from pods import functions
-from pods.rules import Batch
-
-EPSILON = 1e-4  # added to the std, as in the published code and in TRL
+from pods.batch import EPSILON, Batch
 
 Advantage = Callable[..., np.ndarray]  # (batch, kept (K,), **params) -> (K,)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+EPSILON = 1e-4  # added to the std of rewards, as in the published code and in TRL
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:

@@ -9,9 +9,7 @@ advantage function of the config computes them on the kept.
 
 import numpy as np
 
-from pods.batch import Batch, Selection
-
-EPSILON = 1e-4  # added to the std, as in pods/advantages.py
+from pods.batch import EPSILON, Batch, Selection
 
 Generator = np.random.Generator | None
 
@@ -103,7 +101,10 @@ RULES = {
 
 
 def over_all(batch: Batch) -> np.ndarray:
-    """(P, n) advantages (r - mean) / (std + 1e-4), mean and unbiased std over the n of a prompt."""
+    """(P, n) advantages (r - mean) / (std + 1e-4), mean and unbiased std over the n of a prompt.
+
+    advantages.over_all has TRL's operations to the bit, and torch, which replay.py need not import.
+    """
     rewards = np.asarray(batch.rewards, dtype=np.float64)
     centred = rewards - rewards.mean(axis=1, keepdims=True)
     centred[np.ptp(rewards, axis=1) == 0] = 0.0  # rounding of the mean is no signal

@@ -1,6 +1,6 @@
 """Stage 6: the one file that uses private names of TRL, of transformers' Trainer and of Unsloth.
 
-Two methods of GRPOTrainer are extended; everything else of the update is TRL's. `num_generations`
+Three methods of GRPOTrainer are extended; everything else of the update is TRL's. `num_generations`
 is m, so TRL never sees the n - m rollouts that were dropped. A new version of TRL is checked here
 and in tests/test_seam.py.
 """
@@ -18,8 +18,8 @@ from pods import distributed
 
 
 class PodsMixin:
-    """Over GRPOTrainer: hands dataset rows to the rollouts, takes advantages from them, and orders
-    the data by epoch."""
+    """Over GRPOTrainer: hands dataset rows to the rollouts, takes advantages from them, orders the
+    data by epoch, and lets the schedule follow the training time."""
 
     dataset_rows: list[dict] | None = None
     schedule_seconds: float | None = None  # s of training that the schedule spans; None: max_steps

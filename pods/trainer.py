@@ -110,26 +110,15 @@ def build_trainer(
     rollouts.prompts.open(dataset)
     if isinstance(rollouts.engine, TrlEngine):
         rollouts.engine.trainer = trainer
-    if gives_logprobs(config, wanted):
+    if training.gives_logprobs(config, config.engine.name):
         engine = config.engine
         rollouts.guard = Guard(trainer, engine.max_logprob_gap, engine.check_every)
-    return trainer
-
-
-def gives_logprobs(config: TrainConfig, arguments: dict[str, Any]) -> bool:
-    """Whether the engine's log-probabilities can be compared with the trainer's.
-
-    TRL's transformers gives none, but samples from the very model that is trained.
-    """
-    if config.engine.name in ("trl", "unsloth"):
-        return bool(arguments.get("use_vllm"))
-    if config.engine.name == "vllm" and training.sampling(config).narrowed:
+    elif config.engine.name == "vllm":
         distributed.say(
             "engine=vllm is not checked against the trainer: with sampling.top_k or sampling.top_p "
             "and a temperature other than 1 its log-probabilities are not comparable"
         )
-        return False
-    return True
+    return trainer
 
 
 def refuse_changes(arguments: Any, wanted: dict[str, Any]) -> None:

@@ -75,7 +75,10 @@ def _problems(config: TrainConfig, name: str) -> list[str]:
 
 
 def gives_logprobs(config: TrainConfig, name: str) -> bool:
-    """Whether this engine gives log-probabilities under the sampling distribution."""
+    """Whether this engine gives log-probabilities that can be compared with the trainer's.
+
+    TRL's transformers gives none, but samples from the very model that is trained.
+    """
     if name == "vllm":
         return not sampling(config).narrowed
     return name != "trl" or vllm_mode(config) != "none"
