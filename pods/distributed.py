@@ -5,6 +5,7 @@ for each GPU; a plain `uv run train.py` is one rank. Every rank must make the sa
 in the same order: one rank decides by clock, signal or disk for all, or the answers are gathered.
 """
 
+import atexit
 import os
 import sys
 import warnings
@@ -64,10 +65,20 @@ def start() -> None:
     # accelerate does not use DeepSpeed where it is told cpu=True
     device = {"backend": "gloo"} if cpu and zero_stage() else {"cpu": cpu}
     PartialState(**device, timeout=TIMEOUT)
+    atexit.register(leave)
     if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
         torch.serialization.register_package(
             0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
         )
+
+
+def leave() -> None:
+    """End the process groups while Python still runs: their threads abort a process that is already
+    tearing down."""
+    import torch
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def share(count: int) -> slice:
