@@ -70,7 +70,7 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: in
 def figure_sections(figure: Figure, series: list[Series], pairs: list[Speedup]) -> list[str]:
     """The curves of a figure and all its comparisons."""
     comparisons = [
-        _section(title, _table([row(figure.name, pair) for pair in pairs]), note)
+        _section(title, table([row(figure.name, pair) for pair in pairs]), note)
         for title, note, row in tables.TABLES
         if pairs
     ]
@@ -78,7 +78,7 @@ def figure_sections(figure: Figure, series: list[Series], pairs: list[Speedup]) 
     return [
         _chart(figure.title, charts.arms(figure, series), "arms", drawing.band_name(series, "t")),
         *comparisons,
-        _section("Runs", _table(runs)),
+        _section("Runs", table(runs)),
     ]
 
 
@@ -146,7 +146,9 @@ def _chart(title: str, chart: Any, name: str, note: str = "") -> str:
     return _section(title, charts.html(chart, name), note)
 
 
-def _table(rows: list[dict[str, str]]) -> str:
+def table(rows: list[dict[str, str]]) -> str:
+    """An HTML table; the keys of the first row are its head."""
+
     def line(cells: Iterable[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
