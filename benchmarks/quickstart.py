@@ -95,9 +95,9 @@ def scored_while_training(seconds: float, split: str) -> list[str]:
     return [*fixed, "checkpoint.every_seconds=null", "backend.threads=1", "logger=[]"]
 
 
-def train_and_score(runs: list[Run], experiment: str) -> Path:
+def train_and_score(runs: list[Run], folder: str) -> Path:
     """Train what is left, two runs at a time; the folder with all scores and the base model's."""
-    scored = RUNS / experiment / "results"
+    scored, experiment = RUNS / folder / "results", runs[0].config.experiment
     left = [run for run in runs if not run.finished]
     print(f"{len(left)} of {len(runs)} runs left")
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -105,7 +105,7 @@ def train_and_score(runs: list[Run], experiment: str) -> Path:
     with ThreadPoolExecutor(2, initializer=lambda: os.sched_setaffinity(0, {next(turn)})) as pool:
         list(pool.map(lambda run: call("train.py", *run.overrides, f"seed={run.seed}"), left))
     for run in runs:
-        keys = [f"run={run.config.run}", f"output_dir={RUNS / experiment}", f"results_dir={scored}"]
+        keys = [f"run={run.config.run}", f"output_dir={RUNS / folder}", f"results_dir={scored}"]
         found = compose("evaluate", EvaluateConfig, keys, CONFIG_DIR / "evaluate")
         publish(typed(EvaluateConfig, found))
     call("evaluate_run.py", "run=null", f"experiment={experiment}", f"results_dir={scored}")
