@@ -134,7 +134,8 @@ def report(predicted: dict[str, Any], found: dict[str, Any]) -> tuple[str, Any]:
         row["s to target"] = f"{np.exp(logs.mean()):.1f}"
         rows.append(row | {"predicted": f"{np.exp(guess):.2f}", "measured": tables.times(*seen)})
     rank = spearmanr(guesses, [pair.difference for pair in pairs])[0]
-    said = f"Rank correlation {rank:.2f}; {covered} of {len(CELLS)} intervals cover, the first trivially ({GOALS})."
+    said = f"Rank correlation {rank:.2f}; {covered} of {len(CELLS)} intervals cover their "
+    said += f"prediction, the first trivially ({GOALS})."
     head = f"# The planner's test\n\n{found['conditions']}; predictions of commit "
     head += (
         f"{predicted['commit']}. Speed: of reaching {TARGET:.0%}, relative to the first cell. [ ]: "

@@ -210,6 +210,7 @@ def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
 def test_the_quickstart_from_nothing_to_the_figure(run_command, tmp_path):
     command = [
         "scripts/reproduce.py", "figure=quickstart", "seeds=1", "~recipes.quickstart.arms.GRPO",
+        "~recipes.quickstart.arms.GRPO-equal-cost",
         'train=["max_steps=2","checkpoint.every_steps=2","checkpoint.every_seconds=null"]',
         'evaluate=["repeats=1","pass_at=[1]","max_tokens=4"]',
         'plot=["figure.grid_seconds=0.1"]',  # two steps take about a second
