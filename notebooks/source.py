@@ -158,10 +158,9 @@ def answers(run: Path) -> np.ndarray:
 for one, other in ((grpo, pods), (pods, own)):
     found = difference(answers(one), answers(other), paired=True)
     low, high = (100 * end for end in found.ci95)
-    print(
-        f"{other.name} minus {one.name}: {100 * found.difference:+.1f} points [{low:+.1f}, {high:+.1f}]"
-        f"; {one.name} {100 * answers(one).mean():.1f} %, {other.name} {100 * answers(other).mean():.1f} %"
-    )
+    right = ", ".join(f"{run.name} {answers(run).mean():.1%}" for run in (one, other))
+    points = f"{100 * found.difference:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    print(f"{other.name} minus {one.name}: {points}; {right}")
 
 # %% [markdown]
 # ## Where next
