@@ -267,7 +267,7 @@ def constants(proof: Proof, arms: list[Arm]) -> dict[str, Any]:
     config = typed(plan.PlanConfig, compose("plan", plan.PlanConfig, [], plan.FOLDER))
     config.output_dir = str(proof.folder)
     window = [FIRST_STEPS + 1, MEASURED]
-    runs = [plan.read(config, slug(arm.name), window)[0] for arm in arms]
+    runs = [plan.read(config, slug(arm.name), window)[0][0] for arm in arms]
     rng = np.random.default_rng(0)
     weights = [planner.resampled(len(run.rewards), 500, rng) for run in runs]
     costs = planner.fit_costs(runs, weights)

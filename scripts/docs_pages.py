@@ -32,7 +32,7 @@ def config_page() -> str:
     """Every YAML file of config/ as it is: its comments explain the keys."""
     parts = ["# Every config key", "`--help` of a command prints its part. A group's file is chosen"
              " by `<group>=<file>`, its keys are `<group>.<key>`.", "## Commands"]  # fmt: skip
-    own = {"evaluate", "plan", "reproduce", "checkpoint"}  # folders of commands
+    own = {"evaluate", "planning", "reproduce", "checkpoint"}  # folders of commands
     commands = sorted(CONFIG.glob("*.yaml")) + [
         f for g in sorted(own) for f in sorted((CONFIG / g).glob("*.yaml"))
     ]

@@ -1,7 +1,7 @@
 """Recorded steps on another machine's time axis: fixed + generated + trained rollouts, in seconds.
 
 What is learned in a step does not depend on the machine, its seconds do. The cost files are those
-of the planner (config/plan/cost).
+of the planner (config/planning/cost).
     uv run scripts/plot.py figure=quickstart time=l40s
     uv run scripts/speedup.py figure=quickstart time=my_card.yaml
 """
@@ -19,7 +19,7 @@ from pods.figures.definition import MEASURED, Figure
 from pods.figures.samples import Samples
 from pods.schema import at_least, broken
 
-COSTS = CONFIG_DIR / "plan" / "cost"
+COSTS = CONFIG_DIR / "planning" / "cost"
 SIZES = ("prompts_per_step", "rollouts_per_prompt", "kept_per_prompt", "updates_per_generation")
 MARKS = 12  # of the longest run
 
@@ -67,7 +67,7 @@ def retime(figure: Figure, runs: list[Samples]) -> None:
 
 
 def read(name: str) -> Cost:
-    """A cost of config/plan/cost or of a YAML file. Raises UserError with what is wrong."""
+    """A cost of config/planning/cost or of a YAML file. Raises UserError with what is wrong."""
     file = Path(name) if name.endswith((".yaml", ".yml")) else COSTS / f"{name}.yaml"
     if not file.is_file():
         known = [path.stem for path in sorted(COSTS.glob("*.yaml")) if path.stem != MEASURED]
