@@ -38,45 +38,47 @@ def differences(first: Series, second: Series, output_dir: Path) -> list[Row]:
     Their rollouts have the same seeds, so that they differ by the weights alone; counted over as
     many as both have.
     """
-    seeds = {seed: run for seed, run in zip(first.seeds, first.runs, strict=True)}
-    pairs = [(seed, seeds[seed], run) for seed, run in zip(second.seeds, second.runs, strict=True)
-             if seed is not None and seed in seeds]  # fmt: skip
-    for seed, one, other in pairs:
-        paths = [output_dir / run / "rollouts.jsonl.zst" for run in (one, other)]
-        if all(path.is_file() for path in paths):
-            break
-    else:
+    seed, paths = shared_seed(first, second, output_dir)
+    if not paths:
         return []
-    known = {(r["step"], r["question_id"]): r for r in ledger.read(paths[0])}
+    known = {(record["step"], record["question_id"]): record for record in ledger.read(paths[0])}
     found = []
-    for record in ledger.read(paths[1]):
-        if (before := known.get((record["step"], record["question_id"]))) is not None:
-            count = min(len(before["total"]), len(record["total"]))
-            right = [
-                sum(r["rewards"]["correctness"][i] > 0 for i in range(count))
-                for r in (before, record)
-            ]
-            found.append((abs(right[1] - right[0]) / count, count, right, before, record))
+    for after in ledger.read(paths[1]):
+        if before := known.get((after["step"], after["question_id"])):
+            count = min(len(before["total"]), len(after["total"]))
+            right = [_right(record, count) for record in (before, after)]
+            found.append((abs(sum(right[1]) - sum(right[0])) / count, right, (before, after)))
     found.sort(key=lambda item: -item[0])
-    return [
-        {"seed, step": f"{seed}, {record['step']}", "question": _text(record.get("prompt"), record["question_id"]),
-         "right answer": str(record["answer"]),
-         f"{first.label}: right": f"{right[0]} of {count}", f"{second.label}: right": f"{right[1]} of {count}",
-         f"{first.label}: a rollout": _example(before, record, count),
-         f"{second.label}: a rollout": _example(record, before, count)}
-        for gap, count, right, before, record in found[:MOST] if gap > 0
-    ]  # fmt: skip
+    rows = []
+    for gap, right, records in found[:MOST]:
+        if gap == 0:
+            break
+        row = {"seed": str(seed), "step": str(records[0]["step"])}
+        row["question"] = _end(records[0].get("prompt") or records[0]["question_id"])
+        row["answer"] = str(records[0]["answer"])
+        unlike = right[0].index(True) if sum(right[0]) > sum(right[1]) else right[1].index(True)
+        for arm, hits, record in zip((first, second), right, records, strict=True):
+            row[f"{arm.label}: right"] = f"{sum(hits)} of {len(hits)}"
+            texts = record.get("completions")
+            row[f"{arm.label}: one rollout"] = _end(texts[unlike]) if texts else ""
+        rows.append(row)
+    return rows
 
 
-def _example(record: dict[str, Any], other: dict[str, Any], count: int) -> str:
-    """The first rollout that is right in one of the runs only, or "" without texts."""
-    mine, theirs = record["rewards"]["correctness"], other["rewards"]["correctness"]
-    i = next(i for i in range(count) if (mine[i] > 0) != (theirs[i] > 0))
-    return _text((record.get("completions") or [""] * count)[i], "")
+def shared_seed(first: Series, second: Series, output_dir: Path) -> tuple[int | None, list[Path]]:
+    """The first seed of which both arms have a ledger, and the two; no paths without one."""
+    runs = dict(zip(first.seeds, first.runs, strict=True))
+    for seed, run in zip(second.seeds, second.runs, strict=True):
+        paths = [output_dir / name / "rollouts.jsonl.zst" for name in (runs.get(seed, ""), run)]
+        if seed is not None and all(path.is_file() for path in paths):
+            return seed, paths
+    return None, []
 
 
-def _text(text: str | None, instead: str) -> str:
+def _right(record: dict[str, Any], count: int) -> list[bool]:
+    return [value > 0 for value in record["rewards"]["correctness"][:count]]
+
+
+def _end(text: str) -> str:
     """The end of a text, where the question or the answer stands."""
-    if not text:
-        return str(instead)
     return text if len(text) <= LETTERS else f"...{text[-LETTERS:]}"
