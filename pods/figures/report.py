@@ -71,16 +71,14 @@ def figure_sections(
     figure: Figure, series: list[Series], pairs: list[Speedup], output_dir: Path
 ) -> list[str]:
     """The curves of a figure, all its comparisons, and what the run folders add."""
-    comparisons = []
+    comparisons, arms = [], {arm.label: arm for arm in series}
     for title, note, row in tables.TABLES if pairs else ():
         rows = [row(figure.name, pair) for pair in pairs]
         comparisons.append(_section(title, table(rows) + _copies(rows), note))
     if spent := several.phases(series, output_dir):
         comparisons.append(_section("Seconds of a step", table(spent) + _copies(spent)))
     for pair in pairs:
-        first, second = (
-            next(s for s in series if s.label == label) for label in (pair.baseline, pair.pods)
-        )
+        first, second = arms[pair.baseline], arms[pair.pods]
         if rows := several.differences(first, second, output_dir):
             title = f"Where {second.label} and {first.label} differ"
             note = "The same questions in the same step, with the same random numbers."
