@@ -37,7 +37,8 @@ SECONDS = ROOT / "mutants" / "seconds.json"
 KILLED = ROOT / "mutants.json"  # mutant -> its diff, where a test noticed it
 TESTS = {  # module -> the test files that belong to it
     "pods.advantages": "advantages rules", "pods.autoplan": "autoplan",
-    "pods.batch": "rules rules_of_others", "pods.curriculum": "curriculum", "pods.checkpoints": "checkpoints runs",
+    "pods.batch": "rules rules_of_others", "pods.curriculum": "curriculum",
+    "pods.checkpoints": "checkpoints runs",
     "pods.clock": "clock warm_up", "pods.distributed": "distributed",
     "pods.engines": "engine_choice engines engines_vllm guard",
     "pods.evaluation": "evaluation from_training metrics",
