@@ -40,7 +40,13 @@ SPLIT = {"sweep": "validation", "report": "test"}
 MARKS = 12  # evaluations of a run
 RATES = (5e-4, 1e-3, 2e-3)
 PROMPTS = {"quickstart": (1, 2), "miniature": (1,)}  # of a step
-SHAPES = {"quickstart": {"GRPO-PODS, n=32": ["rollouts_per_prompt=32"]}, "miniature": {}}  # more
+SHAPES = {  # more arms of a sweep
+    "quickstart": {
+        "GRPO-GA, n=64": ["algorithm=grpo_ga", "rollouts_per_prompt=64"],
+        "GRPO-PODS, n=64": ["algorithm=pods", "rollouts_per_prompt=64"],
+    },
+    "miniature": {},
+}
 NAME = "${algorithm.name}-n${rollouts_per_prompt}-m${kept_per_prompt}-P${prompts_per_step}"
 NAME = f"sweep-{NAME}-lr${{optimizer.learning_rate}}-seed${{seed}}"
 PREDICTION = """\
