@@ -14,7 +14,7 @@ from tests.fake_run import make_run
 from tests.steps import step_of
 
 SETTINGS = [
-    "run=r", "plan=auto", "planner.first=10", "planner.every=10", "rollouts_per_prompt=16",
+    "run=r", "plan=auto", "planner.first=10", "planner.every=10", "prompts_per_step=2", "rollouts_per_prompt=16",
     "kept_per_prompt=4", "micro_batch_size=2", "budget.train_seconds=null", "max_steps=24",
     "checkpoint.every_seconds=null", "sampling.max_completion_length=16", "ledger.texts=all",
 ]  # fmt: skip
@@ -104,6 +104,7 @@ def test_cheap_generation_raises_n_and_a_dear_one_does_not(tmp_path):
     keys = [
         "run=r",
         "plan=auto",
+        "prompts_per_step=2",
         "rollouts_per_prompt=16",
         "kept_per_prompt=4",
         "micro_batch_size=2",
@@ -141,5 +142,5 @@ def test_what_cannot_be_planned_is_refused(keys, said):
 
 
 def test_plan_auto_is_part_of_the_runs_name():
-    assert compose("plan=auto").run == "quickstart-pods-max_variance-n64-m16-auto-seed0"
-    assert compose().run == "quickstart-pods-max_variance-n64-m16-seed0"
+    assert compose("plan=auto").run == "quickstart-pods-max_variance-n32-m16-auto-seed0"
+    assert compose().run == "quickstart-pods-max_variance-n32-m16-seed0"

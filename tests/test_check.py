@@ -36,7 +36,7 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=64", "64 or less"]),
+        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=32", "32 or less"]),
         ("kept_per_prompt=12 micro_batch_size=5", ["micro_batch_size=5", "divide", "12"]),
         ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "64", "16", "pods"]),
         ("rule=all", ["rule=all", "kept_per_prompt=64", "max_variance"]),
@@ -223,14 +223,14 @@ def test_the_algorithm_changes_nothing_else():
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        ("", "quickstart-pods-max_variance-n64-m16-seed0"),
-        ("seed=1", "quickstart-pods-max_variance-n64-m16-seed1"),
+        ("", "quickstart-pods-max_variance-n32-m16-seed0"),
+        ("seed=1", "quickstart-pods-max_variance-n32-m16-seed1"),
         ("algorithm=grpo", "quickstart-grpo-all-n16-m16-seed0"),
         ("rule=random kept_per_prompt=8", "quickstart-pods-random-n64-m8-seed0"),
-        ("advantage=kept", "quickstart-pods-max_variance-n64-m16-seed0"),
-        ("advantage=rloo", "quickstart-pods-max_variance-rloo-n64-m16-seed0"),
-        ("rule.name=my.py:rule", "quickstart-pods-rule-n64-m16-seed0"),
-        ("advantage.name=my.py:advantage", "quickstart-pods-max_variance-advantage-n64-m16-seed0"),
+        ("advantage=kept", "quickstart-pods-max_variance-n32-m16-seed0"),
+        ("advantage=rloo", "quickstart-pods-max_variance-rloo-n32-m16-seed0"),
+        ("rule.name=my.py:rule", "quickstart-pods-rule-n32-m16-seed0"),
+        ("advantage.name=my.py:advantage", "quickstart-pods-max_variance-advantage-n32-m16-seed0"),
     ],
 )
 @pytest.mark.usefixtures("functions")

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.test_faults import write_questions
 
 SMALL = [
-    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
+    "run=r", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
     "max_steps=2", "budget.train_seconds=null", "checkpoint.every_seconds=null",
 ]  # fmt: skip
 
@@ -28,7 +28,7 @@ def command(folder: Path, script: str, *arguments: str) -> subprocess.CompletedP
 
 
 def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
-    name = "quickstart-pods-max_variance-n64-m16-seed0"
+    name = "quickstart-pods-max_variance-n32-m16-seed0"
     trained = command(tmp_path, "train.py", "max_steps=4", "checkpoint.every_steps=2")
     assert trained.returncode == 0, trained.stderr
     assert f"run={name}" in trained.stdout
@@ -105,7 +105,9 @@ def test_overrides_work(tmp_path, overrides):
 
 
 def test_a_sweep_trains_each_of_its_runs(tmp_path):
-    sweep = [o for o in SMALL if not o.startswith(("run=", "rollouts_per_prompt="))]
+    sweep = [
+        o for o in SMALL if not o.startswith(("run=", "prompts_per_step=2", "rollouts_per_prompt="))
+    ]
     done = processes.run(
         tmp_path / "said", "-m", *sweep, "algorithm=grpo,pods", "seed=1,2", cwd=tmp_path
     )

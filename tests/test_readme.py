@@ -27,8 +27,8 @@ SAYS: dict[str, dict[str, Any]] = {
     "experiment=gsm8k_h100": {"model.path": "Qwen/Qwen2.5-3B-Instruct", **FULL},
     "experiment=gsm8k_a100": {"model.path": "Qwen/Qwen2.5-7B-Instruct", **FULL},
     "algorithm=grpo": GRPO,
-    "algorithm=grpo_ga": {**GRPO, "rollouts_per_prompt": 64, "kept_per_prompt": 64},
-    "algorithm=pods": {"rule.name": "max_variance", "rollouts_per_prompt": 64},
+    "algorithm=grpo_ga": {**GRPO, "rollouts_per_prompt": 32, "kept_per_prompt": 32},
+    "algorithm=pods": {"rule.name": "max_variance"},
     "logger=[console,tensorboard]": {"logger.tensorboard.samples_every": 50},
     "logger=[console,wandb]": {"logger.wandb.project": "pods"},
 }
