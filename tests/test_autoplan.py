@@ -14,7 +14,8 @@ from tests.fake_run import make_run
 from tests.steps import step_of
 
 SETTINGS = [
-    "run=r", "plan=auto", "planner.first=10", "planner.every=10", "prompts_per_step=2", "rollouts_per_prompt=16",
+    "prompts_per_step=2",
+    "run=r", "plan=auto", "planner.first=10", "planner.every=10", "rollouts_per_prompt=16",
     "kept_per_prompt=4", "micro_batch_size=2", "budget.train_seconds=null", "max_steps=24",
     "checkpoint.every_seconds=null", "sampling.max_completion_length=16", "ledger.texts=all",
 ]  # fmt: skip

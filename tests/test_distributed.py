@@ -33,7 +33,8 @@ from tests.conftest import ROOT
 from tests.ranks import fixed_rollouts
 
 SETTINGS = [
-    "run=r", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
+    "prompts_per_step=2",
+    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
     "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
     "checkpoint.every_seconds=null", "checkpoint.every_steps=1",
 ]  # fmt: skip

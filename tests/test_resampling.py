@@ -146,7 +146,7 @@ def test_the_index_of_a_question_goes_on_within_a_step(monkeypatch):
     rows = [{"id": name, "prompt": "1+1"} for name in "aba"]
     three, one = (
         Rollouts(
-            compose(f"prompts_per_step=2", "rollouts_per_prompt={n}", *sizes), None, None, None
+            compose("prompts_per_step=2", f"rollouts_per_prompt={n}", *sizes), None, None, None
         )
         for n in (4, 12)
     )

@@ -207,7 +207,8 @@ def test_micro_batches_give_the_gradient_of_the_full_batch():
     updates = []
     for size in (8, 2):
         trainer, _ = build(
-            ["prompts_per_step=2", "rollouts_per_prompt=16", "kept_per_prompt=8", f"micro_batch_size={size}",
+            ["prompts_per_step=2",
+             "rollouts_per_prompt=16", "kept_per_prompt=8", f"micro_batch_size={size}",
              "loss.type=grpo", "max_steps=1", "optimizer.max_grad_norm=1e9"],
             dataset=rows(),
         )  # fmt: skip

@@ -142,7 +142,8 @@ LAUNCH = [
     "--config_file", str(ROOT / "config" / "accelerate" / "cpu.yaml"),
 ]  # fmt: skip
 SMALL = [
-    "run=r", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
+    "prompts_per_step=2",
+    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
     "budget.train_seconds=null", "checkpoint.every_seconds=null", "ledger.texts=all",
     "sampling.max_completion_length=16", "engine.check_every=1",
 ]  # fmt: skip
