@@ -238,13 +238,10 @@ def size(proof: Proof, base: list[str], arm: Arm, card: dict[str, Any] | None) -
 
         keys = [*base, *proof.config.train]
         count, _ = weights(typed(TrainConfig, compose("train", TrainConfig, keys)))
-        timed = lines[FIRST_STEPS:]
-        trained = fmean(line["tokens/trained"] for line in timed)
-        update = fmean(line["seconds/update"] for line in timed)
-        reads = fmean(line["all/completion_length_max"] for line in timed)
-        moved = 2 * count * reads / fmean(line["seconds/generate"] for line in timed)
+        reads = fmean(line["all/completion_length_max"] for line in lines[FIRST_STEPS:])
+        moved = 2 * count * reads / found["generate, s"]
         found["16-bit weights read, share of bandwidth"] = moved / card["bytes_per_second"]
-        rate = FLOPS * count * trained / update
+        rate = FLOPS * count * per_step(lines, "tokens/trained") / found["update, s"]
         found["update, share of matrix rate"] = rate / card["flops_per_second"]
     return {"row": found | {"published L40S, s": PUBLISHED.get(arm.name)}}
 
@@ -254,12 +251,17 @@ def row(lines: list[dict[str, Any]]) -> dict[str, float | None]:
     generation; the largest peak and gap of all steps, None where not measured."""
     timed = lines[FIRST_STEPS:]
     seconds = {name: fmean(line[f"seconds/{name}"] for line in timed) for name in STEP_PHASES}
-    tokens = fmean(line["tokens/generated"] for line in timed)
+    tokens = per_step(lines, "tokens/generated")
     found = {f"{name}, s": value for name, value in seconds.items()}
     found |= {"step, s": sum(seconds.values()), "tokens/s": tokens / seconds["generate"]}
     for name in ("peak_memory_gib/generate", "peak_memory_gib/update", "engine/logprob_gap"):
         found[name] = max((line[name] for line in lines if name in line), default=None)
     return found
+
+
+def per_step(lines: list[dict[str, Any]], counter: str) -> float:
+    """The mean growth of a counter over the steps that are timed."""
+    return (lines[-1][counter] - lines[FIRST_STEPS - 1][counter]) / (len(lines) - FIRST_STEPS)
 
 
 def constants(proof: Proof, arms: list[Arm]) -> dict[str, Any]:
@@ -290,7 +292,7 @@ def training(proof: Proof, arm: Arm, model: str) -> dict[str, Any]:
     name = f"training {arm.name}"
     lines = proof.train(name, keys)
     marks = read_metrics(proof.folder / slug(name) / "evaluations.jsonl")
-    curve = {f"{mark['train_seconds']:.0f} s": mark["eval/accuracy"] for mark in marks}
+    curve = {f"accuracy {i + 1}/6": mark["eval/accuracy"] for i, mark in enumerate(marks[:6])}
     return {"row": {"steps": float(lines[-1]["step"]), **curve}}
 
 

@@ -72,9 +72,10 @@ def test_the_random_model_has_a_tokenizer_of_its_size(tmp_path):
 
 def test_a_row_of_the_table():
     step = {"seconds/generate": 2.0, "seconds/score": 0.0, "seconds/select": 0.0}
-    step |= {"seconds/update": 4.0, "tokens/generated": 6400}
+    step |= {"seconds/update": 4.0}
     checked = step | {"seconds/generate": 9.0}  # the guard's forward passes
     steps = [checked | {"engine/logprob_gap": gap} for gap in (0.01, 0.02, 0.01)] + [step] * 2
+    steps = [line | {"tokens/generated": 6400 * (i + 1)} for i, line in enumerate(steps)]
     cells = row(steps)
     assert cells["tokens/s"] == 3200
     assert cells["step, s"] == 6
