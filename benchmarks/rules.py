@@ -3,7 +3,7 @@
     uv run benchmarks/rules.py          # -> results/rules.json, rules.md, rules.png
     uv run benchmarks/rules.py draw     # table and picture from rules.json
 
-Every arm but GRPO samples 64 a prompt, trains on 16 and takes the learning rate swept for PODS; a
+Every arm but GRPO and GRPO-GA samples the n of the experiment, trains on 16 and takes the learning rate swept for PODS; a
 rule whose advantages have another scale might do better with its own. Two runs of one thread go
 side by side, seed by seed, arms in turns; nothing else should run. A second call skips finished
 runs.
@@ -43,7 +43,10 @@ ARMS = {
     **{rule: ["algorithm=pods", f"rule={rule}"] for rule in RULES},
     "gfpo, reward per token": ["algorithm=pods", "rule=gfpo", "rule.params.metric=efficiency"],
     **{f"max_variance, prompts={p}": ["algorithm=pods", f"prompts={p}"]
-       for p in ("greso", "mopps", "easy_to_hard", "knapsack")},
+       for p in ("greso", "mopps", "easy_to_hard")},
+    "max_variance, P=2": ["algorithm=pods", "prompts_per_step=2"],  # knapsack needs several prompts
+    "max_variance, P=2, prompts=knapsack": ["algorithm=pods", "prompts_per_step=2",
+                                            "prompts=knapsack"],
     "max_variance, resample=dapo": ["algorithm=pods", "resample=dapo"],
     "half_right, resample=ada": ["algorithm=pods", "rule=half_right", "resample=ada"],
 }  # fmt: skip
