@@ -3,10 +3,9 @@
     uv run benchmarks/rules.py          # -> results/rules.json, rules.md, rules.png
     uv run benchmarks/rules.py draw     # table and picture from rules.json
 
-Every arm but GRPO and GRPO-GA samples the n of the experiment, trains on 16 and takes the learning rate swept for PODS; a
-rule whose advantages have another scale might do better with its own. Two runs of one thread go
-side by side, seed by seed, arms in turns; nothing else should run. A second call skips finished
-runs.
+Every arm but GRPO and GRPO-GA has the experiment's n, m and learning rate of PODS; a rule whose
+advantages have another scale might do better with its own. Two runs of one thread go side by side,
+seed by seed, arms in turns; nothing else should run. A second call skips finished runs.
 """
 # ruff: noqa: E402
 
