@@ -9,6 +9,7 @@
 config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
 """
 
+import copy
 import os
 from contextlib import ExitStack
 
@@ -23,12 +24,18 @@ from pods.config import TrainConfig
 def main(config: TrainConfig) -> None:
     settle(config)
     check(config)
+    while train(copy.deepcopy(config)):  # plan=auto has chosen another n and m
+        pass
+
+
+def train(config: TrainConfig) -> bool:
+    """Build a training and run it; whether it is to be built again."""
     clock = Clock()
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
-            from pods import initial, loop, policy, prompts, runs, scoring, trainer
+            from pods import autoplan, initial, loop, policy, prompts, runs, scoring, trainer
             from pods.engines import training as engines
             from pods.rollouts import Rollouts
 
@@ -41,6 +48,8 @@ def main(config: TrainConfig) -> None:
             folder = stack.enter_context(runs.RunFolder(config))
             initial.merge(config, folder.path)
             start = distributed.from_main(lambda: runs.find_start(config, folder))
+            if start is not None:
+                autoplan.resume(config, start.meta)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             clock.peak = peak_memory_reader()
             model = policy.load_policy(config, tokenizer)
@@ -50,7 +59,7 @@ def main(config: TrainConfig) -> None:
             built = trainer.build_trainer(config, model, questions, rollouts, callback)
             if start is None:
                 initial.load_adapter(config, built.model)
-        loop.train(built, callback, start)
+        return loop.train(built, callback, start)
 
 
 def prepare(config: TrainConfig) -> None:

@@ -6,6 +6,7 @@ mutmut writes the mutants of the files in pyproject.toml to mutants/, beside whi
 exists. One pytest session there forks for each mutant and runs the tests of its module, the
 quickest first, up to the first failure. (`mutmut run` itself fails here: where it learns which test
 enters which function, a command that a test starts in another folder does not find its settings.)
+An interrupted run goes on: what was killed stays killed while its mutant is the same.
 A survivor is a missing test, code to delete, or equivalent: the reason then stands in
 equivalent_mutants.yaml, by file and changed line. It still counts as a survivor.
 """
@@ -33,13 +34,17 @@ from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, walk_mut
 ROOT = Path(__file__).resolve().parents[1]
 REASONS = ROOT / "benchmarks" / "equivalent_mutants.yaml"
 SECONDS = ROOT / "mutants" / "seconds.json"
+KILLED = ROOT / "mutants.json"  # mutant -> its diff, where a test noticed it
 TESTS = {  # module -> the test files that belong to it
-    "pods.advantages": "advantages rules", "pods.checkpoints": "checkpoints runs",
+    "pods.advantages": "advantages rules", "pods.autoplan": "autoplan",
+    "pods.batch": "rules rules_of_others", "pods.curriculum": "curriculum",
+    "pods.checkpoints": "checkpoints runs",
     "pods.clock": "clock warm_up", "pods.distributed": "distributed",
     "pods.engines": "engine_choice engines engines_vllm guard",
     "pods.evaluation": "evaluation from_training metrics",
     "pods.figures": "statistics curves speedup arms chosen", "pods.ledger": "ledger",
     "pods.loop": "clock midrun warm_up trainer faults", "pods.metrics": "rollouts warm_up",
+    "pods.rehearsal": "warm_up", "pods.resampling": "resampling",
     "pods.results": "results curves", "pods.rollouts": "rollouts advantages scoring trainer",
     "pods.rules": "rules rules_of_others advantages",
     "pods.seam": "seam warm_up trainer outside_truths guard",
@@ -64,11 +69,15 @@ def main() -> None:
     files = mutants()
     names = sorted(name for name in files if name.startswith(options.only))
     chosen = sorted(random.Random(options.seed).sample(names, min(options.sample, len(names))))
-    session = Session(chosen, options.jobs)
+    before = json.loads(KILLED.read_text()) if KILLED.is_file() else {}
+    same = [m for m in chosen if m in before and before[m] == diff(m, files)]
+    session = Session([m for m in chosen if m not in same], options.jobs, files)
+    session.outcomes = dict.fromkeys(same, "killed")
     os.chdir("mutants")
     sys.path.insert(0, os.getcwd())
-    tests = sorted({f"tests/{file}" for mutant in chosen for file in tests_of(mutant)})
-    pytest.main(["-n", "0", "-p", "no:cacheprovider", "-q", *tests], plugins=[session])
+    tests = sorted({f"tests/{file}" for mutant in session.mutants for file in tests_of(mutant)})
+    if tests:
+        pytest.main(["-n", "0", "-p", "no:cacheprovider", "-q", *tests], plugins=[session])
     os.chdir(ROOT)
     text = report(session.outcomes, files, f"seed {options.seed} of {len(names)}")
     print(text)
@@ -88,6 +97,15 @@ def mutants() -> dict[str, Path]:
     return found
 
 
+def diff(mutant: str, files: dict[str, Path]) -> str:
+    before = os.getcwd()
+    os.chdir(ROOT)  # the paths begin there
+    try:
+        return get_diff_for_mutant(mutant, path=str(files[mutant]))
+    finally:
+        os.chdir(before)
+
+
 def tests_of(mutant: str) -> set[str]:
     names = next(names for module, names in TESTS.items() if mutant.startswith(module))
     return {f"test_{name}.py" for name in names.split()}
@@ -96,8 +114,9 @@ def tests_of(mutant: str) -> set[str]:
 class Session:
     """A pytest plugin: its loop runs, for each mutant, the tests of its module in a fork."""
 
-    def __init__(self, mutants: list[str], jobs: int) -> None:
-        self.mutants, self.jobs, self.outcomes = mutants, jobs, {}
+    def __init__(self, mutants: list[str], jobs: int, files: dict[str, Path]) -> None:
+        self.mutants, self.jobs, self.files = mutants, jobs, files
+        self.outcomes: dict[str, str] = {}
         self.seconds: Counter[str] = Counter()  # test -> s in the unchanged code; inf: it fails
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -126,8 +145,19 @@ class Session:
                     del running[mutant]
                     self.outcomes[mutant] = outcome
                     print(f"\n{mutant}: {outcome}", flush=True)
+                    self.keep(mutant, outcome)
             time.sleep(0.02)
         return True
+
+    def keep(self, mutant: str, outcome: str) -> None:
+        """Note a killed mutant for the next call."""
+        if outcome == "survived":
+            return
+        before = json.loads(KILLED.read_text()) if KILLED.is_file() else {}
+        KILLED.with_suffix(".tmp").write_text(
+            json.dumps(before | {mutant: diff(mutant, self.files)})
+        )
+        KILLED.with_suffix(".tmp").replace(KILLED)
 
     def start(self, mutant: str, items: list[pytest.Item]) -> int:
         """The process that runs these tests; without a mutant they are timed."""
@@ -162,11 +192,13 @@ def report(outcomes: dict[str, str], files: dict[str, Path], origin: str) -> str
     for mutant, outcome in outcomes.items():
         path = str(files[mutant])
         if outcome == "survived":
-            diff = get_diff_for_mutant(mutant, path=path)
-            lines = [line[1:].strip() for line in diff.splitlines() if line.startswith("+ ")]
+            changed = diff(mutant, files)
+            lines = [line[1:].strip() for line in changed.splitlines() if line.startswith("+ ")]
             reason = next((r for line in lines if (r := reasons.get(path, {}).get(line))), None)
             outcome = "equivalent" if reason else outcome
-            survivors.append(f"\n`{mutant}`: {reason or outcome}\n\n```diff\n{diff.strip()}\n```\n")
+            survivors.append(
+                f"\n`{mutant}`: {reason or outcome}\n\n```diff\n{changed.strip()}\n```\n"
+            )
         counts.setdefault(path, Counter())[outcome] += 1
     counts["all"] = total = sum(counts.values(), Counter())
     share = (total["killed"] + total["timeout"]) / total.total()

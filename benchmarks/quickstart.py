@@ -63,19 +63,13 @@ def main() -> None:
     parser.add_argument("part", choices=SEEDS)
     parser.add_argument("experiment", choices=PROMPTS)
     part, experiment = vars(parser.parse_args()).values()
-    runs, scored = cells(part, experiment), RUNS / experiment / "results"
-    left = [run for run in runs if not run.finished]
-    print(f"{len(left)} of {len(runs)} runs left")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    turn = cycle(os.sched_getaffinity(0))  # a core for each thread, whose processes inherit it
-    with ThreadPoolExecutor(2, initializer=lambda: os.sched_setaffinity(0, {next(turn)})) as pool:
-        list(pool.map(lambda run: call("train.py", *run.overrides, f"seed={run.seed}"), left))
-    for run in runs:
-        keys = [f"run={run.config.run}", f"output_dir={RUNS / experiment}", f"results_dir={scored}"]
-        found = compose("evaluate", EvaluateConfig, keys, CONFIG_DIR / "evaluate")
-        publish(typed(EvaluateConfig, found))
+    runs = cells(part, experiment)
+    scored = train_and_score(runs, experiment)
     if part == "report":
-        keep(runs, experiment, scored)
+        (RESULTS / experiment).mkdir(exist_ok=True)
+        for name in (f"base-{runs[0].config.model.name}", *(run.config.run for run in runs)):
+            for file in (scored / f"{name}.json", scored / f"{name}.meta.json"):
+                shutil.copy(file, RESULTS / experiment)
     file = RESULTS / f"{experiment}{'_sweep' if part == 'sweep' else ''}.md"
     file.write_text(f"{header(part, experiment, runs)}\n\n{PREDICTION}\n\n{table(runs, scored)}\n")
     print(file)
@@ -89,9 +83,7 @@ def cells(part: str, experiment: str) -> list[Run]:
     found = compose("reproduce", ReproduceConfig, keys, CONFIG_DIR / "reproduce")
     config = typed(ReproduceConfig, found)
     budget = compose("train", TrainConfig, [f"experiment={experiment}"]).budget.train_seconds
-    fixed = [f"evaluation.every_seconds={budget / MARKS}", f"evaluation.split={SPLIT[part]}"]
-    fixed += ["checkpoint.every_seconds=null", "backend.threads=1", "logger=[]"]
-    runs, shapes = [], [[]]
+    fixed, runs, shapes = scored_while_training(budget, SPLIT[part]), [], [[]]
     if part == "sweep":
         config.recipes[experiment].arms |= SHAPES[experiment]
         shapes = [
@@ -104,29 +96,48 @@ def cells(part: str, experiment: str) -> list[Run]:
     return sorted(runs, key=lambda run: run.seed)
 
 
+def scored_while_training(seconds: float, split: str) -> list[str]:
+    fixed = [f"evaluation.every_seconds={seconds / MARKS}", f"evaluation.split={split}"]
+    return [*fixed, "checkpoint.every_seconds=null", "backend.threads=1", "logger=[]"]
+
+
+def train_and_score(runs: list[Run], folder: str) -> Path:
+    """Train what is left, two runs at a time; the folder with all scores and the base model's."""
+    scored, experiment = RUNS / folder / "results", runs[0].config.experiment
+    left = [run for run in runs if not run.finished]
+    print(f"{len(left)} of {len(runs)} runs left")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    turn = cycle(os.sched_getaffinity(0))  # a core for each thread, whose processes inherit it
+    with ThreadPoolExecutor(2, initializer=lambda: os.sched_setaffinity(0, {next(turn)})) as pool:
+        list(pool.map(lambda run: call("train.py", *run.overrides, f"seed={run.seed}"), left))
+    for run in runs:
+        keys = [f"run={run.config.run}", f"output_dir={RUNS / folder}", f"results_dir={scored}"]
+        found = compose("evaluate", EvaluateConfig, keys, CONFIG_DIR / "evaluate")
+        publish(typed(EvaluateConfig, found))
+    call("evaluate_run.py", "run=null", f"experiment={experiment}", f"results_dir={scored}")
+    return scored
+
+
 def call(script: str, *keys: str) -> None:
     subprocess.run([sys.executable, str(ROOT / script), *keys], check=True, cwd=ROOT)
 
 
-def keep(runs: list[Run], experiment: str, scored: Path) -> None:
-    """Score the base model, and copy the small result files to benchmarks/results."""
-    call("evaluate_run.py", "run=null", f"experiment={experiment}", f"results_dir={scored}")
-    (RESULTS / experiment).mkdir(exist_ok=True)
-    for name in (f"base-{runs[0].config.model.name}", *(run.config.run for run in runs)):
-        for file in (scored / f"{name}.json", scored / f"{name}.meta.json"):
-            shutil.copy(file, RESULTS / experiment)
-
-
 def header(part: str, experiment: str, runs: list[Run]) -> str:
+    return (
+        f"# {experiment}, {part}\n\n{conditions(runs)}, {SPLIT[part]} questions at T=1. A "
+        f"cell: share right and well formed (grader v2), mean over {MARKS} marks in time / mean of "
+        f"the last three; mean over seeds. `uv run benchmarks/quickstart.py {part} {experiment}`"
+    )
+
+
+def conditions(runs: list[Run]) -> str:
     """What was run, where and when."""
     facts, cpu = provenance(), Path("/proc/cpuinfo").read_text().partition("model name")[2]
     return (
-        f"# {experiment}, {part}\n\n{date.today().isoformat()}, commit {facts['git_commit']}, "
+        f"{date.today().isoformat()}, commit {facts['git_commit']}, "
         f"{facts['cpu_count']} cores of{cpu.partition(chr(10))[0].partition(':')[2]}; two runs at "
         f"a time, each with one thread on one core; {runs[0].config.budget.train_seconds:g} s of "
-        f"training, seeds {sorted({run.seed for run in runs})}, {SPLIT[part]} questions at T=1. A "
-        f"cell: share right and well formed (grader v2), mean over {MARKS} marks in time / mean of "
-        f"the last three; mean over seeds. `uv run benchmarks/quickstart.py {part} {experiment}`"
+        f"training, seeds {sorted({run.seed for run in runs})}"
     )
 
 

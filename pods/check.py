@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pods import curriculum, distributed, functions, resampling, tasks
+from pods import autoplan, curriculum, distributed, functions, resampling, tasks
 from pods.cli import CONFIG_DIR, UserError
 from pods.config import Function, TrainConfig, reward_weights
 from pods.rules import RULES, Batch, select_batch
@@ -73,6 +73,7 @@ def prompts_and_rounds(config: TrainConfig) -> Iterator[str]:
     yield from _function("prompts", config.prompts, ("history, count, rng",))
     yield from curriculum.problems(config)
     yield from resampling.problems(config)
+    yield from autoplan.problems(config)
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:

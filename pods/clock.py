@@ -3,7 +3,7 @@
 `train_seconds` is the wall time of whole optimiser steps: generate + score + select + update, where
 update is what remains of a step (forward, backward, optimiser and the trainer's own bookkeeping).
 Loading, warm-up, checkpoints, evaluation and log writing are timed under their own names and never
-counted. The published code plots the checkpoint's index instead (reference: README, differences).
+counted. The published code plots the checkpoint's index instead (docs/paper.md).
 """
 
 import time

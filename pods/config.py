@@ -147,6 +147,8 @@ class LedgerConfig:
 @dataclass
 class Planner:
     gradient_noise_every: int = at_least(0)
+    first: int = at_least(10)  # steps; fewer are too few for intervals
+    every: int = at_least(10)
 
 
 @dataclass
@@ -214,6 +216,7 @@ class TrainConfig:
     kept_per_prompt: int = positive()
     micro_batch_size: int = positive()
     prompts_per_step: int = positive()
+    plan: str = one_of("none", "auto")
     updates_per_generation: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING

@@ -18,6 +18,7 @@ import torch
 from transformers import TrainerCallback
 
 from pods import checkpoints, curriculum, distributed, ledger, seam
+from pods.autoplan import AutoPlan
 from pods.cli import OutOfMemory, RunFailed
 from pods.clock import Clock
 from pods.config import TrainConfig
@@ -57,6 +58,7 @@ class RunCallback(TrainerCallback):
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
+        self.plan = AutoPlan(config)
         self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
         self.received: int | None = None  # a signal this rank got, at any moment
         self.stop_signal: int | None = None  # of any rank: all ranks stop
@@ -64,6 +66,7 @@ class RunCallback(TrainerCallback):
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
         self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
         self.meter.restore(checkpoint.meta)
+        self.plan.restore(checkpoint.meta)
         self.saved_step, self.best = checkpoint.step, checkpoint.meta.get("checkpoint_best")
         state = checkpoint.path / checkpoints.RULE_STATE
         if state.is_file():  # absent in runs of the first design
@@ -123,7 +126,7 @@ class RunCallback(TrainerCallback):
         self.meter.updates.append(logs)
         if not self.between_generations(state):
             return
-        metrics = self.meter.line(self.trainer, self.rollouts, self.clock)
+        metrics = self.meter.line(self.trainer, self.rollouts, self.clock) | self.plan.metrics()
         if self.midrun and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = Live(self.trainer.model, state.global_step)
@@ -137,9 +140,13 @@ class RunCallback(TrainerCallback):
                 self.ledger.append(newest.batch.step + 1, newest)
         better = self.improved(state.global_step, metrics)
         over = self.over_budget(state.global_step)
-        if over or better or self.save_due(state.global_step):
+        if self.plan.due(state.global_step) and not over:
+            with self.clock.phase("plan"):
+                self.ledger.flush()  # the planner reads it
+                self.plan(state.global_step)
+        if over or better or self.plan.changed or self.save_due(state.global_step):
             self.save()
-        control.should_training_stop = control.should_training_stop or over
+        control.should_training_stop = control.should_training_stop or over or self.plan.changed
 
     def improved(self, step: int, metrics: dict[str, Any]) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
@@ -199,6 +206,7 @@ class RunCallback(TrainerCallback):
             **{name.replace("/", "_"): count for name, count in self.meter.counters.items()},
             "outside_seconds": dict(self.clock.outside),
             "checkpoint_best": self.best,
+            **self.plan.meta(),
             "seed": self.config.seed,
             "ranks": distributed.world_size(),
             **self.provenance,
@@ -218,8 +226,9 @@ def signals_restored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None) -> None:
-    """Run the trainer from `start` to the end of the budget, and say where it ended.
+def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None) -> bool:
+    """Run the trainer from `start` to the end of the budget, and say where it ended; or to a change
+    of n and m, after which it is True, and the training is to be built again.
 
     Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
     """
@@ -256,6 +265,8 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
             if not distributed.lost_a_rank(error):
                 raise
             raise RunFailed(f"another process of the run ended; {last_checkpoint(loop)}") from error
+    if loop.plan.changed:
+        return True
     if distributed.is_main():
         best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
         print(
@@ -265,6 +276,7 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
     if loop.stop_signal is not None:
         distributed.say(f"stopped by signal {loop.stop_signal}; run again to resume")
         sys.exit(128 + loop.stop_signal)
+    return False
 
 
 def phase_of(loop: RunCallback) -> str:

@@ -1,7 +1,7 @@
 """What scripts/plan.py knows before it compares cells: costs, signal and noise, from a run's
 metrics and ledger, or from numbers alone.
 
-config/plan/plan.yaml explains the keys.
+config/planning/plan.yaml explains the keys.
 """
 
 import functools
@@ -16,11 +16,11 @@ from pods import ledger, planner, upgrade
 from pods.cli import CONFIG_DIR, UserError, compose, typed
 from pods.config import TrainConfig
 from pods.planner import Cell, Costs, Knowledge, Steps
-from pods.rules import RULES, Batch
+from pods.rules import RULES, Batch, Selection
 from pods.runs import read_metrics
 from pods.schema import at_least, broken, one_of, positive
 
-FOLDER = CONFIG_DIR / "plan"
+FOLDER = CONFIG_DIR / "planning"
 PHASES = {"generate": ("generate",), "score": ("score", "select"), "update": ("update",)}
 NORMS = [f"gradient_noise/{part}" for part in ("half", "prompt", "step")]
 
@@ -86,14 +86,16 @@ def from_numbers(config: PlanConfig) -> Knowledge:
         return np.array([planner.signal_of_accuracy(rule, n, m, config.accuracy)])
 
     costs = Costs(**{name: np.array([value]) for name, value in given.items()})
-    known = (cell_of(trained), rule, config.accuracy, costs, signal, config.kappa, config.between)
+    own = Cell(trained.prompts_per_step, trained.rollouts_per_prompt, trained.kept_per_prompt)
+    known = (own, rule, config.accuracy, costs, signal, config.kappa, config.between)
     return Knowledge(config.experiment, origin, *known)
 
 
 def from_run(config: PlanConfig) -> Knowledge:
     """Costs, signal and noise of the steps of a run that lie in the window."""
-    own, norms, trained = read(config, config.run, config.window)
-    runs = [own, *(read(config, other, None)[0] for other in config.timed_with)]
+    runs, norms, trained = read(config, config.run, config.window)
+    own = runs[0]
+    runs += [part for other in config.timed_with for part in read(config, other, None)[0]]
     rng = np.random.default_rng(config.seed)
     weights = [planner.resampled(len(run.rewards), config.resamples, rng) for run in runs]
     costs = planner.fit_costs(runs, weights)
@@ -129,19 +131,22 @@ def recorded_signal(
 
 def read(
     config: PlanConfig, run: str, window: list[int] | None
-) -> tuple[Steps, np.ndarray, TrainConfig]:
-    """The recorded steps of a run, their (steps, 3) squared gradient norms (NaN: not measured), and
-    its config."""
+) -> tuple[list[Steps], np.ndarray, TrainConfig]:
+    """The recorded steps of a run, by their n and m with the newest first, the (steps, 3) squared
+    gradient norms of these newest ones (NaN: not measured), and the run's config."""
     path = ledger.find(config.output_dir, run)
     trained = upgrade.load(path.parent / ".hydra" / "config.yaml")
     lines = read_metrics(path.with_name("metrics.jsonl"))
     ends = np.array([line["step"] for line in lines])
     first, last = window or (1, max(ends, default=1))
-    steps = []
+    cells: dict[Cell, list[Any]] = {}  # with plan=auto there are several
     for batch, selection in ledger.steps(path):
         at = np.searchsorted(ends, batch.step, side="right")  # the line that ends this step
         if at < len(lines) and first <= ends[at] <= last:
-            steps.append((lines[at], batch, batch.lengths.ravel()[selection.kept].sum()))
+            cell, tokens = cell_of(batch, selection), batch.lengths.ravel()[selection.kept].sum()
+            cells[cell] = part = cells.pop(cell, [])  # now the newest
+            part.append((lines[at], batch, tokens))
+    steps = list(cells.values())[-1] if cells else []
     if len(steps) < planner.FEWEST_STEPS:
         raise UserError(
             f"run={run} window=[{first},{last}]: {len(steps)} steps; intervals need "
@@ -150,7 +155,12 @@ def read(
     if "correctness" not in steps[0][1].by_function:
         raise UserError(f"run={run}: has no reward `correctness`, which the planner needs")
     norms = np.array([[line.get(name, np.nan) for name in NORMS] for line, *_ in steps])
-    return arrays(cell_of(trained), *zip(*steps, strict=True)), norms, trained
+    found = [
+        arrays(cell, *zip(*part, strict=True))
+        for cell, part in reversed(cells.items())
+        if len(part) >= planner.FEWEST_STEPS
+    ]
+    return found, norms, trained
 
 
 def arrays(
@@ -168,8 +178,9 @@ def arrays(
     return Steps(cell, rewards, right, seconds, *tokens)
 
 
-def cell_of(trained: TrainConfig) -> Cell:
-    return Cell(trained.prompts_per_step, trained.rollouts_per_prompt, trained.kept_per_prompt)
+def cell_of(batch: Batch, selection: Selection) -> Cell:
+    prompts, n = batch.shape
+    return Cell(prompts, n, len(selection.kept) // prompts)
 
 
 def rule_of(trained: TrainConfig) -> str:

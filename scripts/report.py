@@ -2,17 +2,18 @@
 
     uv run scripts/report.py run=<run>
     uv run scripts/report.py figure=quickstart
+    uv run scripts/report.py 'runs={GRPO: [my-grpo-*], PODS: [my-pods-*]}'
 
 The page needs no network. The paper shows only means over the kept rollouts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from omegaconf import MISSING
 
-from pods.cli import UserError, command
-from pods.figures.chosen import finish
+from pods.cli import UserError, command, compose, typed
+from pods.figures.chosen import finish, of_runs
 from pods.figures.definition import Comparison, Figure
 from pods.files import write_atomic
 from pods.schema import broken
@@ -26,12 +27,13 @@ class ReportConfig(Comparison):
     out_dir: str = MISSING
     max_rollouts: int = MISSING
     figure: Figure | None = None
+    runs: dict[str, list[str]] = field(default_factory=dict)
 
 
 @command("report", ReportConfig)
 def main(config: ReportConfig) -> None:
-    if config.run is None and config.figure is None:
-        raise UserError("run=null figure=null: set run=<run> or figure=<name>")
+    if config.run is None and config.figure is None and not config.runs:
+        raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
 
@@ -40,9 +42,13 @@ def main(config: ReportConfig) -> None:
     from pods.figures import curves, report, speedup
 
     sections, skipped, figure, run = [], [], config.figure, config.run
+    if config.runs:
+        axes = figure or typed(Figure, compose("figure/quickstart", None, []).figure)
+        figure = of_runs(config, axes, None, chosen=figure is not None)
     if figure is not None:
         series = curves.load(figure, config.results_dir, skipped)
-        sections += report.figure_sections(figure, series, speedup.pairs(figure, series, config))
+        pairs = speedup.pairs(figure, series, config)
+        sections += report.figure_sections(figure, series, pairs, Path(config.output_dir))
     if run is not None:
         folders = (Path(config.output_dir), Path(config.results_dir))
         sections += report.run_sections(run, *folders, config.max_rollouts)

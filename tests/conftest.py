@@ -20,7 +20,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 # Files that take a minute or more start first, so that the two workers end together.
 SLOW = (
     "test_vllm", "test_deepspeed", "test_reproduce", "test_evaluation", "test_commands",
-    "test_faults", "test_distributed", "test_gpu_step", "test_unsloth_drift", "test_doctor",
+    "test_faults", "test_distributed", "test_gpu_proof", "test_unsloth_drift", "test_doctor",
     "test_slurm",
 )  # fmt: skip
 

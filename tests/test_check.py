@@ -36,10 +36,10 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=64", "64 or less"]),
+        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=32", "32 or less"]),
         ("kept_per_prompt=12 micro_batch_size=5", ["micro_batch_size=5", "divide", "12"]),
         ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "64", "16", "pods"]),
-        ("rule=all", ["rule=all", "kept_per_prompt=64", "max_variance"]),
+        ("rule=all", ["rule=all", "kept_per_prompt=32", "max_variance"]),
         ("rule.name=best", ["rule.name=best", "percentile", "path/to/file.py:function"]),
         ("advantage.name=best", ["advantage.name=best", "rloo", "path/to/file.py:function"]),
         ("kept_per_prompt=1", ["kept_per_prompt=1", "2 or more"]),
@@ -171,13 +171,13 @@ def test_a_reward_function_without_a_weight_counts_once(functions):
 @pytest.mark.parametrize(
     ("overrides", "n", "m", "size", "rule"),
     [
-        ("", 64, 16, 16, "max_variance"),
+        ("", 32, 16, 16, "max_variance"),
         ("algorithm=grpo", 16, 16, 16, "all"),
-        ("algorithm=grpo_ga", 64, 64, 16, "all"),
+        ("algorithm=grpo_ga", 32, 32, 16, "all"),
         ("algorithm=grpo_ga rollouts_per_prompt=8 kept_per_prompt=4", 8, 8, 4, "all"),
         ("rollouts_per_prompt=8 kept_per_prompt=4", 8, 4, 4, "max_variance"),
         ("algorithm=grpo kept_per_prompt=32", 32, 32, 16, "all"),
-        ("rule=random kept_per_prompt=8 micro_batch_size=2", 64, 8, 2, "random"),
+        ("rule=random kept_per_prompt=8 micro_batch_size=2", 32, 8, 2, "random"),
     ],
 )
 def test_algorithms_settle_n_m_and_the_micro_batch(overrides, n, m, size, rule):
@@ -223,14 +223,14 @@ def test_the_algorithm_changes_nothing_else():
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        ("", "quickstart-pods-max_variance-n64-m16-seed0"),
-        ("seed=1", "quickstart-pods-max_variance-n64-m16-seed1"),
+        ("", "quickstart-pods-max_variance-n32-m16-seed0"),
+        ("seed=1", "quickstart-pods-max_variance-n32-m16-seed1"),
         ("algorithm=grpo", "quickstart-grpo-all-n16-m16-seed0"),
         ("rule=random kept_per_prompt=8", "quickstart-pods-random-n64-m8-seed0"),
-        ("advantage=kept", "quickstart-pods-max_variance-n64-m16-seed0"),
-        ("advantage=rloo", "quickstart-pods-max_variance-rloo-n64-m16-seed0"),
-        ("rule.name=my.py:rule", "quickstart-pods-rule-n64-m16-seed0"),
-        ("advantage.name=my.py:advantage", "quickstart-pods-max_variance-advantage-n64-m16-seed0"),
+        ("advantage=kept", "quickstart-pods-max_variance-n32-m16-seed0"),
+        ("advantage=rloo", "quickstart-pods-max_variance-rloo-n32-m16-seed0"),
+        ("rule.name=my.py:rule", "quickstart-pods-rule-n32-m16-seed0"),
+        ("advantage.name=my.py:advantage", "quickstart-pods-max_variance-advantage-n32-m16-seed0"),
     ],
 )
 @pytest.mark.usefixtures("functions")

@@ -185,7 +185,7 @@ def kill_at_step_four() -> None:
 
 # A policy that is right on 60 %: few rollouts, so that many groups are all right or all wrong.
 LIKELY = [
-    "model=tiny_60", "rollouts_per_prompt=4", "kept_per_prompt=2",
+    "model=tiny_60", "prompts_per_step=2", "rollouts_per_prompt=4", "kept_per_prompt=2",
     "sampling.max_completion_length=48", "rewards.weights.format=0", "rewards.weights.tags=0",
 ]  # fmt: skip
 

@@ -33,6 +33,7 @@ from tests.conftest import ROOT
 from tests.ranks import fixed_rollouts
 
 SETTINGS = [
+    "prompts_per_step=2",
     "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
     "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
     "checkpoint.every_seconds=null", "checkpoint.every_steps=1",
@@ -240,7 +241,9 @@ def test_what_cannot_be_shared_is_refused(monkeypatch, count, overrides, said):
     become(monkeypatch, count)
     with pytest.raises(UserError, match=said):
         choose_backend(
-            compose("rollouts_per_prompt=8", "kept_per_prompt=4", *overrides).backend.name
+            compose(
+                "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", *overrides
+            ).backend.name
         )
 
 

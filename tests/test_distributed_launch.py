@@ -24,6 +24,7 @@ def test_a_killed_rank_ends_a_launched_run_within_a_minute(tmp_path):
     command = [
         *launch, "--config_file", str(ROOT / "config" / "accelerate" / "cpu.yaml"),
         "--num_processes", "2", str(ROOT / "train.py"), f"output_dir={tmp_path}", "run=r",
+        "prompts_per_step=2",
         "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
         "budget.train_seconds=null", "max_steps=100000", "checkpoint.every_steps=2",
     ]  # fmt: skip

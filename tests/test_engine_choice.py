@@ -44,7 +44,7 @@ def choose(*overrides: str, backend: str = "transformers") -> tuple[str, str]:
 def test_the_choice_and_its_reason(
     monkeypatch, cuda, vllm, backend, overrides, environment, name, reason
 ):
-    sizes = ["rollouts_per_prompt=8", "kept_per_prompt=4"]
+    sizes = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
     config = compose(*sizes, *overrides)
     config.backend.name = backend
     on_a_machine(monkeypatch, cuda, vllm, environment)

@@ -128,7 +128,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
     assert f"| gsm8k | gsm8k.validation |\n|---|---|---|---|\n{rows}" in card.text
     assert f"| **checkpoint-4** | 10 | {accuracy} |  |" in card.text
     assert "gsm8k: 8 questions x 5 completions, seed 7" in card.text
-    assert "rollouts_per_prompt: 64" in card.text
+    assert "rollouts_per_prompt: 32" in card.text
     assert "git_commit abc, trl 1.13.0" in card.text
     assert card.data.base_model is None  # a folder of this machine
     assert "output_dir" not in card.text

@@ -15,6 +15,7 @@ from tests.conftest import ROOT
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 LONGEST = 40  # lines of an example, the first one being its name
 SMALL = [
+    "prompts_per_step=2",
     "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "run=r",
     "sampling.max_completion_length=24", "checkpoint.every_seconds=null", "ledger.texts=all",
 ]  # fmt: skip

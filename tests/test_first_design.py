@@ -14,6 +14,7 @@ from tests import processes
 
 FIXTURE = Path(__file__).parent / "fixtures" / "first_design"
 AS_TYPED = [
+    "prompts_per_step=2",
     "run=v1", "seed=3", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2",
     "lora.rank=2", "checkpoint.every_seconds=null", "checkpoint.every_steps=1",
     "checkpoint.keep=1", "budget.train_seconds=null", "ledger.texts=all",

@@ -13,7 +13,7 @@ from tests.configs import compose
 from tests.test_clock import Time
 from tests.test_trainer import adapter, build, rows
 
-SIZES = ["rollouts_per_prompt=16", "kept_per_prompt=8", "lora.dropout=0.1"]
+SIZES = ["prompts_per_step=2", "rollouts_per_prompt=16", "kept_per_prompt=8", "lora.dropout=0.1"]
 
 
 def test_measuring_leaves_the_run_as_it_was_to_the_bit():

@@ -14,6 +14,7 @@ from pods.engines.guard import Guard, random_adapter
 from tests.test_trainer import build, rows
 
 SETTINGS = [
+    "prompts_per_step=2",
     "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.temperature=0.9", "max_steps=5",
     "engine.check_every=4",
 ]  # fmt: skip

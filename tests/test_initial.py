@@ -19,6 +19,7 @@ from tests.configs import compose
 from tests.fake_run import TINY, add_checkpoint, make_run
 
 SMALL = [
+    "prompts_per_step=2",
     "run=new", "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
     "max_steps=1", "budget.train_seconds=null", "checkpoint.every_seconds=null",
     "optimizer.learning_rate=1e-12", "init_from=checkpoints/old/checkpoint-2",

@@ -72,7 +72,7 @@ def test_trackio_holds_config_metrics_and_tables_and_goes_on_after_a_resume(
     tables = {step: m["samples"]["_value"] for step, m in logged if "samples" in m}
     assert [*tables] == [1, 3, 5, 6, 7]
     assert [row["kept"] for row in tables[1]] == [True, False, True]
-    assert json.loads(config)["rollouts_per_prompt"] == 64
+    assert json.loads(config)["rollouts_per_prompt"] == 32
 
 
 def test_a_logger_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests import processes, ranks
 from tests.configs import compose
 
 SETTINGS = [
-    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=4",
+    "run=r", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=4",
     "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
     "checkpoint.every_seconds=null", "checkpoint.every_steps=2",
 ]  # fmt: skip

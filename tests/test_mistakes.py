@@ -97,7 +97,7 @@ $ train.py data_dir=nowhere task=gsm8k
 cannot read nowhere/gsm8k/train.jsonl (No such file or directory); put the rows of openai/gsm8k
 there, or unset data_dir to use the hub
 $ train.py kept_per_prompt=100
-kept_per_prompt=100: cannot keep more than rollouts_per_prompt=64; set 64 or less
+kept_per_prompt=100: cannot keep more than rollouts_per_prompt=32; set 32 or less
 $ train.py kept_per_prompt=12 micro_batch_size=5
 micro_batch_size=5: must divide kept_per_prompt=12; set e.g. 1
 $ train.py seed=1,2

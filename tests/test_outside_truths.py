@@ -75,6 +75,7 @@ def test_trls_arguments_are_the_published_ones(overrides, changes):
 
 
 SETTINGS = [
+    "prompts_per_step=2",
     "rollouts_per_prompt=12", "kept_per_prompt=6", "micro_batch_size=3", "max_steps=2",
     "sampling.temperature=0.7", "sampling.max_completion_length=12", "optimizer.betas=[0.8,0.95]",
     "optimizer.learning_rate=2e-3", "optimizer.weight_decay=0.3", "optimizer.max_grad_norm=0.05",

@@ -22,7 +22,7 @@ PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
 
 def quickstart_files(folder: Path) -> None:
     """Four arms, two seeds each, with measured times a little after the 5 s marks."""
-    arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n64-m64": 0.05, "pods-max_variance-n64-m16": 0.2}
+    arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n32-m32": 0.05, "pods-max_variance-n32-m16": 0.2}
     arms |= {"grpo-all-n24-m24": 0.15}
     for arm, slope in arms.items():
         for seed in (0, 1):

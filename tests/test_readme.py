@@ -1,4 +1,4 @@
-"""Every override that the README names changes what the README says it changes."""
+"""Every override that README and docs name changes what they say it changes."""
 
 import importlib
 import re
@@ -27,8 +27,8 @@ SAYS: dict[str, dict[str, Any]] = {
     "experiment=gsm8k_h100": {"model.path": "Qwen/Qwen2.5-3B-Instruct", **FULL},
     "experiment=gsm8k_a100": {"model.path": "Qwen/Qwen2.5-7B-Instruct", **FULL},
     "algorithm=grpo": GRPO,
-    "algorithm=grpo_ga": {**GRPO, "rollouts_per_prompt": 64, "kept_per_prompt": 64},
-    "algorithm=pods": {"rule.name": "max_variance", "rollouts_per_prompt": 64},
+    "algorithm=grpo_ga": {**GRPO, "rollouts_per_prompt": 32, "kept_per_prompt": 32},
+    "algorithm=pods": {"rule.name": "max_variance"},
     "logger=[console,tensorboard]": {"logger.tensorboard.samples_every": 50},
     "logger=[console,wandb]": {"logger.wandb.project": "pods"},
 }
@@ -38,13 +38,15 @@ AS_BEFORE = {
     "figure=quickstart", "model.load_in_4bit=false", "optimizer.learning_rate=1e-3",
 }  # fmt: skip
 PLANNED = ("scripts/plan.py", "experiment=gsm8k_qwen")
+# tests/test_extending.py runs the commands of docs/extending.md.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!e]*.md")), ROOT / "docs/export.md"]
 NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
 VALUE = {"rewards": "version"}  # the key of a group that holds its name, where it is not `name`
 
 
 def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
     """(script, overrides) of every command and of every `key=value` in the README."""
-    text = (ROOT / "README.md").read_text()
+    text = "\n".join(page.read_text() for page in PAGES)
     code = re.findall(r"```bash\n(.*?)```", text, re.S) + re.findall(r"`([^`\n]+=[^`\n]+)`", text)
     for line in "\n".join(code).splitlines():
         line = re.sub(r"<[\w ]+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))

@@ -111,8 +111,9 @@ QUICKSTART_CLAIMS: dict[str, Callable[[], list[float]]] = {
 
 
 def paragraphs() -> Iterator[str]:
-    """The README's paragraphs and table rows with results, each on one line."""
-    for block in (ROOT / "README.md").read_text().split("\n\n"):
+    """Paragraphs and table rows of README and docs with results, each on one line."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for block in "\n\n".join(page.read_text() for page in pages).split("\n\n"):
         for part in block.split("\n") if block.startswith("|") else [block]:
             if "benchmarks/results/" in part:
                 yield " ".join(part.split())

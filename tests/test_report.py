@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.figures import base_file, run_file
 
 Run = Callable[..., CompletedProcess[str]]
-NAME = "quickstart-pods-max_variance-n64-m16-seed0"
+NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 HOSTILE = [
     "<script>window.hacked = 1</script><think>1</think><answer>5</answer>",
     "</script><img src=x onerror='window.hacked = 1'>",

@@ -210,13 +210,14 @@ def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
 def test_the_quickstart_from_nothing_to_the_figure(run_command, tmp_path):
     command = [
         "scripts/reproduce.py", "figure=quickstart", "seeds=1", "~recipes.quickstart.arms.GRPO",
+        "~recipes.quickstart.arms.GRPO-equal-cost",
         'train=["max_steps=2","checkpoint.every_steps=2","checkpoint.every_seconds=null"]',
         'evaluate=["repeats=1","pass_at=[1]","max_tokens=4"]',
         'plot=["figure.grid_seconds=0.1"]',  # two steps take about a second
     ]  # fmt: skip
     done = run_command(*command)
     assert done.returncode == 0, done.stderr[-3000:]
-    names = ["quickstart-grpo_ga-all-n64-m64-seed0", "quickstart-pods-max_variance-n64-m16-seed0"]
+    names = ["quickstart-grpo_ga-all-n32-m32-seed0", "quickstart-pods-max_variance-n32-m16-seed0"]
     for name in names:
         assert (tmp_path / "checkpoints" / name / "checkpoint-2" / "meta.json").is_file()
         assert "checkpoint-2" in json.loads((tmp_path / "results" / f"{name}.json").read_text())

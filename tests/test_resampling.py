@@ -112,7 +112,9 @@ def test_rounds_go_on_until_all_prompts_have_signal_or_the_limit():
 def test_rollouts_of_several_rounds_stay_with_their_texts_and_scores():
     source = Source(a=[[0, 0, 0, 0], [0, 1, 0, 1]], b=[[1, 1, 0, 0]])
     first = source.sample([{"id": "a"}, {"id": "b"}], [])
-    config = compose("resample=ada", "kept_per_prompt=4", "rollouts_per_prompt=4")
+    config = compose(
+        "resample=ada", "kept_per_prompt=4", "prompts_per_step=2", "rollouts_per_prompt=4"
+    )
     found, everything, _ = Resampling(config, source)(first, source.sample)
     assert source.asked == [["a", "b"], ["a"]]
     assert found.batch.rewards.tolist() == [[0, 0, 1, 1], [1, 1, 0, 0]]
@@ -143,7 +145,10 @@ def test_the_index_of_a_question_goes_on_within_a_step(monkeypatch):
     sizes = ["kept_per_prompt=2", "micro_batch_size=2"]
     rows = [{"id": name, "prompt": "1+1"} for name in "aba"]
     three, one = (
-        Rollouts(compose(f"rollouts_per_prompt={n}", *sizes), None, None, None) for n in (4, 12)
+        Rollouts(
+            compose("prompts_per_step=2", f"rollouts_per_prompt={n}", *sizes), None, None, None
+        )
+        for n in (4, 12)
     )
     first, other, second = three.requests(rows, 3, None)
     (third,) = three.requests(rows[:1], 3, None, before=rows)

@@ -25,7 +25,13 @@ TOTALS = [[0.375, -0.4, 0.8], [0.15, -0.375, 0.7]]
 
 
 def made(*overrides: str) -> Rollouts:
-    config = compose("rollouts_per_prompt=3", "kept_per_prompt=2", "micro_batch_size=2", *overrides)
+    config = compose(
+        "prompts_per_step=2",
+        "rollouts_per_prompt=3",
+        "kept_per_prompt=2",
+        "micro_batch_size=2",
+        *overrides,
+    )
     return Rollouts(config, None, None, Clock())
 
 

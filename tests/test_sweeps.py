@@ -11,7 +11,7 @@ from pods.cli import CONFIG_DIR, compose
 from pods.config import TrainConfig
 from pods.schema import keys
 
-NAME = "quickstart-pods-max_variance-n64-m16-seed0"
+NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,8 @@ def test_keeping_everything_is_the_stock_trainer_to_the_bit(m, beta):
 
 def test_the_policy_is_trained_on_m_rows_and_never_on_n():
     trainer, rollouts = build(
-        ["rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=2"], dataset=rows()
+        ["prompts_per_step=2", "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=2"],
+        dataset=rows(),
     )
     forwards, batches = [], []
     compute_loss = trainer._compute_loss
@@ -168,7 +169,9 @@ def places(step: Step) -> list[tuple[int, int]]:
 
 
 def test_advantages_are_taken_on_the_kept_rollouts():
-    trainer, rollouts = build(["rollouts_per_prompt=16", "kept_per_prompt=4"], dataset=rows())
+    trainer, rollouts = build(
+        ["prompts_per_step=2", "rollouts_per_prompt=16", "kept_per_prompt=4"], dataset=rows()
+    )
     for step, advantages in trained_advantages(trainer, rollouts):
         kept = torch.tensor(step.batch.rewards.reshape(-1)[step.selection.kept]).view(2, 4)
         by_hand = (kept - kept.mean(1, keepdim=True)) / (kept.std(1, keepdim=True) + 1e-4)
@@ -180,7 +183,8 @@ def test_advantages_are_taken_on_the_kept_rollouts():
 def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
     """3 rollouts of the first prompt and 13 of the second, with advantages of the rule or not."""
     trainer, rollouts = build(
-        ["rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"], dataset=rows()
+        ["prompts_per_step=2", "rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"],
+        dataset=rows(),
     )
     chosen = np.array([2, 5, 11, *range(17, 30)])
     numbers = np.linspace(-1, 1, 16)
@@ -203,7 +207,8 @@ def test_micro_batches_give_the_gradient_of_the_full_batch():
     updates = []
     for size in (8, 2):
         trainer, _ = build(
-            ["rollouts_per_prompt=16", "kept_per_prompt=8", f"micro_batch_size={size}",
+            ["prompts_per_step=2",
+             "rollouts_per_prompt=16", "kept_per_prompt=8", f"micro_batch_size={size}",
              "loss.type=grpo", "max_steps=1", "optimizer.max_grad_norm=1e9"],
             dataset=rows(),
         )  # fmt: skip
@@ -223,7 +228,9 @@ def test_micro_batches_give_the_gradient_of_the_full_batch():
 
 
 def test_groups_with_the_same_prompt_stay_apart():
-    trainer, rollouts = build(["rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows(True))
+    trainer, rollouts = build(
+        ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows(True)
+    )
     trainer.train()
     step = rollouts.newest
     assert step.rows[0]["prompt"] == step.rows[1]["prompt"]
@@ -242,7 +249,7 @@ def first_rollouts(*overrides: str) -> tuple[list[str], list[list[str]]]:
 
 @pytest.mark.parametrize("engine", ["transformers", "trl"])
 def test_rollouts_are_a_function_of_weights_seed_and_step(engine):
-    sizes = ["rollouts_per_prompt=8", "kept_per_prompt=4", f"engine={engine}"]
+    sizes = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", f"engine={engine}"]
     first = first_rollouts(*sizes, "seed=1")
     assert first_rollouts(*sizes, "seed=1") == first
     assert first_rollouts(*sizes, "seed=2")[1] != first[1]
@@ -250,8 +257,8 @@ def test_rollouts_are_a_function_of_weights_seed_and_step(engine):
 
 def test_arms_with_one_seed_share_their_first_rollouts():
     """GRPO with n = 16 and PODS with n = 64, whatever the number of sequences at once."""
-    sizes = ["seed=3", "sampling.max_completion_length=24"]
-    ids, pods = first_rollouts(*sizes, "engine.max_sequences=50")
+    sizes = ["seed=3", "sampling.max_completion_length=24", "prompts_per_step=2"]
+    ids, pods = first_rollouts(*sizes, "rollouts_per_prompt=64", "engine.max_sequences=50")
     same_ids, grpo = first_rollouts(*sizes, "algorithm=grpo", "kept_per_prompt=16")
     assert ids == same_ids
     assert [group[:16] for group in pods] == grpo
@@ -259,7 +266,9 @@ def test_arms_with_one_seed_share_their_first_rollouts():
 
 
 def test_an_epoch_has_its_own_order_and_resumes_with_it():
-    trainer, _ = build(["rollouts_per_prompt=4", "kept_per_prompt=2"], dataset=rows())
+    trainer, _ = build(
+        ["prompts_per_step=2", "rollouts_per_prompt=4", "kept_per_prompt=2"], dataset=rows()
+    )
     orders = []
     for step in (0, 16, 24):  # 32 rows, two prompts a step: 16 steps are an epoch
         trainer.state.global_step = step
@@ -390,7 +399,9 @@ def test_a_step_that_fails_leaves_the_rules_history_as_it_was():
         def load(self, state: dict) -> None:
             self.seen = state["seen"]
 
-    trainer, rollouts = build(["rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows())
+    trainer, rollouts = build(
+        ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows()
+    )
     rollouts.rule = Counting()
     with pytest.raises(RuleError, match=r"rule Counting failed at step 1: .*7 indices, not 8"):
         trainer.train()

@@ -200,9 +200,9 @@ def test_a_pad_token_must_be_known(model_folder):
     ],
 )
 def test_on_a_gpu_a_short_run_trains_through_the_engine(run_command, tmp_path: Path, overrides):
-    from benchmarks.gpu_step import write_random_model
+    from benchmarks.random_model import write_random_model
 
-    write_random_model(tmp_path / "model", shape="small")
+    write_random_model(tmp_path / "model", small=True)
     done = run_command(
         "train.py", f"model.path={tmp_path / 'model'}", "model.dtype=bfloat16", "max_steps=3",
         "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",

@@ -142,6 +142,7 @@ LAUNCH = [
     "--config_file", str(ROOT / "config" / "accelerate" / "cpu.yaml"),
 ]  # fmt: skip
 SMALL = [
+    "prompts_per_step=2",
     "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
     "budget.train_seconds=null", "checkpoint.every_seconds=null", "ledger.texts=all",
     "sampling.max_completion_length=16", "engine.check_every=1",
@@ -180,51 +181,56 @@ def test_thirty_steps_with_the_live_adapter_learn(tmp_path):
     assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]
 
 
-def test_a_killed_run_goes_on_with_the_same_completions(tmp_path):
+FOUR_STEPS = [*SMALL[1:], "engine=vllm", "max_steps=4", "run=s${seed}"]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory) -> Path:
+    """Two jobs of one process, seeds 0 and 1; the folder of their runs."""
+    folder = tmp_path_factory.mktemp("sweep")
+    done = train(folder, "-m", "seed=0,1", *FOUR_STEPS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "checkpoints"
+
+
+def test_a_sweep_in_one_process_frees_each_engine(sweep):
+    for seed in (0, 1):
+        assert max(gaps(sweep / f"s{seed}")) < 0.01
+
+
+def test_a_killed_run_goes_on_with_the_same_completions(tmp_path, sweep):
     """kill -9 after the second checkpoint; the same weights give the same completions."""
-    arguments = [*SMALL, "engine=vllm", "max_steps=4", "checkpoint.every_steps=1"]
-    whole = train(tmp_path, *arguments, "output_dir=whole")
-    assert whole.returncode == 0, whole.stderr[-3000:]
+    arguments = [*FOUR_STEPS, "checkpoint.every_steps=1"]
     killed = subprocess.Popen(
-        [str(VLLM_PYTHON), str(ROOT / "train.py"), *arguments, "output_dir=killed"],
+        [str(VLLM_PYTHON), str(ROOT / "train.py"), *arguments],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 300
-    while not (tmp_path / "killed" / "r" / "checkpoint-2").is_dir():
+    run, deadline = tmp_path / "checkpoints" / "s0", time.monotonic() + 300
+    while not (run / "checkpoint-2").is_dir():
         assert killed.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
-    resumed = train(tmp_path, *arguments, "output_dir=killed")
+    resumed = train(tmp_path, *arguments)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert "resuming" in resumed.stderr
     texts = [
-        [record["completions"] for record in ledger.read(tmp_path / name / "r" / LEDGER)]
-        for name in ("whole", "killed")
+        [record["completions"] for record in ledger.read(folder / LEDGER)]
+        for folder in (sweep / "s0", run)
     ]
     assert len(texts[0]) == 4 * 2
     assert texts[0] == texts[1]
 
 
-def test_a_sweep_in_one_process_frees_each_engine(tmp_path):
-    arguments = [*SMALL[1:], "engine=vllm", "run=s${seed}", "max_steps=2"]
-    done = train(tmp_path, "-m", "seed=1,2", *arguments)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for seed in (1, 2):
-        assert max(gaps(tmp_path / "checkpoints" / f"s{seed}")) < 0.01
-
-
-def test_each_of_two_processes_has_its_engine(tmp_path):
-    done = train(tmp_path, *SMALL, "engine=vllm", launcher=LAUNCH)
+def test_each_of_two_processes_has_its_engine(tmp_path, sweep):
+    done = train(tmp_path, *SMALL, "engine=vllm", "seed=0", launcher=LAUNCH)
     assert done.returncode == 0, done.stderr[-3000:]
     assert max(gaps(tmp_path / "checkpoints" / "r")) < 0.01
     groups = list(ledger.read(tmp_path / "checkpoints" / "r" / LEDGER))
-    one = train(tmp_path, *SMALL, "engine=vllm", "output_dir=one", "max_steps=1")
-    assert one.returncode == 0, one.stderr[-3000:]
-    alone = list(ledger.read(tmp_path / "one" / "r" / LEDGER))
-    assert [g["completions"] for g in groups[:2]] == [g["completions"] for g in alone]
+    alone = list(ledger.read(sweep / "s0" / LEDGER))
+    assert [g["completions"] for g in groups[:2]] == [g["completions"] for g in alone[:2]]
 
 
 def test_a_stale_adapter_ends_the_run(tmp_path):

@@ -15,7 +15,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 
 from pods.cli import CONFIG_DIR, Skipped, UserError, typed
-from pods.figures.definition import Absent, Figure, FigureConfig, FigureSeries, Unlike
+from pods.figures.definition import Absent, Figure, FigureSeries, Unlike
 from pods.figures.samples import settings
 from pods.results import find, read, warn
 from pods.schema import broken
@@ -37,7 +37,7 @@ def each(
     given = HydraConfig.get().overrides.task
     if config.runs:
         chosen = any(override.startswith("figure=") for override in given)
-        config.figure = _of_runs(config, chosen)
+        config.figure = of_runs(config, config.figure, config.dataset, chosen)
     elif every:
         given = [override for override in given if not override.startswith("figure=")]
         files = sorted((CONFIG_DIR / "figure").glob("[!_]*.yaml"))
@@ -46,6 +46,7 @@ def each(
         configs = [typed(type(config), one) for one in composed]
     done, skipped = [], []
     for one in configs:
+        one.figure.time = one.time
         one.figure.metric = one.metric or one.figure.metric
         one.figure.dataset = one.dataset or one.figure.dataset
         try:
@@ -65,8 +66,11 @@ def finish(skipped: list[str]) -> None:
         raise Skipped(f"left out, for the reasons above: {names}; the rest is done")
 
 
-def _of_runs(config: FigureConfig, chosen: bool) -> Figure:
-    """The figure of runs={A: [patterns], B: [patterns]}; chosen: figure= gives its axes."""
+def of_runs(config: Any, figure: Figure, dataset: str | None, chosen: bool) -> Figure:
+    """The figure of config.runs={A: [patterns], B: [patterns]} in config.results_dir.
+
+    chosen: `figure` gives its axes, else the files do.
+    """
     patterns = [pattern for group in config.runs.values() for pattern in group]
     paths = find(config.results_dir, patterns)
     if not paths:
@@ -74,14 +78,14 @@ def _of_runs(config: FigureConfig, chosen: bool) -> Figure:
         raise UserError(f"runs={listed}: no file of results_dir={config.results_dir} matches")
     first, second, *_ = [*config.runs, None, None]
     return replace(
-        config.figure,
+        figure,
         name="runs",
         title=", ".join(config.runs),
         baseline=first,
         pods=second,
         wandb_export=None,
         series={label: FigureSeries(group) for label, group in config.runs.items()},
-        **({} if chosen else _axes(paths, config.dataset)),
+        **({} if chosen else _axes(paths, dataset)),
     )
 
 

@@ -10,6 +10,8 @@ from omegaconf import MISSING
 from pods.cli import UserError
 from pods.schema import positive, share
 
+MEASURED = "measured"
+
 
 @dataclass
 class SecondsPerStep:
@@ -47,6 +49,7 @@ class Figure:
     wandb_export: WandbExport | None
     split_by: list[str]
     series: dict[str, FigureSeries | None]
+    time: str = MEASURED  # or the costs of another machine, set by the command
 
 
 @dataclass
@@ -66,6 +69,7 @@ class FigureConfig(Comparison):
     figure: Figure = MISSING
     runs: dict[str, list[str]] = field(default_factory=dict)
     results_dir: str = MISSING
+    time: str = MISSING
     metric: str | None = MISSING
     dataset: str | None = MISSING
 

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from plotly.offline import get_plotlyjs
 
 from pods.cli import UserError
-from pods.figures import charts, drawing, inspector, tables
+from pods.figures import charts, drawing, inspector, several, tables
 from pods.figures.curves import Series
 from pods.figures.definition import Figure
 from pods.figures.speedup import Speedup
@@ -67,18 +67,27 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: in
     return sections
 
 
-def figure_sections(figure: Figure, series: list[Series], pairs: list[Speedup]) -> list[str]:
-    """The curves of a figure and all its comparisons."""
-    comparisons = [
-        _section(title, _table([row(figure.name, pair) for pair in pairs]), note)
-        for title, note, row in tables.TABLES
-        if pairs
-    ]
+def figure_sections(
+    figure: Figure, series: list[Series], pairs: list[Speedup], output_dir: Path
+) -> list[str]:
+    """The curves of a figure, all its comparisons, and what the run folders add."""
+    comparisons, arms = [], {arm.label: arm for arm in series}
+    for title, note, row in tables.TABLES if pairs else ():
+        rows = [row(figure.name, pair) for pair in pairs]
+        comparisons.append(_section(title, table(rows) + _copies(rows), note))
+    if spent := several.phases(series, output_dir):
+        comparisons.append(_section("Seconds of a step", table(spent) + _copies(spent)))
+    for pair in pairs:
+        first, second = arms[pair.baseline], arms[pair.pods]
+        if rows := several.differences(first, second, output_dir):
+            title = f"Where {second.label} and {first.label} differ"
+            note = "The same questions in the same step, with the same random numbers."
+            comparisons.append(_section(title, table(rows), note))
     runs = [{"arm": arm.label, "runs": ", ".join(arm.runs)} for arm in series]
     return [
         _chart(figure.title, charts.arms(figure, series), "arms", drawing.band_name(series, "t")),
         *comparisons,
-        _section("Runs", _table(runs)),
+        _section("Runs", table(runs)),
     ]
 
 
@@ -142,11 +151,21 @@ def _section(title: str, body: str, note: str = "") -> str:
     return f"<section><h2>{html.escape(title)}</h2>{below}{body}</section>"
 
 
+def _copies(rows: list[dict[str, str]]) -> str:
+    """Buttons that copy the table."""
+    return "".join(
+        f'<button class="copy" data-text="{html.escape(write(rows))}">Copy {name}</button>'
+        for name, write in (("Markdown", tables.markdown), ("LaTeX", tables.latex))
+    )
+
+
 def _chart(title: str, chart: Any, name: str, note: str = "") -> str:
     return _section(title, charts.html(chart, name), note)
 
 
-def _table(rows: list[dict[str, str]]) -> str:
+def table(rows: list[dict[str, str]]) -> str:
+    """An HTML table; the keys of the first row are its head."""
+
     def line(cells: Iterable[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 

@@ -153,6 +153,15 @@
     return histogram;
   }
 
+  for (const button of document.querySelectorAll("button.copy")) {
+    button.addEventListener("click", async () => {
+      const name = button.textContent;
+      await navigator.clipboard.writeText(button.dataset.text);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = name; }, 1500);
+    });
+  }
+
   const redraw = at("inspector") ? inspector() : () => {};
   theme();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { redraw(); theme(); });
