@@ -34,7 +34,7 @@ def config_page() -> str:
              " by `<group>=<file>`, its keys are `<group>.<key>`.", "## Commands"]  # fmt: skip
     own = {"evaluate", "planning", "reproduce", "checkpoint"}  # folders of commands
     commands = sorted(CONFIG.glob("*.yaml")) + [
-        f for g in sorted(own) for f in sorted((CONFIG / g).glob("*.yaml"))
+        f for g in sorted(own) for f in sorted((CONFIG / g).rglob("*.yaml"))
     ]
     parts += [_block(file) for file in commands if not file.name.startswith("_")]
     for group in sorted(

@@ -1,6 +1,7 @@
 """plan=auto: n and m change in the middle of a run, and the run goes on exactly."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,7 +86,9 @@ def recorded(folder, generate: float, update: float) -> None:
         n, m = (16, 4) if number <= 40 else (8, 2)
         rewards = [(rng.random(n) < 0.9).astype(float) for _ in range(2)]
         kept = [p * n + int(i) for p, r in enumerate(rewards) for i in np.sort(np.argsort(r)[:m])]
-        book.append(number, step_of(dict(zip("ab", rewards, strict=True)), kept))
+        step = step_of(dict(zip("ab", rewards, strict=True)), kept)
+        batch = replace(step.batch, lengths=np.full((2, n), 10))
+        book.append(number, replace(step, batch=batch))
         spent = {
             "generate": 2 * generate * n,
             "score": 0,

@@ -226,7 +226,7 @@ def test_the_algorithm_changes_nothing_else():
         ("", "quickstart-pods-max_variance-n32-m16-seed0"),
         ("seed=1", "quickstart-pods-max_variance-n32-m16-seed1"),
         ("algorithm=grpo", "quickstart-grpo-all-n16-m16-seed0"),
-        ("rule=random kept_per_prompt=8", "quickstart-pods-random-n64-m8-seed0"),
+        ("rule=random kept_per_prompt=8", "quickstart-pods-random-n32-m8-seed0"),
         ("advantage=kept", "quickstart-pods-max_variance-n32-m16-seed0"),
         ("advantage=rloo", "quickstart-pods-max_variance-rloo-n32-m16-seed0"),
         ("rule.name=my.py:rule", "quickstart-pods-rule-n32-m16-seed0"),

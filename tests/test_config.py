@@ -217,7 +217,8 @@ def first_design(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def resumed(*overrides: str) -> TrainConfig:
     """The config of the command that continues the fixture."""
     command = (
-        "run=v1 seed=3 rollouts_per_prompt=8 kept_per_prompt=4 micro_batch_size=2 lora.rank=2 "
+        "run=v1 seed=3 prompts_per_step=2 rollouts_per_prompt=8 kept_per_prompt=4 "
+        "micro_batch_size=2 lora.rank=2 "
         "sampling.max_completion_length=24 optimizer.name=adamw_torch_fused backend=transformers "
         "budget.train_seconds=null max_steps=3 checkpoint.every_seconds=null"
     )

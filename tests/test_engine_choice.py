@@ -86,7 +86,12 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
 
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
-    config = compose("rollouts_per_prompt=64", "kept_per_prompt=16", f"algorithm={algorithm}")
+    config = compose(
+        "prompts_per_step=2",
+        "rollouts_per_prompt=64",
+        "kept_per_prompt=16",
+        f"algorithm={algorithm}",
+    )
     share = config.rollouts_per_prompt * config.prompts_per_step // 2
     with seam.engine_slots(share):
         grpo_trainer.VLLMGeneration(max_num_seqs=config.kept_per_prompt, mode="colocate")

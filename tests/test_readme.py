@@ -36,19 +36,27 @@ SAYS: dict[str, dict[str, Any]] = {
 AS_BEFORE = {
     "experiment=quickstart", "algorithm=pods", "rewards=v2", "run=null", "repeats=5",
     "figure=quickstart", "model.load_in_4bit=false", "optimizer.learning_rate=1e-3",
+    "rollouts_per_prompt=32", "budget.train_seconds=60",
 }  # fmt: skip
 PLANNED = ("scripts/plan.py", "experiment=gsm8k_qwen")
 # tests/test_extending.py runs the commands of docs/extending.md.
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!e]*.md")), ROOT / "docs/export.md"]
+PAGES = [ROOT / "README.md", *(p for p in (ROOT / "docs").glob("*.md") if p.stem != "extending")]
+SPOKEN = [
+    PAGES[0],
+    *(ROOT / "docs" / f"{name}.md" for name in ("commands", "cluster", "paper", "files")),
+]
 NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
 VALUE = {"rewards": "version"}  # the key of a group that holds its name, where it is not `name`
 
 
 def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
     """(script, overrides) of every command and of every `key=value` in the README."""
-    text = "\n".join(page.read_text() for page in PAGES)
-    code = re.findall(r"```bash\n(.*?)```", text, re.S) + re.findall(r"`([^`\n]+=[^`\n]+)`", text)
-    for line in "\n".join(code).splitlines():
+    blocks = [b for page in PAGES for b in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)]
+    lines = [line for line in "\n".join(blocks).splitlines() if " train.py" in line or
+             "evaluate_run.py" in line or "scripts/" in line]  # fmt: skip
+    for page in SPOKEN:
+        lines += re.findall(r"`([^`\n]+=[^`\n]+)`", page.read_text())
+    for line in lines:
         line = re.sub(r"<[\w ]+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
         tokens = re.findall(r"(?:\{[^}]*\}|\S)+", line)
         scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
@@ -78,7 +86,8 @@ def composed(script: str, overrides: tuple[str, ...] = ()) -> DictConfig:
         return cli.compose("evaluate", EvaluateConfig, [*overrides], cli.CONFIG_DIR / "evaluate")
     name = script.removeprefix("scripts/").removesuffix(".py")
     importlib.import_module(f"scripts.{name}")  # registers its schema
-    own = cli.CONFIG_DIR / ("checkpoint" if name in ("chat", "export") else name)
+    folders = {"chat": "checkpoint", "export": "checkpoint", "plan": "planning"}
+    own = cli.CONFIG_DIR / folders.get(name, name)
     return cli.compose(name, None, [*overrides], own if own.is_dir() else cli.CONFIG_DIR)
 
 

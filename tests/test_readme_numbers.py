@@ -100,8 +100,8 @@ QUICKSTART_CLAIMS: dict[str, Callable[[], list[float]]] = {
     r"PODS is ([\d.]+) points above GRPO \(95 % interval ([-\d.]+) to ([-\d.]+)\)": lambda: (
         difference("GRPO")
     ),
-    r", ([\d.]+) above GRPO at equal cost \(([-\d.]+) to ([-\d.]+)\)": lambda: (
-        difference("GRPO-equal-cost")
+    r", ([\d.]+) above GRPO at equal cost \(([-\d.]+) to ([-\d.]+)\)": lambda: difference(
+        "GRPO-equal-cost"
     ),
     r"and ([\d.]+) above GRPO-GA \(([-\d.]+) to ([-\d.]+)\)": lambda: difference("GRPO-GA"),
     r"A PODS step costs ([\d.]+) s, a GRPO step ([\d.]+) s": lambda: [
