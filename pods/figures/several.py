@@ -25,7 +25,10 @@ def phases(series: list[Series], output_dir: Path) -> list[Row]:
         files = [output_dir / run / "metrics.jsonl" for run in arm.runs]
         lines = [line for file in files if file.is_file() for line in read_metrics(file)]
         if lines:
-            means = {name: fmean(line[f"seconds/{name}"] for line in lines) for name in STEP_PHASES}
+            means = {
+                name: fmean(line.get(f"seconds/{name}", 0.0) for line in lines)
+                for name in STEP_PHASES
+            }
             row = {"arm": arm.label, "steps": f"{len(lines):,}"}
             row |= {f"{name}, s": f"{value:.3g}" for name, value in means.items()}
             rows.append(row | {"step, s": f"{sum(means.values()):.3g}"})
