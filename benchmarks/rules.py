@@ -152,7 +152,7 @@ def draw(found: dict[str, Any]) -> Any:
     with matplotlib.rc_context(STYLE):
         canvas = matplotlib.figure.Figure(figsize=(9, 4.2), layout="constrained")
         for axes, (experiment, one) in zip(
-            canvas.subplots(1, len(found)), found.items(), strict=True
+            canvas.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
         ):
             labels = [label for label, _ in by_mean(one["arms"]) if label != "GRPO"][::-1]
             pairs = [against(one["arms"], label, "GRPO") for label in labels]

@@ -142,8 +142,8 @@ LAUNCH = [
     "--config_file", str(ROOT / "config" / "accelerate" / "cpu.yaml"),
 ]  # fmt: skip
 SMALL = [
-    "prompts_per_step=2",
     "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
+    "prompts_per_step=2",
     "budget.train_seconds=null", "checkpoint.every_seconds=null", "ledger.texts=all",
     "sampling.max_completion_length=16", "engine.check_every=1",
 ]  # fmt: skip
@@ -169,7 +169,9 @@ def gaps(run: Path) -> list[float]:
 
 def test_thirty_steps_with_the_live_adapter_learn(tmp_path):
     """engine=vllm in train.py itself; engine and trainer agree at every step."""
-    arguments = [*SMALL[:1], *SMALL[5:8], "engine=vllm", "engine.check_every=1", "max_steps=30"]
+    sizes = ["prompts_per_step=2", "rollouts_per_prompt=64"]
+    arguments = ["run=r", *sizes, "engine=vllm", "engine.check_every=1", "max_steps=30",
+                 "budget.train_seconds=null", "checkpoint.every_seconds=null"]  # fmt: skip
     done = train(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "engine vllm (as configured)" in done.stderr
