@@ -100,9 +100,9 @@ class Proof:
 
     def __post_init__(self) -> None:
         self.folder = Path(self.config.out).absolute()
-        self.file, made = self.folder / "proof.json", {"with": asdict(self.config)}
-        self.parts = json.loads(self.file.read_text()) if self.file.is_file() else made
-        if self.parts.pop("with") != made["with"]:
+        self.file, keys = self.folder / "proof.json", asdict(self.config)
+        self.parts = json.loads(self.file.read_text()) if self.file.is_file() else {"with": keys}
+        if self.parts.pop("with") != keys:
             raise UserError(f"out={self.config.out}: was begun with other keys; name a new folder")
 
     def part(self, name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
@@ -143,7 +143,7 @@ def main(config: ProofConfig) -> None:
     base = ["experiment=gsm8k_qwen"] if config.model.path else RANDOM
     base = [*base, *ALWAYS, *(CPU if config.cpu else GPU), f"model.path={model}"]
     card = proof.part("card", lambda: alone(speeds, 64 if config.cpu else 8192))
-    keys = [*base, *config.train, f"output_dir={proof.folder}"]
+    keys = [*base, *config.train, f"output_dir={proof.folder}", f"max_steps={STEPS}"]
     proof.part("doctor", lambda: {"text": call("scripts/doctor.py", *keys)})
     for name, own in (ON_A_CPU if config.cpu else ENGINES).items():
         proof.part(f"engine {name}", lambda name=name, own=own: engine(proof, base, name, own))

@@ -79,7 +79,7 @@ def test_rewards_that_cannot_tell_right_from_wrong_are_found():
 
 
 def test_the_projection_leaves_the_first_step_out():
-    config = compose("experiment=quickstart")  # 60 s of training
+    config = compose("experiment=quickstart", "rollouts_per_prompt=64")  # 60 s of training
     step = {"seconds/generate": 1.0, "seconds/score": 0.5, "seconds/select": 0.0}
     steps = [step | {"seconds/update": seconds} for seconds in (100.0, 0.5, 0.5)]
     steps[0]["engine/logprob_gap"] = 0.0123

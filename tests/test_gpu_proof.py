@@ -17,7 +17,7 @@ def test_without_a_gpu_it_says_so(run_command, tmp_path):
     done = run_command("benchmarks/gpu_proof.py", f"out={tmp_path / 'proof'}")
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "error: cpu=false: no CUDA device; cpu=true tries the command on a tiny shape"
+        "gpu_proof.py: cpu=false: no CUDA device; cpu=true tries the command on a tiny shape"
     )
     assert not (tmp_path / "proof").exists()
 

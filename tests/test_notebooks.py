@@ -21,7 +21,7 @@ def test_the_source_runs_from_training_to_the_interval(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("kept    ") == 16
-    assert done.stdout.count("dropped ") == 48
+    assert done.stdout.count("dropped ") == 16
     assert "my_rules.py:both_ends" in done.stdout
     assert "pods minus grpo: " in done.stdout
     metrics = (tmp_path / "w" / "own" / "metrics.jsonl").read_text().splitlines()
