@@ -287,7 +287,7 @@ def training(proof: Proof, arm: Arm, model: str) -> dict[str, Any]:
     seconds = proof.config.minutes * 60 / 3
     keys = ["experiment=gsm8k_qwen", f"model.path={model}"] if proof.config.model.path else []
     keys = keys or ["experiment=miniature", "engine=transformers", "backend=transformers"]
-    keys += [f"algorithm={arm.algorithm}", f"budget.train_seconds={seconds}", "logger=[]"]
+    keys += [*cell(arm), f"budget.train_seconds={seconds}", "logger=[]"]
     keys += [f"evaluation.every_seconds={seconds / 6}", "checkpoint.every_seconds=null"]
     name = f"training {arm.name}"
     lines = proof.train(name, keys)

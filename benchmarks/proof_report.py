@@ -10,6 +10,7 @@ from pods.figures.report import table
 from pods.files import write_atomic
 
 STYLE = "body{font-family:sans-serif;margin:2em}td,th{border:1px solid #ccc;padding:2px 6px}"
+STYLE += ".scroll{overflow-x:auto}"
 KINDS = {"engine": "Engines", "training": "Training", "": "Seconds and memory of a step"}
 
 
