@@ -12,7 +12,6 @@ A second call skips finished runs. Every run is scored as it trains, outside its
 # ruff: noqa: E402
 
 import os
-import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -69,7 +68,8 @@ def main() -> None:
         (RESULTS / experiment).mkdir(exist_ok=True)
         for name in (f"base-{runs[0].config.model.name}", *(run.config.run for run in runs)):
             for file in (scored / f"{name}.json", scored / f"{name}.meta.json"):
-                shutil.copy(file, RESULTS / experiment)
+                text = file.read_text().replace(f"{ROOT}/", "")  # no paths of this machine
+                (RESULTS / experiment / file.name).write_text(text)
     file = RESULTS / f"{experiment}{'_sweep' if part == 'sweep' else ''}.md"
     file.write_text(f"{header(part, experiment, runs)}\n\n{PREDICTION}\n\n{table(runs, scored)}\n")
     print(file)
