@@ -1,7 +1,7 @@
 # The GPU path in a container; not built by us yet, for want of a machine with Docker.
 #   docker build -t pods .
-#   docker run --gpus all --ipc=host -v $PWD/checkpoints:/pods/checkpoints -v $HOME/.cache/huggingface:/root/.cache/huggingface \
-#       pods train.py experiment=gsm8k_qwen algorithm=pods
+#   docker run --gpus all --ipc=host -v $PWD/checkpoints:/pods/checkpoints -v $PWD/hub:/pods/hub pods \
+#       train.py experiment=gsm8k_qwen algorithm=pods
 # The host needs driver 580 or newer. `devel`: Triton and vLLM compile kernels at the first start.
 FROM nvidia/cuda:13.0.1-devel-ubuntu24.04
 RUN apt-get update \
@@ -9,7 +9,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && pip install --no-cache-dir --break-system-packages uv
 WORKDIR /pods
-ENV UV_LINK_MODE=copy UV_PYTHON=3.12
+ENV UV_LINK_MODE=copy UV_PYTHON=3.12 HF_HOME=/pods/hub
 # The packages, in a layer of their own: they change less often than the source.
 COPY pyproject.toml uv.lock README.md LICENSE ./
 RUN uv sync --locked --extra gpu --no-dev --no-install-project

@@ -33,6 +33,9 @@ class AutoPlan:
         self.changes = meta.get("plan_changes", 0)
 
     def meta(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on with; nothing without plan=auto."""
+        if self.config.plan == "none":
+            return {}
         return {"sizes": self.sizes, "plan_changes": self.changes}
 
     def metrics(self) -> dict[str, float]:

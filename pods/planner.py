@@ -35,15 +35,15 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, arrays (1 + B,): of a step, of a generated rollout, of a trained one."""
+    """Seconds, arrays (1 + B,) or numbers: of a step, of a generated rollout, of a trained one."""
 
-    fixed: np.ndarray
-    generate: np.ndarray
-    update: np.ndarray
+    fixed: np.ndarray | float
+    generate: np.ndarray | float
+    update: np.ndarray | float
     residual: dict[str, float] | None = None  # phase -> residual sd as a share of its mean seconds
 
-    def of(self, cell: Cell) -> np.ndarray:
-        """(1 + B,) seconds of a step of this cell."""
+    def of(self, cell: Cell) -> np.ndarray | float:
+        """Seconds of a step of this cell, shaped as the costs."""
         drawn, kept = cell.n * cell.prompts, cell.m * cell.prompts
         return self.fixed + self.generate * drawn + self.update * kept
 

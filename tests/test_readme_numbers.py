@@ -100,13 +100,12 @@ QUICKSTART_CLAIMS: dict[str, Callable[[], list[float]]] = {
     r"PODS is ([\d.]+) points above GRPO \(95 % interval ([-\d.]+) to ([-\d.]+)\)": lambda: (
         difference("GRPO")
     ),
-    r", ([\d.]+) above GRPO at equal cost \(([-\d.]+) to ([-\d.]+)\)": lambda: difference(
+    r", ([\d.]+) above GRPO 24/24 \(([-\d.]+) to ([-\d.]+)\)": lambda: difference(
         "GRPO-equal-cost"
     ),
     r"and ([\d.]+) above GRPO-GA \(([-\d.]+) to ([-\d.]+)\)": lambda: difference("GRPO-GA"),
-    r"A PODS step costs ([\d.]+) s, a GRPO step ([\d.]+) s": lambda: [
-        step_seconds("GRPO-PODS"),
-        step_seconds("GRPO"),
+    r"A PODS step costs ([\d.]+) s, a GRPO step ([\d.]+) s, one of GRPO 24/24 ([\d.]+) s": lambda: [
+        step_seconds(arm) for arm in ("GRPO-PODS", "GRPO", "GRPO-equal-cost")
     ],
 }
 

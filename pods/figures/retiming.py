@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.cli import CONFIG_DIR, UserError
 from pods.figures.definition import MEASURED, Figure
 from pods.figures.samples import Samples
+from pods.planner import Cell, Costs
 from pods.schema import at_least, broken
 
 COSTS = CONFIG_DIR / "planning" / "cost"
@@ -35,7 +36,8 @@ class Cost:
 
     def of(self, prompts: int, n: int, m: int) -> float:
         """Seconds of a step with P prompts, n rollouts and m kept of each."""
-        return self.fixed + prompts * (self.prompt + self.generate * n + self.update * m)
+        costs = Costs(self.fixed, self.generate, self.update)
+        return costs.of(Cell(prompts, n, m)) + self.prompt * prompts
 
 
 def retime(figure: Figure, runs: list[Samples]) -> None:
