@@ -60,7 +60,7 @@ ENGINES = {  # backend and engine: overrides
     "transformers, transformers": [],
     "transformers, trl": [*FULL, "engine.vllm_mode=colocate"],
 }
-ON_A_CPU = {"transformers, transformers": [], "transformers, trl": []}
+ON_A_CPU = {"transformers, trl": []}  # the sizes below have transformers
 STEPS, MEASURED = 5, 14  # of an engine's part; of a size's, after which the planner fits
 PUBLISHED = {"GRPO 16/16": 7.6, "PODS 64/16": 10.1}  # s a step on an L40S
 FLOPS = 4  # per weight and trained token: forward, and the gradient of the activations

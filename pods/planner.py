@@ -6,7 +6,8 @@
     rate       = SNR2 / (1 + SNR2) / T     1/s; of the root of the fraction with the lr held fixed
 
 docs/planner.md derives it and names its assumptions. Pure: arrays in, arrays out. An estimate from
-a run is an array (1 + B,): the run's own value, then those of B resamplings of its steps.
+a run is an array (1 + B,): the run's own value, then those of B resamplings of its steps. J changes
+while the policy learns: it is estimated in each of K phases, (1 + B, K).
 Used by scripts/plan.py.
 """
 
@@ -21,6 +22,7 @@ from scipy.stats import betabinom, binom
 from pods.rules import select
 
 FEWEST_STEPS = 10  # below it a bootstrap over steps is too narrow
+MOST_PHASES = 5
 DRAWS = 1000  # groups of n' rollouts drawn for one J: its noise is then below that of the steps
 TINY = 1e-12
 
@@ -60,6 +62,15 @@ class Steps:
     trained: np.ndarray  # (steps,) tokens of the P * m kept
     longest: np.ndarray  # (steps,) tokens of the longest completion
 
+    @property
+    def steps(self) -> np.ndarray:
+        return np.ones(len(self.rewards))
+
+    @property
+    def kept(self) -> np.ndarray:
+        """(steps,) rollouts that are trained on."""
+        return self.steps * self.cell.m * self.cell.prompts
+
 
 def resampled(steps: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
     """(1 + B, steps) weights that add up to 1: equal ones, then B bootstrap samples of the steps.
@@ -75,31 +86,37 @@ def resampled(steps: int, resamples: int, rng: np.random.Generator) -> np.ndarra
 def fit_costs(runs: list[Steps], weights: list[np.ndarray]) -> Costs:
     """a, g and u of the first run, by least squares with coefficients of 0 or more.
 
-    Generation: fixed + the longest completion + tokens. Update: fixed + trained tokens. Lengths
-    then are the means of the first run, and scoring and selection count per generated rollout.
-    The steps of one run are alike; runs of other n and m tell a, g and u apart.
+    Generation: fixed + the longest completion + tokens. Update: kept rollouts, which micro-batches
+    take one after the other, + their tokens. Lengths then are the means of the first run, and
+    scoring and selection count per generated rollout. The steps of one run are alike; runs of
+    other n and m tell a, g and u apart.
     """
     own, mean = runs[0], weights[0]
     drawn, kept = own.cell.n * own.cell.prompts, own.cell.m * own.cell.prompts
-    regressors = {"generate": ("longest", "generated"), "update": ("trained",)}
+    regressors = {"generate": ("steps", "longest", "generated"), "update": ("kept", "trained")}
     found, residual = {}, {}
-    for phase, names in regressors.items():
-        columns = [np.concatenate([getattr(run, name) for run in runs]) for name in names]
-        columns = [column * (np.ptp(column) > 0) for column in columns]  # equal: counts as fixed
-        table = np.column_stack([np.ones(len(columns[0])), *columns])
+    for phase, (first, *others) in regressors.items():
+        columns = [np.concatenate([getattr(run, name) for run in runs]) for name in others]
+        columns = [column * (np.ptp(column) > 0) for column in columns]  # equal: counts as `first`
+        table = np.column_stack([np.concatenate([getattr(run, first) for run in runs]), *columns])
         seconds = np.concatenate([run.seconds[phase] for run in runs])
         roots = np.sqrt(np.hstack(weights))
         fits = np.array([nnls(table * root[:, None], seconds * root)[0] for root in roots])
         residual[phase] = float(np.std(seconds - table @ fits[0]) / seconds.mean())
         found[phase] = fits.T
     start, wait, token = found["generate"]
-    begin, trained = found["update"]
+    row, trained = found["update"]
     return Costs(
-        fixed=start + wait * (mean @ own.longest) + begin,
+        fixed=start + wait * (mean @ own.longest),
         generate=(token * (mean @ own.generated) + mean @ own.seconds["score"]) / drawn,
-        update=trained * (mean @ own.trained) / kept,
+        update=row + trained * (mean @ own.trained) / kept,
         residual=residual,
     )
+
+
+def phases(steps: int) -> list[np.ndarray]:
+    """The steps of each of the K phases of a window, as even as they come."""
+    return np.array_split(np.arange(steps), max(1, min(MOST_PHASES, steps // FEWEST_STEPS)))
 
 
 def spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> float:
@@ -120,7 +137,7 @@ def signal_of_accuracy(rule: str, n: int, m: int, accuracy: float) -> float:
 def signal(
     recorded: Steps, rule: str, n: int, m: int, weights: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """(1 + B,) J of the rule at (n, m), from groups of n drawn from recorded ones."""
+    """(1 + B, K) J of the rule at (n, m), from groups of n drawn from recorded ones."""
     steps, prompts, most = recorded.rewards.shape
     more = Further(recorded, rng) if n > most else None
     fixed = n == most and rule != "random"  # every draw is the recorded group
@@ -133,12 +150,14 @@ def signal(
         elif not fixed:
             group = rng.permutation(group)[:n]
         spreads[step, prompt, draw] = spread(rule, group, m, rng)
-    return _signal(m, spreads, weights)
+    parts = phases(steps)
+    return np.stack([_signal(m, spreads[part], weights[:, part]) for part in parts], axis=1)
 
 
 def _signal(m: int, spreads: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """J from (steps, ...) spreads and (1 + B, steps) weights."""
+    """(1 + B,) J from (steps, ...) spreads and (1 + B, steps) weights."""
     spreads = spreads.reshape(len(spreads), -1)
+    weights = weights / np.maximum(weights.sum(axis=1, keepdims=True), TINY)
     mean, alive = weights @ spreads.mean(axis=1), weights @ (spreads > 0).mean(axis=1)
     return m * mean**2 / np.maximum(alive, TINY)
 
@@ -234,7 +253,8 @@ class Knowledge:
     rule: str
     accuracy: float  # mean share of right rollouts
     costs: Costs
-    signal: Callable[[int, int], np.ndarray]  # (n, m) -> (1 + B,) J
+    signal: Callable[[int, int], np.ndarray]  # (n, m) -> (1 + B, K) J
+    phases: np.ndarray  # (K,) share of the steps; they add up to 1
     kappa: np.ndarray | float | None  # None: unknown, the limit of small signals
     between: np.ndarray | float | None  # A; None: unknown, 0
 
@@ -250,20 +270,31 @@ class Prediction:
 
 
 def predict(known: Knowledge, cell: Cell, lr: str) -> Prediction:
-    """Seconds, SNR2 and rate of a cell; an unknown kappa leaves the limit of small signals."""
-    seconds, signal = known.costs.of(cell), known.signal(cell.n, cell.m)
+    """Seconds, SNR2 and rate of a cell; an unknown kappa leaves the limit of small signals.
+
+    The rate is that of the progress which the run's own cell made in each phase: where that cell
+    learned slowly, a cell of stronger signal saves most of the time.
+    """
+    found, rates = _by_phase(known, cell, lr)
+    done = known.phases * _by_phase(known, known.own, lr)[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spent = np.where(done > 0, done / rates, 0).sum(axis=1)  # inf: a phase without signal
+    rate = done.sum(axis=1) / np.maximum(spent, TINY)
+    return Prediction(cell, known.costs.of(cell), found @ known.phases, rate)
+
+
+def _by_phase(known: Knowledge, cell: Cell, lr: str) -> tuple[np.ndarray, np.ndarray]:
+    """(1 + B, K) SNR2 and rates of a cell."""
+    signal, seconds = known.signal(cell.n, cell.m), np.reshape(known.costs.of(cell), (-1, 1))
     if known.kappa is None:
-        found = cell.prompts * signal
-        learned = found
+        learned = found = cell.prompts * signal
     else:
-        between = 0.0 if known.between is None else known.between
-        found = snr2(signal, cell.prompts, known.kappa, between)
+        between = 0.0 if known.between is None else np.reshape(known.between, (-1, 1))
+        found = snr2(signal, cell.prompts, np.reshape(known.kappa, (-1, 1)), between)
         learned = found / (1 + found)
-    return Prediction(cell, seconds, found, (learned if lr == "tuned" else learned**0.5) / seconds)
+    return found, (learned if lr == "tuned" else learned**0.5) / seconds
 
 
 def interval(values: np.ndarray) -> list[float] | None:
     """95 % interval of an estimate (1 + B,); None without resamplings."""
-    return (
-        [float(end) for end in np.percentile(values[1:], [2.5, 97.5])] if len(values) > 1 else None
-    )
+    return np.percentile(values[1:], [2.5, 97.5]).tolist() if len(values) > 1 else None

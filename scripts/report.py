@@ -16,7 +16,7 @@ from pods.cli import UserError, command, compose, typed
 from pods.figures.chosen import finish, of_runs
 from pods.figures.definition import Comparison, Figure
 from pods.files import write_atomic
-from pods.schema import broken
+from pods.schema import broken, positive
 
 
 @dataclass
@@ -25,7 +25,7 @@ class ReportConfig(Comparison):
     output_dir: str = MISSING
     results_dir: str = MISSING
     out_dir: str = MISSING
-    max_rollouts: int = MISSING
+    max_megabytes: float = positive()
     figure: Figure | None = None
     runs: dict[str, list[str]] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ def main(config: ReportConfig) -> None:
         sections += report.figure_sections(figure, series, pairs, Path(config.output_dir))
     if run is not None:
         folders = (Path(config.output_dir), Path(config.results_dir))
-        sections += report.run_sections(run, *folders, config.max_rollouts)
+        sections += report.run_sections(run, *folders, config.max_megabytes)
     given = {"run": run} if run else {}
     given |= {"figure": figure.name} if figure else {}
     name, words = next(iter(given.values())), " ".join(f"{k}={v}" for k, v in given.items())

@@ -1,8 +1,8 @@
 """The doctor: what it counts against known facts, what it calls a failure, and the real command."""
 
 import json
-import subprocess
-import sys
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import pytest
 
 from pods import doctor
 from pods.cli import UserError
+from scripts import doctor as command
+from tests import processes
 from tests.configs import compose
 from tests.conftest import ROOT
 
@@ -110,30 +112,28 @@ def test_the_command_on_the_quickstart_with_relative_paths(run_command, tmp_path
 
 def test_a_doctor_that_is_stopped_shows_its_report_and_leaves_nothing(tmp_path: Path):
     """As the launcher stops the others when one process fails."""
-    command = [sys.executable, str(ROOT / "scripts" / "doctor.py"), "experiment=quickstart"]
-    doctor = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    work = tmp_path / "work"
+    work.mkdir()
+    doctor = processes.start(tmp_path, "experiment=quickstart", main=command.main, cwd=work)
     deadline = time.monotonic() + 200
-    while not list(tmp_path.glob("checkpoints/.doctor-*/trial")):  # the trial has begun
-        assert doctor.poll() is None
+    while not list(work.glob("checkpoints/.doctor-*/trial")):  # the trial has begun
+        assert not doctor.poll(), doctor.stderr
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    doctor.terminate()
-    seen = " ".join(doctor.communicate(timeout=60)[0].split())
+    os.kill(doctor.pid, signal.SIGTERM)
+    seen = " ".join(doctor.wait(60).stdout.split())
     assert doctor.returncode == 1, seen
     assert "trial FAIL" in seen.replace("│", " ").replace("  ", " ").replace("  ", " ")
     assert "stopped by SIGTERM" in seen
-    assert list((tmp_path / "checkpoints").iterdir()) == []
+    assert list((work / "checkpoints").iterdir()) == []
 
 
-def test_the_command_says_all_that_would_fail(run_command, tmp_path: Path):
+def test_the_command_says_all_that_would_fail(tmp_path: Path):
     rows = [{"question": f"{i}?", "answer": f"#### {i}"} for i in range(10)]
     (tmp_path / "gsm8k").mkdir()
     (tmp_path / "gsm8k" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    done = run_command(
-        "scripts/doctor.py", "experiment=gsm8k_qwen", "data_dir=.", "model.path=./no-such-folder",
-    )  # fmt: skip
+    keys = ("experiment=gsm8k_qwen", "data_dir=.", "model.path=./no-such-folder")
+    done = processes.run(tmp_path, *keys, main=command.main)
     seen = " ".join(done.stdout.split())
     assert done.returncode == 1, done.stdout + done.stderr
     assert "no such folder" in seen

@@ -1,6 +1,7 @@
 """The report for GPU owners, without a GPU: it refuses, and a tiny shape goes through it all."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -22,13 +23,14 @@ def test_without_a_gpu_it_says_so(run_command, tmp_path):
     assert not (tmp_path / "proof").exists()
 
 
+@pytest.mark.skipif(not os.environ.get("CI"), reason="two minutes; bash .ci/run runs it")
 def test_a_tiny_shape_gives_a_report(run_command, tmp_path):
     done = run_command("benchmarks/gpu_proof.py", f"out={tmp_path}", "cpu=true", "minutes=0")
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     found = json.loads((tmp_path / "report.json").read_text())["parts"]
     assert {name for name, part in found.items() if part["error"] is None} == {
-        "random weights", "card", "doctor", "engine transformers, transformers",
-        "engine transformers, trl", "GRPO 4/4", "PODS 16/4", "GRPO-GA 16/16", "planner",
+        "random weights", "card", "doctor", "engine transformers, trl", "GRPO 4/4", "PODS 16/4",
+        "GRPO-GA 16/16", "planner",
     }  # fmt: skip
     grpo, pods, both = (found[name]["row"] for name in ("GRPO 4/4", "PODS 16/4", "GRPO-GA 16/16"))
     assert pods["generate, s"] > grpo["generate, s"]

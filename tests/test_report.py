@@ -3,12 +3,9 @@
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -17,9 +14,8 @@ from omegaconf import OmegaConf
 
 from pods.figures import inspector, report
 from tests.conftest import ROOT
-from tests.figures import base_file, run_file
+from tests.figures import base_file, in_process, run_file
 
-Run = Callable[..., CompletedProcess[str]]
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 HOSTILE = [
     "<script>window.hacked = 1</script><think>1</think><answer>5</answer>",
@@ -130,16 +126,19 @@ def test_why_a_rollout_was_kept(
 
 
 def test_a_long_ledger_is_thinned_to_steps_that_include_the_last() -> None:
-    records = [record(step, 0, n=8, texts=False) for step in range(1, 11)]
-    shown, note = inspector.steps(records, "max_variance", most=40)
+    records = [record(step, 0, n=8) for step in range(1, 11)]
+    everything, note = inspector.steps(records, "max_variance", most=1e6)
+    assert (list(everything), note) == (list(range(1, 11)), "")
+    most = 0.6 * len(json.dumps(list(everything.values())))
+    shown, note = inspector.steps(records, "max_variance", most)
     assert list(shown) == [2, 4, 6, 8, 10]
-    assert note == "Shown: every 2th step, 5 of 10."
-    assert inspector.steps(records, "max_variance", most=80)[1] == ""
+    assert len(json.dumps(list(shown.values()))) <= most
+    assert note == "Shown: 5 of 10 steps, evenly spaced."
     assert inspector.steps([], "max_variance", most=80) == ({}, "")
 
 
 def test_no_text_of_a_run_becomes_markup() -> None:
-    html = report.page("t", "s", [report.rollouts([record(1, 0)], "max_variance", 1000)])
+    html = report.page("t", "s", [report.rollouts([record(1, 0)], "max_variance", 1e6)])
     data = re.findall(r'<script type="application/json" id="step-1">(.*?)</script>', html, re.S)
     assert json.loads(data[0])[0]["completions"][: len(HOSTILE)] == HOSTILE
     assert "<" not in data[0]
@@ -148,35 +147,21 @@ def test_no_text_of_a_run_becomes_markup() -> None:
     assert "<script>" not in hostile
 
 
-def test_a_run_without_files_or_texts(run_command: Run, tmp_path: Path) -> None:
-    done = run_command("scripts/report.py", "run=absent")
-    assert done.returncode == 2
-    assert "run=absent: neither checkpoints/absent nor results/absent.json" in done.stderr
-    without = report.rollouts([record(1, 0, texts=False)], "random", 100)
+def test_a_run_without_files_or_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert in_process("scripts/report.py", "run=absent") == 2
+    said = capsys.readouterr().err
+    assert "run=absent: neither checkpoints/absent nor results/absent.json" in said
+    without = report.rollouts([record(1, 0, texts=False)], "random", 1e6)
     assert '"completions":null' in without
     assert "Some have no text: train with ledger.texts=all." in without
-    assert "no text:" not in report.rollouts([record(1, 0)], "random", 100)
+    assert "no text:" not in report.rollouts([record(1, 0)], "random", 1e6)
     (tmp_path / "results").mkdir()
     run_file(tmp_path / "results", "Instruct-Run1", [0.1, 0.2])
-    done = run_command("scripts/report.py", "run=Instruct-Run1")
-    assert done.returncode == 0, done.stderr
+    assert in_process("scripts/report.py", "run=Instruct-Run1") == 0
     assert "Accuracy" in (tmp_path / "reports" / "Instruct-Run1.html").read_text()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Debian's chromium: `apt-get install chromium`."""
-    executable = shutil.which("chromium") or shutil.which("chromium-browser")
-    if executable is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    off = ("gpu", "quic", "background-networking", "component-update", "sync")
-    flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{feature}" for feature in off)]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, args=flags)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +218,7 @@ def test_the_page_in_a_browser(browser: Any, made_page: Path, scheme: str) -> No
 
 
 def test_fifty_thousand_rollouts_stay_a_page_of_fifty(tmp_path: Path, browser: Any) -> None:
-    section = report.rollouts([record(1, 0, n=50_000)], "max_variance", 100_000)
+    section = report.rollouts([record(1, 0, n=50_000)], "max_variance", 1e8)
     (tmp_path / "page.html").write_text(report.page("t", "s", [section]))
     page = browser.new_page()
     problems = []

@@ -115,24 +115,26 @@ def test_gpu_hours_count_every_gpu_of_the_figure(tmp_path):
     ]
 
 
-def test_dry_run_prints_commands_and_writes_nothing(run_command, tmp_path):
-    done = run_command("scripts/reproduce.py", "figure=gsm8k_main", "seeds=2", "dry_run=true")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_dry_run_prints_commands_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert in_process("scripts/reproduce.py", "figure=gsm8k_main", "seeds=2", "dry_run=true") == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
     assert sum("train.py experiment=gsm8k_qwen" in line for line in lines) == 6
     assert sum("evaluate_run.py run=gsm8k_qwen-" in line for line in lines) == 6
     assert "plot.py figure=gsm8k_main" in lines[-1]
-    assert "total, without evaluation: 0 of 6 runs done, 36.00 GPU hours left" in done.stderr
+    assert "total, without evaluation: 0 of 6 runs done, 36.00 GPU hours left" in said.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_launcher_sweeps_the_seeds_of_an_arm(run_command):
-    done = run_command(
-        "scripts/reproduce.py", "figure=gsm8k_main", "seeds=3", "dry_run=true",
-        "launcher=submitit_slurm", 'train=["hydra.launcher.partition=gpu"]', cwd=ROOT,
-    )  # fmt: skip
-    assert f"{ROOT}/" not in done.stdout  # paths below the working folder are relative
-    trainings = [line for line in done.stdout.splitlines() if "train.py" in line]
+def test_a_launcher_sweeps_the_seeds_of_an_arm(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    keys = ["figure=gsm8k_main", "seeds=3", "dry_run=true", "launcher=submitit_slurm"]
+    keys.append('train=["hydra.launcher.partition=gpu"]')
+    assert in_process("scripts/reproduce.py", *keys) == 0
+    said = capsys.readouterr().out
+    assert f"{ROOT}/" not in said  # paths below the working folder are relative
+    trainings = [line for line in said.splitlines() if "train.py" in line]
     assert len(trainings) == 3
     assert all("-m hydra/launcher=submitit_slurm" in line for line in trainings)
     assert all("hydra.launcher.partition=gpu" in line for line in trainings)
@@ -207,22 +209,23 @@ def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
     assert (tmp_path / "figures" / "h100s" / "main.png").is_file()
 
 
-def test_the_quickstart_from_nothing_to_the_figure(run_command, tmp_path):
+def test_the_quickstart_from_nothing_to_the_figure(run_command, tmp_path, monkeypatch, capsys):
     command = [
         "scripts/reproduce.py", "figure=quickstart", "seeds=1", "~recipes.quickstart.arms.GRPO",
-        "~recipes.quickstart.arms.GRPO-equal-cost",
+        "~recipes.quickstart.arms.GRPO-equal-cost", "~recipes.quickstart.arms.GRPO-GA",
         'train=["max_steps=2","checkpoint.every_steps=2","checkpoint.every_seconds=null"]',
         'evaluate=["repeats=1","pass_at=[1]","max_tokens=4"]',
         'plot=["figure.grid_seconds=0.1"]',  # two steps take about a second
     ]  # fmt: skip
     done = run_command(*command)
     assert done.returncode == 0, done.stderr[-3000:]
-    names = ["quickstart-grpo_ga-all-n32-m32-seed0", "quickstart-pods-max_variance-n32-m16-seed0"]
-    for name in names:
-        assert (tmp_path / "checkpoints" / name / "checkpoint-2" / "meta.json").is_file()
-        assert "checkpoint-2" in json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    name = "quickstart-pods-max_variance-n32-m16-seed0"
+    assert (tmp_path / "checkpoints" / name / "checkpoint-2" / "meta.json").is_file()
+    assert "checkpoint-2" in json.loads((tmp_path / "results" / f"{name}.json").read_text())
     assert (tmp_path / "results" / "base-tiny.json").is_file()
     assert (tmp_path / "figures" / "quickstart" / "main.png").is_file()
-    again = run_command(*command, "dry_run=true")
-    assert "train.py" not in again.stdout  # both runs have reached their end
-    assert "GRPO-PODS: 1 of 1 runs done, 0.00 GPU hours left" in again.stderr
+    monkeypatch.chdir(tmp_path)
+    assert in_process(*command, "dry_run=true") == 0
+    again = capsys.readouterr()
+    assert "train.py" not in again.out  # the run has reached its end
+    assert "GRPO-PODS: 1 of 1 runs done, 0.00 GPU hours left" in again.err

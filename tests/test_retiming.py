@@ -41,7 +41,7 @@ def runs(tmp_path):
     return tmp_path
 
 
-def test_seconds_are_those_of_the_cost_file(runs):
+def test_seconds_are_those_of_the_cost_file(runs, capsys):
     mine = figure(str(runs / "card.yaml"))
     grpo, pods = curves.load(mine, runs)
     # 3 + 2 (0.25 + 0.5 n + 1.25 m)
@@ -51,6 +51,7 @@ def test_seconds_are_those_of_the_cost_file(runs):
             for arm in (grpo, pods)]  # fmt: skip
     assert last == [17.5 * 30, 29.5 * 21]
     assert mine.title == "Mine; time simulated: card"
+    assert "between the marks" not in capsys.readouterr().err
     assert mine.time_unit == "minutes"
     assert mine.grid_seconds == max(17.5 * 10, 29.5 * 7)  # the slower run's spacing
     (pair,) = speedup.pairs(mine, [grpo, pods], HOW)

@@ -11,6 +11,7 @@ from pods.figures import report, several
 from pods.figures.curves import Series
 from pods.ledger import Ledger
 from pods.results import Checkpoint, Entry
+from tests.figures import in_process
 from tests.steps import step_of
 
 
@@ -72,17 +73,34 @@ def test_runs_of_other_seeds_or_without_folders_are_not_compared(tmp_path):
     assert several.phases([arm("C", "absent", seeds=[0])], folder) == []
 
 
-@pytest.fixture
-def page(run_command, tmp_path) -> str:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("several")
     for seed in (0, 1):
         run(tmp_path, f"a-seed{seed}", [0, 1, 2], 0.5, seed)
         run(tmp_path, f"b-seed{seed}", [1, 3, 4], 1.0, seed)
-    done = run_command("scripts/report.py", "runs={A: [a-*], B: [b-*]}")
-    assert done.returncode == 0, done.stderr
-    return (tmp_path / done.stdout.strip()).read_text()
+    keys = [f"output_dir={tmp_path}/checkpoints", f"results_dir={tmp_path}/results"]
+    keys += [f"out_dir={tmp_path}", "runs={A: [a-*], B: [b-*]}"]
+    assert in_process("scripts/report.py", *keys) == 0
+    return tmp_path / "runs.html"
+
+
+def test_a_button_copies_its_table(browser, page):
+    context = browser.new_context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    shown = context.new_page()
+    shown.goto(page.as_uri())
+    assert shown.locator(".js-plotly-plot").count() == 1
+    buttons = shown.locator("section", has_text="Seconds of a step").locator("button.copy")
+    for number, start in enumerate(("| arm | steps |", r"\begin{tabular}")):
+        buttons.nth(number).click()
+        buttons.nth(number).filter(has_text="Copied").wait_for()
+        assert shown.evaluate("navigator.clipboard.readText()").startswith(start)
+    context.close()
 
 
 def test_the_command_compares_runs_without_a_figure(page):
+    page = page.read_text()
     assert "Where B and A differ" in page
     assert "<td>B vs A</td>" in page
     assert "Seconds of a step" in page

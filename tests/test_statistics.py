@@ -134,10 +134,3 @@ def test_the_noise_of_the_questions_counts_where_it_is_known(paired: bool) -> No
         covered += [found.ci95[0] <= 0.1 <= found.ci95[1] for found in (both, runs)]
     assert 0.92 <= covered[0] / sets <= 0.985
     assert covered[1] / sets < 0.9, "over runs alone it is an interval for these 40 questions"
-
-
-def test_a_bootstrap_band_is_widened_to_the_spread_of_new_runs() -> None:
-    values = np.random.default_rng(0).standard_normal((10, 1))
-    resampled = np.random.default_rng(1).choice(values[:, 0], (20_000, 10)).mean(axis=1)[:, None]
-    low, high = statistics.bootstrap_band(resampled, values.mean(axis=0), 10)
-    assert (high - low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 10**0.5, rel=0.03)

@@ -19,13 +19,8 @@ from pods.cli import UserError
 from pods.figures import tables
 from pods.figures.curves import UNITS, Series, statistics
 from pods.figures.definition import Figure, FigureConfig
-from pods.figures.speedup import (
-    FEWEST_FOR_BOOTSTRAP,
-    Speedup,
-    published_interval,
-    resampled_means,
-)
-from pods.figures.statistics import bootstrap_band, t95
+from pods.figures.speedup import Speedup, published_interval
+from pods.figures.statistics import t95
 from pods.schema import one_of
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe-Ito
@@ -44,7 +39,6 @@ AXES = {
 }
 BANDS = {
     "t": "band: Student's 95% interval over runs",
-    "bootstrap": "band: 95% bootstrap interval over runs",
     "runs": "thin lines: single runs",
 }
 FEW = 5  # runs: below, every single run is drawn
@@ -168,7 +162,7 @@ def _curves(
         if config.band == "runs" or 1 < len(values) < FEW:
             axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
         if config.band != "runs":
-            bands.append((x, *_band(values, config), look["color"]))
+            bands.append((x, *_band(values), look["color"]))
     limits = axes.get_ylim()  # of the curves: two runs have a band of 13 standard errors
     for x, low, high, colour in bands:
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -184,21 +178,15 @@ def _curves(
 
 
 def band_name(series: list[Series], band: str) -> str:
-    """What the band is, and which arms show single runs or another band."""
-    words, counts = [BANDS[band]], [len(arm.runs) for arm in series]
-    if band == "bootstrap" and min(counts) < FEWEST_FOR_BOOTSTRAP:
-        words.append(f"Student's below {FEWEST_FOR_BOOTSTRAP} runs")
-    if band != "runs" and any(1 < count < FEW for count in counts):
-        words.append(f"thin lines: single runs of arms with fewer than {FEW}")
-    return "; ".join(words)
+    """What the band is, and which arms show single runs."""
+    if band != "runs" and any(1 < len(arm.runs) < FEW for arm in series):
+        return f"{BANDS[band]}; thin lines: single runs of arms with fewer than {FEW}"
+    return BANDS[band]
 
 
-def _band(values: np.ndarray, config: PlotConfig) -> np.ndarray:
+def _band(values: np.ndarray) -> np.ndarray:
     """The lower and the upper end, (2, marks); NaN where fewer than two runs have a value."""
     mean, sem, n = statistics(values)
-    if config.band == "bootstrap" and len(values) >= FEWEST_FOR_BOOTSTRAP:
-        rng = np.random.default_rng(config.seed)
-        return bootstrap_band(resampled_means(values, config.resamples, rng), mean, len(values))
     half = t95(n - 1) * sem
     return np.stack([mean - half, mean + half])
 

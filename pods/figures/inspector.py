@@ -4,6 +4,7 @@ The paper reports only the m kept rollouts; judging a rule also needs the droppe
 Used by `uv run scripts/report.py run=<run>`; pods/ledger.py writes the records.
 """
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -65,23 +66,23 @@ def group(record: dict[str, Any], rule: str) -> dict[str, Any]:
 
 
 def steps(
-    records: Iterable[dict[str, Any]], rule: str, most: int
+    records: Iterable[dict[str, Any]], rule: str, most: float
 ) -> tuple[dict[int, list[dict[str, Any]]], str]:
-    """{step: groups} with at most `most` rollouts, and a note about steps left out.
+    """{step: groups} of at most `most` bytes as JSON, and a note about steps left out.
 
     Of a longer ledger the page has evenly spaced steps and the last one, because browsers cannot
     open a page of gigabytes.
     """
     by_step: dict[int, list[dict[str, Any]]] = {}
     for record in records:
-        by_step.setdefault(record["step"], []).append(record)
-    sizes = {step: sum(len(r["total"]) for r in by_step[step]) for step in sorted(by_step)}
+        by_step.setdefault(record["step"], []).append(group(record, rule))
+    sizes = {step: len(json.dumps(by_step[step])) for step in sorted(by_step)}
     newest_first, every = list(sizes)[::-1], 1
     while every < len(sizes) and sum(sizes[step] for step in newest_first[::every]) > most:
         every += 1
     shown = newest_first[::every][::-1]
-    note = "" if every == 1 else f"Shown: every {every}th step, {len(shown)} of {len(sizes)}."
-    return {step: [group(record, rule) for record in by_step[step]] for step in shown}, note
+    note = "" if every == 1 else f"Shown: {len(shown)} of {len(sizes)} steps, evenly spaced."
+    return {step: by_step[step] for step in shown}, note
 
 
 def _rounded(values: list[float]) -> list[float]:

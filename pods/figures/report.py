@@ -40,7 +40,7 @@ def page(title: str, subtitle: str, sections: list[str]) -> str:
     )
 
 
-def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: int) -> list[str]:
+def run_sections(run: str, output_dir: Path, results_dir: Path, megabytes: float) -> list[str]:
     """Card, learning curves, phases, accuracy and rollouts of a run, as far as it has the files."""
     folder, scores = output_dir / run, results_dir / f"{run}.json"
     if not folder.is_dir() and not scores.is_file():
@@ -61,7 +61,7 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, max_rollouts: in
 
         rule = OmegaConf.select(config, "rule.name") or ""
         records = ledger.read(folder / "rollouts.jsonl.zst")
-        sections.append(rollouts(records, rule, max_rollouts))
+        sections.append(rollouts(records, rule, 1e6 * megabytes))
     elif folder.is_dir():
         warn(f"{run}: no rollouts.jsonl.zst; the page has no rollout inspector")
     return sections
@@ -120,9 +120,10 @@ def card(run: str, config: Any, meta: dict[str, Any], metrics: list[dict[str, An
     return _section(f"Run {run}", f'<div class="card">{cells}</div>{whole}')
 
 
-def rollouts(records: Iterable[dict[str, Any]], rule: str, max_rollouts: int) -> str:
-    """The inspector with its data: one JSON block per step, parsed when the step is shown."""
-    by_step, left_out = inspector.steps(records, rule, max_rollouts)
+def rollouts(records: Iterable[dict[str, Any]], rule: str, most: float) -> str:
+    """The inspector with its data, at most `most` bytes: one JSON block per step, parsed when the
+    step is shown."""
+    by_step, left_out = inspector.steps(records, rule, most)
     if not by_step:
         return _section("Rollouts", "", "the ledger is empty")
     size = sum(len(one["total"]) for groups in by_step.values() for one in groups)

@@ -57,7 +57,8 @@ def retime(figure: Figure, runs: list[Samples]) -> None:
             )
         seconds = cost.of(*sizes[:3]) / (sizes[3] or 1)
         run.quantities["seconds"] = seconds * run.quantities["steps"]
-        run.measured, run.expected_until = True, float(run.quantities["seconds"].max())
+        run.measured = run.simulated = True
+        run.expected_until = float(run.quantities["seconds"].max())
     end = max(run.expected_until for run in runs)
     gaps = [float(np.diff(run.quantities["seconds"]).max(initial=0)) for run in runs]
     figure.grid_seconds = max(end / MARKS, *gaps)

@@ -29,11 +29,12 @@ class Samples:
     name: str
     quantities: dict[str, np.ndarray]
     reach: float  # s: a mark of the grid takes the nearest sample within this distance
-    measured: bool  # seconds are train_seconds of the file
+    measured: bool  # seconds are train_seconds of the file, or simulated from its steps
     expected_until: float  # s: an empty mark up to here is reported
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)  # of training and evaluation, if known
     metric: str = ""
+    simulated: bool = False  # on the time axis of another machine, off the marks by nature
     records: dict[int, list[Path]] = field(default_factory=dict)  # step -> a file of each repeat
 
     @property
@@ -105,8 +106,9 @@ def on_grid(run: Samples, grid: np.ndarray) -> tuple[dict[str, np.ndarray], list
         for name, column in run.quantities.items()
     }
     notes = list(run.notes)
-    if unused := int(np.sum(seconds < grid[-1] + run.reach)) - len(set(index[found])):
-        notes += [f"{unused} checkpoints between the marks are not used"] * run.measured
+    unused = int(np.sum(seconds < grid[-1] + run.reach)) - len(set(index[found]))
+    if unused and run.measured and not run.simulated:
+        notes.append(f"{unused} checkpoints between the marks are not used")
     if len(empty := grid[~found & (grid < run.expected_until)]):
         notes.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
     if len(far := grid[np.abs(values["seconds"] - grid) > max(NEAR, grid[0] / 2)]):

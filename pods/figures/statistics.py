@@ -144,15 +144,6 @@ def restricted_mean(times: np.ndarray, end: float) -> float:
     return float(np.minimum(times.mean(axis=1), end).mean())
 
 
-def bootstrap_band(means: np.ndarray, mean: np.ndarray, runs: int) -> np.ndarray:
-    """(2, marks): 95 % ends of resampled mean curves, (resamples, marks), from 10 runs on.
-
-    Widened by sqrt(k / (k - 1)), because resamples of k runs vary less than new runs would.
-    """
-    ends = np.nanpercentile(means, [2.5, 97.5], axis=0)
-    return mean + (ends - mean) * np.sqrt(runs / (runs - 1))
-
-
 def _interval(centre: float, terms: list[tuple[float, int]], shared: float = 0.0) -> list[float]:
     """Student's interval around `centre`; the variance is the sum of terms less `shared`.
 

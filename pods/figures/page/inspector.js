@@ -156,7 +156,11 @@
   for (const button of document.querySelectorAll("button.copy")) {
     button.addEventListener("click", async () => {
       const name = button.textContent;
-      await navigator.clipboard.writeText(button.dataset.text);
+      try {
+        await navigator.clipboard.writeText(button.dataset.text);
+      } catch { // a page from an http server may not write to the clipboard
+        prompt("Copy:", button.dataset.text);
+      }
       button.textContent = "Copied";
       setTimeout(() => { button.textContent = name; }, 1500);
     });
