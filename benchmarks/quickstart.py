@@ -19,12 +19,14 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import cycle, product
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import train
 from pods import results
 from pods.cli import CONFIG_DIR, compose, typed
 from pods.config import TrainConfig
@@ -36,6 +38,8 @@ from pods.runs import provenance
 RUNS, RESULTS = ROOT / "checkpoints" / "benchmarks", ROOT / "benchmarks" / "results"
 SEEDS = {"sweep": (0, 2), "report": (10, 6)}  # first, number: the report's are in no sweep
 SPLIT = {"sweep": "validation", "report": "test"}
+FORKS = get_context("forkserver")
+FORKS.set_forkserver_preload(["__main__", "pods.loop", "pods.prompts", "pods.trainer"])
 MARKS = 12  # evaluations of a run
 RATES = (5e-4, 1e-3, 2e-3)
 PROMPTS = {"quickstart": (1, 2), "miniature": (1,)}  # of a step
@@ -107,15 +111,32 @@ def train_and_score(runs: list[Run], folder: str) -> Path:
     left = [run for run in runs if not run.finished]
     print(f"{len(left)} of {len(runs)} runs left")
     os.environ["OMP_NUM_THREADS"] = "1"
-    turn = cycle(os.sched_getaffinity(0))  # a core for each thread, whose processes inherit it
+    turn = cycle(os.sched_getaffinity(0))  # a core for each thread, which its processes take
     with ThreadPoolExecutor(2, initializer=lambda: os.sched_setaffinity(0, {next(turn)})) as pool:
-        list(pool.map(lambda run: call("train.py", *run.overrides, f"seed={run.seed}"), left))
+        list(pool.map(train_forked, left))
     for run in runs:
         keys = [f"run={run.config.run}", f"output_dir={RUNS / folder}", f"results_dir={scored}"]
         found = compose("evaluate", EvaluateConfig, keys, CONFIG_DIR / "evaluate")
         publish(typed(EvaluateConfig, found))
     call("evaluate_run.py", "run=null", f"experiment={experiment}", f"results_dir={scored}")
     return scored
+
+
+def train_forked(run: Run) -> None:
+    """train.py in a process forked from one that has imported everything: 20 s less a run."""
+    keys = [*run.overrides, f"seed={run.seed}"]
+    child = FORKS.Process(target=train_here, args=(keys, os.sched_getaffinity(0)))
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise RuntimeError(f"train.py {' '.join(keys)} ended with {child.exitcode}")
+
+
+def train_here(keys: list[str], cores: set[int]) -> None:
+    os.sched_setaffinity(0, cores)
+    os.chdir(ROOT)
+    sys.argv = ["train.py", *keys]
+    train.main()
 
 
 def call(script: str, *keys: str) -> None:
