@@ -11,18 +11,22 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "config"
+PICTURES = "benchmarks/results"
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add index.md, the README, and config.md."""
+    """Add index.md, the README, config.md and the pictures among the results."""
     readme = (ROOT / "README.md").read_text().replace("](docs/", "](")
     for name, content in {"index.md": readme, "config.md": config_page()}.items():
         files.append(File.generated(config, name, content=content))
+    for picture in sorted((ROOT / PICTURES).glob("*.png")):
+        files.append(File.generated(config, picture.name, abs_src_path=str(picture)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links to files of the repository that are no pages become their paths."""
+    """Pictures among the results are shown, links to files that are no pages become their paths."""
+    markdown = re.sub(rf"(!\[[^]]*\]\()\.\./{PICTURES}/", r"\1", markdown)
     return re.sub(
         r"\[([^]]*)\]\((?:\.\./)?((?:benchmarks|config|pods|tests)/[^)]*)\)", r"\1 (`\2`)", markdown
     )

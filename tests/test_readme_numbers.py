@@ -16,10 +16,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pods import results
 from pods.cli import compose
+from pods.figures.statistics import difference
 from tests.configs import compose as training
 from tests.conftest import ROOT
 
@@ -89,6 +91,18 @@ def ahead(figure: str, baseline: str, time: str = "measured") -> list[float]:
 def both_clocks(figure: str, baseline: str) -> list[float]:
     """`ahead` in the measured seconds, and in those of the published L40S."""
     return ahead(figure, baseline) + ahead(figure, baseline, "l40s")
+
+
+def rule_over(arm: str, baseline: str, *experiments: str) -> list[float]:
+    """Of benchmarks/rules.py: mean accuracy of an arm less the baseline's, in points, with its
+    interval, in each experiment."""
+    found = []
+    for experiment in experiments:
+        arms = stored("rules")[experiment]["arms"]
+        means = (np.array(arms[name]["mean"]) for name in (baseline, arm))
+        pair = difference(*means, paired=True)
+        found += [100 * value for value in (pair.difference, *pair.ci95)]
+    return found
 
 
 def target(figure: str, baseline: str) -> list[float]:
