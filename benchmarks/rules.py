@@ -34,6 +34,7 @@ from pods.recipes import Recipe, ReproduceConfig, Run, plan
 EXPERIMENTS, SECONDS = ("quickstart", "miniature"), 60.0
 FIRST_SEED, SEEDS = 20, 5  # in no sweep and no report of quickstart.py
 BASELINES = ("GRPO", "max_variance")
+WIDEST = 10.0  # points: the axis of the picture
 RULES = ("max_variance", "max_reward", "random", "percentile", "cppo", "d3s", "gfpo", "half_right",
          "max_abs_advantage", "ragen2")  # fmt: skip
 ARMS = {
@@ -105,7 +106,8 @@ def section(experiment: str, found: dict[str, Any]) -> str:
         row |= {"mean accuracy": f"{fmean(arm['mean']):.1%}", "level": f"{fmean(arm['level']):.1%}"}
         for base, corrected in families.items():
             if label in corrected:
-                said = f"{tables.points(against(arms, label, base))}, p {corrected[label]:.3f}"
+                p = f"p {corrected[label]:.3f}".replace("p 0.000", "p < 0.001")
+                said = f"{tables.points(against(arms, label, base))}, {p}"
             row[f"against {base}, points"] = said if label in corrected else "-"
         rows.append(row)
     return (
@@ -150,23 +152,28 @@ def draw(found: dict[str, Any]) -> Any:
     from pods.figures.drawing import COLOURS, STYLE
 
     with matplotlib.rc_context(STYLE):
-        canvas = matplotlib.figure.Figure(figsize=(9, 4.2), layout="constrained")
+        canvas = matplotlib.figure.Figure(figsize=(10, 4.6), layout="constrained")
         for axes, (experiment, one) in zip(
             canvas.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
         ):
             labels = [label for label, _ in by_mean(one["arms"]) if label != "GRPO"][::-1]
-            pairs = [against(one["arms"], label, "GRPO") for label in labels]
-            centre = 100 * np.array([pair.difference for pair in pairs])
-            ends = 100 * np.array([pair.ci95 for pair in pairs]).T
-            colours = [COLOURS[label == "max_variance"] for label in labels]
-            axes.hlines(range(len(labels)), *ends, colors=colours)
-            axes.scatter(centre, range(len(labels)), c=colours, zorder=3, s=18)
+            for row, label in enumerate(labels):
+                pair, colour = against(one["arms"], label, "GRPO"), COLOURS[label == "max_variance"]
+                centre, ends = 100 * pair.difference, 100 * np.array(pair.ci95)
+                if centre < -WIDEST:  # would squeeze all others together
+                    axes.text(-WIDEST, row, f" ← {centre:.1f}", va="center", color=colour)
+                    continue
+                axes.hlines(row, *ends, colors=colour)
+                axes.plot(centre, row, "o", color=colour, markersize=4)
             axes.axvline(0, color="black", linewidth=0.8)
+            axes.set_xlim(-WIDEST, WIDEST)
+            axes.set_ylim(-0.8, len(labels) - 0.2)
             axes.set_yticks(range(len(labels)), labels)
-            axes.set_title(
-                f"{experiment}, {SECONDS:g} s, {len(one['arms']['GRPO']['seeds'])} seeds"
-            )
-            axes.set_xlabel("mean accuracy over time, points above GRPO 16/16 (95% interval)")
+            seeds = len(one["arms"]["GRPO"]["seeds"])
+            axes.set_title(f"{experiment}, {SECONDS:g} s, {seeds} seeds")
+        canvas.supxlabel(
+            "mean accuracy over time less that of GRPO 16/16, points (95% interval)", fontsize=9
+        )
     return canvas
 
 

@@ -173,6 +173,9 @@ CLOCK_CLAIMS: dict[str, Callable[[], list[float]]] = {
 OUR_CLAIMS = QUICKSTART_CLAIMS | MINIATURE_CLAIMS | CLOCK_CLAIMS
 
 
+RULES_ROW = re.compile(rf"\| `([^`]+)` \| {NUMBERS} \| {NUMBERS} \|")
+
+
 def paragraphs() -> Iterator[str]:
     """Paragraphs and table rows of README and docs with results, each on one line."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -210,6 +213,15 @@ def test_every_number_among_the_results_is_claimed() -> None:
             if not any(start <= number.start() and number.end() <= end for start, end in spans)
         ]
         assert not loose, f"numbers in the README that no claim in this file covers: {loose}"
+
+
+def test_the_rows_of_the_table_of_rules_are_stored_results() -> None:
+    rows = RULES_ROW.findall((ROOT / "docs" / "rules.md").read_text())
+    arms = stored("rules")["quickstart"]["arms"].keys()
+    assert {arm for arm, *_ in rows} == arms - {"max_variance"}
+    for arm, *numbers in rows:
+        measured = rule_over(arm, "max_variance", "quickstart", "miniature")
+        assert numbers == [f"{value:.1f}" for value in measured], arm
 
 
 @pytest.mark.parametrize("figure", PUBLISHED)
