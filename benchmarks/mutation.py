@@ -37,9 +37,10 @@ SECONDS = ROOT / "mutants" / "seconds.json"
 KILLED = ROOT / "mutants.json"  # mutant -> its diff, where a test noticed it
 TESTS = {  # module -> the test files that belong to it
     "pods.advantages": "advantages rules", "pods.autoplan": "autoplan",
-    "pods.batch": "rules rules_of_others", "pods.curriculum": "curriculum",
+    "pods.batch": "rules rules_of_others resampling",
+    "pods.curriculum": "curriculum resampling",
     "pods.checkpoints": "checkpoints runs",
-    "pods.clock": "clock warm_up", "pods.distributed": "distributed",
+    "pods.clock": "clock warm_up distributed", "pods.distributed": "distributed",
     "pods.engines": "engine_choice engines engines_vllm guard",
     "pods.evaluation": "evaluation from_training metrics",
     "pods.figures": "statistics curves speedup arms chosen", "pods.ledger": "ledger",

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,18 +38,13 @@ def shared() -> Path:
 
 
 @pytest.fixture
-def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run one of the repository's commands in a temporary folder; returns the finished process."""
+def run_command(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Run one of the repository's scripts in a temporary folder; returns its processes.Process."""
+    from tests import processes  # imports torch and TRL, after the variables above are set
 
-    def run(script: str, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(ROOT / script), *arguments],
-            cwd=settings.pop("cwd", tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            **settings,
-        )
+    def run(script: str, *arguments: str) -> processes.Process:
+        said = tmp_path_factory.mktemp("said")
+        return processes.run(said, *arguments, script=script, cwd=tmp_path)
 
     return run
 

@@ -1,13 +1,14 @@
-"""Two forked ranks of train.py with DeepSpeed and the rollouts of tests/ranks.py.
+"""Two forked ranks of a command with DeepSpeed, train.py with the rollouts of tests/ranks.py.
 
-    .venv-deepspeed/bin/python -m tests.deepspeed_ranks <config> <folder> <steps,...> <overrides>
+    .venv-deepspeed/bin/python -m tests.deepspeed_ranks <config> <folder> <script> <overrides>
 
 The environment is the one that `accelerate launch` sets; forking shares the imports, which take
-longer than the runs. Several numbers of steps: a run to each, going on from the one before.
+longer than the runs. After `--` come the overrides of a further run.
 """
 
 import os
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import deepspeed  # noqa: F401
@@ -17,15 +18,15 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env
 from tests import ranks
 
 
-def main(config: str, folder: Path, steps: str, *overrides: str) -> None:
+def main(config: str, folder: Path, script: str, *overrides: str) -> None:
     launch.deepspeed_launcher = lambda read: os.environ.update(prepare_deepspeed_cmd_env(read)[1])
-    arguments = ["--config_file", config, "--num_processes", "2", "train.py"]
+    arguments = ["--config_file", config, "--num_processes", "2", script]
     launch.launch_command(launch.launch_command_parser().parse_args(arguments))
-    for count in steps.split(","):
-        settings = [*overrides, f"output_dir={folder}", f"max_steps={count}"]
-        for process in ranks.run(folder, *settings, fault=ranks.fixed_rollouts):
+    fault = ranks.fixed_rollouts if script == "train.py" else None
+    for further, settings in groupby(overrides, lambda override: override == "--"):
+        for process in () if further else ranks.run(folder, *settings, script=script, fault=fault):
             if process.returncode:
-                sys.exit(process.stderr)
+                sys.exit(process.stdout + process.stderr)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,38 @@
 """A command in a real process, forked so that its twelve seconds of imports are shared.
 
 The child is a process like any other: it has its own pid, can be killed, exits with a code. The
-first test of each command still starts a fresh interpreter (tests/test_commands.py).
+commands that it starts are forked too. The first test of each command starts a fresh interpreter
+(tests/test_commands.py).
 """
 
+import gc
 import os
+import runpy
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from accelerate.state import AcceleratorState
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 
 # Imported here, before any fork, because importing is what takes the time.
-import train
-from pods import loop, prompts, runs, trainer  # noqa: F401
+from trl import GRPOTrainer  # noqa: F401
+
+from pods import check, loop, prompts, runs, trainer  # noqa: F401
+from pods.engines import evaluation, training, transformers  # noqa: F401
+from pods.evaluation import session  # noqa: F401
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass
@@ -53,11 +68,14 @@ class Process:
 def start(
     folder: Path,
     *arguments: str,
-    main: Callable[[], None] = train.main,
+    script: str | Path = "train.py",
     fault: Callable[[], None] | None = None,
     cwd: Path | None = None,
 ) -> Process:
-    """Fork a command with these arguments; `fault` is called in the child before it starts."""
+    """Fork a script with these arguments; `fault` is called in the child before it starts.
+
+    What it prints lands in folder/stdout and folder/stderr; it works in `cwd`, else in the folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -66,15 +84,20 @@ def start(
         return Process(pid, folder)
     code = 70
     try:
+        gc.freeze()  # what was imported is not searched for garbage again
         for number, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         os.chdir(cwd or folder)
-        sys.argv = ["train.py", *arguments]
-        AcceleratorState._reset_state(reset_partial_state=True)  # a new process has none
+        sys.argv = [str(ROOT / script), *arguments]
+        AcceleratorState._reset_state(reset_partial_state=True)  # a new process has none...
+        GlobalHydra.instance().clear()
+        HydraConfig.instance().cfg = None  # ... nor the config of the command that starts it
+        subprocess.run = partial(run_inside, subprocess.run)
         if fault:
             fault()
-        main()
+        runpy.run_path(sys.argv[0], run_name="__main__")
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -87,6 +110,31 @@ def start(
         os._exit(code)
 
 
-def run(folder: Path, *arguments: str, **settings: object) -> Process:
-    """Fork a command and wait for its end."""
+def run(folder: Path, *arguments: str, **settings: Any) -> Process:
+    """Fork a script and wait for its end."""
     return start(folder, *arguments, **settings).wait()
+
+
+def fresh(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a fresh interpreter, as a user would."""
+    command = [sys.executable, str(ROOT / script), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def run_inside(fresh: Callable, command: list[str], **settings: Any) -> subprocess.CompletedProcess:
+    """subprocess.run of a forked command: forks this repository's commands, starts any other."""
+    if command[0] != sys.executable or not command[1].endswith(".py"):
+        return fresh(command, **settings)
+    folder = Path(tempfile.mkdtemp())
+    child = start(folder, *command[2:], script=command[1], cwd=settings.get("cwd", Path.cwd()))
+    try:
+        child.wait()
+    finally:
+        if not child.poll():
+            os.kill(child.pid, signal.SIGKILL)
+            child.wait()
+        shutil.rmtree(folder)
+    if not settings.get("capture_output"):
+        print(child.stdout, end="")
+        print(child.stderr, end="", file=sys.stderr)
+    return subprocess.CompletedProcess(command, child.returncode, child.stdout, child.stderr)

@@ -24,14 +24,17 @@ TEXTS = (  # rewards that differ: tags right, doubled, missing, an answer
 
 
 def start(
-    folder: Path, *arguments: str, ranks: int = 2, fault: Callable[[], None] | None = None
+    folder: Path,
+    *arguments: str,
+    ranks: int = 2,
+    fault: Callable[[], None] | None = None,
+    **settings: Any,
 ) -> list[processes.Process]:
     """The processes of one run, by rank; `fault` is called in each before it starts."""
     port = free_port()
+    faults = [partial(become, rank, ranks, port, fault) for rank in range(ranks)]
     return [
-        processes.start(
-            folder / f"rank{rank}", *arguments, fault=partial(become, rank, ranks, port, fault)
-        )
+        processes.start(folder / f"rank{rank}", *arguments, fault=faults[rank], **settings)
         for rank in range(ranks)
     ]
 
@@ -47,8 +50,10 @@ def run(folder: Path, *arguments: str, **settings: Any) -> list[processes.Proces
 
 
 def become(rank: int, ranks: int, port: int, fault: Callable[[], None] | None) -> None:
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
-    os.environ.update(LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    if ranks > 1:  # a run of one has no launcher
+        os.environ.update({name: str(value) for name, value in names.items()})
     if fault:
         fault()
 

@@ -145,6 +145,23 @@ def test_what_cannot_be_planned_is_refused(keys, said):
         compose("plan=auto", *keys)
 
 
+def test_several_processes_cannot_be_planned(monkeypatch):
+    config = compose("plan=auto")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    (said,) = autoplan.problems(config)
+    assert said == "plan=auto: builds the training of one process again; set plan=none"
+
+
+def test_a_plan_is_due_at_the_first_step_and_every_so_many_after_it():
+    plan = autoplan.AutoPlan(compose("plan=auto", "planner.first=12", "planner.every=10"))
+    assert [step for step in range(1, 40) if plan.due(step)] == [12, 22, 32]
+    assert plan.meta() == {"sizes": [32, 16], "plan_changes": 0}
+    none = autoplan.AutoPlan(compose())
+    assert not any(none.due(step) for step in range(500))
+    assert none.meta() == none.metrics() == {}
+
+
 def test_plan_auto_is_part_of_the_runs_name():
     assert compose("plan=auto").run == "quickstart-pods-max_variance-n32-m16-auto-seed0"
     assert compose().run == "quickstart-pods-max_variance-n32-m16-seed0"

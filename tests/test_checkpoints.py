@@ -158,6 +158,34 @@ def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
 
 
+def test_nothing_of_an_interrupted_save_gets_into_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    left = tmp_path / ".checkpoint-10.tmp"
+
+    def full(trainer: Any, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "half").write_text("")
+        raise RuntimeError("No space left")
+
+    monkeypatch.setattr(seam, "save", full)
+    with pytest.raises(
+        checkpoints.WriteError, match=r"checkpoint-10 could not be written \(No space left\)"
+    ):
+        checkpoints.write(trainer_at(10), tmp_path, {})
+    assert list(tmp_path.iterdir()) == []
+    left.mkdir()
+    (left / "from_a_kill").write_text("")
+    monkeypatch.setattr(seam, "save", save)
+    first = checkpoints.write(trainer_at(10), tmp_path, {})
+    assert not (first / "from_a_kill").exists()
+    for i in (0, 1):  # what is in the way is kept
+        checkpoints.write(trainer_at(10), tmp_path, {"try": i})
+        aside = tmp_path / "set-aside" / f"checkpoint-10.{i}"
+        assert capsys.readouterr().err == f"{first} moved to {aside}\n"
+        assert json.loads((aside / "meta.json").read_text()).get("try") == (0 if i else None)
+
+
 def test_removed_training_state_does_not_hide_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

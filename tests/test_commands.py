@@ -1,8 +1,6 @@
 """The commands as a user types them: train, evaluate, plot, and the promised overrides."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,16 +19,9 @@ SMALL = [
 ]  # fmt: skip
 
 
-def command(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / script), *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-
-
 def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
     name = "quickstart-pods-max_variance-n32-m16-seed0"
-    trained = command(tmp_path, "train.py", "max_steps=4", "checkpoint.every_steps=2")
+    trained = processes.fresh(tmp_path, "train.py", "max_steps=4", "checkpoint.every_steps=2")
     assert trained.returncode == 0, trained.stderr
     assert f"run={name}" in trained.stdout
     run = tmp_path / "checkpoints" / name
@@ -39,14 +30,16 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
     moved = [k for k in adapters[0] if "lora_B" in k and (adapters[0][k] != adapters[1][k]).any()]
     assert len(moved) == sum("lora_B" in k for k in adapters[0])
 
-    scored = command(tmp_path, "evaluate_run.py", f"run={name}", "repeats=1")
+    scored = processes.fresh(tmp_path, "evaluate_run.py", f"run={name}", "repeats=1")
     assert scored.returncode == 0, scored.stderr
     found = results.read(tmp_path / "results" / f"{name}.json")
     assert sorted(found) == [2, 4]
     assert (tmp_path / "results" / "base-tiny.json").is_file()
 
     # A grid finer than a step: the speed of this machine must not decide the marks.
-    drawn = command(tmp_path, "scripts/plot.py", "figure=quickstart", "figure.grid_seconds=0.1")
+    drawn = processes.fresh(
+        tmp_path, "scripts/plot.py", "figure=quickstart", "figure.grid_seconds=0.1"
+    )
     assert drawn.returncode == 0, drawn.stderr
     figure = tmp_path / "figures" / "quickstart"
     assert {"main.png", "main.pdf", "length.png", "curves.json"} <= {

@@ -4,6 +4,7 @@ UV_PROJECT_ENVIRONMENT=.venv-deepspeed uv sync --locked --extra distributed     
 uv run pytest tests/test_deepspeed.py
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -30,31 +31,29 @@ UPDATES = {  # stage of ZeRO -> settings; AdamW magnifies rounding, so its rate 
 }
 
 
-def config(stage: int) -> str:
-    return str(ROOT / "config" / "accelerate" / f"zero{stage}.yaml")
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Python with these arguments, in the environment that has DeepSpeed."""
+def run(folder: Path, stage: int, script: str, *overrides: str) -> subprocess.CompletedProcess:
+    """tests/deepspeed_ranks.py in the environment that has DeepSpeed."""
     path = Path(
         os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
     )
     if not path.is_file():
         pytest.skip(f"no DeepSpeed at {path}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    config = ROOT / "config" / "accelerate" / f"zero{stage}.yaml"
     return subprocess.run(
-        [path, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=400
-    )
+        [path, "-m", "tests.deepspeed_ranks", config, folder, script, *overrides],
+        cwd=ROOT, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("stage", "steps"),
-    [(2, "2"), (3, "1,2")],  # a second run goes on from DeepSpeed's own state
+    [(2, [2]), (3, [1, 2])],  # a second run goes on from DeepSpeed's own state
 )
 def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, steps):
     one, two = tmp_path / "one", tmp_path / "two"
     settings = [*SETTINGS, *UPDATES[stage]]
-    done = run(tmp_path, "-m", "tests.deepspeed_ranks", config(stage), str(two), steps, *settings)
+    runs = [[*settings, f"output_dir={two}", f"max_steps={count}", "--"] for count in steps]
+    done = run(two, stage, "train.py", *itertools.chain(*runs))
     assert done.returncode == 0, done.stderr[-3000:]
     said = (two / "rank0" / "stderr").read_text()
     assert "is deprecated" not in said
@@ -88,15 +87,15 @@ def test_the_doctor_passes_the_settings_e_and_f(tmp_path, experiment, stage):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
     done = run(
-        tmp_path, "-m", "accelerate.commands.accelerate_cli", "launch",
-        "--config_file", config(stage), "--num_processes", "2", str(ROOT / "scripts" / "doctor.py"),
+        tmp_path, stage, "scripts/doctor.py", f"output_dir={tmp_path / 'checkpoints'}",
         f"experiment={experiment}", "algorithm=pods", "model=tiny", f"data_dir={tmp_path}",
         "task.system=''", "task.validation_size=4",
         "rollouts_per_prompt=16", "kept_per_prompt=4", "sampling.max_completion_length=16",
         "evaluation.every_seconds=0.001", "rewards.workers=1",
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    seen = " ".join(done.stdout.replace("│", " ").split())
+    assert done.returncode == 0, done.stderr
+    said = [(tmp_path / f"rank{rank}" / "stdout").read_text() for rank in (0, 1)]
+    seen = " ".join("".join(said).replace("│", " ").split())
     assert "8 x 16 rollouts a step, 8 x 4 trained on in 4 micro-batches of 4 on each of 2" in seen
     assert "in 1800 s of training" in seen  # the trial's three steps
     assert seen.count("first prompt") == 1  # one process speaks

@@ -345,6 +345,17 @@ def test_the_rank_among_several_nodes_counts(monkeypatch, rank, local_rank, main
     assert distributed.share(16) == part
 
 
+def test_a_lost_process_is_told_from_other_failures(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    for text in ("[gloo/transport/tcp/pair.cc]", "NCCL timeout", "Connection reset by peer"):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert distributed.lost_a_rank(RuntimeError(text))
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        assert not distributed.lost_a_rank(RuntimeError(text))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not distributed.lost_a_rank(RuntimeError("No space left on device"))
+
+
 def test_several_ranks_choose_the_transformers_backend(monkeypatch):
     become(monkeypatch, 2)
     assert choose_backend("auto") == ("transformers", "2 processes; Unsloth trains on one GPU")

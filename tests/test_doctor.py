@@ -10,7 +10,6 @@ import pytest
 
 from pods import doctor
 from pods.cli import UserError
-from scripts import doctor as command
 from tests import processes
 from tests.configs import compose
 from tests.conftest import ROOT
@@ -114,7 +113,9 @@ def test_a_doctor_that_is_stopped_shows_its_report_and_leaves_nothing(tmp_path: 
     """As the launcher stops the others when one process fails."""
     work = tmp_path / "work"
     work.mkdir()
-    doctor = processes.start(tmp_path, "experiment=quickstart", main=command.main, cwd=work)
+    doctor = processes.start(
+        tmp_path, "experiment=quickstart", script="scripts/doctor.py", cwd=work
+    )
     deadline = time.monotonic() + 200
     while not list(work.glob("checkpoints/.doctor-*/trial")):  # the trial has begun
         assert not doctor.poll(), doctor.stderr
@@ -133,7 +134,7 @@ def test_the_command_says_all_that_would_fail(tmp_path: Path):
     (tmp_path / "gsm8k").mkdir()
     (tmp_path / "gsm8k" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     keys = ("experiment=gsm8k_qwen", "data_dir=.", "model.path=./no-such-folder")
-    done = processes.run(tmp_path, *keys, main=command.main)
+    done = processes.run(tmp_path, *keys, script="scripts/doctor.py")
     seen = " ".join(done.stdout.split())
     assert done.returncode == 1, done.stdout + done.stderr
     assert "no such folder" in seen

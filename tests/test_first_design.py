@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import evaluate_run
 from pods import checkpoints, ledger
 from pods.runs import read_metrics
-from scripts import replay
 from tests import processes
 
 FIXTURE = Path(__file__).parent / "fixtures" / "first_design"
@@ -46,7 +44,7 @@ def test_its_evaluation_goes_on_without_generating_again(folder):
     records = folder / "results" / "v1" / "checkpoint-2" / "arithmetic" / "repeat-0.jsonl"
     before = records.read_text()
     done = processes.run(
-        folder, "run=v1", "repeats=2", "max_tokens=8", main=evaluate_run.main
+        folder, "run=v1", "repeats=2", "max_tokens=8", script="evaluate_run.py"
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert records.read_text() == before
@@ -57,6 +55,6 @@ def test_its_evaluation_goes_on_without_generating_again(folder):
 
 
 def test_its_ledger_is_replayed(folder):
-    done = processes.run(folder, "run=v1", "rule=max_reward", main=replay.main)
+    done = processes.run(folder, "run=v1", "rule=max_reward", script="scripts/replay.py")
     assert done.returncode == 0, done.stderr
     assert "2 steps" in done.stdout

@@ -1,6 +1,7 @@
 """The report for GPU owners, without a GPU: it refuses, and a tiny shape goes through it all."""
 
 import json
+import multiprocessing
 import os
 
 import pytest
@@ -10,6 +11,7 @@ from benchmarks.gpu_proof import CPU, GPU, RANDOM, Model, Proof, ProofConfig, ro
 from benchmarks.random_model import write_random_model
 from pods.cli import UserError
 from pods.policy import load_tokenizer
+from tests import processes
 from tests.configs import compose
 
 
@@ -24,10 +26,11 @@ def test_without_a_gpu_it_says_so(run_command, tmp_path):
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="two minutes; bash .ci/run runs it")
-def test_a_tiny_shape_gives_a_report(run_command, tmp_path):
-    done = run_command("benchmarks/gpu_proof.py", f"out={tmp_path}", "cpu=true", "minutes=0")
+def test_a_tiny_shape_gives_a_report(tmp_path):
+    keys = (f"out={tmp_path / 'proof'}", "cpu=true", "minutes=0")
+    done = processes.run(tmp_path, *keys, script="benchmarks/gpu_proof.py", fault=fork_parts)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    found = json.loads((tmp_path / "report.json").read_text())["parts"]
+    found = json.loads((tmp_path / "proof" / "report.json").read_text())["parts"]
     assert {name for name, part in found.items() if part["error"] is None} == {
         "random weights", "card", "doctor", "engine transformers, trl", "GRPO 4/4", "PODS 16/4",
         "GRPO-GA 16/16", "planner",
@@ -37,8 +40,14 @@ def test_a_tiny_shape_gives_a_report(run_command, tmp_path):
     assert both["update, s"] > pods["update, s"]
     assert 0 < pods["update, share of matrix rate"] < 1
     assert found["planner"]["costs"]["update"] > 0
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "proof" / "report.html").read_text()
     assert all(f"<td>{name}</td>" in page for name in found)
+
+
+def fork_parts() -> None:
+    """Not spawned, which imports torch and TRL for each part."""
+    context = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda _: context
 
 
 def test_a_failed_part_is_named_and_repeated_alone(tmp_path):

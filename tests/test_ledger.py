@@ -10,7 +10,6 @@ import pytest
 from pods import ledger
 from pods.figures import inspector
 from pods.rules import RULES
-from scripts import replay
 from tests import processes
 from tests.steps import step_of
 from tests.test_files import of, record
@@ -124,7 +123,7 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path):
         book.append(number, step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 4, 5]))
     book.flush()
     done = processes.run(
-        tmp_path / "out", "run=r", "rule=max_reward", main=replay.main, cwd=tmp_path
+        tmp_path / "out", "run=r", "rule=max_reward", script="scripts/replay.py", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     rows = {}
@@ -137,7 +136,7 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path):
     assert rows["rollouts in common"] == "0.7500"
     assert rows["variance kept by the run"] == "0.1250"
     assert rows["variance kept now"] == "0.0312"
-    done = processes.run(tmp_path / "out", "run=r", main=replay.main, cwd=tmp_path)
+    done = processes.run(tmp_path / "out", "run=r", script="scripts/replay.py", cwd=tmp_path)
     rows = [[c.strip() for c in row.strip("│").split("│")] for row in done.stdout.splitlines()]
     found = {row[0]: row[1:5] for row in rows if len(row) == 6 and row[0] in RULES}
     assert set(found) == set(RULES) - {"all"}  # n > m
@@ -166,7 +165,7 @@ def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
         "    return Selection(range(8 - budget, 8), reasons=['late'] * budget)\n"
     )
     done = processes.run(
-        tmp_path / "out", "run=r", f"rule.name={tmp_path}/own.py:last", main=replay.main,
+        tmp_path / "out", "run=r", f"rule.name={tmp_path}/own.py:last", script="scripts/replay.py",
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -188,7 +187,7 @@ def test_replay_says_what_is_wrong(tmp_path, arguments, said):
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
     write(run / "rollouts.jsonl.zst", 1).flush()
-    done = processes.run(tmp_path / "out", *arguments, main=replay.main, cwd=tmp_path)
+    done = processes.run(tmp_path / "out", *arguments, script="scripts/replay.py", cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1

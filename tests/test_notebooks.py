@@ -3,10 +3,10 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
+from tests import processes
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -14,11 +14,10 @@ JUPYTEXT = ROOT / ".venv-docs" / "bin" / "python"
 
 
 def test_the_source_runs_from_training_to_the_interval(tmp_path):
-    env = {**os.environ, "PODS_NOTEBOOK_SECONDS": "2", "PODS_NOTEBOOK_FOLDER": str(tmp_path / "w")}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(FOLDER / "source.py")],
-        cwd=FOLDER, env={**env, "MPLBACKEND": "agg"}, capture_output=True, text=True,
-    )  # fmt: skip
+    def set_variables() -> None:
+        os.environ.update(PODS_NOTEBOOK_SECONDS="2", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))
+
+    done = processes.run(tmp_path, script="notebooks/source.py", fault=set_variables, cwd=FOLDER)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("kept    ") == 16
     assert done.stdout.count("dropped ") == 16

@@ -11,7 +11,6 @@ import pytest
 
 from pods import ledger, planner
 from pods.planner import Cell, Steps
-from scripts import plan
 from tests import processes
 from tests.fake_run import make_run
 from tests.steps import step_of
@@ -167,7 +166,7 @@ NUMBERS = ["cost.fixed=1", "cost.generate=.01", "cost.update=.05", "accuracy=.7"
 
 
 def command(folder: Path, *arguments: str) -> processes.Process:
-    return processes.run(folder / "out", *arguments, main=plan.main, cwd=folder)
+    return processes.run(folder / "out", *arguments, script="scripts/plan.py", cwd=folder)
 
 
 def test_a_plan_from_numbers_is_the_formula(tmp_path):

@@ -17,6 +17,7 @@ from pods import unsloth
 from pods.cli import UserError
 from pods.engines import loading, training
 from pods.policy import ROOT, end_tokens, load_tokenizer
+from tests import processes
 from tests.configs import compose
 
 TINY = ROOT / "pods" / "tiny_policy"
@@ -199,13 +200,13 @@ def test_a_pad_token_must_be_known(model_folder):
         ["backend=transformers", "engine=transformers", "model.load_in_4bit=true"],
     ],
 )
-def test_on_a_gpu_a_short_run_trains_through_the_engine(run_command, tmp_path: Path, overrides):
+def test_on_a_gpu_a_short_run_trains_through_the_engine(tmp_path: Path, overrides):
     from benchmarks.random_model import write_random_model
 
     write_random_model(tmp_path / "model", small=True)
-    done = run_command(
-        "train.py", f"model.path={tmp_path / 'model'}", "model.dtype=bfloat16", "max_steps=3",
-        "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",
+    done = processes.fresh(  # imports Unsloth first
+        tmp_path, "train.py", f"model.path={tmp_path / 'model'}", "model.dtype=bfloat16",
+        "max_steps=3", "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",
         "engine.gpu_memory_utilization=0.3", *overrides,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

