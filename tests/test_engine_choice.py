@@ -1,10 +1,12 @@
 """Which engine a training gets, why, and where the named one is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from pods import distributed
 from pods.cli import UserError
-from pods.engines import training
+from pods.engines import Limits, Sampling, evaluation, training
 from tests.configs import compose
 
 FULL = ["lora.rank=null", "lora.alpha=1"]
@@ -99,3 +101,19 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
     assert taken[1] == {"max_num_seqs": 1}
     assert distributed.world_size() == 1
+
+
+def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_policy(monkeypatch):
+    given = []
+    monkeypatch.setattr(evaluation, "build", lambda *arguments: given.append(arguments))
+    config = compose(
+        "engine=transformers", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4",
+        "sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", "lora.rank=16",
+        "sampling.max_completion_length=20", "sampling.max_prompt_length=30", "sampling.stop=[b]",
+        "engine.gpu_memory_utilization=0.4",
+    )  # fmt: skip
+    training.build(config, SimpleNamespace(tokenizer="t", end_tokens=[3, 9]))  # 9: Unsloth's pad
+    drawn = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
+    limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)
+    assert given == [("transformers", config, "t", drawn, limits, 16)]
+    assert training.build(compose("engine=trl"), SimpleNamespace(end_tokens=[3, 9])).ends == [3, 9]

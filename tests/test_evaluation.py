@@ -7,10 +7,9 @@ import errno
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -46,6 +45,7 @@ from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
 from pods.policy import load_tokenizer
+from tests import processes
 from tests.fake_run import TINY, add_checkpoint, make_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -387,14 +387,13 @@ def test_more_repeats_and_tasks_keep_what_is_there(run: Path) -> None:
 def test_a_kill_loses_at_most_the_repeat_it_interrupts(run: Path) -> None:
     """SIGKILL in the middle; the files are valid then, and end as the uninterrupted ones."""
     wanted = ["tasks=[gsm8k,math500]", "repeats=4"]
-    command = [sys.executable, str(ROOT / "evaluate_run.py"), "run=fake", "data_dir=data", *wanted]
-    with subprocess.Popen(
-        [*command, "results_dir=killed"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        while len(list(Path("killed").rglob("repeat-*.jsonl"))) < 13:
-            assert process.poll() is None, "it ended before it could be killed"
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
+    keys = ["run=fake", "data_dir=data", *wanted, "results_dir=killed"]
+    process = processes.start(Path("said"), *keys, script="evaluate_run.py", cwd=Path.cwd())
+    while len(list(Path("killed").rglob("repeat-*.jsonl"))) < 13:
+        assert not process.poll(), "it ended before it could be killed"
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait().returncode == -signal.SIGKILL
     for path in Path("killed").glob("*.json"):
         json.loads(path.read_text())
     evaluate(*wanted, "results_dir=killed")

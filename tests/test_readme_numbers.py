@@ -8,8 +8,7 @@ claim below covers fails.
 
 import json
 import re
-import subprocess
-import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from pods import results
 from pods.cli import compose
 from pods.figures.statistics import difference
+from tests import processes
 from tests.configs import compose as training
 from tests.conftest import ROOT
 
@@ -50,9 +50,10 @@ def merging_ratios() -> list[float]:
 @cache
 def speedups(figure: str, time: str) -> dict[str, Any]:
     """`speedup.py figure=<ours>`: the pairs by their baseline, each against GRPO-PODS."""
-    command = [sys.executable, str(ROOT / "scripts" / "speedup.py"), f"figure={figure}"]
-    command += ["json=true", f"results_dir={RESULTS / figure}", f"time={time}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    keys = [f"figure={figure}", "json=true", f"results_dir={RESULTS / figure}", f"time={time}"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = processes.run(Path(folder), *keys, script="scripts/speedup.py")
+    assert done.returncode == 0, done.stderr
     pairs = json.loads(done.stdout)[figure]["pairs"]
     return {pair["baseline"]: pair for pair in pairs if pair["pods"] == "GRPO-PODS"}
 

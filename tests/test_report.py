@@ -3,8 +3,6 @@
 import json
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import zstandard
 from omegaconf import OmegaConf
 
 from pods.figures import inspector, report
-from tests.conftest import ROOT
+from tests import processes
 from tests.figures import base_file, in_process, run_file
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
@@ -169,8 +167,8 @@ def made_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page as the command makes it, once for both colour schemes."""
     folder = tmp_path_factory.mktemp("report")
     run_folder(folder, steps=5)
-    command = [sys.executable, ROOT / "scripts" / "report.py", f"run={NAME}", "figure=quickstart"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    keys = [f"run={NAME}", "figure=quickstart"]
+    done = processes.fresh(folder, "scripts/report.py", *keys)  # playwright has threads: no fork
     assert done.returncode == 0, done.stderr
     return folder / done.stdout.strip()
 
