@@ -194,7 +194,8 @@ def report(outcomes: dict[str, str], files: dict[str, Path], origin: str) -> str
         path = str(files[mutant])
         if outcome == "survived":
             changed = diff(mutant, files)
-            lines = [line[1:].strip() for line in changed.splitlines() if line.startswith("+ ")]
+            sign = "+ " if "\n+ " in changed else "- "  # a deleted line is named as it was
+            lines = [line[1:].strip() for line in changed.splitlines() if line.startswith(sign)]
             reason = next((r for line in lines if (r := reasons.get(path, {}).get(line))), None)
             outcome = "equivalent" if reason else outcome
             survivors.append(

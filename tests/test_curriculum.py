@@ -173,6 +173,15 @@ def test_a_chooser_of_the_users_names_rows_or_is_refused(tmp_path):
         given("'c z'")
 
 
+def test_other_prompts_are_distinct_and_unused():
+    made = prompts()
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        assert {row["id"] for row in made.others(["a"], 2, rng)} == {"b", "c"}
+        assert {row["id"] for row in made.others(["b"], 9, rng)} == {"a", "c"}
+        assert made.others("abc", 1, rng) == []
+
+
 def kill_at_step_four() -> None:
     from pods.rollouts import Rollouts
 
