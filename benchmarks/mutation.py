@@ -6,12 +6,14 @@ mutmut writes the mutants of the files in pyproject.toml to mutants/, beside whi
 exists. One pytest session there forks for each mutant and runs the tests of its module, the
 quickest first, up to the first failure. (`mutmut run` itself fails here: where it learns which test
 enters which function, a command that a test starts in another folder does not find its settings.)
-An interrupted run goes on: what was killed stays killed while its mutant is the same.
+An interrupted run goes on: what was killed stays killed while its mutant is the same, and the
+tests are not timed again (delete mutants*.json to begin anew).
 A survivor is a missing test, code to delete, or equivalent: the reason then stands in
 equivalent_mutants.yaml, by file and changed line. It still counts as a survivor.
 """
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -33,7 +35,7 @@ from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, walk_mut
 
 ROOT = Path(__file__).resolve().parents[1]
 REASONS = ROOT / "benchmarks" / "equivalent_mutants.yaml"
-SECONDS = ROOT / "mutants" / "seconds.json"
+SECONDS = ROOT / "mutants.seconds.json"  # test -> s in the unchanged code
 KILLED = ROOT / "mutants.json"  # mutant -> its diff, where a test noticed it
 TESTS = {  # module -> the test files that belong to it
     "pods.advantages": "advantages rules", "pods.autoplan": "autoplan",
@@ -71,9 +73,10 @@ def main() -> None:
     names = sorted(name for name in files if name.startswith(options.only))
     chosen = sorted(random.Random(options.seed).sample(names, min(options.sample, len(names))))
     before = json.loads(KILLED.read_text()) if KILLED.is_file() else {}
-    same = [m for m in chosen if m in before and before[m] == diff(m, files)]
-    session = Session([m for m in chosen if m not in same], options.jobs, files)
-    session.outcomes = dict.fromkeys(same, "killed")
+    known = {m: "killed" for m in chosen if m in before and before[m] == diff(m, files)}
+    known |= {m: "equivalent" for m in chosen if reason_of(m, files)}
+    session = Session([m for m in chosen if m not in known], options.jobs, files)
+    session.outcomes = known
     os.chdir("mutants")
     sys.path.insert(0, os.getcwd())
     tests = sorted({f"tests/{file}" for mutant in session.mutants for file in tests_of(mutant)})
@@ -107,6 +110,15 @@ def diff(mutant: str, files: dict[str, Path]) -> str:
         os.chdir(before)
 
 
+def reason_of(mutant: str, files: dict[str, Path]) -> str | None:
+    """Why no test can tell this mutant, from equivalent_mutants.yaml."""
+    changed = diff(mutant, files)
+    sign = "+ " if "\n+ " in changed else "- "  # a deleted line is named as it was
+    lines = [line[1:].strip() for line in changed.splitlines() if line.startswith(sign)]
+    reasons = yaml.safe_load(REASONS.read_text()).get(str(files[mutant]), {})
+    return next((reasons[line] for line in lines if line in reasons), None)
+
+
 def tests_of(mutant: str) -> set[str]:
     names = next(names for module, names in TESTS.items() if mutant.startswith(module))
     return {f"test_{name}.py" for name in names.split()}
@@ -127,7 +139,9 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        os.waitpid(self.start("", session.items), 0)
+        gc.freeze()  # what was imported is not searched for garbage in every fork
+        if not SECONDS.is_file():
+            os.waitpid(self.start("", session.items), 0)
         self.seconds.update(json.loads(SECONDS.read_text()))
         failing = [i.nodeid for i in session.items if self.seconds[i.nodeid] == math.inf]
         print("\nfail without a mutant:", *failing)
@@ -187,20 +201,13 @@ def ended(child: int, end: float) -> str | None:
 
 def report(outcomes: dict[str, str], files: dict[str, Path], origin: str) -> str:
     """Killed and survived by file, then each survivor's diff with the reason to leave it."""
-    reasons = yaml.safe_load(REASONS.read_text())
     counts: dict[str, Counter[str]] = {}
     survivors = []
     for mutant, outcome in outcomes.items():
         path = str(files[mutant])
-        if outcome == "survived":
-            changed = diff(mutant, files)
-            sign = "+ " if "\n+ " in changed else "- "  # a deleted line is named as it was
-            lines = [line[1:].strip() for line in changed.splitlines() if line.startswith(sign)]
-            reason = next((r for line in lines if (r := reasons.get(path, {}).get(line))), None)
-            outcome = "equivalent" if reason else outcome
-            survivors.append(
-                f"\n`{mutant}`: {reason or outcome}\n\n```diff\n{changed.strip()}\n```\n"
-            )
+        if outcome in ("survived", "equivalent"):
+            said, changed = reason_of(mutant, files) or outcome, diff(mutant, files).strip()
+            survivors.append(f"\n`{mutant}`: {said}\n\n```diff\n{changed}\n```\n")
         counts.setdefault(path, Counter())[outcome] += 1
     counts["all"] = total = sum(counts.values(), Counter())
     share = (total["killed"] + total["timeout"]) / total.total()

@@ -24,7 +24,7 @@ def within_length(
     """The rows with a `prompt` column of at most `max_prompt_length` tokens, and how many were too
     long."""
     prompts = [rendered(question, tokenizer, task) for question in dataset["question"]]
-    lengths = [len(tasks.encode_prompt(prompt, tokenizer)) for prompt in prompts]
+    lengths = list(map(len, tasks.encode_prompts(prompts, tokenizer)))
     short = [index for index, length in enumerate(lengths) if length <= max_prompt_length]
     kept = dataset.select(short).add_column("prompt", [prompts[index] for index in short])
     return kept, len(prompts) - len(short)

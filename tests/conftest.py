@@ -1,5 +1,6 @@
 """Fixtures for every test: the repository's root, commands run as a user would, shared data."""
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -27,6 +28,15 @@ SLOW = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+    for item in items if "CI" not in os.environ else ():
+        if item.get_closest_marker("slow"):
+            item.add_marker(
+                pytest.mark.skip(reason="about a minute; CI=true uv run pytest runs it")
+            )
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # else torch and TRL are searched for garbage again and again
 
 
 @pytest.fixture(scope="session")

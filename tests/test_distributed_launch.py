@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 CONFIGS = sorted((ROOT / "config" / "accelerate").glob("*.yaml"))
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_a_launched_run_within_a_minute(tmp_path):
     launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
     command = [

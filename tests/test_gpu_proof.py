@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ def test_without_a_gpu_it_says_so(run_command, tmp_path):
     assert not (tmp_path / "proof").exists()
 
 
-@pytest.mark.skipif(not os.environ.get("CI"), reason="two minutes; bash .ci/run runs it")
+@pytest.mark.slow
 def test_a_tiny_shape_gives_a_report(tmp_path):
     keys = (f"out={tmp_path / 'proof'}", "cpu=true", "minutes=0")
     done = processes.run(tmp_path, *keys, script="benchmarks/gpu_proof.py", fault=fork_parts)

@@ -13,6 +13,7 @@ FOLDER = ROOT / "notebooks"
 JUPYTEXT = ROOT / ".venv-docs" / "bin" / "python"
 
 
+@pytest.mark.slow
 def test_the_source_runs_from_training_to_the_interval(tmp_path):
     def set_variables() -> None:
         os.environ.update(PODS_NOTEBOOK_SECONDS="2", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))

@@ -174,6 +174,7 @@ def test_dry_run_of_setting_f_is_two_launches(capsys):
     assert "plot.py figure=a100s" in plot
 
 
+@pytest.mark.slow
 def test_setting_e_from_nothing_to_the_figure(run_command, tmp_path):
     """Two processes on the CPU, full-parameter training of the tiny policy, scored as it trains."""
     (tmp_path / "gsm8k").mkdir()

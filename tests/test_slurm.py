@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_every_job_though_one_fails(run_command, tmp_path):
     done = run_command(
         "train.py", "-m", "hydra/launcher=submitit_local", f"output_dir={tmp_path}",

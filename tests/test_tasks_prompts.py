@@ -10,7 +10,7 @@ from datasets import Dataset
 from pods.cli import UserError
 from pods.config import Task
 from pods.prompts import within_length
-from pods.tasks import TASKS, encode_prompt, render_prompt, system_texts
+from pods.tasks import TASKS, encode_prompt, encode_prompts, render_prompt, system_texts
 from tests.tokenizers_like import like
 
 TASK = Task(name="gsm8k", style="instruct", system=None, date="26 Jul 2024")
@@ -88,6 +88,8 @@ def test_the_bos_stands_there_once(style: str) -> None:
     assert ids[0] == llama.bos_token_id
     assert ids.count(llama.bos_token_id) == 1
     assert llama.decode(ids).replace(llama.bos_token, "") == prompt.replace(llama.bos_token, "")
+    assert encode_prompts([prompt, "7", prompt], llama) == [ids, encode_prompt("7", llama), ids]
+    assert encode_prompts([], llama) == []
     if style == "instruct":  # what a plain call of the tokenizer does, and the published code did
         assert llama(prompt)["input_ids"].count(llama.bos_token_id) == 2
 

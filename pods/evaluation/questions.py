@@ -61,7 +61,7 @@ def load(
         ids=list(rows["id"]),
         answers=list(rows["answer"]),
         prompts=list(rows["prompt"]),
-        prompt_ids=[tasks.encode_prompt(prompt, tokenizer) for prompt in rows["prompt"]],
+        prompt_ids=tasks.encode_prompts(rows["prompt"][:], tokenizer),
         dropped=dropped,
         total=total,
     )

@@ -16,7 +16,7 @@ from pods.cli import CONFIG_DIR, UserError
 from pods.schema import broken
 from pods.tasks import aime24, amc23, arithmetic, chemistry, gsm8k, math, math500, own
 from pods.tasks.own import renamed
-from pods.tasks.prompts import encode_prompt, render_prompt
+from pods.tasks.prompts import encode_prompt, encode_prompts, render_prompt
 from pods.tasks.reading import read
 from pods.tasks.task import Row, Task, completion
 
@@ -30,8 +30,8 @@ SPLITS = ("train", "validation", "test")
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
 
 __all__ = [
-    "NAMES", "SPLITS", "TASKS", "Task", "completion", "encode_prompt", "load", "load_for",
-    "problems", "renamed", "render_prompt", "system_texts",
+    "NAMES", "SPLITS", "TASKS", "Task", "completion", "encode_prompt", "encode_prompts", "load",
+    "load_for", "problems", "renamed", "render_prompt", "system_texts",
 ]  # fmt: skip
 
 

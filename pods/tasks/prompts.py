@@ -58,12 +58,18 @@ def render_prompt(
 
 
 def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """Token ids of a rendered prompt, with exactly one BOS if the tokenizer has one.
+    """Token ids of a rendered prompt."""
+    return encode_prompts([prompt], tokenizer)[0]
+
+
+def encode_prompts(prompts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[list[int]]:
+    """Token ids of rendered prompts, with exactly one BOS each if the tokenizer has one.
 
     Llama's template writes the BOS as text and its tokenizer adds another: the published evaluation
     had two BOS, the published training one.
     """
-    ids = list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+    encoded = tokenizer(prompts, add_special_tokens=False)["input_ids"] if prompts else []
     bos = [tokenizer.bos_token_id]
-    wants_bos = list(tokenizer("")["input_ids"])[:1] == bos
-    return bos + ids if wants_bos and ids[:1] != bos else ids
+    if list(tokenizer("")["input_ids"])[:1] != bos:
+        return encoded
+    return [ids if ids[:1] == bos else bos + ids for ids in encoded]
