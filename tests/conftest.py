@@ -28,11 +28,10 @@ SLOW = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+    skip = pytest.mark.skip(reason="about a minute; CI=true uv run pytest runs it")
     for item in items if "CI" not in os.environ else ():
         if item.get_closest_marker("slow"):
-            item.add_marker(
-                pytest.mark.skip(reason="about a minute; CI=true uv run pytest runs it")
-            )
+            item.add_marker(skip)
 
 
 def pytest_collection_finish() -> None:
