@@ -117,3 +117,21 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
     limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)
     assert given == [("transformers", config, "t", drawn, limits, 16)]
     assert training.build(compose("engine=trl"), SimpleNamespace(end_tokens=[3, 9])).ends == [3, 9]
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "given"),
+    [
+        ("transformers", [], True),
+        ("unsloth", [], True),
+        ("trl", [], False),
+        ("trl", ["engine=trl", "engine.vllm_mode=colocate"], True),
+        ("vllm", [], True),
+        ("vllm", ["sampling.top_p=0.9", "sampling.temperature=0.7"], False),
+    ],
+)
+def test_which_engines_give_log_probabilities(name, overrides, given):
+    assert (
+        training.gives_logprobs(compose("lora.rank=null", "lora.alpha=1", *overrides), name)
+        is given
+    )
