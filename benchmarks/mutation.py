@@ -43,6 +43,7 @@ TESTS = {  # module -> the test files that belong to it
     "pods.curriculum": "curriculum resampling",
     "pods.checkpoints": "checkpoints runs",
     "pods.clock": "clock warm_up distributed", "pods.distributed": "distributed",
+    "pods.engines.trl": "trainer engine_choice",
     "pods.engines": "engine_choice engines engines_vllm guard",
     "pods.evaluation": "evaluation from_training metrics",
     "pods.figures": "statistics curves speedup arms chosen", "pods.ledger": "ledger",

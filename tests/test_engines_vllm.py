@@ -145,6 +145,31 @@ def test_logprobs_are_given_where_they_are_those_of_the_temperature_alone(
     assert silent[0][0].logprobs is None
 
 
+def test_everything_that_vllm_is_told(engines: list) -> None:
+    sampling = Sampling(0.9, 0.8, 7, 4, 8, ("x",), (1, 2))
+    limits = Limits(max_sequences=5, max_loras=3, gpu_memory_utilization=0.4)
+    with build(sampling=sampling, limits=limits) as engine:
+        list(engine.generate([work()]))
+    assert vars(engines[0].calls[0].params[1]) == {
+        "temperature": 0.9, "top_p": 0.8, "top_k": 7, "max_tokens": 4, "seed": 4,
+        "ignore_eos": False, "stop_token_ids": [1, 2], "stop": ["x"], "detokenize": True,
+        "logprobs": None,
+    }  # fmt: skip
+    assert engines[0].calls[0].prompts[0] == {"prompt_token_ids": [5, 6]}
+    assert engines[0].arguments == {
+        "model": str(TINY), "tokenizer": str(TINY), "enable_lora": True, "dtype": "float32",
+        "quantization": None, "max_model_len": 12, "gpu_memory_utilization": 0.4,
+        "enforce_eager": True, "generation_config": "vllm", "logprobs_mode": "processed_logprobs",
+        "max_lora_rank": 32, "max_loras": 3, "max_num_seqs": 5,
+    }  # fmt: skip
+    with build(**{"model.load_in_4bit": "true"}) as engine:
+        list(engine.generate([work()], logprobs=True))
+    params, arguments = engines[1].calls[0].params[0], engines[1].arguments
+    assert (params.stop, params.detokenize, params.logprobs) == (None, False, 0)
+    assert arguments["quantization"] == "bitsandbytes"
+    assert "max_num_seqs" not in arguments
+
+
 def test_the_warm_up_goes_on_past_every_end(engines: list) -> None:
     with build(sampling=replace(SAMPLING, stop=("x",))) as engine:
         list(engine.generate([replace(work(), full_length=True)]))
