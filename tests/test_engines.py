@@ -19,7 +19,18 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from pods import policy
 from pods.config import TrainConfig
-from pods.engines import Completion, Limits, Live, Request, Sampling, Weights, Work, seed_of, texts
+from pods.engines import (
+    Completion,
+    Limits,
+    Live,
+    Request,
+    Sampling,
+    Weights,
+    Work,
+    same_model,
+    seed_of,
+    texts,
+)
 from pods.engines.decoding import Draw, grouped_attention
 from pods.engines.transformers import TransformersEngine, can_be_added
 from pods.tasks import encode_prompt
@@ -379,3 +390,22 @@ def test_the_end_of_the_block_frees_the_models(checkpoints: list[Path]) -> None:
     with engine(replace(GREEDY, max_tokens=1)) as one:
         complete(one, work(), work(Live(live_model(checkpoints[0]), 1)))
     assert vars(one)["_live"] is vars(one)["_loaded"] is vars(one)["_disk"] is None
+
+
+@pytest.mark.parametrize(
+    ("noted", "path", "same"),
+    [
+        ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct", True),
+        ("/home/me/models/qwen", "../models/qwen", True),
+        ("~/qwen", "/data/qwen", True),
+        ("/data/qwen", "qwen", True),
+        ("/data/models/qwen", "/data/others/qwen", False),
+        ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-7B-Instruct", False),
+        ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B-Instruct", True),
+        ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-7B-Instruct", False),
+        ("..", "a/b", False),
+        ("a/b", "..", False),
+    ],
+)
+def test_the_base_that_an_adapter_notes_may_have_lain_elsewhere(noted, path, same):
+    assert same_model(noted, path) is same
