@@ -37,6 +37,12 @@ INTERLEAVED = [None, 1, None, *range(2, 13)]
         pytest.param(
             [*HEALTHY[:3], *HEALTHY[5:]], [1, 2, 3, *range(6, 13)], "before step 1271", id="two"
         ),
+        pytest.param(
+            [*HEALTHY[:4], *HEALTHY[5:10]],
+            [1, 2, 3, 4, *range(6, 11)],
+            "ends early",
+            id="hole, and killed later",
+        ),
         pytest.param(HEALTHY[:8], [*range(1, 9)], "ends early", id="killed after two thirds"),
         pytest.param(
             [*HEALTHY, 2880], [*range(1, 14)], "the first 12 count", id="went on after the budget"
@@ -58,6 +64,11 @@ def test_marks_of_published_checkpoints(
     assert found == marks
     assert said in "; ".join(notes)
     assert bool(notes) == bool(said), "what is done is said, and nothing else"
+
+
+def test_eight_of_a_list_are_named() -> None:
+    assert alignment.listed([*range(8)]) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert alignment.listed([*range(9)]) == "0, 1, 2, 3, 4, 5, 6, 7, ..."
 
 
 @pytest.mark.parametrize(
@@ -292,5 +303,5 @@ def test_an_export_with_damaged_rows_or_columns_is_named(
         wandb_export.read(path)
     with pytest.raises(UserError, match="metric=both_acc: the export of figure=toy"):
         curves.load(export_figure(metric="both_acc"), tmp_path)
-    with pytest.raises(curves.Absent, match=r"toy-length\.csv"):
+    with pytest.raises(curves.Absent, match=r" has no toy-length\.csv; set results_dir to the"):
         curves.load(export_figure(), tmp_path)

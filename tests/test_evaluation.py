@@ -370,6 +370,9 @@ def test_another_grader_costs_no_generation(run: Path, monkeypatch: pytest.Monke
     again = results.read("results/fake.json")[2]
     assert again.datasets["gsm8k"] == published  # the first grader fills the published fields
     assert list(again.meta["scores"]["gsm8k"]["rewards"]) == ["v2", "v1", "strict"]
+    for path in Path("results/fake").rglob("repeat-*.jsonl"):  # each graded once
+        for line in path.read_text().splitlines():
+            assert json.loads(line)["correct"].keys() == {"v2", "v1", "strict"}
 
 
 def test_more_repeats_and_tasks_keep_what_is_there(run: Path) -> None:
@@ -618,6 +621,17 @@ def test_a_full_disk_is_one_line_and_the_next_command_goes_on(
     monkeypatch.chdir(run.parents[1])
     evaluate()
     assert list(results.read("results/fake.json")) == [2, 4]
+
+
+def test_the_results_file_for_which_the_disk_is_full_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(results, "write", full)
+    with pytest.raises(UserError, match=r"^results/fake\.json: No space left on device; free some"):
+        evaluate()
 
 
 def test_results_of_the_first_design_are_continued(run: Path) -> None:

@@ -43,6 +43,16 @@ def test_what_is_written_is_read(tmp_path):
     assert first.lengths.tolist() == [[1, 2, 3, 4]] * 2
 
 
+def test_a_frame_of_sixteen_steps_is_written_at_once(tmp_path):
+    book = write(tmp_path / "rollouts.jsonl.zst", 15)
+    assert not book.path.exists()
+    step = step_of({"a": [0.0, 1.0]}, [0])
+    for number in range(16, 33):
+        book.append(number, step)
+        there = [r["step"] for r in ledger.read(book.path) if r["group"] == 0]
+        assert there == [*range(1, 33 if number > 31 else 17)]
+
+
 @pytest.mark.parametrize(("texts", "with_text"), [("all", 2), ("first", 1), ("none", 0)])
 def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
     path = tmp_path / "rollouts.jsonl.zst"

@@ -155,6 +155,17 @@ def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline() -> Non
     assert crossed.restricted_hours == pytest.approx([(0.25 + 2) / 2, (0.25 + 1.25) / 2])
 
 
+def test_the_target_of_every_second_run_comes_from_all_the_others() -> None:
+    slow = arm("GRPO", [[0.4] * 4, [0.5] * 4, [0.9] * 4, [0.1] * 4, [0.2] * 4], base=0.0)
+    found = compare(slow, arm("PODS", [[0.9] * 4] * 2, base=0.0)).time_to_target
+    assert found.target == pytest.approx(0.99 * ((0.5 + 0.1) / 2 + (0.4 + 0.9 + 0.2) / 3) / 2)
+
+
+def test_the_average_over_time_begins_at_the_accuracy_of_the_base() -> None:
+    found = compare(arm("GRPO", [[0.4, 0.8]], base=0.0), arm("PODS", [[0.6, 0.8]], base=0.2))
+    assert found.mean_accuracy.difference == pytest.approx(0.2 / 4 + 0.2 / 2)
+
+
 def test_the_published_headlines(run_command: Run, shared: Path) -> None:
     done = run_command(
         "scripts/speedup.py", "figure=all", f"results_dir={shared}/reference/results", "json=true"

@@ -141,10 +141,10 @@ def _from_export(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
             f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
         )
     paths = [folder / figure.wandb_export.accuracy, folder / figure.wandb_export.length]
-    if missing := [path.name for path in paths if not path.is_file()]:
+    if missing := next((path.name for path in paths if not path.is_file()), None):
         raise Absent(
-            f"figure={figure.name}: results_dir={folder} has no {' and '.join(missing)};"
-            " set results_dir to the folder with both files"
+            f"figure={figure.name}: results_dir={folder} has no {missing}; set results_dir to the"
+            " folder with both files"
         )
     if unused := [path.stem for path in find(folder, _patterns(figure))]:
         warn(
