@@ -47,7 +47,7 @@ TESTS = {  # module -> the test files that belong to it
     "pods.engines": "engine_choice engines engines_vllm guard",
     "pods.evaluation": "evaluation from_training metrics",
     "pods.figures": "statistics curves speedup arms chosen", "pods.ledger": "ledger",
-    "pods.loop": "clock midrun warm_up trainer faults", "pods.metrics": "rollouts warm_up",
+    "pods.loop": "clock midrun warm_up trainer faults autoplan", "pods.metrics": "rollouts warm_up",
     "pods.rehearsal": "warm_up", "pods.resampling": "resampling",
     "pods.results": "results curves", "pods.rollouts": "rollouts advantages scoring trainer",
     "pods.rules": "rules rules_of_others advantages",

@@ -50,6 +50,7 @@ def test_dapo_replaces_prompts_whose_rewards_are_equal(signal, wanted, rows, why
     ("rounds", "wanted", "kept", "why"),
     [
         ([[1, 0, 0, 1]], False, [0, 1, 2, 3], "two of each at once"),
+        ([[1, 0, 0, 1, 1]], False, [0, 1, 2, 3, 4], "m = 5: two of each are enough"),
         ([[1, 0, 0, 0]], True, [0, 1, 2, 3], "one right of two"),
         ([[0, 0, 0, 0]], True, [0, 1, 2, 3], "no signal"),
         ([[0, 0, 0, 0], [0, 1, 0, 1]], False, [0, 1, 5, 7], "half right, half wrong, the first"),
@@ -58,7 +59,7 @@ def test_dapo_replaces_prompts_whose_rewards_are_equal(signal, wanted, rows, why
 )
 def test_ada_draws_until_half_are_right_and_half_are_wrong(rounds, wanted, kept, why):
     batch = batch_of(*[("a", [0.2 + r for r in row]) for row in rounds])
-    asked, places = ada(batch, 1, 4)
+    asked, places = ada(batch, 1, len(rounds[0]))
     assert asked == ["a"] * wanted, why
     assert places.tolist() == [kept], why
 
@@ -171,6 +172,10 @@ def test_what_further_rounds_cannot_go_with(overrides, said):
         compose("resample=dapo", *overrides.split())
     assert "\n" not in str(error.value)
     assert all(part in str(error.value) for part in said), error.value
+
+
+def test_further_rounds_go_with_trl_where_no_server_generates():
+    assert compose("resample=dapo", "engine=trl").engine.vllm_mode == "auto"
 
 
 def test_processes_share_any_number_of_prompts(monkeypatch):

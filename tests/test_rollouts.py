@@ -10,10 +10,11 @@ import pytest
 from pods import distributed, rollouts
 from pods.clock import Clock
 from pods.engines import Completion
-from pods.metrics import summarize
+from pods.metrics import COUNTERS, Meter, summarize
 from pods.rollouts import Rollouts, Step, total
 from pods.rules import Batch, Selection
 from tests.configs import compose
+from tests.steps import step_of
 
 WEIGHTS = {"correctness": 0.5, "format": -2.0, "tags": 3.0}
 SCORES = {  # (P, n)
@@ -127,3 +128,22 @@ def test_the_numbers_of_a_step_by_hand():
         "step_tokens/generated": 24,
         "step_tokens/trained": 8,
     })  # fmt: skip
+
+
+def test_counters_add_up_over_steps_and_go_on_from_a_checkpoint():
+    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5])
+    source = SimpleNamespace(
+        newest=step, guard=None, noise={"noise/scale": 3.0}, rewards=SimpleNamespace(timeouts=2)
+    )
+    trainer, clock, meter = SimpleNamespace(model=SimpleNamespace()), Clock(), Meter()
+    given = {"tokens_generated": 100, "tokens_trained": 50, "rollouts_generated": 80}
+    meter.restore(given | {"rollouts_trained": 30, "step": 9})
+    for k in (1, 2):
+        meter.updates = [{"loss": 1.0, "kl": None}, {"loss": 2.0 * k, "grad_norm": 4.0}]
+        line = meter.line(trainer, source, clock)
+        counted = [100 + k * 20, 50 + k * (1 + 2 + 2), 80 + k * 8, 30 + k * 3]
+        assert [line[name] for name in COUNTERS] == counted
+        assert (line["loss"], line["grad_norm"]) == (0.5 + k, 4.0)
+        assert "kl" not in line
+        assert (line["score_timeouts"], line["noise/scale"]) == (2, 3.0)
+        assert meter.updates == []
