@@ -62,6 +62,22 @@ def test_every_rank_and_step_has_its_own_seed_also_on_several_nodes(monkeypatch)
     assert all(0 <= seed < 2**32 for seed in found.values())  # what numpy takes
 
 
+def test_a_choice_of_prompts_that_fails_is_named_with_its_step(monkeypatch):
+    class Broken:
+        @staticmethod
+        def choose() -> None: ...
+
+        def __call__(self, *_: object) -> None:
+            raise ZeroDivisionError("by zero")
+
+    source = made()
+    source.reseed, source.prompts = False, Broken()
+    state = SimpleNamespace(global_step=7)
+    trainer = SimpleNamespace(dataset_rows=[{"id": "a"}] * 2, num_generations=2, state=state)
+    with pytest.raises(rollouts.RuleError, match=r"^prompts choose failed at step 7: ZeroDivision"):
+        source(["prompt"] * 2, trainer)
+
+
 def test_the_total_is_the_weighted_sum():
     by_function = {name: np.array(values) for name, values in SCORES.items()}
     found = total(by_function, WEIGHTS)
