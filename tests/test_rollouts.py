@@ -115,6 +115,21 @@ def test_a_batch_holds_the_scores_beside_their_completions():
     assert batch.step == 4
 
 
+def test_the_parameters_of_the_config_reach_rule_and_advantage():
+    def rule(rewards, m, rng, first):
+        return range(first, first + m)
+
+    def advantage(batch, kept, scale):
+        return scale * batch.rewards.reshape(-1)[kept]
+
+    source = made()
+    source.rule, source.rule_params = rule, {"first": 1}
+    source.advantage, source.advantage_params = advantage, {"scale": 10}
+    chosen = source.select(Batch(rewards=np.arange(6.0).reshape(2, 3)), 4)
+    assert chosen.kept.tolist() == [1, 2, 4, 5]
+    assert chosen.advantages.tolist() == [10, 20, 40, 50]
+
+
 def step_by_hand() -> Step:
     batch = Batch(
         rewards=np.array([[1.0, 0.0, 2.0], [4.0, 4.0, 4.0]]),

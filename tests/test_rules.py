@@ -182,6 +182,7 @@ def test_what_a_rule_returns_is_checked_by_name(returned, message):
     [
         ("max_variance", 3, "equally many of each of 2 prompts"),
         (lambda values, m, rng: [0], 2, "its first parameter is 'values'"),
+        (lambda: [0], 2, "its first parameter is None; name it `rewards`"),
         ("best", 2, "valid rules: max_variance"),
     ],
 )

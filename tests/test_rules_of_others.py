@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pods.rules import Batch, select_batch
+from pods.rules_of_others import over_all
 
 RNG = np.random.default_rng(3)
 REWARDS = RNG.choice([0.0, 0.1, 0.2, 1.0, 1.2], size=(3, 8))
@@ -113,3 +114,9 @@ def test_ragen2_shares_the_budget_among_prompts_of_large_variance(mass, budget, 
 def test_a_rule_by_prompt_refuses_a_budget_that_prompts_do_not_divide(rule):
     with pytest.raises(ValueError, match="budget=7: keeps equally many of each of 3 prompts"):
         select_batch(rule, BATCH, 7)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_advantages_over_all_n_are_those_of_plain_python(n):
+    expected = advantages_over_all(REWARDS[:, :n]) if n > 1 else [[0.0]] * 3
+    np.testing.assert_allclose(over_all(Batch(rewards=REWARDS[:, :n])), expected, atol=1e-9)
