@@ -10,6 +10,7 @@ import pytest
 from pods import tasks
 from pods.cli import UserError
 from pods.config import Task
+from pods.tasks.own import define
 from tests.configs import compose
 
 COLUMNS = {"question": "problem", "answer": "solution", "gold": "as_is", "kind": "math"}
@@ -68,6 +69,12 @@ def test_a_file_is_divided(
     assert parts["train"]["question"][:] == own(source)["question"][:]  # the same in every run
     said = capsys.readouterr().err
     assert f"{count} questions of {source}: {train} train, {validation} validation, {test} " in said
+
+
+def test_a_task_of_the_users_is_named_own_and_has_the_splits_of_its_source(tmp_path: Path) -> None:
+    write(tmp_path / "train.jsonl", rows(3))
+    found = define(Task(name="own", source=str(tmp_path), **COLUMNS), "train")
+    assert (found.name, found.hub, dict(found.splits)) == ("own", str(tmp_path), {"train": ""})
 
 
 def test_a_file_too_small_for_a_test_split(tmp_path: Path) -> None:
@@ -173,6 +180,7 @@ BAD_ROWS = [
     # the second row, task.gold, what the error says after file:line
     ({"problem": "1+1?"}, "as_is", "column 'solution' is missing; found problem; correct the row"),
     ({"solution": "2"}, "as_is", "column 'problem' is missing; found solution"),
+    ({}, "as_is", "column 'problem' is missing; found none; correct the row"),
     ({**GOOD, "problem": 5}, "as_is", "column 'problem' must be text, is 5"),
     ({**GOOD, "problem": " "}, "as_is", "the question is empty"),
     ({**GOOD, "solution": ["2"]}, "as_is", "column 'solution' must be text or a number, is ['2']"),
