@@ -106,6 +106,7 @@ def test_rows(completion: str, gold: str, v1: bool, v2: bool, formed: bool) -> N
         ("\\frac{1}", "%s/%s1"),  # the converter's placeholder
         ("\\sqrt[3]{x}", "√(x)"),
         ("\\sqrt\\frac12", "√(%s/%s)12"),  # a macro that is an argument takes none
+        ("\\sqrt\\hat", "√(\u0302)"),
         ("\\mathbb{R}", "ℝ"),
         ("\\mathbf{v}", "𝐯"),
         ("\\vec{v}", "v⃗"),
@@ -130,11 +131,28 @@ def test_latex_to_text(source: str, text: str) -> None:
     assert latex.to_text(source) == text
 
 
-@pytest.mark.parametrize("source", ["\\sqrt", "\\sqrt\\sqrt2", "{" * 200, "\\end", "\\begin{a"])
+@pytest.mark.parametrize(
+    "source", ["\\sqrt", "\\sqrt\\sqrt2", "\\sqrt\\begin{a}", "{" * 200, "\\end", "\\begin{a"]
+)
 def test_unreadable_latex_stays_as_it_is(source: str) -> None:
     with pytest.raises(latex.Unreadable):
         latex.to_text(source)
     assert not published.equal(source, "5")
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("\\tfrac{3}{7}", "3/7"),
+        ("\\dfrac{3}{7}", "3/7"),
+        ("7\\tfrac34", "7+3/4"),
+        ("2\\cdot3\\times4", "2*3*4"),
+        ("\\sqrt{5}\\pi", "sqrt(5)pi"),
+        ("(-\\infty, 1)\\cup(2, 3)", "(-inf,1)u(2,3)"),
+    ],
+)
+def test_the_second_form_writes_latex_as_text(text: str, form: str) -> None:
+    assert published.second_form(text) == form
 
 
 def read(path: Path) -> list[dict]:

@@ -11,7 +11,7 @@ import pytest
 import rewards
 from rewards.quantities import quantity, rational
 from rewards.scorer import Scorer
-from rewards.strict import Doubt, decide
+from rewards.strict import Doubt, _split, decide
 from rewards.symbolic import Verifier
 
 RIGHT = [
@@ -327,3 +327,9 @@ def test_rationals_are_exact(text: str, value: str) -> None:
 def test_what_is_no_rational(text: str) -> None:
     assert rational(text) is None
     assert quantity(text) is None
+
+
+def test_a_list_is_split_outside_its_brackets():
+    assert _split("(1, 2), 3 and [4;5] or 6") == ["(1, 2)", "3", "[4;5]", "6"]
+    assert _split("1,,2") == ["1", "", "2"]
+    assert _split(",2") == ["", "2"]
