@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from rewards.quantities import quantity, rational
 from rewards.scorer import Scorer
 from rewards.strict import Doubt, _split, decide
 from rewards.symbolic import Verifier
+from tests.conftest import ROOT
 
 RIGHT = [
     # gold, the answer block, why it is right
@@ -289,8 +291,10 @@ def test_a_late_verdict_is_asked_again_and_a_settled_one_is_not() -> None:
 def test_a_dead_server_is_replaced() -> None:
     doubt = Doubt("(x+1)(x+2)", "x^2+3x+2")
     with Verifier(workers=1, deadline_seconds=20) as verifier:
+        first = verifier._server.pid
         assert verifier.ask([doubt]) == [True]
-        os.kill(verifier._server.pid, signal.SIGKILL)
+        assert verifier._server.pid == first  # loading math-verify for every question is slow
+        os.kill(first, signal.SIGKILL)
         verifier._server.wait()
         assert verifier.ask([doubt]) == [True]
 
@@ -333,3 +337,13 @@ def test_a_list_is_split_outside_its_brackets():
     assert _split("(1, 2), 3 and [4;5] or 6") == ["(1, 2)", "3", "[4;5]", "6"]
     assert _split("1,,2") == ["1", "", "2"]
     assert _split(",2") == ["", "2"]
+
+
+def test_the_server_finds_this_package_from_any_folder_and_takes_no_gpu(monkeypatch):
+    started = {}
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **given: started.update(given))
+    monkeypatch.setenv("PYTHONPATH", "before")
+    Verifier(2, 1.5)._server = None
+    assert started["env"]["PYTHONPATH"] == f"{ROOT}{os.pathsep}before"
+    assert started["env"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert started["start_new_session"]
