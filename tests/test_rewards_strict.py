@@ -14,6 +14,7 @@ from rewards.quantities import quantity, rational
 from rewards.scorer import Scorer
 from rewards.strict import Doubt, _split, decide
 from rewards.symbolic import Verifier
+from rewards.tidying import _unboxed, spoken
 from tests.conftest import ROOT
 
 RIGHT = [
@@ -347,3 +348,33 @@ def test_the_server_finds_this_package_from_any_folder_and_takes_no_gpu(monkeypa
     assert started["env"]["PYTHONPATH"] == f"{ROOT}{os.pathsep}before"
     assert started["env"]["CUDA_VISIBLE_DEVICES"] == ""
     assert started["start_new_session"]
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("\\boxed{18}", " 18"),
+        ("The answer is \\boxed{18} dollars each day", " 18"),
+        ("\\boxed{\\frac{1}{2}} cm", " \\frac{1}{2}"),
+        ("\\boxed{\\sqrt{3}} is it, 5 more", " \\sqrt{3} is it"),
+    ],
+)
+def test_a_box_ends_at_its_own_brace(text: str, content: str) -> None:
+    assert _unboxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\\frac{1}{2}", "1/2"),
+        ("\\frac{1}{}", "1/"),
+        ("\\frac12", "1/2"),
+        ("{3}", "3"),
+        ("\\text{3 cm}", "3 cm"),
+        ("- 5", "-5"),
+        ("2 \\times 3", "2 * 3"),
+        ("50\\%", "50%"),
+    ],
+)
+def test_a_quantity_as_it_is_spoken(text: str, said: str) -> None:
+    assert spoken(text) == said
