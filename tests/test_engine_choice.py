@@ -119,6 +119,12 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
     assert training.build(compose("engine=trl"), SimpleNamespace(end_tokens=[3, 9])).ends == [3, 9]
 
 
+def test_an_engine_of_the_users_is_given_config_and_policy(tmp_path):
+    (tmp_path / "mine.py").write_text("def made(config, policy): return config.run, policy")
+    config = compose(f"engine.name={tmp_path}/mine.py:made", "run=r")
+    assert training.build(config, "policy") == ("r", "policy")
+
+
 @pytest.mark.parametrize(
     ("name", "overrides", "given"),
     [

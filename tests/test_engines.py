@@ -404,6 +404,7 @@ def test_the_end_of_the_block_frees_the_models(checkpoints: list[Path]) -> None:
         ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B-Instruct", True),
         ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-7B-Instruct", False),
         ("..", "a/b", False),
+        ("unsloth/qwen2.5-3b", "..", False),
         ("a/b", "..", False),
     ],
 )
