@@ -85,6 +85,7 @@ def compose(
         GlobalHydra.instance().hydra = outer
 
 
+@functools.cache  # once: Hydra copies what it composes
 def register(name: str, schema: type) -> None:
     """Make `<name>_schema` known to the defaults list of <name>.yaml."""
     ConfigStore.instance().store(f"{name}_schema", structured(schema))

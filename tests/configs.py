@@ -1,5 +1,8 @@
 """Configs for tests, composed from config/ as the commands do."""
 
+import copy
+import functools
+import os
 from typing import Any
 
 from pods import cli
@@ -9,6 +12,13 @@ from pods.config import TrainConfig
 
 def compose(*overrides: str) -> TrainConfig:
     """The checked training config with these overrides, on the CPU's backend and optimiser."""
+    variables = [(name, value) for name, value in os.environ.items() if "PYTEST" not in name]
+    return copy.deepcopy(_composed(overrides, os.getcwd(), tuple(sorted(variables))))
+
+
+@functools.cache  # Hydra takes 0.2 s for each
+def _composed(overrides: tuple[str, ...], *_: Any) -> TrainConfig:
+    """`_`: what else a config depends on, the folder and the variables of a launcher."""
     fixed = ["backend=transformers", "optimizer.name=adamw_torch_fused"]
     config = cli.typed(TrainConfig, cli.compose("train", TrainConfig, [*fixed, *overrides]))
     settle(config)

@@ -19,6 +19,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
     name = "quickstart-pods-max_variance-n32-m16-seed0"
     trained = processes.fresh(tmp_path, "train.py", "max_steps=4", "checkpoint.every_steps=2")
