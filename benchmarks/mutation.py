@@ -7,7 +7,7 @@ exists. One pytest session there forks for each mutant and runs the tests of its
 quickest first, up to the first failure. (`mutmut run` itself fails here: where it learns which test
 enters which function, a command that a test starts in another folder does not find its settings.)
 An interrupted run goes on: what was killed stays killed while its mutant is the same, and the
-tests are not timed again (delete mutants*.json to begin anew).
+tests are not tried again without a mutant if all were (delete mutants*.json to begin anew).
 A survivor is a missing test, code to delete, or equivalent: the reason then stands in
 equivalent_mutants.yaml, by file and changed line. It still counts as a survivor.
 """
@@ -142,7 +142,8 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         gc.freeze()  # what was imported is not searched for garbage in every fork
-        if not SECONDS.is_file():
+        timed = json.loads(SECONDS.read_text()) if SECONDS.is_file() else {}
+        if not {item.nodeid for item in session.items} <= timed.keys():  # a new one might fail
             os.waitpid(self.start("", session.items), 0)
         self.seconds.update(json.loads(SECONDS.read_text()))
         failing = [i.nodeid for i in session.items if self.seconds[i.nodeid] == math.inf]

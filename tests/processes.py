@@ -1,8 +1,7 @@
 """A command in a real process, forked so that its twelve seconds of imports are shared.
 
 The child is a process like any other: it has its own pid, can be killed, exits with a code. The
-commands that it starts are forked too. The first test of each command starts a fresh interpreter
-(tests/test_commands.py).
+commands that it starts are forked too. Fresh interpreters: tests/test_commands.py, in CI.
 """
 
 import gc
@@ -121,10 +120,12 @@ def fresh(folder: Path, script: str, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
-def run_inside(fresh: Callable, command: list[str], **settings: Any) -> subprocess.CompletedProcess:
+def run_inside(
+    outside: Callable, command: list[str], **settings: Any
+) -> subprocess.CompletedProcess:
     """subprocess.run of a forked command: forks this repository's commands, starts any other."""
     if command[0] != sys.executable or not command[1].endswith(".py"):
-        return fresh(command, **settings)
+        return outside(command, **settings)
     folder = Path(tempfile.mkdtemp())
     child = start(folder, *command[2:], script=command[1], cwd=settings.get("cwd", Path.cwd()))
     try:
