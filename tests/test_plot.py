@@ -169,6 +169,14 @@ def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:
         assert is_training(tmp_path)
 
 
+def test_a_title_wider_than_the_canvas_is_broken() -> None:
+    canvas = Figure(figsize=(6.0, 3.6), layout="constrained")
+    drawing._head(canvas, ["my-runs-*, " * 12, drawing.BANDS["t"] + "; thin lines: " * 3])
+    canvas.draw_without_rendering()
+    box = canvas._suptitle.get_window_extent()
+    assert canvas.bbox.x0 <= box.x0 < box.x1 <= canvas.bbox.x1
+
+
 def toy_arm(measured: bool = True) -> Series:
     steps = np.array([[10.0, 20.0], [20.0, np.nan]])
     quantities = {q: np.full((2, 2), np.nan) for q in ("tokens_generated", "tokens_trained")}

@@ -5,6 +5,7 @@ and hatch as well as in colour (Okabe-Ito), for grey print and colour-blind read
     uv run scripts/plot.py figure=gsm8k_main
 """
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def main_figure(series: list[Series], headline: Speedup | None, config: PlotConf
         _seconds_per_step(cost, series)
         lines = [figure.title, f"mean over runs; {band_name(series, config.band)}"]
         lines += [sentence(headline), published_sentence(headline)] if headline else []
-        canvas.suptitle("\n".join(lines), fontsize=10)
+        _head(canvas, lines)
     return canvas
 
 
@@ -93,9 +94,15 @@ def length_figure(series: list[Series], config: PlotConfig) -> Canvas:
         axes = canvas.subplots()
         _curves(axes, series, "length", 1.0, config)
         axes.set_ylabel("Mean completion length, tokens")
-        title = f"{config.figure.title}: completion length\nmean over runs; "
-        canvas.suptitle(title + band_name(series, config.band), fontsize=10)
+        bands = f"mean over runs; {band_name(series, config.band)}"
+        _head(canvas, [f"{config.figure.title}: completion length", bands])
     return canvas
+
+
+def _head(canvas: Canvas, lines: list[str]) -> None:
+    """The title, its lines broken where they are wider than the canvas."""
+    width = int(11 * canvas.get_figwidth())  # characters of 10 points
+    canvas.suptitle("\n".join(textwrap.fill(line, width) for line in lines), fontsize=10)
 
 
 def save(canvas: Canvas, stem: Path) -> None:
