@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
 
 from pods.config import TrainConfig
 from pods.files import write_atomic
@@ -48,11 +49,20 @@ def jsonl(path: Path, stack: ExitStack) -> Logger:
     return log
 
 
+class TextAbove(Progress):
+    """A progress bar below its text: beside it 80 columns would cut both."""
+
+    def get_renderables(self) -> Iterator[Any]:
+        yield from (Text(task.description) for task in self.tasks)
+        yield self.make_tasks_table(self.tasks)
+
+
 def console(config: TrainConfig, stack: ExitStack) -> Logger:
     """On stderr: a progress bar on a terminal, otherwise a line every few seconds."""
     terminal = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    progress = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
+    columns = (BarColumn(), TextColumn("{task.fields[left]}"))
+    silent = not terminal.is_terminal
+    progress = TextAbove(*columns, console=terminal, disable=silent, transient=True)
     stack.enter_context(progress)
     task = progress.add_task("first step ...", total=1.0, left="")
     printed_at = -NON_TTY_EVERY

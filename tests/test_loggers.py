@@ -1,13 +1,16 @@
 """The loggers trackio and tensorboard: metrics, tables of rollouts, a resume."""
 
 import html
+import io
 import json
 import sqlite3
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pods import check, logs
@@ -27,6 +30,22 @@ def log(folder: Path, steps: range, *overrides: str) -> None:
         for step in steps:
             for logger in loggers:
                 logger(step, {"train_seconds": float(step)})
+
+
+def test_nothing_of_a_step_is_cut_on_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = io.StringIO()
+    terminal = partial(Console, file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(logs, "Console", lambda stderr: terminal())
+    metrics = {"all/reward_mean": 0.5, "kept/reward_variance": 0.25, "train_seconds": 12.0}
+    metrics |= {f"seconds/{name}": 12.34 for name in ("generate", "score", "select", "update")}
+    with ExitStack() as stack:
+        logs.console(compose("budget.train_seconds=21600"), stack)(1234, metrics)
+    text = " ".join(screen.getvalue().split())
+    line = "step 1234 reward 0.500 kept variance 0.250 generate 12.34s score 12.34s select 12.34s"
+    assert f"{line} update 12.34s" in text
+    assert "21588 s of training time left" in text
 
 
 def test_tensorboard_shows_tables_at_both_ends(tmp_path: Path) -> None:
