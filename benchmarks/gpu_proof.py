@@ -112,7 +112,7 @@ class Proof:
             try:
                 with self.console.status(name):
                     found = {"error": None} | work()
-            except (UserError, OSError, ValueError, KeyError) as error:
+            except Exception as error:  # out of memory, a library's own: the other parts go on
                 found = {"error": str(error) or type(error).__name__}
             self.parts[name] = found | {"wall_seconds": round(time.monotonic() - started, 1)}
             content = {"with": asdict(self.config)} | self.parts

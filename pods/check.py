@@ -15,7 +15,7 @@ from pods import autoplan, curriculum, distributed, functions, resampling, tasks
 from pods.cli import CONFIG_DIR, UserError
 from pods.config import Function, TrainConfig, reward_weights
 from pods.rules import RULES, Batch, select_batch
-from pods.schema import SINGULAR, broken
+from pods.schema import SINGULAR
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
@@ -293,6 +293,6 @@ def loggers(config: TrainConfig) -> Iterator[str]:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    broken, rule_and_advantage, prompts_and_rounds, sizes, ranks, updates, trl_arguments, planner,
+    rule_and_advantage, prompts_and_rounds, sizes, ranks, updates, trl_arguments, planner,
     engine, task, own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods import sweeps
-from pods.schema import explain, keys, structured
+from pods.schema import broken, explain, keys, structured
 
 CONFIG_DIR = Path(__file__).resolve().parents[1] / "config"
 Config = TypeVar("Config")
@@ -65,9 +65,13 @@ BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
-    """The composed config as an instance of its dataclass; refuses keys forced in with `+`."""
+    """The composed config as an instance of its dataclass; refuses keys forced in with `+`, and
+    values that a field does not allow."""
     values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
+    found = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
+    for problem in broken(found):
+        raise UserError(problem)
+    return found
 
 
 def compose(

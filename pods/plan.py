@@ -18,7 +18,7 @@ from pods.config import TrainConfig
 from pods.planner import Cell, Costs, Knowledge, Steps
 from pods.rules import RULES, Batch, Selection
 from pods.runs import read_metrics
-from pods.schema import at_least, broken, one_of, positive
+from pods.schema import at_least, one_of, positive
 
 FOLDER = CONFIG_DIR / "planning"
 PHASES = {"generate": ("generate",), "score": ("score", "select"), "update": ("update",)}
@@ -56,8 +56,6 @@ class PlanConfig:
 
 def check(config: PlanConfig) -> None:
     """Raise UserError with the first value that cannot be used."""
-    for problem in broken(config):
-        raise UserError(problem)
     p = config.accuracy
     if config.run is None and (p is None or not 0 < p < 1):
         raise UserError(f"accuracy={p}: must lie between 0 and 1; set it, or run=<run>")

@@ -88,6 +88,15 @@ def facts_path(path: Path | str) -> Path:
     return Path(path).with_suffix(".meta.json")
 
 
+def facts_of(path: Path) -> dict[str, Any]:
+    """The JSON object in a fact file; {} without a readable one."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
 def run_order(name: str) -> list[tuple[int, int | str]]:
     """Sort key under which Run10 follows Run9: digits compare as numbers."""
     parts = re.split(r"(\d+)", name)

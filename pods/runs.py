@@ -14,7 +14,6 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from pods.checkpoints import Checkpoint
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.files import write_atomic
+from pods.schema import flat
 from pods.sweeps import may_change, suffix
 from pods.upgrade import load
 
@@ -234,12 +234,4 @@ def _git_commit() -> str | None:
 
 def _flat(config: TrainConfig) -> dict[str, Any]:
     """Dotted key -> value of a config."""
-
-    def flatten(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for key, value in values.items():
-            if isinstance(value, dict):
-                yield from flatten(value, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}", value
-
-    return dict(flatten(OmegaConf.to_container(OmegaConf.structured(config)), ""))
+    return flat(OmegaConf.to_container(OmegaConf.structured(config)))

@@ -91,6 +91,15 @@ def broken(config: Any, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{item.name}={value}: must be {rule['words']}"
 
 
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value."""
+    found = {}
+    for key, value in tree.items():
+        nested = isinstance(value, dict)
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
+
+
 def keys(schema: type, prefix: str = "") -> dict[str, Any]:
     """Dotted key -> annotation, of every section and field of a schema."""
     found = {}

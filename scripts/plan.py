@@ -11,7 +11,6 @@ P cannot be compared.
 
 import functools
 import json
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,7 +196,7 @@ def heat_map(found: list[Prediction], best: Prediction, base: Prediction, title:
         axes.set_title(f"P = {best.cell.prompts}")
         against = f"GRPO with P = {base.cell.prompts}, n = m = {base.cell.n}"
         canvas.colorbar(image, label=f"speed / {against}")
-        canvas.suptitle("\n".join(textwrap.wrap(title, 70)), fontsize=9)
+        canvas.suptitle(title, fontsize=9, wrap=True)
     return canvas
 
 

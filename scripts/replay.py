@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from omegaconf import MISSING
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -21,6 +22,7 @@ from pods import ledger
 from pods.cli import UserError, command
 from pods.config import Rule
 from pods.rules import RULES, Batch, Selection, find, select_batch
+from pods.schema import at_least, positive
 
 
 @dataclass
@@ -30,10 +32,10 @@ class Chosen(Rule):
 
 @dataclass
 class ReplayConfig:
-    run: str
-    output_dir: str
-    kept_per_prompt: int | None
-    seed: int
+    run: str = MISSING
+    output_dir: str = MISSING
+    kept_per_prompt: int | None = positive()
+    seed: int = at_least(0)
     rule: Chosen = field(default_factory=Chosen)
 
 

@@ -1,5 +1,6 @@
 """pods/figures/chosen.py: any runs without a figure's file, and exit 3 where one is left out."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def test_any_runs_are_compared_without_a_figure(
     assert in_process("scripts/speedup.py", *where, *axis) == 0, "the figure gives the axis"
     assert in_process("scripts/speedup.py", where[0], "runs={A:[absent-*]}") == 2
     assert "runs=absent-*: no file of results_dir" in capsys.readouterr().err
+
+
+def test_scores_taken_in_training_have_the_grid_of_its_evaluations(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for arm, seed in itertools.product(("mine", "yours"), (0, 1)):
+        name, metas = f"{arm}-seed{seed}", [{"train_seconds": 10 * k + 0.4} for k in range(1, 9)]
+        run_file(tmp_path, name, [0.1 * k for k in range(1, 9)], metas=metas)
+        grids = {"checkpoint": {"every_seconds": 40}, "evaluation": {"every_seconds": 10}}
+        facts_file(tmp_path, name, seed=seed, **grids)
+    where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
+    assert in_process("scripts/plot.py", *where, f"out_dir={tmp_path}/out") == 0
+    curves = json.loads((tmp_path / "out" / "runs" / "curves.json").read_text())["series"]
+    assert curves["Mine"]["time_hours"] == pytest.approx([10 * k / 3600 for k in range(1, 9)])
+    assert "are not used" not in capsys.readouterr().err
 
 
 def test_what_is_left_out_ends_with_exit_code_3_after_the_rest(

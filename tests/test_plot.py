@@ -3,6 +3,7 @@
 import fcntl
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -170,8 +171,19 @@ def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:
 
 
 def test_a_title_wider_than_the_canvas_is_broken() -> None:
-    canvas = Figure(figsize=(6.0, 3.6), layout="constrained")
-    drawing._head(canvas, ["my-runs-*, " * 12, drawing.BANDS["t"] + "; thin lines: " * 3])
+    toy = replace(toy_arm(), quantities={"length": np.array([[9.0, 8.0], [7.0, 6.0]])})
+    keys = {"out_dir": "", "x": "time", "band": "t", "results_dir": ""}
+    config = drawing.PlotConfig(
+        0.99,
+        None,
+        100,
+        0,
+        metric=None,
+        dataset=None,
+        figure=figure(title="my-runs-*, " * 12),
+        **keys,
+    )
+    canvas = drawing.length_figure([toy], config)
     canvas.draw_without_rendering()
     box = canvas._suptitle.get_window_extent()
     assert canvas.bbox.x0 <= box.x0 < box.x1 <= canvas.bbox.x1

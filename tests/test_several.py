@@ -53,6 +53,7 @@ def test_the_most_unlike_question_comes_first_with_one_rollout_of_each(tmp_path)
         ("3", "2 of 4", "1 of 4"),
     ]  # fmt: skip  the first step is alike
     assert rows[0]["A: one rollout"] == "a-seed0 step 2 rollout 0"  # wrong in A, right in B
+    assert rows[1]["A: one rollout"] == "a-seed0 step 3 rollout 1"  # rollout 0 is right in both
     assert rows[0]["question"] == "q2?"
     assert several.phases([*arms], folder) == [
         {"arm": "A", "steps": "3", "generate, s": "1", "score, s": "0", "select, s": "0",

@@ -18,7 +18,7 @@ from pods import tasks
 from pods.cli import CONFIG_DIR, UserError, compose, typed
 from pods.config import TrainConfig
 from pods.results import run_order
-from pods.schema import at_least, broken, one_of, share
+from pods.schema import at_least, one_of, share
 from pods.upgrade import load
 from rewards import VERSIONS
 
@@ -73,8 +73,6 @@ class OneCheckpoint:
 
 def check_one(config: OneCheckpoint) -> None:
     """Every rule of the shared keys, before anything heavy loads. Raises UserError."""
-    for problem in broken(config):
-        raise UserError(problem)
     if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
         raise UserError(f"checkpoint={config.checkpoint}: must be best, last or checkpoint-<step>")
     if len(found := runs(config)) > 1:
@@ -84,8 +82,6 @@ def check_one(config: OneCheckpoint) -> None:
 
 def check(config: EvaluateConfig) -> None:
     """Every rule of the config alone, before anything heavy loads. Raises UserError."""
-    for problem in broken(config):
-        raise UserError(problem)
     if not config.pass_at or min(config.pass_at) < 1:
         raise UserError(f"pass_at={config.pass_at}: needs whole numbers of 1 or more, e.g. [1,5]")
     if config.select_on and config.watch:

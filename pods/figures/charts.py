@@ -129,7 +129,5 @@ def arms(figure: Figure, series: list[Series]) -> go.Figure:
 
 def _smoothed(values: np.ndarray, window: int) -> list[float]:
     """Trailing mean over `window` values, fewer at the start."""
-    total = np.cumsum(np.insert(values, 0, 0))
-    end = np.arange(1, len(values) + 1)
-    start = np.maximum(0, end - window)
-    return ((total[end] - total[start]) / (end - start)).tolist()
+    counts = np.minimum(np.arange(1, len(values) + 1), window)
+    return (np.convolve(values, np.ones(window))[: len(values)] / counts).tolist()

@@ -18,7 +18,6 @@ from pods.cli import CONFIG_DIR, Skipped, UserError, typed
 from pods.figures.definition import Absent, Figure, FigureSeries, Unlike
 from pods.figures.samples import settings
 from pods.results import find, read, warn
-from pods.schema import broken
 
 Result = TypeVar("Result")
 
@@ -31,8 +30,6 @@ def each(
     name: of the command's YAML file. With figure=all, figures without results are no loss. metric
     and dataset of the command replace those of the figure.
     """
-    for problem in broken(config):
-        raise UserError(problem)
     configs, every = [config], config.figure.name == "all"
     given = HydraConfig.get().overrides.task
     if config.runs:
@@ -108,7 +105,9 @@ def _axes(paths: list[Path], dataset: str | None) -> dict[str, Any]:
             remedy = "published files have none; add figure=<name> for its axis"
             raise UserError(f"{path}: a checkpoint without train_seconds; {remedy}")
     facts, last = settings(*next(iter(found.items())), dataset), max(map(max, seconds))
-    every = facts.get("checkpoint.every_seconds") or min(map(_spacing, seconds))
+    spacing = min(float(np.median(np.diff([0, *sorted(times)]))) for times in seconds)
+    grids = [facts.get(f"{key}.every_seconds") for key in ("checkpoint", "evaluation")]
+    every = min(filter(None, grids), key=lambda grid: abs(grid - spacing), default=spacing)
     model = facts.get("model.name")
     return {
         "dataset": dataset,
@@ -120,7 +119,3 @@ def _axes(paths: list[Path], dataset: str | None) -> dict[str, Any]:
         "time_unit": "hours" if last >= 7200 else "minutes" if last >= 300 else "seconds",
         "gpus": 1,
     }
-
-
-def _spacing(seconds: list[float]) -> float:
-    return float(np.median(np.diff([0, *sorted(seconds)])))

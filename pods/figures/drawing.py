@@ -5,7 +5,6 @@ and hatch as well as in colour (Okabe-Ito), for grey print and colour-blind read
     uv run scripts/plot.py figure=gsm8k_main
 """
 
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +64,7 @@ class PlotConfig(FigureConfig):
     """The keys of config/plot.yaml."""
 
     out_dir: str = MISSING
-    x: str = MISSING
+    x: str = one_of("time", "gpu_hours", *AXES)
     band: str = one_of(*BANDS)
 
 
@@ -83,7 +82,7 @@ def main_figure(series: list[Series], headline: Speedup | None, config: PlotConf
         _seconds_per_step(cost, series)
         lines = [figure.title, f"mean over runs; {band_name(series, config.band)}"]
         lines += [sentence(headline), published_sentence(headline)] if headline else []
-        _head(canvas, lines)
+        canvas.suptitle("\n".join(lines), fontsize=10, wrap=True)
     return canvas
 
 
@@ -95,14 +94,9 @@ def length_figure(series: list[Series], config: PlotConfig) -> Canvas:
         _curves(axes, series, "length", 1.0, config)
         axes.set_ylabel("Mean completion length, tokens")
         bands = f"mean over runs; {band_name(series, config.band)}"
-        _head(canvas, [f"{config.figure.title}: completion length", bands])
+        title = f"{config.figure.title}: completion length\n{bands}"
+        canvas.suptitle(title, fontsize=10, wrap=True)
     return canvas
-
-
-def _head(canvas: Canvas, lines: list[str]) -> None:
-    """The title, its lines broken where they are wider than the canvas."""
-    width = int(11 * canvas.get_figwidth())  # characters of 10 points
-    canvas.suptitle("\n".join(textwrap.fill(line, width) for line in lines), fontsize=10)
 
 
 def save(canvas: Canvas, stem: Path) -> None:
@@ -132,8 +126,6 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
         return arm.hours * UNITS[figure.time_unit]
     if x == "gpu_hours":
         return arm.hours * figure.gpus
-    if x not in AXES:
-        raise UserError(f"x={x}: needs time | gpu_hours | {' | '.join(AXES)}")
     mean, _, _ = statistics(arm.quantities[x])
     if not np.isfinite(mean).any():
         raise UserError(

@@ -21,7 +21,7 @@ from pods.figures.curves import Series
 from pods.figures.definition import Figure
 from pods.figures.speedup import Speedup
 from pods.figures.tables import duration
-from pods.results import read, warn
+from pods.results import facts_of, read, warn
 from pods.runs import read_metrics
 
 PARTS = Path(__file__).with_name("page")
@@ -50,7 +50,7 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, megabytes: float
         )
     config, path = _config(folder), folder / "metrics.jsonl"
     metrics = read_metrics(path) if path.is_file() else []
-    sections = [card(run, config, _json(folder / "meta.json"), metrics)]
+    sections = [card(run, config, facts_of(folder / "meta.json"), metrics)]
     if metrics:
         sections.append(_chart("Learning curves", charts.learning(metrics), "learning"))
         sections.append(_chart("Time per phase", charts.phases(metrics), "phases"))
@@ -179,10 +179,3 @@ def _config(folder: Path) -> Any:
         return OmegaConf.load(folder / ".hydra" / "config.yaml")
     except (OSError, OmegaConfBaseException, ValueError):
         return OmegaConf.create({})
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.cli import CONFIG_DIR, UserError
+from pods.cli import CONFIG_DIR, UserError, typed
 from pods.figures.definition import MEASURED, Figure
 from pods.figures.samples import Samples
 from pods.planner import Cell, Costs
-from pods.schema import at_least, broken
+from pods.schema import at_least
 
 COSTS = CONFIG_DIR / "planning" / "cost"
 SIZES = ("prompts_per_step", "rollouts_per_prompt", "kept_per_prompt", "updates_per_generation")
@@ -79,11 +80,6 @@ def read(name: str) -> Cost:
             "fixed, generate and update (seconds)"
         )
     try:
-        cost = OmegaConf.to_object(
-            OmegaConf.merge(OmegaConf.structured(Cost), OmegaConf.load(file))
-        )
-    except (OmegaConfBaseException, ValueError) as error:
+        return typed(Cost, OmegaConf.load(file))
+    except (UserError, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError) as error:
         raise UserError(f"time={name}: {str(error).splitlines()[0]}") from None
-    for problem in broken(cost):
-        raise UserError(f"time={name}: {problem}")
-    return cost

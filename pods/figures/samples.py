@@ -4,7 +4,6 @@ Every source, measured or published, ends in `Samples` with seconds of training 
     uv run scripts/plot.py figure=quickstart
 """
 
-import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -16,7 +15,17 @@ import numpy as np
 from pods.cli import UserError
 from pods.figures.alignment import by_index, listed, nearest, remarks
 from pods.figures.definition import Figure
-from pods.results import Checkpoint, Entry, Results, facts_path, find, read_base, warn
+from pods.results import (
+    Checkpoint,
+    Entry,
+    Results,
+    facts_of,
+    facts_path,
+    find,
+    read_base,
+    warn,
+)
+from pods.schema import flat
 
 QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
 NEAR = 120.0  # s: a mark that takes a farther sample is reported
@@ -87,8 +96,8 @@ def settings(path: Path, results: Results, dataset: str) -> dict[str, Any]:
 
     Published files have no config: only repeats.
     """
-    facts = _facts(path)
-    found = dict(_flat(facts.get("train") or {}))
+    facts = facts_of(facts_path(path))
+    found = flat(facts.get("train") or {})
     scored = (facts.get("tasks") or {}).get(dataset) or {}
     found |= {"questions": scored["questions"]} if "questions" in scored else {}
     entries = [c.datasets[dataset] for c in results.values() if dataset in c.datasets]
@@ -146,7 +155,7 @@ def base_point(figure: Figure, folder: Path, skipped: list[str]) -> dict[str, fl
             skipped.append(path.name)
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
-        base.meta = base.meta or _facts(path).get("details") or {}
+        base.meta = base.meta or facts_of(facts_path(path)).get("details") or {}
         found = point(base, figure)
         if math.isfinite(found["value"]):
             return {"value": found["value"], "length": found["length"]}
@@ -154,25 +163,8 @@ def base_point(figure: Figure, folder: Path, skipped: list[str]) -> dict[str, fl
     return {}
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found = []
-    for key, value in tree.items():
-        nested = isinstance(value, dict)
-        found += _flat(value, f"{prefix}{key}.") if nested else [(f"{prefix}{key}", value)]
-    return found
-
-
 def _entry(checkpoint: Checkpoint, figure: Figure) -> Entry:
     return checkpoint.datasets.get(figure.dataset, Entry())
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    """The content of results/<run>.meta.json; {} without a readable one."""
-    try:
-        facts = json.loads(facts_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def _finite(values: list[Any]) -> list[float]:

@@ -59,7 +59,7 @@ def differences(first: Series, second: Series, output_dir: Path) -> list[Row]:
         row = {"seed": str(seed), "step": str(records[0]["step"])}
         row["question"] = _end(records[0].get("prompt") or records[0]["question_id"])
         row["answer"] = str(records[0]["answer"])
-        unlike = right[0].index(True) if sum(right[0]) > sum(right[1]) else right[1].index(True)
+        unlike = next(i for i, (a, b) in enumerate(zip(*right, strict=True)) if a != b)
         for arm, hits, record in zip((first, second), right, records, strict=True):
             row[f"{arm.label}: right"] = f"{sum(hits)} of {len(hits)}"
             texts = record.get("completions")
@@ -79,7 +79,8 @@ def shared_seed(first: Series, second: Series, output_dir: Path) -> tuple[int | 
 
 
 def _right(record: dict[str, Any], count: int) -> list[bool]:
-    return [value > 0 for value in record["rewards"]["correctness"][:count]]
+    """By correctness; by the total where a run has no such reward."""
+    return [value > 0 for value in record["rewards"].get("correctness", record["total"])[:count]]
 
 
 def _end(text: str) -> str:
