@@ -11,6 +11,7 @@ config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resum
 
 import copy
 import os
+import time
 from contextlib import ExitStack
 
 from pods import distributed
@@ -24,13 +25,14 @@ from pods.config import TrainConfig
 def main(config: TrainConfig) -> None:
     settle(config)
     check(config)
-    while train(copy.deepcopy(config)):  # plan=auto has chosen another n and m
-        pass
+    started = time.monotonic()
+    while train(copy.deepcopy(config), started):  # plan=auto has chosen another n and m
+        config.resume = "auto"
 
 
-def train(config: TrainConfig) -> bool:
+def train(config: TrainConfig, started: float) -> bool:
     """Build a training and run it; whether it is to be built again."""
-    clock = Clock()
+    clock = Clock(started=started)
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)

@@ -72,6 +72,11 @@ def problems(config: TrainConfig) -> Iterator[str]:
             yield f"plan=auto {key}={value}: the planner cannot predict it; set {known}"
     if "correctness" not in reward_weights(config.rewards):
         yield "plan=auto: needs the reward `correctness`; give it a weight, or set plan=none"
+    if (updates := config.updates_per_generation) > 1:
+        yield (
+            f"plan=auto updates_per_generation={updates}: the planner knows one update of a "
+            "generation; set updates_per_generation=1"
+        )
     if distributed.world_size() > 1:
         yield "plan=auto: builds the training of one process again; set plan=none"
 

@@ -92,7 +92,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
             f"rule=all kept_per_prompt={m}: this rule keeps every rollout; set "
             f"kept_per_prompt={n} or rule=max_variance"
         )
-    if m < 2 and not _sees_batch(config.rule.name):
+    if m < 2:
         yield f"kept_per_prompt={m}: an advantage needs at least 2 rollouts; set 2 or more"
     if m % size:
         divisor = math.gcd(size, m)
@@ -277,12 +277,6 @@ def _signature(group: str, name: str) -> inspect.Signature:
         return inspect.signature(function)
     _self, *parameters = inspect.signature(function.__call__).parameters.values()
     return inspect.Signature(parameters)
-
-
-def _sees_batch(rule: str) -> bool:
-    """Whether a rule of the user's shares the budget out over the prompts as it likes."""
-    path = functions.is_path(rule)
-    return path and next(iter(_signature("rule", rule).parameters), None) == "batch"
 
 
 def loggers(config: TrainConfig) -> Iterator[str]:

@@ -23,11 +23,13 @@ class Clock:
     `peak`, where set, returns the GiB of device memory that were most in use since its last call.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, started: float | None = None
+    ) -> None:
         self.now = now
         self.peak: Callable[[], float] | None = None
         self.step_peak: dict[str, float] = {}  # GiB, phases of the newest step
-        self.started = now()
+        self.started = now() if started is None else started  # of the process
         self.train_seconds = 0.0  # s, all finished steps of the run, earlier processes included
         self.before_step = 0.0  # s, train_seconds at the start of the newest finished step
         self.step: dict[str, float] = {}  # s, phases of the newest step
@@ -41,7 +43,7 @@ class Clock:
 
     @property
     def wall_seconds(self) -> float:
-        """Seconds since this process built its clock, everything included."""
+        """Seconds since `started`, everything included."""
         return self.now() - self.started
 
     @contextmanager

@@ -162,7 +162,7 @@ def _wandb_run(config: TrainConfig, folder: Path) -> Any:
 
 def _group(config: TrainConfig) -> str:
     """One setting's seeds together."""
-    return config.run.rsplit("-seed", 1)[0]
+    return re.sub(r"-seed\d+", "", config.run)
 
 
 def trackio(

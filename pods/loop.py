@@ -245,8 +245,9 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
         try:
             trainer.train(resume_from_checkpoint=start and str(start.path))
         except torch.OutOfMemoryError as error:
+            phase = "update" if "select" in loop.clock.step else "generation"
             raise OutOfMemory(
-                f"out of GPU memory in {phase_of(loop)} ({error}); lower micro_batch_size="
+                f"out of GPU memory in {phase} ({error}); lower micro_batch_size="
                 f"{config.micro_batch_size} (update) or rollouts_per_prompt="
                 f"{config.rollouts_per_prompt} (generate); {last_checkpoint(loop)}"
             ) from error
@@ -277,10 +278,6 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
         distributed.say(f"stopped by signal {loop.stop_signal}; run again to resume")
         sys.exit(128 + loop.stop_signal)
     return False
-
-
-def phase_of(loop: RunCallback) -> str:
-    return "update" if "select" in loop.clock.step else "generation"
 
 
 def last_checkpoint(loop: RunCallback) -> str:

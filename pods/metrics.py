@@ -45,7 +45,7 @@ class Meter:
             **self._packing(trainer),
             **summary,
             **self.counters,
-            "score_timeouts": sum(distributed.gather([rollouts.rewards.timeouts])),
+            "score_timeouts": sum(distributed.gather([rollouts.rewards.scorer.timeouts])),
             **(guard.metrics if guard else {}),
             **rollouts.noise,
             **{name: mean(values) for name in OF_UPDATE

@@ -16,7 +16,7 @@ from pods import ledger, planner, upgrade
 from pods.cli import CONFIG_DIR, UserError, compose, typed
 from pods.config import TrainConfig
 from pods.planner import Cell, Costs, Knowledge, Steps
-from pods.rules import RULES, Batch, Selection
+from pods.rules import RULES, Batch
 from pods.runs import read_metrics
 from pods.schema import at_least, one_of, positive
 
@@ -94,7 +94,10 @@ def from_run(config: PlanConfig) -> Knowledge:
     """Costs, signal and noise of the steps of a run that lie in the window."""
     runs, norms, trained = read(config, config.run, config.window)
     own = runs[0]
-    runs += [part for other in config.timed_with for part in read(config, other, None)[0]]
+    counted = {(config.run, part.cell) for part in runs}  # no step counts twice
+    for other in config.timed_with:
+        parts = read(config, other, None)[0]
+        runs += [part for part in parts if (other, part.cell) not in counted]
     rng = np.random.default_rng(config.seed)
     weights = [planner.resampled(len(run.rewards), config.resamples, rng) for run in runs]
     costs = planner.fit_costs(runs, weights)
@@ -146,7 +149,9 @@ def read(
     for batch, selection in ledger.steps(path):
         at = np.searchsorted(ends, batch.step, side="right")  # the line that ends this step
         if at < len(lines) and first <= ends[at] <= last:
-            cell, tokens = cell_of(batch, selection), batch.lengths.ravel()[selection.kept].sum()
+            prompts, n = batch.shape
+            cell = Cell(prompts, n, len(selection.kept) // prompts)
+            tokens = batch.lengths.ravel()[selection.kept].sum()
             cells[cell] = part = cells.pop(cell, [])  # now the newest
             part.append((lines[at], batch, tokens))
     steps = list(cells.values())[-1] if cells else []
@@ -179,11 +184,6 @@ def arrays(
     right = np.array([batch.by_function["correctness"] for batch in batches]) > 0
     tokens = (lengths.sum(axis=1), np.array(trained), lengths.max(axis=1))
     return Steps(cell, rewards, right, seconds, *tokens)
-
-
-def cell_of(batch: Batch, selection: Selection) -> Cell:
-    prompts, n = batch.shape
-    return Cell(prompts, n, len(selection.kept) // prompts)
 
 
 def rule_of(trained: TrainConfig) -> str:

@@ -22,17 +22,15 @@ class Rehearsal:
         return getattr(self.rollouts, name)
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
-        real, step = self.rollouts, trainer.state.global_step
+        real = self.rollouts
         real(prompts, trainer)
-        requests = real.requests(real.newest.rows, step, trainer.processing_class)
         with real.clock.phase("generate"):
-            longest = self.at_the_limit(requests, trainer)
-        return hand_over(*longest, real.newest.selection, real.correction)
+            longest = self.at_the_limit(real.newest.requests, trainer)
+        return hand_over(replace(real.newest, **longest), real.correction)
 
-    def at_the_limit(
-        self, requests: list[Request], trainer: Any
-    ) -> tuple[list[Request], list[list[Completion]]]:
-        """(P, n) rollouts whose tokens are the prompts': an engine may stop early."""
+    def at_the_limit(self, requests: list[Request], trainer: Any) -> dict[str, list]:
+        """Requests and completions of the greatest lengths; their tokens are the prompts', because
+        an engine may stop early."""
         sampling, special = self.sampling, trainer.processing_class.all_special_ids
         longest = [
             replace(r, prompt=repeated(r.prompt, sampling.max_prompt_length)) for r in requests
@@ -42,10 +40,11 @@ class Rehearsal:
         list(self.engine.generate([work], logprobs=self.logprobs))
         logprobs = [0.0] * sampling.max_completion_length if self.logprobs else None
         written = [[t for t in r.prompt if t not in special] or r.prompt for r in longest]
-        return longest, [
+        completions = [
             [Completion(repeated(ids, sampling.max_completion_length), True, logprobs)] * self.n
             for ids in written
         ]
+        return {"requests": longest, "completions": completions}
 
     def measure_noise(self, trainer: Any, batch: dict[str, Any]) -> None:
         """Nothing: these gradients are of no step."""

@@ -8,17 +8,15 @@ that rules and advantages see a batch as without further rounds.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from pods import distributed
 from pods.batch import Batch, Selection, joined
 from pods.config import TrainConfig
-from pods.curriculum import Prompts
+from pods.curriculum import Prompts, Row
 from pods.engines import Completion, Request
 
-Row = dict[str, Any]
 # The questions of the next round (None: a new one), and the (P, n) flat indices to keep.
 Choice = tuple[list[str | None], np.ndarray]
 

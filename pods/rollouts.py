@@ -24,15 +24,13 @@ from accelerate.utils import set_seed
 from pods import advantages, distributed, gradient_noise, rules
 from pods.clock import Clock
 from pods.config import TrainConfig
-from pods.curriculum import Prompts
+from pods.curriculum import Prompts, Row
 from pods.engines import Completion, Engine, Live, Request, Work, seed_of, texts
 from pods.engines.guard import Guard
 from pods.resampling import Drawn, Resampling
 from pods.rules import Batch, Selection
 from pods.scoring import Rewards
 from pods.tasks import encode_prompt
-
-Row = dict[str, Any]
 
 
 class RuleError(RuntimeError):
@@ -53,13 +51,9 @@ def named(what: str, function: Any, step: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """The rollouts of one step: P prompts with n completions each."""
+class Step(Drawn):
+    """The rollouts of one step, P prompts with n completions each, and those that are kept."""
 
-    rows: list[Row]  # (P,) dataset rows
-    completions: list[list[Completion]]  # (P, n)
-    texts: list[list[str]]  # (P, n)
-    batch: Batch
     selection: Selection  # of K = P * m, with advantages
     drawn: Batch | None = None  # (R, n) rollouts of all rounds, where there may be several
     rounds: int = 1  # of generation
@@ -119,10 +113,8 @@ class Rollouts:
             # down-sample to m of each prompt, and take advantages on those
             selection = self.select(drawn.batch, budget=trainer.num_generations * len(rows))
             selection = self.resample.padded(drawn.batch, selection)
-        self.newest = Step(
-            drawn.rows, drawn.completions, drawn.texts, drawn.batch, selection, everything, count
-        )  # fmt: skip
-        return hand_over(drawn.requests, drawn.completions, selection, self.correction)
+        self.newest = Step(**vars(drawn), selection=selection, drawn=everything, rounds=count)
+        return hand_over(self.newest, self.correction)
 
     def sample(self, rows: list[Row], before: Sequence[Row] = (), *, trainer: Any) -> Drawn:
         """n rollouts of each prompt with their rewards; `before`: prompts of this step that already
@@ -236,18 +228,13 @@ class Rollouts:
             raise
 
 
-def hand_over(
-    requests: list[Request],
-    completions: list[list[Completion]],
-    selection: Selection,
-    logprobs: bool,
-) -> dict[str, list | None]:
+def hand_over(step: Step, logprobs: bool) -> dict[str, list | None]:
     """This rank's share of the kept rollouts, in the form that TRL's rollout_func returns."""
-    n = len(completions[0])
-    places = [divmod(int(i), n) for i in selection.kept[distributed.share(len(selection.kept))]]
-    kept = [completions[p][i] for p, i in places]
+    kept, n = step.selection.kept, step.batch.shape[1]
+    places = [divmod(int(i), n) for i in kept[distributed.share(len(kept))]]
+    kept = [step.completions[p][i] for p, i in places]
     return {
-        "prompt_ids": [list(requests[p].prompt) for p, _ in places],
+        "prompt_ids": [list(step.requests[p].prompt) for p, _ in places],
         "completion_ids": [completion.token_ids for completion in kept],
         "logprobs": [c.logprobs for c in kept] if logprobs else None,
     }

@@ -29,13 +29,11 @@ def max_abs_advantage(batch: Batch, budget: int, rng: Generator) -> Selection:
 
 def d3s(batch: Batch, budget: int, rng: Generator) -> Selection:
     """The advantages of largest variance over the whole step (D3S, arXiv 2509.22115, its rollout
-    level): the i highest and the budget - i lowest, for the best i."""
+    level): max_variance on the advantages of all prompts."""
+    from pods.rules import max_variance  # which imports this file
+
     advantages = over_all(batch)
-    order = np.argsort(advantages.reshape(-1), kind="stable")
-    values = advantages.reshape(-1)[order]
-    ends = [np.r_[0 : budget - i, len(values) - i : len(values)] for i in range(budget + 1)]
-    variances = [values[end].var() for end in ends]
-    return _with(advantages, order[ends[int(np.argmax(np.round(variances, 12)))]])
+    return _with(advantages, max_variance(advantages.reshape(-1), budget, rng))
 
 
 def half_right(batch: Batch, budget: int, rng: Generator) -> Selection:

@@ -8,6 +8,7 @@ a list with one item per completion; it returns one float per completion, None c
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -52,7 +53,7 @@ class Text(str):
         return super().__getitem__(key)
 
 
-class Rewards:
+class Rewards(AbstractContextManager):
     """Scores completions with every reward function of the config.
 
     `weights`: name -> weight in the total reward, in the order in which the scores come.
@@ -95,14 +96,6 @@ class Rewards:
             texts, [row["answer"] for row in rows], [row["kind"] for row in rows]
         )
         return [scores[name] for name in self.scorer.names]
-
-    @property
-    def timeouts(self) -> int:
-        """Completions so far that scored 0 because grading them took too long."""
-        return self.scorer.timeouts
-
-    def __enter__(self) -> "Rewards":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.scorer.close()

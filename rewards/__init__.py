@@ -2,7 +2,7 @@
 
 Versions: v1 (the release, Qwen) and v2 (the later head, Llama) are the published ones to the bit,
 v1-correctness is the release on MATH, strict is ours. Kinds of answers: math, choice.
-Completions are untrusted: no code in them runs, and every step takes linear time except math-verify
+Completions are untrusted: no code in them runs, and every step has bounded work except math-verify
 (strict only), which runs in a child process and is killed at a deadline.
 """
 

@@ -1,6 +1,6 @@
 """Scores batches of completions for training and evaluation in bounded time.
 
-v1, v2, choice and all exact steps of strict take linear time and run in this process, 20,000
+v1, v2, choice and all exact steps of strict have bounded work and run in this process, 10,000
 completions per second; a process pool is slower. Comparisons that need computer algebra go to child
 processes with a deadline for each; a late one scores 0 and counts in `timeouts`.
 """

@@ -1,12 +1,13 @@
 """Our grader: the last closed answer block must state the gold answer; no other text counts.
 
 Departs from both published versions: the whole text and the last number do not count, the sign
-does, a final full stop does not, and 0.5 equals 1/2. `decide` is exact and takes linear time; where
+does, a final full stop does not, and 0.5 equals 1/2. `decide` is exact and has bounded work; where
 only computer algebra can decide it returns a Doubt, for the child processes of `rewards.symbolic`.
 """
 
 import re
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rewards import latex, published
 from rewards.quantities import ATTACHED_UNITS, PERCENT, quantity, rational, stated
@@ -22,7 +23,11 @@ EQUALS = re.compile(r"(?<![<>!=:~\\])=+(?![<>=])")
 UNKNOWN = re.compile(r"(?:\bor\b|\band\b|[,;])\s*\\?[A-Za-z][A-Za-z_0-9']*(?:\([a-z]\))?\s*$")
 NAME = r"[A-Za-z]'?(?:\^\{?-1\}?(?=\())?(?:_(?:\{\w*\}|\w))?(?:\([^()]*\))?"  # x, a_1, f'(x)
 NAMES = re.compile(rf"{NAME}(?:[+-]?{NAME})*|\({NAME}(?:,{NAME})*\)")  # also a+b, AB, (x,y)
-GREEK = re.compile(rf"\\(?:var)?(?:{'|'.join(latex.GREEK - {'pi'})})(?![a-z])", re.IGNORECASE)
+GREEK = re.compile(
+    r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron"
+    r"|rho|sigma|tau|upsilon|phi|chi|psi|omega)(?![a-z])",
+    re.IGNORECASE,
+)
 FIGURE = re.compile(r"\\(?:measured)?(?:angle|triangle|overline)(?![a-z])")
 TIMES = re.compile(r"(?<=[0-9])x(?=[0-9])|(?<=[0-9a-z)]) x (?=[0-9(])")  # 9 eggs x 2
 LONG_UNITS = "|".join(unit for unit in ATTACHED_UNITS if unit.isalpha() and len(unit) > 1)
@@ -51,7 +56,7 @@ TOWER = r"\^\s*[{(]?\s*[0-9]+\s*\^"
 SERIES = r"\\(?:sum|prod|int|lim)(?![a-z])"  # summed term by term for seconds
 HOSTILE = re.compile(rf"{LARGE_POWER}|{TOWER}|{SERIES}|[0-9]{{16,}}|!.*!")
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
-KNOWN_MACROS = latex.SYMBOLS.keys() | {"text", "textrm", "textbf", "mathrm", "left", "right"}
+KNOWN_MACROS = latex.SYMBOLS | {"text", "textrm", "textbf", "mathrm", "left", "right"}
 KNOWN_MACROS |= {"frac", "dfrac", "tfrac", "sqrt"}
 
 
@@ -185,7 +190,7 @@ def _elements(text: str) -> tuple[str, list[str]] | None:
         text = text.replace(macro, brace)
     brackets = ""
     if text[:1] in BRACKETS and text[-1:] in BRACKETS.values():
-        if not _one_pair(text):
+        if [*_depths(text), 0].index(0) != len(text) - 1:  # the first is closed before the end
             return None
         brackets, text = text[0] + text[-1], text[1:-1]
     elif rational(text) is not None:
@@ -194,21 +199,15 @@ def _elements(text: str) -> tuple[str, list[str]] | None:
     return (brackets, parts) if len(parts) > 1 and all(parts) and len(parts) <= 20 else None
 
 
-def _one_pair(text: str) -> bool:
-    """Whether the first bracket is closed by the last character and not before."""
-    depth = 0
-    for position, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
-        if depth == 0:
-            return position == len(text) - 1
-    return False
+def _depths(text: str) -> list[int]:
+    """How many brackets are open after each character."""
+    return list(accumulate((c in "([{") - (c in ")]}") for c in text))
 
 
 def _split(text: str) -> list[str]:
     """The parts of a text between separators outside brackets."""
-    depth, parts, start = 0, [], 0
-    for position, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
+    parts, start = [], 0
+    for position, depth in enumerate(_depths(text)):
         if depth == 0 and position >= start and (found := SEPARATOR.match(text, position)):
             parts.append(text[start:position])
             start = found.end()

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from itertools import accumulate
 
 from rewards.quantities import NO_QUANTITY, PERCENT, quantity
 
@@ -69,12 +70,9 @@ def _unboxed(text: str) -> str:
     boxes = list(BOXED.finditer(text))
     if len(boxes) != 1 or TAKEN_BACK.search(text):
         return text
-    inside, depth, end = text[boxes[0].end() :], 1, None
-    for position, character in enumerate(inside):
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            end = position
-            break
+    inside = text[boxes[0].end() :]
+    depths = [*accumulate(((c == "{") - (c == "}") for c in inside), initial=1)]
+    end = depths.index(0) - 1 if 0 in depths else None
     before, after = (DELIMITERS.sub("", t) for t in (text[: boxes[0].start()], inside[end:][1:]))
     head, tail = CLAUSE_END.split(before)[-1].rstrip(), CLAUSE_END.split(after)[0].strip()
     if PROSE_END.search(head) and NO_QUANTITY.isdisjoint(head.lower().split()[-2:]):

@@ -23,6 +23,7 @@ def step_of(
     )
     return Step(
         rows=[{"id": name, "prompt": f"{name}?", "answer": "1"} for name in totals],
+        requests=[],
         completions=[[Completion([1], False)] * n] * prompts,
         texts=[[texts[i % len(texts)] for i in range(n)]] * prompts,
         batch=batch,

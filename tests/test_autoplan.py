@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pods import autoplan, ledger
+from pods import autoplan, cli, ledger, plan, planner
 from pods.cli import UserError
 from pods.runs import read_metrics
 from tests import processes
@@ -39,7 +39,7 @@ def sizes(found: list[dict]) -> list[tuple[int, int]]:
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("auto")
-    done = processes.run(folder, *SETTINGS, fault=change_twice)
+    done = processes.run(folder, *SETTINGS, "resume=never", fault=change_twice)
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -124,6 +124,21 @@ def test_cheap_generation_raises_n_and_a_dear_one_does_not(tmp_path):
     assert found["dear"] is None or found["dear"][0][0] <= 8
 
 
+def test_no_step_counts_twice_in_the_costs(tmp_path, monkeypatch):
+    recorded(tmp_path, 0.01, 0.02)
+    fit, seen = planner.fit_costs, []
+
+    def spy(runs, weights):
+        seen.extend((tuple(run.cell[1:]), len(run.rewards)) for run in runs)
+        return fit(runs, weights)
+
+    monkeypatch.setattr(planner, "fit_costs", spy)
+    keys = ["run=r", f"output_dir={tmp_path / 'checkpoints'}", "window=[41,80]", "timed_with=[r]"]
+    composed = cli.compose("plan", plan.PlanConfig, keys, plan.FOLDER)
+    plan.from_run(cli.typed(plan.PlanConfig, composed))
+    assert seen == [((8, 2), 40), ((16, 4), 40)]
+
+
 def test_the_sizes_that_may_be_taken():
     assert autoplan.sizes(24, 8) == [(8, 8), (16, 8), (16, 16), (24, 8), (24, 16)]
 
@@ -137,6 +152,7 @@ def test_the_sizes_that_may_be_taken():
         ),
         (["rule=gfpo"], "plan=auto rule=gfpo: .*set rule=max_variance or rule=max_reward"),
         (["resample=dapo"], "plan=auto resample=dapo"),
+        (["updates_per_generation=2"], "updates_per_generation=2: .*updates_per_generation=1"),
         (["planner.first=5"], "planner.first=5: must be 10 or more"),
     ],
 )

@@ -117,6 +117,7 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rule.name=my.py:other", ["rule.name=my.py:other", "first parameter", "rewards or batch"]),
         ("rule.name=my.py:too_short", ["my.py:too_short", "rewards, m, rng"]),
         ("rule.name=my.py:rule kept_per_prompt=1", ["kept_per_prompt=1", "2 or more"]),
+        ("rule.name=my.py:batch_rule kept_per_prompt=1", ["kept_per_prompt=1", "2 or more"]),
         ("prompts.name=best", ["prompts.name=best", "greso", "path/to/file.py:function"]),
         ("prompts=mopps prompts.params.prior=-1", ["prompts.params={", "'prior': -1", "mopps"]),
         ("prompts=greso prompts.params.p=1", ["prompts.params={", "'p': 1", "greso"]),
@@ -140,7 +141,6 @@ def test_a_broken_rule_is_named(overrides, said):
     [
         "rule.name=my.py:rule rule.params.k=3",
         "rule.name=my.py:Rule rule.params.decay=0.9",
-        "rule.name=my.py:batch_rule kept_per_prompt=1",
         "advantage.name=my.py:advantage advantage.params.scale=2",
         "rewards.functions.brevity=my.py:reward rewards.weights.brevity=-0.5",
         "rewards.functions.brevity=my.py:reward rewards.weights={correctness:0}",

@@ -102,6 +102,10 @@ def test_a_resumed_clock_goes_on_where_it_was(time):
     assert clock.outside["load"] == 5.0
 
 
+def test_a_training_that_is_built_again_has_the_wall_time_of_its_process(time):
+    assert Clock(time, started=time() - 30).wall_seconds == 30
+
+
 def test_an_end_without_a_start_is_a_bug():
     with pytest.raises(RuntimeError, match=r"^end_step without start_step$"):
         Clock().end_step()

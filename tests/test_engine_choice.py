@@ -36,6 +36,7 @@ def choose(*overrides: str, backend: str = "transformers") -> tuple[str, str]:
         (True, True, "transformers", [], {}, "vllm", "found CUDA and vllm"),
         (True, True, "transformers", [], TWO, "vllm", "found CUDA and vllm"),
         (True, True, "unsloth", [], {}, "unsloth", "shares the base weights"),
+        (True, True, "unsloth", ["plan=auto"], {}, "vllm", "plan=auto builds the engine again"),
         (True, True, "transformers", FULL, {}, "transformers", "every parameter is trained"),
         (True, True, "transformers", FULL, TWO, "trl", "several processes"),
         (True, True, "transformers", ["engine=transformers"], {}, "transformers", "as configured"),
@@ -59,6 +60,7 @@ def test_the_choice_and_its_reason(
     ("cuda", "backend", "overrides", "environment", "said"),
     [
         (True, "transformers", ["engine=unsloth"], {}, "set backend=unsloth or engine=vllm"),
+        (True, "unsloth", ["engine=unsloth", "plan=auto"], {}, "set engine=vllm"),
         (True, "unsloth", ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
         (True, "transformers", ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
         (True, "transformers", ["engine=vllm", *FULL], {}, "set engine=trl engine.vllm_mode=coloc"),

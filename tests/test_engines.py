@@ -403,6 +403,8 @@ def test_the_end_of_the_block_frees_the_models(checkpoints: list[Path]) -> None:
         ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-7B-Instruct", False),
         ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B-Instruct", True),
         ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-7B-Instruct", False),
+        ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B", False),
+        ("unsloth/qwen2.5-3b-bnb-4bit", "Qwen/Qwen2.5-3B", True),
         ("..", "a/b", False),
         ("unsloth/qwen2.5-3b", "..", False),
         ("a/b", "..", False),

@@ -564,6 +564,11 @@ def other_schema(run: Path) -> None:
         (nothing, ["top_k=-1"], ["top_k=-1"]),
         (nothing, ["pass_at=[0]"], ["pass_at=[0]"]),
         (nothing, ["select_on=test"], ["select_on=test", "validation"]),
+        (
+            nothing,
+            ["select_on=validation", "temperature=0", "metric=pass@3", "repeats=3"],
+            ["metric=pass@3", "pass@1"],
+        ),
         (nothing, ["metric=for_acc"], ["metric=for_acc", "both_acc, pass@1"]),
         (
             nothing,
@@ -663,6 +668,18 @@ def test_the_base_is_scored_once_and_another_runs_settings_leave_it(
     assert {n: t for n, t in tree(Path("results")).items() if n.startswith("base")} == before
 
 
+def test_another_base_of_the_same_name_is_not_given_its_scores(
+    run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    evaluate()
+    before = {n: t for n, t in tree(Path("results")).items() if n.startswith("base")}
+    other = shutil.copytree(ROOT / "pods" / "tiny_policy_60", "other")
+    evaluate("run=null", "experiment=quickstart", "tasks=[gsm8k]")  # the same base: nothing to do
+    with pytest.raises(UserError, match=r"model.name=tiny: .*tiny_policy, and this base is other;"):
+        evaluate("run=null", "experiment=quickstart", "tasks=[gsm8k]", f"model_path={other}")
+    assert {n: t for n, t in tree(Path("results")).items() if n.startswith("base")} == before
+
+
 def test_run_null_scores_the_experiments_base_model() -> None:
     evaluate("run=null", "experiment=quickstart", "tasks=[gsm8k]")
     base = results.read_base("results/base-tiny.json")
@@ -691,20 +708,26 @@ def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
     assert "its score on gsm8k was taken once" in " ".join(table.split())
 
 
+def test_a_sample_of_the_questions_is_chosen_by_the_metric_of_their_task(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(session, "reported_metric", lambda *of: asked.append(of) or "both_acc")
+    evaluate("select_on=validation", "questions=3", "repeats=1")
+    assert asked == [("gsm8k", "tiny")]
+
+
 @pytest.mark.parametrize(
-    ("task", "model", "given", "metric"),
+    ("task", "model", "metric"),
     [  # the published figures: Llama learns the format, so right and well formed is reported there
-        ("gsm8k", "qwen2.5-3b-instruct", [], "ans_acc"),
-        ("gsm8k", "llama-3.2-3b-instruct", [], "both_acc"),
-        ("arithmetic", "tiny", [], "both_acc"),
-        ("gsm8k", "tiny", [], "ans_acc"),  # no figure
-        ("arithmetic", "tiny", ["metric=pass@1"], "pass@1"),
+        ("gsm8k", "qwen2.5-3b-instruct", "ans_acc"),
+        ("gsm8k", "llama-3.2-3b-instruct", "both_acc"),
+        ("arithmetic", "tiny", "both_acc"),
+        ("gsm8k", "tiny", "ans_acc"),  # no figure
     ],
 )
-def test_the_metric_to_choose_by_is_the_reported_one(
-    task: str, model: str, given: list[str], metric: str
-) -> None:
-    assert reported_metric(configured(*given), task, model) == metric
+def test_the_metric_to_choose_by_is_the_reported_one(task: str, model: str, metric: str) -> None:
+    assert reported_metric(task, model) == metric
 
 
 def test_right_but_ill_formed_answers_do_not_win_where_both_is_reported(

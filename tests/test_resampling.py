@@ -132,7 +132,7 @@ def test_prompts_without_signal_have_advantage_0_and_are_counted():
     assert padded.advantages.tolist() == [0, 0, -1, 1]
     assert Resampling(compose(), None).padded(batch, selection) is selection
     everything = batch_of(("a", [1, 1, 1]), ("b", [0, 1, 1]), ("c", [2, 2, 2]))
-    line = summarize(Step([], [], [], batch, padded, everything, 2))
+    line = summarize(Step([], [], [], [], batch, padded, everything, 2))
     assert (line["generate/rounds"], line["select/padded"]) == (2, 2)
     assert line["step_tokens/generated"] == sum(range(9))
     assert line["step_tokens/trained"] == 0 + 1 + 3 + 5

@@ -83,6 +83,8 @@ def test_the_published_card_and_measured_time(runs):
         ("bad.yaml", "fixed: 1\ngenerate: -1\nupdate: 1\n", "generate=-1.0: must be 0 or more"),
         ("bad.yaml", "fixed: 1\nspeed: 2\n", "speed"),
         ("bad.yaml", "fixed: fast\n", "fast"),
+        ("bad.yaml", "fixed: [1\n", "parsing"),
+        ("bad.yaml", "7\n", ""),
     ],
 )
 def test_a_wrong_cost_file_is_one_line(tmp_path, monkeypatch, time, text, message):
@@ -92,6 +94,16 @@ def test_a_wrong_cost_file_is_one_line(tmp_path, monkeypatch, time, text, messag
     with pytest.raises(UserError, match=f"time={time}: .*{message}") as error:
         retiming.read(time)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("plan", "auto"), ("resample", {"name": "dapo"})])
+def test_runs_whose_steps_differ_in_size_cannot_be_retimed(runs, key, value):
+    path = runs / "a-seed0.meta.json"
+    facts = json.loads(path.read_text())
+    facts["train"][key] = value
+    path.write_text(json.dumps(facts))
+    with pytest.raises(UserError, match="a-seed0 has steps of several sizes"):
+        curves.load(figure("l40s"), runs)
 
 
 def test_runs_without_sizes_cannot_be_retimed(runs):

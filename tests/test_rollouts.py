@@ -138,7 +138,7 @@ def step_by_hand() -> Step:
         clipped=np.array([[False, False, False], [False, False, True]]),
     )
     empty: list[Any] = []
-    return Step(empty, empty, empty, batch, Selection(np.array([0, 2, 3]), np.zeros(3)))
+    return Step(empty, empty, empty, empty, batch, Selection(np.array([0, 2, 3]), np.zeros(3)))
 
 
 def test_the_numbers_of_a_step_by_hand():
@@ -164,7 +164,10 @@ def test_the_numbers_of_a_step_by_hand():
 def test_counters_add_up_over_steps_and_go_on_from_a_checkpoint():
     step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5])
     source = SimpleNamespace(
-        newest=step, guard=None, noise={"noise/scale": 3.0}, rewards=SimpleNamespace(timeouts=2)
+        newest=step,
+        guard=None,
+        noise={"noise/scale": 3.0},
+        rewards=SimpleNamespace(scorer=SimpleNamespace(timeouts=2)),
     )
     trainer, clock, meter = SimpleNamespace(model=SimpleNamespace()), Clock(), Meter()
     given = {"tokens_generated": 100, "tokens_trained": 50, "rollouts_generated": 80}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Digits:
     """Rewards that differ between completions and use the answer, so that mix-ups show."""
 
     def __init__(self, weights: dict[str, float]) -> None:
-        self.weights, self.timeouts = weights, 0
+        self.weights, self.scorer = weights, SimpleNamespace(timeouts=0)
 
     def __call__(
         self, rows: Sequence[dict], texts: Sequence[str], ids: Sequence[list[int]], step: int

@@ -34,6 +34,14 @@ def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wandb.teardown()
 
 
+def test_a_group_holds_the_seeds_of_one_setting():
+    names = [
+        f"a-pods-seed{seed}-optimizer.learning_rate-{rate}" for seed in (1, 12) for rate in (3, 4)
+    ]
+    groups = [logs._group(compose(f"run={name}")) for name in names]
+    assert groups == ["a-pods-optimizer.learning_rate-3", "a-pods-optimizer.learning_rate-4"] * 2
+
+
 def test_an_offline_run_holds_config_and_tables_of_both_ends(tmp_path: Path):
     config = compose(
         "logger=[wandb]", "logger.wandb.mode=offline", "logger.wandb.samples_every=3", "seed=3",

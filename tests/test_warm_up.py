@@ -89,7 +89,8 @@ def test_weights_optimiser_and_random_states_stay():
 def test_a_prompt_of_special_tokens_alone_still_gives_full_rows():
     trainer, rollouts = build(SETTINGS, dataset=rows())
     request = rollouts.requests([{"prompt": "<eos>", "id": "0"}], 0, trainer.processing_class)
-    (longest,), ((first, *_),) = Rehearsal(rollouts).at_the_limit(request, trainer)
+    found = Rehearsal(rollouts).at_the_limit(request, trainer)
+    (longest,), ((first, *_),) = found["requests"], found["completions"]
     assert (len(longest.prompt), len(first.token_ids)) == (40, 48)
 
 

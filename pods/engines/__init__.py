@@ -7,7 +7,9 @@ Here both use the same engines, and the scored policy is the trained one.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Protocol
@@ -84,17 +86,13 @@ class Completion:
 Advance = Callable[[int], None]  # receives the number of completions just finished
 
 
-class Engine(Protocol):
+class Engine(AbstractContextManager, Protocol):
     """A context manager: its memory is freed at the end of the block."""
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
         """The completions of each work, in its order: one list per request, one item per seed."""
-
-    def __enter__(self) -> Engine: ...
-
-    def __exit__(self, *error: Any) -> None: ...
 
 
 def seed_of(*parts: object) -> int:
@@ -128,6 +126,6 @@ def same_model(one: str, other: str) -> bool:
     if not first or not second:
         return False
     if "unsloth" in first:
-        return first[-1].lower().startswith(second[-1].lower())
+        return re.sub("(-unsloth)?(-bnb-4bit)?$", "", first[-1].lower()) == second[-1].lower()
     shared = min(len(first), len(second))
     return first[-shared:] == second[-shared:]

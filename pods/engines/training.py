@@ -29,6 +29,8 @@ def choose(config: TrainConfig) -> tuple[str, str]:
 
 
 def _automatic(config: TrainConfig) -> tuple[str, str]:
+    if config.backend.name == "unsloth" and config.plan != "none":
+        return "vllm", "plan=auto builds the engine again"
     if config.backend.name == "unsloth":
         return "unsloth", "shares the base weights with backend=unsloth"
     if config.lora.rank is None and distributed.world_size() > 1:
@@ -54,6 +56,9 @@ def _problems(config: TrainConfig, name: str) -> list[str]:
     found = []
     if name == "unsloth" and not unsloth:
         found.append("it shares its weights with Unsloth's trainer; set backend=unsloth or "
+                     "engine=vllm")  # fmt: skip
+    if name == "unsloth" and config.plan != "none":
+        found.append("plan=auto builds the engine again, and its vLLM stays in the process; set "
                      "engine=vllm")  # fmt: skip
     if name == "transformers" and unsloth:
         found.append("Unsloth's model takes no cache but its own; set engine=unsloth, vllm or trl")

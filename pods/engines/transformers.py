@@ -13,7 +13,7 @@ import copy
 import gc
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, W
 from pods.engines.decoding import Draw, Ends, decode, speed_up
 
 
-class TransformersEngine:
+class TransformersEngine(AbstractContextManager):
     def __init__(
         self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits
     ) -> None:
@@ -113,9 +113,6 @@ class TransformersEngine:
         if can_be_added(self._loaded):
             return Sum(self._loaded).refreshed(adapter)
         return plain(self._loaded)
-
-    def __enter__(self) -> "TransformersEngine":
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self._live = self._loaded = self._disk = None

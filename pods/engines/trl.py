@@ -7,13 +7,14 @@ TRL takes no seed per completion: it samples from torch's generator, which each 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pods import seam
 from pods.engines import EVALUATION, Advance, Completion, Work
 
 
-class TrlEngine:
+class TrlEngine(AbstractContextManager):
     """`trainer` is set once it is built.
 
     Args:
@@ -44,9 +45,6 @@ class TrlEngine:
         end = next((i + 1 for i, token in enumerate(ids) if token in self.ends), None)
         ids = list(ids[:end]) or self.ends[:1]
         return Completion(ids, ids[-1] not in self.ends, logprobs and logprobs[:end])
-
-    def __enter__(self) -> "TrlEngine":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.trainer = None

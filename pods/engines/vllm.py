@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ RESERVE = 0.03  # of the card's memory, for what vLLM does not count
 STOP_SECONDS = 30.0  # after which the engine's process is killed
 
 
-class VllmEngine:
+class VllmEngine(AbstractContextManager):
     """lora_rank: the largest rank to come, None without adapters."""
 
     def __init__(
@@ -198,9 +198,6 @@ class VllmEngine:
         self._llm = None
         gc.collect()
         torch.cuda.empty_cache()
-
-    def __enter__(self) -> "VllmEngine":
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self._stop()

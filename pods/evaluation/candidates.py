@@ -11,7 +11,7 @@ from pods import checkpoints, results, runs
 from pods.cli import UserError
 from pods.config import TrainConfig
 from pods.engines import is_adapter, same_model
-from pods.evaluation.config import OneCheckpoint, training_config
+from pods.evaluation.config import OneCheckpoint, reported_metric, training_config
 from pods.evaluation.evaluation import Summary, Target
 from pods.evaluation.records import Store
 
@@ -38,7 +38,7 @@ def one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     training, folder = training_config(config), Path(config.output_dir) / config.run
     store = Store(Path(config.results_dir), config.run)
     wanted = config.checkpoint.removeprefix("checkpoint-")
-    seen = left_out(folder, [wanted], store, training.task.name)
+    seen = left_out(folder, [wanted], store, training.task.name, training.model.name)
     base = training_config(config, moved=False).model.path
     found, problems = find(folder, base, Summary(store.summary, store), seen)
     if not found:
@@ -47,7 +47,7 @@ def one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     return training, found[0]
 
 
-def left_out(folder: Path, wanted: list[str], store: Store, task: str) -> set[str]:
+def left_out(folder: Path, wanted: list[str], store: Store, task: str, model: str) -> set[str]:
     """The folders of checkpoints that `checkpoints=<wanted>` does not ask for.
 
     Raises UserError: a step without a checkpoint, or `best` without validation scores.
@@ -58,7 +58,7 @@ def left_out(folder: Path, wanted: list[str], store: Store, task: str) -> set[st
         return set()
     for one in wanted:
         if one == "best":
-            step = _best(store, folder, task)
+            step = _best(store, folder, task, model)
         else:
             step = steps[-1] if one == "last" else int(one)
         if step not in steps:
@@ -68,12 +68,12 @@ def left_out(folder: Path, wanted: list[str], store: Store, task: str) -> set[st
     return names
 
 
-def _best(store: Store, folder: Path, task: str) -> int:
-    """The step of highest answer accuracy on validation questions of `task`, the earliest of
-    equals: by select_on=validation, else as the training noted it. Never by test questions."""
-    path = store.folder / "validation.json"
+def _best(store: Store, folder: Path, task: str, model: str) -> int:
+    """The step of highest accuracy on validation questions of `task`, the earliest of equals: by
+    select_on=validation and its metric, else as the training noted it. Never by test questions."""
+    path, metric = store.folder / "validation.json", reported_metric(task, model)
     scored = {
-        step: mean(entry.ans_acc)
+        step: mean(getattr(entry, metric, entry.ans_acc))
         for step, checkpoint in (results.read(path) if path.is_file() else {}).items()
         for name, entry in checkpoint.datasets.items()
         if name.split(".")[0] == task and entry.ans_acc

@@ -86,7 +86,8 @@ def check(config: EvaluateConfig) -> None:
         raise UserError(f"pass_at={config.pass_at}: needs whole numbers of 1 or more, e.g. [1,5]")
     if config.select_on and config.watch:
         raise UserError("select_on=validation watch=true: choosing needs all checkpoints; drop one")
-    known = [*METRICS, *(f"pass@{k}" for k in config.pass_at if k <= config.repeats)]
+    repeats = 1 if config.temperature == 0 else config.repeats  # greedy ones do not differ
+    known = [*METRICS, *(f"pass@{k}" for k in config.pass_at if k <= repeats)]
     if config.metric not in (None, *known):
         raise UserError(f"metric={config.metric}: must be null or one of {', '.join(known)}")
     for name in as_list(config.checkpoints) or ["null"]:
@@ -129,10 +130,8 @@ def _check_from_training(config: EvaluateConfig) -> None:
             )
 
 
-def reported_metric(config: EvaluateConfig, task: str, model: str) -> str:
-    """The metric to choose by: the command's, or that of this task's and base model's figures."""
-    if config.metric:
-        return config.metric
+def reported_metric(task: str, model: str) -> str:
+    """The metric to choose a checkpoint by: that of the figures with this task and base model."""
     for file in sorted((CONFIG_DIR / "figure").glob("[!_]*.yaml")):
         figure = compose(f"figure/{file.stem}", None, []).figure
         bases = figure.get("base", [])  # figure=all has none

@@ -72,7 +72,7 @@ def table(rows: Sequence[Row], notes: Sequence[str]) -> Table:
         policy = f"{row.policy}{'*' * different}\n[dim]{duration(row.seconds)}[/dim]"
         for version, grades in row.details["rewards"].items():
             names = {"run": row.run, "task": row.task, "policy": policy, "graded by": version}
-            more = [_percent(grades[key]) if key in grades else "" for key in several]
+            more = [_spread(grades[key]) if key in grades else "" for key in several]
             cells = [*(names[key] for key in left), *_cells(row.details, version), *more]
             found.add_row(*cells, style="bold" if row.chosen else None)
     asked = "; ".join(f"{task}: {usual[task]}" for task in values["task"])
@@ -115,15 +115,11 @@ def _table(title: str, left: list[str], right: list[str]) -> Table:
 def _cells(details: dict[str, Any], version: str) -> list[str]:
     """The cells of COLUMNS."""
     grades = details["rewards"][version]
-    percent = [_percent(value) for value in (grades["answer"], grades["both"], details["format"])]
-    return [*percent, _spread(details["tokens"], 1), _percent(details["truncated"])]
+    percent = [_spread(value) for value in (grades["answer"], grades["both"], details["format"])]
+    return [*percent, _spread(details["tokens"], 1), _spread(details["truncated"])]
 
 
-def _percent(value: dict[str, float]) -> str:
-    return _spread(value, 100)
-
-
-def _spread(value: dict[str, float], scale: float) -> str:
+def _spread(value: dict[str, float], scale: float = 100) -> str:
     half = scale * (value["high"] - value["low"]) / 2
     return f"{scale * value['mean']:.1f}\n[dim]±{half:.1f}[/dim]"
 

@@ -5,7 +5,7 @@ majority@k are ours; the published files hold one number per repeat.
 """
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +125,8 @@ def vote(completion: str, kind: str) -> str | None:
 def _equal(answer: str, other: str, version: str) -> bool:
     """Whether the grader takes one answer for the other, without computer algebra."""
     texts = [f"<answer>{text}</answer>" for text in (answer, other)]
-    return any(_grader(version).grade(texts, [other, answer], ["math"] * 2))
-
-
-@cache
-def _grader(version: str) -> rewards.Scorer:
-    return rewards.Scorer(version, workers=0, deadline_seconds=1.0)  # starts no process
+    grader = rewards.Scorer(version, workers=0, deadline_seconds=1.0)  # starts no process
+    return any(grader.grade(texts, [other, answer], ["math"] * 2))
 
 
 def _correct(repeats: list[list[Record]], version: str) -> np.ndarray:

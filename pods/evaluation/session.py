@@ -59,7 +59,8 @@ class Session(ExitStack):
             self._summary = Summary(validation if config.select_on else store.summary, store)
             task = (as_list(config.tasks) or [self.training.task.name])[0]
             wanted = as_list(config.checkpoints)
-            self._seen = candidates.left_out(self._folder, wanted, store, task)
+            model = self.training.model.name
+            self._seen = candidates.left_out(self._folder, wanted, store, task, model)
         self._targets = self._new_targets()
         if self._folder and not self._targets and not config.watch:
             why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"
@@ -98,7 +99,8 @@ class Session(ExitStack):
         selected = Summary(store.folder / "selected.json", store)
         for q, test_q in zip(validation.questions, test.questions, strict=True):
             rows = [_row(target, q.task) for target in self._targets]
-            metric = reported_metric(self.config, test_q.task, self.training.model.name)
+            task, _, _ = test_q.task.partition(".")  # <task>.sample<number>
+            metric = self.config.metric or reported_metric(task, self.training.model.name)
             name = METRICS.get(metric, metric)
             scores = [r.details["rewards"][test.versions[0]][name]["mean"] for r in rows]
             best = self._targets[scores.index(max(scores))]  # the earliest of equals
@@ -141,6 +143,7 @@ class Session(ExitStack):
         """The base model, unless another run had it scored in another way: then that stays."""
         try:
             store = Store(Path(self.config.results_dir), f"base-{self.training.model.name}")
+            self._check_base(store)
             self._claim(store, evaluation.questions)
         except UserError as error:
             if not self.config.run:
@@ -148,6 +151,16 @@ class Session(ExitStack):
             self._err.print(f"base model not scored: {error}", style="yellow", soft_wrap=True)
             return []
         return [Target(Summary(store.summary, store, base=True))]
+
+    def _check_base(self, store: Store) -> None:
+        """UserError where another base model with the same model.name was scored."""
+        model = self.training.model
+        scored = store.facts.get("train", {}).get("model", {}).get("path", model.path)
+        if Path(scored).name != Path(model.path).name:  # one model may lie in several places
+            raise UserError(
+                f"model.name={model.name}: {store.summary} has the scores of {scored}, and this "
+                f"base is {model.path}; set another model.name in training, or another results_dir"
+            )
 
     def _new_targets(self) -> list[Target]:
         """Checkpoints that were not there before; bad ones are named and skipped."""

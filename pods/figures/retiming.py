@@ -56,6 +56,11 @@ def retime(figure: Figure, runs: list[Samples]) -> None:
                 f"time={figure.time}: {run.name} has no n, m and prompts a step in its .meta.json;"
                 " only runs of this suite can be re-timed, set time=measured"
             )
+        if {run.settings.get(key, "none") for key in ("plan", "resample.name")} != {"none"}:
+            raise UserError(
+                f"time={figure.time}: {run.name} has steps of several sizes (plan=auto, resample=);"
+                " set time=measured"
+            )
         seconds = cost.of(*sizes[:3]) / (sizes[3] or 1)
         run.quantities["seconds"] = seconds * run.quantities["steps"]
         run.measured = run.simulated = True
