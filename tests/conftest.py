@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side on two c
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # commands are forked
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter compiles torch again
 
 
 # Files that take a minute or more start first, so that the two workers end together.
