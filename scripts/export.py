@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ExportConfig(OneCheckpoint):
-    out: str = MISSING
+    out: str | None = MISSING
     merge: bool = MISSING
     questions: int = at_least(0)
     data_dir: str | None = MISSING
@@ -52,6 +52,8 @@ def check(config: ExportConfig) -> None:
     from huggingface_hub import get_token
 
     check_one(config)
+    name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
+    config.out = config.out or f"exports/{name}"
     if Path(config.out).exists():
         raise UserError(f"out={config.out}: exists; remove it, or set out=<a new folder>")
     if config.push and not re.fullmatch(r"[\w.-]+/[\w.-]+", config.push):

@@ -57,7 +57,7 @@ def main(config: ReplayConfig) -> None:
 
 def every_rule(config: ReplayConfig, steps: list[tuple[Batch, Selection]]) -> Table:
     """A row for each built-in rule that fits the run's n and m."""
-    columns = "kept variance", "J", "no signal", "as max_variance", "ms a step"
+    columns = "kept variance", "J", "no signal", "as PODS", "ms a step"
     right = (Column(name, justify="right") for name in columns)
     found = Table(
         Column("rule", no_wrap=True),

@@ -40,10 +40,8 @@ def line(policy: str, seconds: float | None, scores: Sequence[tuple[str, dict[st
 
 def show(rows: Sequence[Row], notes: Sequence[str], files: Iterable[Path]) -> None:
     """The table and every path written, on stdout; a pipe gets lines that are never folded."""
-    names = _distinct(row.run for row in rows if row.run)
-    piped = 100 + (max(map(len, names)) if len(names) > 1 else 0)
     if rows:
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
         once = [row for i, row in enumerate(rows) if row not in rows[:i]]  # runs share a base model
         console.print(table(once, notes))
     for path in _distinct(map(str, files)):
@@ -71,7 +69,8 @@ def table(rows: Sequence[Row], notes: Sequence[str]) -> Table:
             unlike.append(f"* {row.policy} on {row.task}: {_asked(row)}")
         policy = f"{row.policy}{'*' * different}\n[dim]{duration(row.seconds)}[/dim]"
         for version, grades in row.details["rewards"].items():
-            names = {"run": row.run, "task": row.task, "policy": policy, "graded by": version}
+            task = row.task.replace(".", "\n.")  # <task>.validation, .sample<number>
+            names = {"run": row.run, "task": task, "policy": policy, "graded by": version}
             more = [_spread(grades[key]) if key in grades else "" for key in several]
             cells = [*(names[key] for key in left), *_cells(row.details, version), *more]
             found.add_row(*cells, style="bold" if row.chosen else None)
@@ -104,7 +103,14 @@ def _distinct(values: Iterable[str]) -> list[str]:
 
 
 def _table(title: str, left: list[str], right: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )  # fmt: skip  80 columns
     for name in left:
         table.add_column(name, no_wrap=True)
     for name in right:
