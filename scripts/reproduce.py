@@ -36,6 +36,8 @@ def main(config: ReproduceConfig) -> None:
         print(f"$ {text}", file=sys.stderr, flush=True)
         if subprocess.run(line).returncode not in (0, 3):  # 3: something was skipped
             failed.append(text)
+            if not any(Path(config.output_dir, run.config.run).is_dir() for run in runs):
+                break  # the first could not begin: neither could the others
     if failed:
         raise RunFailed(f"failed: {'; '.join(failed)}; run the same command again to continue")
 

@@ -127,6 +127,14 @@ def test_dry_run_prints_commands_and_writes_nothing(tmp_path, monkeypatch, capsy
     assert list(tmp_path.iterdir()) == []
 
 
+def test_where_the_first_training_cannot_begin_no_other_is_tried(run_command, tmp_path):
+    keys = ["figure=quickstart", "seeds=2", "train=['model.path=absent']"]
+    done = run_command("scripts/reproduce.py", *keys)
+    assert done.returncode == 1
+    assert done.stderr.count("$ ") == 1
+    assert "run the same command again to continue" in done.stderr.splitlines()[-1]
+
+
 def test_a_launcher_sweeps_the_seeds_of_an_arm(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     keys = ["figure=gsm8k_main", "seeds=3", "dry_run=true", "launcher=submitit_slurm"]
