@@ -6,19 +6,29 @@ Rules that span several keys stand in pods/check.py.
 from dataclasses import dataclass, field
 from typing import Any
 
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from pods.functions import short_name
 from pods.schema import at_least, one_of, one_of_or_function, positive, share
 
 # Used by the key `run` of config/train.yaml: ${label:<name>} is the name without a file's path, and
-# ${unless:<name>,<default>} is "-<name>", or nothing for the default.
+# ${unless:<name>,<default>} is "-<name>", or nothing for the default; ${own:} is "-own" for
+# task=own, and "-<name>" for each reward function of the user's.
 OmegaConf.register_new_resolver("label", short_name, replace=True)
 OmegaConf.register_new_resolver(
     "unless",
     lambda name, default: "" if name == default else f"-{short_name(name)}",
     replace=True,
 )
+
+
+def _own(*, _root_: DictConfig) -> str:
+    """Not through ${...}: a sweep over tasks or rewards must still name its runs."""
+    names = ["own"] if _root_.task.name == "own" else []
+    return "".join(f"-{name}" for name in (*names, *_root_.rewards.functions))
+
+
+OmegaConf.register_new_resolver("own", _own, replace=True)
 
 
 @dataclass

@@ -230,6 +230,11 @@ def test_the_algorithm_changes_nothing_else():
         ("advantage=kept", "quickstart-pods-max_variance-n32-m16-seed0"),
         ("advantage=rloo", "quickstart-pods-max_variance-rloo-n32-m16-seed0"),
         ("rule.name=my.py:rule", "quickstart-pods-rule-n32-m16-seed0"),
+        (
+            "rewards.functions.brevity=my.py:reward",
+            "quickstart-pods-max_variance-brevity-n32-m16-seed0",
+        ),
+        (OWN + "task.gold=boxed", "quickstart-pods-max_variance-own-n32-m16-seed0"),
         ("advantage.name=my.py:advantage", "quickstart-pods-max_variance-advantage-n32-m16-seed0"),
     ],
 )

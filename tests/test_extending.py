@@ -41,7 +41,8 @@ def run(tmp_path: Path):
             else:
                 command = shlex.split(text.replace("\\\n", " "))
         assert command[:3] == ["uv", "run", "train.py"]
-        done = processes.run(tmp_path, *SMALL, *command[3:], *overrides)
+        keys = [key for key in command[3:] if not key.startswith("run=")]
+        done = processes.run(tmp_path, *SMALL, *keys, *overrides)
         assert done.returncode == 0, done.stderr
         return tmp_path / "checkpoints" / "r"
 
