@@ -37,14 +37,13 @@ def config_page() -> str:
     parts = ["# Every config key", "`--help` of a command prints its part. A group's file is chosen"
              " by `<group>=<file>`, its keys are `<group>.<key>`.", "## Commands"]  # fmt: skip
     own = {"evaluate", "planning", "reproduce", "checkpoint"}  # folders of commands
-    commands = sorted(CONFIG.glob("*.yaml")) + [
-        f for g in sorted(own) for f in sorted((CONFIG / g).rglob("*.yaml"))
-    ]
+    commands = sorted(CONFIG.glob("*.yaml"), key=lambda file: (file.stem != "train", file.name))
+    commands += [f for g in sorted(own) for f in sorted((CONFIG / g).rglob("*.yaml"))]
     parts += [_block(file) for file in commands if not file.name.startswith("_")]
     for group in sorted(
         path for path in CONFIG.iterdir() if path.is_dir() and path.name not in own
     ):
-        parts += [f"## {group}", *map(_block, sorted(group.glob("*.yaml")))]
+        parts += [f"## {group.name}", *map(_block, sorted(group.glob("*.yaml")))]
     return "\n\n".join(parts)
 
 

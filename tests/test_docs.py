@@ -36,6 +36,10 @@ def test_every_config_key_is_explained(site):
     assert "kept_per_prompt: 16" in text
 
 
+def test_no_page_shows_a_path_of_this_machine(site):
+    assert [page for page in site.rglob("*.html") if str(ROOT) in page.read_text()] == []
+
+
 def test_nothing_comes_from_another_server(site):
     pages = [page.read_text() for page in site.rglob("*.html")]
     loaded = [
