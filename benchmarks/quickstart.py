@@ -32,6 +32,7 @@ from pods.cli import CONFIG_DIR, compose, typed
 from pods.config import TrainConfig
 from pods.evaluation.config import EvaluateConfig
 from pods.evaluation.from_training import publish
+from pods.figures import tables
 from pods.recipes import ReproduceConfig, Run, plan
 from pods.runs import provenance
 
@@ -48,17 +49,9 @@ SHAPES = {  # more arms of a sweep
         "GRPO-GA, n=64": ["algorithm=grpo_ga", "rollouts_per_prompt=64"],
         "GRPO-PODS, n=64": ["algorithm=pods", "rollouts_per_prompt=64"],
     },
-    "miniature": {},
 }
 NAME = "${algorithm.name}-n${rollouts_per_prompt}-m${kept_per_prompt}-P${prompts_per_step}"
 NAME = f"sweep-{NAME}-lr${{optimizer.learning_rate}}-seed${{seed}}"
-PREDICTION = """\
-Predicted beforehand, for one prompt a step: rate = s / (1 + s) / T with s = .5 m E[S]^2 / P(S > 0),
-S the standard deviation of the kept rewards (0 or 1), and T = .153 s + 2.55 ms n + 4.61 ms m. The
-rates relative to GRPO 16/16, where 60 / 80 / 90 / 95 % are right (or wrong): GRPO 24/24
-.94 / .98 / 1.04 / 1.10, GRPO-GA 64/64 .60 / .68 / .82 / 1.00, GRPO-PODS 64/16
-.71 / .85 / 1.12 / 1.43. So PODS is behind between about 15 and 85 % right and ahead outside: in the
-miniature behind at first and ahead near its end, in the quickstart ahead only at both ends."""
 
 
 def main() -> None:
@@ -75,7 +68,7 @@ def main() -> None:
                 text = file.read_text().replace(f"{ROOT}/", "")  # no paths of this machine
                 (RESULTS / experiment / file.name).write_text(text)
     file = RESULTS / f"{experiment}{'_sweep' if part == 'sweep' else ''}.md"
-    file.write_text(f"{header(part, experiment, runs)}\n\n{PREDICTION}\n\n{table(runs, scored)}\n")
+    file.write_text(f"{header(part, experiment, runs)}\n\n{table(runs, scored)}\n")
     print(file)
 
 
@@ -89,7 +82,7 @@ def cells(part: str, experiment: str) -> list[Run]:
     budget = compose("train", TrainConfig, [f"experiment={experiment}"]).budget.train_seconds
     fixed, runs, shapes = scored_while_training(budget, SPLIT[part]), [], [[]]
     if part == "sweep":
-        config.recipes[experiment].arms |= SHAPES[experiment]
+        config.recipes[experiment].arms |= SHAPES.get(experiment, {})
         shapes = [
             [f"prompts_per_step={prompts}", f"optimizer.learning_rate={rate}", f"run={NAME}"]
             for prompts, rate in product(PROMPTS[experiment], RATES)
@@ -173,15 +166,16 @@ def table(runs: list[Run], scored: Path) -> str:
         steps[row].append(found[max(found)].meta["train_seconds"] / max(found))
     mean = {key: tuple(map(fmean, zip(*pairs, strict=True))) for key, pairs in values.items()}
     rates = sorted({rate for _, rate in mean})
-    lines = [["arm", "n", "m", "P", "s a step", *map("lr {:g}".format, rates)]]
-    lines.append(["---"] * len(lines[0]))
+    lines = []
     for row, seconds in steps.items():
         pairs = [mean.get((row, rate)) for rate in rates]
         best = max(pair for pair in pairs if pair)
         said = ["{:.3f} / {:.3f}".format(*pair) if pair else "" for pair in pairs]
         said[pairs.index(best)] = f"**{said[pairs.index(best)]}**"
-        lines.append([*map(str, row), f"{fmean(seconds):.3f}", *said])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        line = dict(zip(("arm", "n", "m", "P"), row, strict=True))
+        line |= {"s a step": f"{fmean(seconds):.3f}"}
+        lines.append(line | dict(zip(map("lr {:g}".format, rates), said, strict=True)))
+    return tables.markdown(lines)
 
 
 if __name__ == "__main__":

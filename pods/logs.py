@@ -22,6 +22,7 @@ from pods.rollouts import Step
 
 Logger = Callable[[int, dict[str, Any]], None]  # (step, metrics)
 Rows = list[dict[str, Any]]  # column -> value
+Show = Callable[[int, Rows], None]  # (step, the n rollouts of a prompt)
 WANDB_SECONDS = 30.0  # to reach the server; then the run goes on and records offline
 NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows a progress bar
 
@@ -34,8 +35,9 @@ def open_loggers(
     if config.logger.console is not None:
         loggers.append(console(config, stack))
     for name, opened in {"wandb": wandb, "trackio": trackio, "tensorboard": tensorboard}.items():
-        if getattr(config.logger, name) is not None:
-            loggers.append(opened(config, folder, stack, newest))
+        if (chosen := getattr(config.logger, name)) is not None:
+            log, show = opened(config, folder, stack)
+            loggers.append(sampled(log, show, chosen.samples_every, stack, newest))
     return loggers
 
 
@@ -105,9 +107,7 @@ def share_done(config: TrainConfig, step: int, metrics: dict[str, Any]) -> tuple
     return max(limits)
 
 
-def wandb(
-    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
-) -> Logger:
+def wandb(config: TrainConfig, folder: Path, stack: ExitStack) -> tuple[Logger, Show]:
     from wandb import Table
 
     run = _wandb_run(config, folder)
@@ -122,7 +122,7 @@ def wandb(
         data = [list(row.values()) for row in rows]
         log(step, {"samples": Table(columns=list(rows[0]), data=data)})
 
-    return sampled(log, show, config.logger.wandb.samples_every, stack, newest)
+    return log, show
 
 
 def _wandb_run(config: TrainConfig, folder: Path) -> Any:
@@ -165,9 +165,7 @@ def _group(config: TrainConfig) -> str:
     return re.sub(r"-seed\d+", "", config.run)
 
 
-def trackio(
-    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
-) -> Logger:
+def trackio(config: TrainConfig, folder: Path, stack: ExitStack) -> tuple[Logger, Show]:
     """A trackio run on this machine, or in a Space of the hub; a resumed one goes on."""
     import trackio as library
 
@@ -191,14 +189,10 @@ def trackio(
         run.log({"samples": library.Table(data=[shown(row) for row in rows])}, step=step)
 
     stack.callback(finish)
-    return sampled(
-        lambda step, metrics: run.log(metrics, step=step), show, chosen.samples_every, stack, newest
-    )
+    return lambda step, metrics: run.log(metrics, step=step), show
 
 
-def tensorboard(
-    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
-) -> Logger:
+def tensorboard(config: TrainConfig, folder: Path, stack: ExitStack) -> tuple[Logger, Show]:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = stack.enter_context(SummaryWriter(str(folder / "tensorboard")))
@@ -212,15 +206,11 @@ def tensorboard(
         table = "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
         writer.add_text("samples", table, step)
 
-    return sampled(log, show, config.logger.tensorboard.samples_every, stack, newest)
+    return log, show
 
 
 def sampled(
-    log: Logger,
-    show: Callable[[int, Rows], None],
-    every: int | None,
-    stack: ExitStack,
-    newest: Callable[[], Step],
+    log: Logger, show: Show, every: int | None, stack: ExitStack, newest: Callable[[], Step]
 ) -> Logger:
     """`log` with tables of one prompt's rollouts: at the first step, once in every `every` steps
     and at the end; None: without tables."""

@@ -9,7 +9,7 @@ training. After ` => ` stands the right answer: the run's grader then judges bot
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from rich.console import Console
@@ -51,9 +51,7 @@ def chat(config: ChatConfig, name: str, reason: str) -> None:
 
     training, trained = candidates.one(config)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    drawn, asked = sampling(training), {"temperature": config.temperature}
-    asked |= {"max_tokens": config.max_tokens}
-    drawn = replace(drawn, **{key: value for key, value in asked.items() if value is not None})
+    drawn = sampling(training, config)
     limits = Limits(gpu_memory_utilization=config.gpu_memory_utilization)
     out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
     print(f"engine: {name} ({reason}); {trained.weights}", file=sys.stderr)

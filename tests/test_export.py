@@ -125,7 +125,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
     assert said in card.text
     accuracy = "75.0 [62.5, 87.5]"
     rows = f"| base | 0 | {accuracy} |  |\n| checkpoint-2 | 5 |  | {accuracy} |\n"
-    assert f"| gsm8k | gsm8k.validation |\n|---|---|---|---|\n{rows}" in card.text
+    assert f"| gsm8k | gsm8k.validation |\n| --- | --- | --- | --- |\n{rows}" in card.text
     assert f"| **checkpoint-4** | 10 | {accuracy} |  |" in card.text
     assert "gsm8k: 8 questions x 5 completions, seed 7" in card.text
     assert "rollouts_per_prompt: 32" in card.text

@@ -11,6 +11,7 @@ from pods.config import TrainConfig
 from pods.engines import Engine, Limits, Sampling
 
 GPU_EXTRA = "uv sync --extra gpu"
+SAMPLED = ("temperature", "top_p", "top_k", "max_tokens")  # keys of evaluate_run.py and chat.py
 
 
 def choose(config: TrainConfig) -> tuple[str, str]:
@@ -116,13 +117,16 @@ def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def sampling(config: TrainConfig) -> Sampling:
-    """How the completions of a training are drawn; the end tokens are the model's."""
+def sampling(config: TrainConfig, command: Any = None) -> Sampling:
+    """How the completions of a training are drawn, but for keys that a command sets; the end tokens
+    are the model's."""
     keys = config.sampling
-    return Sampling(
+    trained = Sampling(
         keys.temperature, keys.top_p, keys.top_k, keys.max_completion_length,
         keys.max_prompt_length, tuple(keys.stop),
     )  # fmt: skip
+    asked = {name: getattr(command, name, None) for name in SAMPLED}
+    return replace(trained, **{key: value for key, value in asked.items() if value is not None})
 
 
 def build(config: TrainConfig, policy: Any) -> Engine:

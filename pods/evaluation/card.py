@@ -16,6 +16,7 @@ from pods import results, tasks
 from pods.config import TrainConfig
 from pods.evaluation.evaluation import Target
 from pods.evaluation.records import Store
+from pods.figures import tables
 from pods.policy import locate
 
 CHOSEN = {
@@ -123,15 +124,11 @@ def table(marks: dict[str, dict[str, Any]], name: str, store: Store) -> str:
     columns = sorted({task for scores in found.values() for task in scores})
     if not columns:
         return ""
-    rows = [
-        f"| policy | training, s | {' | '.join(columns)} |",
-        "|---|---|" + "---|" * len(columns),
-    ]
+    rows = []
     for policy, scores in found.items():
-        cells = [percent(scores[task]) if task in scores else "" for task in columns]
         seconds = f"{marks[policy].get('train_seconds', 0):.0f}"
-        bold = "**" if policy == name else ""
-        rows.append(f"| {bold}{policy}{bold} | {seconds} | {' | '.join(cells)} |")
+        row = {"policy": f"**{policy}**" if policy == name else policy, "training, s": seconds}
+        rows.append(row | {t: percent(scores[t]) if t in scores else "" for t in columns})
     graders = dict.fromkeys(next(iter(s["rewards"])) for f in found.values() for s in f.values())
     asked = store.facts.get("tasks", {})
     settings = [
@@ -142,7 +139,7 @@ def table(marks: dict[str, dict[str, Any]], name: str, store: Store) -> str:
     note = INTERVALS.format(
         grader=", ".join(graders), settings="; ".join(settings) or "not this one"
     )
-    return "\n".join([*rows, note])
+    return f"{tables.markdown(rows)}\n{note}"
 
 
 def percent(details: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pods import runs
 from pods.cli import OutOfMemory, UserError
-from pods.engines import Engine, Limits, Sampling
+from pods.engines import Engine, Limits
 from pods.engines import evaluation as engines
 from pods.engines.training import sampling
 from pods.evaluation import candidates, questions, scoreboard
@@ -31,7 +31,6 @@ from pods.evaluation.records import Store
 from pods.policy import load_tokenizer
 
 POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
-SAMPLED = ("temperature", "top_p", "top_k", "max_tokens")  # keys that replace those of the training
 
 
 class Session(ExitStack):
@@ -46,7 +45,7 @@ class Session(ExitStack):
         self.skipped: list[str] = []
         self._base_path = training_config(config, moved=False).model.path
         self._err = Console(stderr=True, highlight=False)
-        self._sampling = _sampling(config, sampling(self.training))
+        self._sampling = sampling(self.training, config)
         self._name, self._reason = engine, reason
         self._folder = Path(config.output_dir) / config.run if config.run else None
         self._seen: set[str] = set()
@@ -207,12 +206,6 @@ class Session(ExitStack):
             )  # fmt: skip
             self._engine = self.enter_context(built)
         return self._engine
-
-
-def _sampling(config: EvaluateConfig, trained: Sampling) -> Sampling:
-    """As in training, but for the keys that the command sets."""
-    asked = {name: getattr(config, name) for name in SAMPLED}
-    return replace(trained, **{key: value for key, value in asked.items() if value is not None})
 
 
 def _row(target: Target, task: str) -> scoreboard.Row:
