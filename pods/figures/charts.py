@@ -9,10 +9,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from pods.clock import STEP_PHASES
-from pods.figures.curves import UNITS, Series, statistics
+from pods.figures import drawing
+from pods.figures.curves import Series
 from pods.figures.definition import Figure
 from pods.figures.drawing import COLOURS, FEW, metric_name, style
-from pods.figures.statistics import t95
 from pods.results import Results
 
 DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
@@ -100,20 +100,12 @@ def arms(figure: Figure, series: list[Series]) -> go.Figure:
     """The figure's curves with Student's 95 % interval over runs; single runs below five."""
     chart = go.Figure()
     for i, arm in enumerate(series):
-        mean, sem, n = statistics(arm.quantities["value"])
-        known = n > 0
-        x = (arm.hours * UNITS[figure.time_unit])[known]
-        mean, half = 100 * mean[known], 100 * (t95(n - 1) * sem)[known]
-        runs = 100 * arm.quantities["value"][:, known]
-        if "value" in arm.base:
-            start = 100 * arm.base["value"]
-            x, mean, half = np.r_[0, x], np.r_[start, mean], np.r_[0, half]
-            runs = np.insert(runs, 0, start, axis=1)
+        x, mean, (low, high), runs = drawing.line(figure, arm, "value", "time", 100)
         colour = str(style(i, arm.colour)["color"])
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-        chart.add_scatter(x=x, y=mean + half, **edge)
+        chart.add_scatter(x=x, y=high, **edge)
         fill = f"rgba{(*(int(colour[j : j + 2], 16) for j in (1, 3, 5)), 0.2)}"
-        chart.add_scatter(x=x, y=mean - half, fill="tonexty", fillcolor=fill, **edge)
+        chart.add_scatter(x=x, y=low, fill="tonexty", fillcolor=fill, **edge)
         line = {"color": colour, "dash": DASHES[i % len(DASHES)]}
         marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8}
         look = {"mode": "lines+markers", "line": line, "marker": marker}

@@ -149,19 +149,13 @@ def _curves(
 ) -> None:
     bands = []
     for index, arm in enumerate(series):
-        x, values = x_values(config.figure, arm, config.x), arm.quantities[quantity] * scale
-        if np.isfinite(arm.base.get(quantity, np.nan)):
-            x = np.insert(x, 0, 0.0)
-            values = np.insert(values, 0, arm.base[quantity] * scale, axis=1)
-        mean, _, n = statistics(values)
-        there = (n > 0) & np.isfinite(x)
-        x, values = x[there], values[:, there]
+        x, mean, band, values = line(config.figure, arm, quantity, config.x, scale)
         look = style(index, arm.colour)
-        axes.plot(x, mean[there], label=arm.title, markersize=4, linewidth=1.6, **look)
+        axes.plot(x, mean, label=arm.title, markersize=4, linewidth=1.6, **look)
         if config.band == "runs" or 1 < len(values) < FEW:
             axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
         if config.band != "runs":
-            bands.append((x, *_band(values), look["color"]))
+            bands.append((x, *band, look["color"]))
     limits = axes.get_ylim()  # of the curves: two runs have a band of 13 standard errors
     for x, low, high, colour in bands:
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -183,11 +177,17 @@ def band_name(series: list[Series], band: str) -> str:
     return BANDS[band]
 
 
-def _band(values: np.ndarray) -> np.ndarray:
-    """The lower and the upper end, (2, marks); NaN where fewer than two runs have a value."""
+def line(
+    figure: Figure, arm: Series, quantity: str, x: str, scale: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Axis values, mean, Student's band (2, marks) and values (runs, marks) from the base on, where
+    a run has a value; the band is NaN where fewer than two have."""
+    at, values = x_values(figure, arm, x), scale * arm.quantities[quantity]
+    if np.isfinite(base := arm.base.get(quantity, np.nan)):
+        at, values = np.insert(at, 0, 0.0), np.insert(values, 0, scale * base, axis=1)
     mean, sem, n = statistics(values)
-    half = t95(n - 1) * sem
-    return np.stack([mean - half, mean + half])
+    half, there = t95(n - 1) * sem, (n > 0) & np.isfinite(at)
+    return at[there], mean[there], np.stack([mean - half, mean + half])[:, there], values[:, there]
 
 
 def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
