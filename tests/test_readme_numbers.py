@@ -41,7 +41,7 @@ def published(figure: str) -> list[float]:
 
 def merging_ratios() -> list[float]:
     """Evaluation by merging every checkpoint over ours, with vLLM: the least and the greatest."""
-    cells = stored("evaluation")["backends"]["vllm"].values()
+    cells = stored("evaluation")["engines"]["vllm"].values()
     ways = ("merge_and_reload_ratio", "merge_and_process_ratio")
     ratios = [cell[way] for cell in cells for way in ways]
     return [min(ratios), max(ratios)]

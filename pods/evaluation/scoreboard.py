@@ -103,14 +103,10 @@ def _distinct(values: Iterable[str]) -> list[str]:
 
 
 def _table(title: str, left: list[str], right: list[str]) -> Table:
+    tight = {"padding": (0, 1, 0, 0), "pad_edge": False}  # for 80 columns
     table = Table(
-        title=title,
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )  # fmt: skip  80 columns
+        title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, **tight
+    )
     for name in left:
         table.add_column(name, no_wrap=True)
     for name in right:
