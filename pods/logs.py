@@ -63,8 +63,8 @@ def console(config: TrainConfig, stack: ExitStack) -> Logger:
     """On stderr: a progress bar on a terminal, otherwise a line every few seconds."""
     terminal = Console(stderr=True)
     columns = (BarColumn(), TextColumn("{task.fields[left]}"))
-    silent = not terminal.is_terminal
-    progress = TextAbove(*columns, console=terminal, disable=silent, transient=True)
+    live = terminal.is_terminal and not terminal.is_dumb_terminal
+    progress = TextAbove(*columns, console=terminal, disable=not live, transient=True)
     stack.enter_context(progress)
     task = progress.add_task("first step ...", total=1.0, left="")
     printed_at = -NON_TTY_EVERY
@@ -84,7 +84,7 @@ def console(config: TrainConfig, stack: ExitStack) -> Logger:
             at = f"{config.evaluation.split} split, {metrics['train_seconds']:.0f} s of training"
             accuracy = f"step {step}  accuracy {metrics['eval/accuracy']:.3f}  ({at})"
             terminal.print(accuracy, highlight=False, soft_wrap=True)
-        if terminal.is_terminal:
+        if live:
             progress.update(task, description=line, completed=done, left=left)
         elif metrics["train_seconds"] - printed_at >= NON_TTY_EVERY or done >= 1:
             printed_at = metrics["train_seconds"]

@@ -40,12 +40,15 @@ def test_nothing_of_a_step_is_cut_on_a_terminal_of_80_columns(
     monkeypatch.setattr(logs, "Console", lambda stderr: terminal())
     metrics = {"all/reward_mean": 0.5, "kept/reward_variance": 0.25, "train_seconds": 12.0}
     metrics |= {f"seconds/{name}": 12.34 for name in ("generate", "score", "select", "update")}
-    with ExitStack() as stack:
-        logs.console(compose("budget.train_seconds=21600"), stack)(1234, metrics)
-    text = " ".join(screen.getvalue().split())
     line = "step 1234 reward 0.500 kept variance 0.250 generate 12.34s score 12.34s select 12.34s"
-    assert f"{line} update 12.34s" in text
-    assert "21588 s of training time left" in text
+    for kind in ("xterm", "dumb"):  # the second has lines in place of a bar
+        monkeypatch.setenv("TERM", kind)
+        with ExitStack() as stack:
+            logs.console(compose("budget.train_seconds=21600"), stack)(1234, metrics)
+        text = " ".join(screen.getvalue().split())
+        assert f"{line} update 12.34s" in text
+        assert "21588 s of training time left" in text
+        screen.truncate(0)
 
 
 def test_tensorboard_shows_tables_at_both_ends(tmp_path: Path) -> None:
