@@ -21,7 +21,7 @@ def load(path: Path) -> TrainConfig:
     """The config in a run's .hydra/config.yaml; UserError naming the file where it is none."""
     try:
         return typed(TrainConfig, upgrade(OmegaConf.load(path)))
-    except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
+    except (UserError, OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
         line = explain(error, "train", TrainConfig) or one_line(error)
         raise UserError(f"{path}: not a config that train.py saved ({line})") from None
 

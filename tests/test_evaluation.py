@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -533,6 +534,11 @@ def other_schema(run: Path) -> None:
     (run / ".hydra" / "config.yaml").write_text("model: 3\n")
 
 
+def out_of_bounds(run: Path) -> None:
+    path = run / ".hydra" / "config.yaml"
+    path.write_text(re.sub(r"(?m)^seed: .*", "seed: -1", path.read_text()))
+
+
 @pytest.mark.parametrize(
     ("spoil", "overrides", "parts"),
     [
@@ -581,6 +587,7 @@ def other_schema(run: Path) -> None:
         (foreign_notes, [], ["results/fake.json", "not written by"]),
         (no_yaml, [], [".hydra/config.yaml", "not a config"]),
         (other_schema, [], [".hydra/config.yaml"]),
+        (out_of_bounds, [], [".hydra/config.yaml", "seed=-1: must be 0 or more"]),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(
