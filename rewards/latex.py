@@ -39,6 +39,8 @@ class _Walker(LatexWalker):
 
 def to_text(latex: str) -> str:
     """The text of a short piece of LaTeX. Raises Unreadable where the converter fails."""
+    if "\\maketitle" in latex:  # the converter keeps the titles of all texts, one in another
+        raise Unreadable("a title page")
     if latex.count("\\begin") > MAX_ENVIRONMENTS:
         raise Unreadable(f"more than {MAX_ENVIRONMENTS} environments")
     try:

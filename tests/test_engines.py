@@ -405,6 +405,8 @@ def test_the_end_of_the_block_frees_the_models(checkpoints: list[Path]) -> None:
         ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-7B-Instruct", False),
         ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B", False),
         ("unsloth/qwen2.5-3b-bnb-4bit", "Qwen/Qwen2.5-3B", True),
+        ("unsloth/Qwen2.5-3B-bnb-4bit", "unsloth/Qwen2.5-3B-bnb-4bit", True),
+        ("/home/unsloth/x-bnb-4bit", "/home/unsloth/x-bnb-4bit", True),
         ("..", "a/b", False),
         ("unsloth/qwen2.5-3b", "..", False),
         ("a/b", "..", False),

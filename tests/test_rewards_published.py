@@ -108,6 +108,7 @@ def test_rows(completion: str, gold: str, v1: bool, v2: bool, formed: bool) -> N
         pytest.param("\\sqrt[" * 50, id="optional arguments without an end"),
         pytest.param("}\\frac{\\(}}" * 30, id="formulas without an end in arguments"),
         pytest.param("\\begin{pmatrix}&&" * 17, id="tables in tables"),
+        pytest.param("\\title{\\maketitle\\maketitle}" * 9, id="titles in titles"),
     ],
 )
 def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is(source: str) -> None:

@@ -126,6 +126,7 @@ def same_model(one: str, other: str) -> bool:
     if not first or not second:
         return False
     if "unsloth" in first:
-        return re.sub("(-unsloth)?(-bnb-4bit)?$", "", first[-1].lower()) == second[-1].lower()
+        plain = (re.sub("(-unsloth)?(-bnb-4bit)?$", "", p[-1].lower()) for p in (first, second))
+        return next(plain) == next(plain)
     shared = min(len(first), len(second))
     return first[-shared:] == second[-shared:]

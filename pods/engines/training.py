@@ -30,7 +30,7 @@ def choose(config: TrainConfig) -> tuple[str, str]:
 
 
 def _automatic(config: TrainConfig) -> tuple[str, str]:
-    if config.backend.name == "unsloth" and config.plan != "none":
+    if config.backend.name == "unsloth" and config.plan != "none" and config.lora.rank is not None:
         return "vllm", "plan=auto builds the engine again"
     if config.backend.name == "unsloth":
         return "unsloth", "shares the base weights with backend=unsloth"
@@ -76,7 +76,8 @@ def _problems(config: TrainConfig, name: str) -> list[str]:
         found.append("rule.needs_logprobs=true, and it gives no log-probabilities of its sampling; "
                      "set engine=transformers, or engine=vllm without top_k and top_p")  # fmt: skip
     if through_vllm and not vllm_runs():
-        found.append(f"it needs a CUDA device and vllm ({GPU_EXTRA}); set engine=transformers")
+        remedy = "backend=transformers" if unsloth else "engine=transformers"
+        found.append(f"it needs a CUDA device and vllm ({GPU_EXTRA}); set {remedy}")
     return found
 
 

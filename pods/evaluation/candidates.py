@@ -38,7 +38,8 @@ def one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     training, folder = training_config(config), Path(config.output_dir) / config.run
     store = Store(Path(config.results_dir), config.run)
     wanted = config.checkpoint.removeprefix("checkpoint-")
-    seen = left_out(folder, [wanted], store, training.task.name, training.model.name)
+    metric = reported_metric(training.task.name, training.model.name)
+    seen = left_out(folder, [wanted], store, training.task.name, metric)
     base = training_config(config, moved=False).model.path
     found, problems = find(folder, base, Summary(store.summary, store), seen)
     if not found:
@@ -47,7 +48,7 @@ def one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     return training, found[0]
 
 
-def left_out(folder: Path, wanted: list[str], store: Store, task: str, model: str) -> set[str]:
+def left_out(folder: Path, wanted: list[str], store: Store, task: str, metric: str) -> set[str]:
     """The folders of checkpoints that `checkpoints=<wanted>` does not ask for.
 
     Raises UserError: a step without a checkpoint, or `best` without validation scores.
@@ -58,7 +59,7 @@ def left_out(folder: Path, wanted: list[str], store: Store, task: str, model: st
         return set()
     for one in wanted:
         if one == "best":
-            step = _best(store, folder, task, model)
+            step = _best(store, folder, task, metric)
         else:
             step = steps[-1] if one == "last" else int(one)
         if step not in steps:
@@ -68,10 +69,11 @@ def left_out(folder: Path, wanted: list[str], store: Store, task: str, model: st
     return names
 
 
-def _best(store: Store, folder: Path, task: str, model: str) -> int:
-    """The step of highest accuracy on validation questions of `task`, the earliest of equals: by
-    select_on=validation and its metric, else as the training noted it. Never by test questions."""
-    path, metric = store.folder / "validation.json", reported_metric(task, model)
+def _best(store: Store, folder: Path, task: str, metric: str) -> int:
+    """The step of highest `metric` (ans_acc for pass@k) on validation questions of `task`, the
+    earliest of equals: of select_on=validation, else as the training noted it. Never by test
+    questions."""
+    path = store.folder / "validation.json"
     scored = {
         step: mean(getattr(entry, metric, entry.ans_acc))
         for step, checkpoint in (results.read(path) if path.is_file() else {}).items()

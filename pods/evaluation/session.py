@@ -58,8 +58,7 @@ class Session(ExitStack):
             self._summary = Summary(validation if config.select_on else store.summary, store)
             task = (as_list(config.tasks) or [self.training.task.name])[0]
             wanted = as_list(config.checkpoints)
-            model = self.training.model.name
-            self._seen = candidates.left_out(self._folder, wanted, store, task, model)
+            self._seen = candidates.left_out(self._folder, wanted, store, task, self._metric(task))
         self._targets = self._new_targets()
         if self._folder and not self._targets and not config.watch:
             why = "; ".join(self.skipped) or "none has been saved; wait for one, or set watch=true"
@@ -98,8 +97,7 @@ class Session(ExitStack):
         selected = Summary(store.folder / "selected.json", store)
         for q, test_q in zip(validation.questions, test.questions, strict=True):
             rows = [_row(target, q.task) for target in self._targets]
-            task, _, _ = test_q.task.partition(".")  # <task>.sample<number>
-            metric = self.config.metric or reported_metric(task, self.training.model.name)
+            metric = self._metric(test_q.task)
             name = METRICS.get(metric, metric)
             scores = [r.details["rewards"][test.versions[0]][name]["mean"] for r in rows]
             best = self._targets[scores.index(max(scores))]  # the earliest of equals
@@ -125,6 +123,11 @@ class Session(ExitStack):
         settings = repeats, config.seed, versions, config.pass_at
         return Evaluation(loaded, *settings, self._tokenizer, self._sampling.stop)
 
+    def _metric(self, task: str) -> str:
+        """What a checkpoint is chosen by; task: also <task>.sample<number>."""
+        name = self.training.model.name
+        return self.config.metric or reported_metric(task.partition(".")[0], name)
+
     def _claim(self, store: Store, sets: Sequence[Questions]) -> None:
         model, task = self.training.model, self.training.task
         settings = {"seed": self.config.seed, "engine": self._name, **asdict(self._sampling)}
@@ -132,7 +135,9 @@ class Session(ExitStack):
         settings |= {"load_in_4bit": model.load_in_4bit, "style": task.style}
         settings |= {"system": task.system, "date": task.date}
         del settings["ends"]  # the model's
-        facts = {"train": asdict(self.training), **runs.provenance()}
+        trained = asdict(self.training)
+        trained["model"]["path"] = self._base_path  # where it lay in training: it may be moved now
+        facts = {"train": trained, **runs.provenance()}
         for q in sets:
             asked = {"questions": len(q.ids), "dropped": q.dropped, "digest": q.digest}
             asked |= {"sampled_from": q.total} if q.total else {}
@@ -153,12 +158,12 @@ class Session(ExitStack):
 
     def _check_base(self, store: Store) -> None:
         """UserError where another base model with the same model.name was scored."""
-        model = self.training.model
-        scored = store.facts.get("train", {}).get("model", {}).get("path", model.path)
-        if Path(scored).name != Path(model.path).name:  # one model may lie in several places
+        name, path = self.training.model.name, self._base_path
+        scored = store.facts.get("train", {}).get("model", {}).get("path", path)
+        if Path(scored).name != Path(path).name:  # one model may lie in several places
             raise UserError(
-                f"model.name={model.name}: {store.summary} has the scores of {scored}, and this "
-                f"base is {model.path}; set another model.name in training, or another results_dir"
+                f"model.name={name}: {store.summary} has the scores of {scored}, and this "
+                f"base is {path}; set another model.name in training, or another results_dir"
             )
 
     def _new_targets(self) -> list[Target]:
