@@ -17,7 +17,8 @@ config/evaluate/evaluate.yaml lists every key.
 
 from dataclasses import replace
 
-from pods.cli import CONFIG_DIR, Skipped, UserError, command
+from pods.config.command import CONFIG_DIR, command
+from pods.config.errors import Skipped, UserError
 from pods.engines import evaluation as engines
 from pods.evaluation import from_training, scoreboard
 from pods.evaluation.config import EvaluateConfig, check, own_keys, runs

@@ -14,11 +14,11 @@ import os
 import time
 from contextlib import ExitStack
 
-from pods import distributed
-from pods.check import check, settle
-from pods.cli import command
+from pods import ranks
 from pods.clock import Clock, peak_memory_reader
-from pods.config import TrainConfig
+from pods.config.check import check, settle
+from pods.config.command import command
+from pods.config.keys import TrainConfig
 
 
 @command("train", TrainConfig, names_run=True)
@@ -37,19 +37,23 @@ def train(config: TrainConfig, started: float) -> bool:
         with clock.phase("load"):
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
-            from pods import autoplan, initial, loop, policy, prompts, runs, scoring, trainer
+            from pods import scoring, trainer
             from pods.engines import training as engines
+            from pods.models import initial, policy
             from pods.rollouts import Rollouts
+            from pods.runs import folder as runs
+            from pods.tasks import lengths as prompts
+            from pods.training import autoplan, loop
 
             stack.enter_context(loop.signals_restored())
-            distributed.start()
+            ranks.start()
             initial.check(config)
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
             initial.merge(config, folder.path)
-            start = distributed.from_main(lambda: runs.find_start(config, folder))
+            start = ranks.from_main(lambda: runs.find_start(config, folder))
             if start is not None:
                 autoplan.resume(config, start.meta)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
@@ -69,18 +73,18 @@ def prepare(config: TrainConfig) -> None:
     packages that it rewrites."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is used on purpose
     from pods.engines import training as engines
-    from pods.policy import choose_backend, choose_optimizer, set_threads
+    from pods.models.policy import choose_backend, choose_optimizer, set_threads
 
     config.backend.name, reason = choose_backend(config.backend.name)
     config.optimizer.name = choose_optimizer(config.optimizer.name)
     config.engine.name, because = engines.choose(config)
-    distributed.say(
+    ranks.say(
         f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because}), "
         f"{config.optimizer.name}"
     )
     set_threads(config.backend.threads)
     if config.backend.name == "unsloth":
-        from pods.unsloth import import_unsloth
+        from pods.models.unsloth import import_unsloth
 
         import_unsloth(config)
 

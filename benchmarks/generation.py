@@ -48,10 +48,11 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     """The two ways to generate for a step; each returns the lengths of its completions."""
     import torch
 
-    from pods import policy, upgrade
+    from pods.config import upgrade
     from pods.engines import Limits, Live, Request, Sampling, Work, seed_of
     from pods.engines.transformers import TransformersEngine
     from pods.evaluation import questions
+    from pods.models import policy
 
     torch.set_num_threads(1)
     config = upgrade.load(checkpoint.parent / ".hydra" / "config.yaml")
@@ -89,7 +90,7 @@ def live(config: Any, tokenizer: Any, checkpoint: Path) -> Any:
     """The policy as in training: its adapter beside the weights, in training mode."""
     from peft import PeftModel
 
-    from pods import policy
+    from pods.models import policy
 
     base = policy.load_transformers(config, tokenizer).model
     return PeftModel.from_pretrained(base, checkpoint, is_trainable=True).train()

@@ -34,14 +34,15 @@ from rich.console import Console
 
 from benchmarks.proof_report import write_report
 from benchmarks.random_model import write_random_model
-from pods import plan, planner
-from pods.cli import Skipped, UserError, command, compose, typed
 from pods.clock import STEP_PHASES
-from pods.config import TrainConfig
-from pods.engines.guard import FIRST_STEPS
-from pods.files import write_atomic
-from pods.runs import provenance, read_metrics
-from pods.schema import at_least
+from pods.config.command import command, compose, typed
+from pods.config.errors import Skipped, UserError
+from pods.config.keys import TrainConfig
+from pods.config.schema import at_least
+from pods.figures import plan, planner
+from pods.runs.files import write_atomic
+from pods.runs.folder import provenance, read_metrics
+from pods.training.guard import FIRST_STEPS
 
 # A GSM8K prompt has about 192 tokens: here 176 of the system text and up to 16 of the question. The
 # limit leaves room for gsm8k_qwen's 1024: below 512 in all Unsloth checkpoints in another way.

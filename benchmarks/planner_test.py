@@ -41,13 +41,13 @@ from quickstart import (
 from scipy.optimize import isotonic_regression
 from scipy.stats import spearmanr
 
-from pods import results
-from pods.cli import CONFIG_DIR, compose, typed
+from pods.config.command import CONFIG_DIR, compose, typed
 from pods.figures import tables
 from pods.figures.statistics import difference
-from pods.files import write_atomic
 from pods.recipes import Recipe, ReproduceConfig, Run, plan
-from pods.runs import provenance
+from pods.runs import results
+from pods.runs.files import write_atomic
+from pods.runs.folder import provenance
 
 CELLS = ((1, 16, 16), (1, 64, 16), (1, 64, 32), (2, 16, 16), (2, 32, 16), (2, 32, 32), (2, 64, 16))
 TARGET = 0.6  # share right and well formed on the test questions

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pods.figures.report import table
-from pods.files import write_atomic
+from pods.runs.files import write_atomic
 
 STYLE = "body{font-family:sans-serif;margin:2em}td,th{border:1px solid #ccc;padding:2px 6px}"
 STYLE += ".scroll{overflow-x:auto}"

@@ -27,20 +27,22 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import train
-from pods import results
-from pods.cli import CONFIG_DIR, compose, typed
-from pods.config import TrainConfig
+from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.keys import TrainConfig
 from pods.evaluation.config import EvaluateConfig
 from pods.evaluation.from_training import publish
 from pods.figures import tables
 from pods.recipes import ReproduceConfig, Run, plan
-from pods.runs import provenance
+from pods.runs import results
+from pods.runs.folder import provenance
 
 RUNS, RESULTS = ROOT / "checkpoints" / "benchmarks", ROOT / "benchmarks" / "results"
 SEEDS = {"sweep": (0, 2), "report": (10, 6)}  # first, number: the report's are in no sweep
 SPLIT = {"sweep": "validation", "report": "test"}
 FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(["__main__", "pods.loop", "pods.prompts", "pods.trainer"])
+FORKS.set_forkserver_preload(
+    ["__main__", "pods.training.loop", "pods.tasks.lengths", "pods.trainer"]
+)
 MARKS = 12  # evaluations of a run
 RATES = (5e-4, 1e-3, 2e-3)
 PROMPTS = {"quickstart": (1, 2), "miniature": (1,)}  # of a step

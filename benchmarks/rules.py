@@ -24,12 +24,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from quickstart import RESULTS, RUNS, conditions, scored_while_training, train_and_score
 from scipy.stats import ttest_1samp
 
-from pods import results
-from pods.cli import CONFIG_DIR, compose, typed
+from pods.config.command import CONFIG_DIR, compose, typed
 from pods.figures import tables
 from pods.figures.statistics import Difference, difference, level, time_average
-from pods.files import write_atomic
 from pods.recipes import Recipe, ReproduceConfig, Run, plan
+from pods.runs import results
+from pods.runs.files import write_atomic
 
 EXPERIMENTS, SECONDS = ("quickstart", "miniature"), 60.0
 FIRST_SEED, SEEDS = 20, 5  # in no sweep and no report of quickstart.py

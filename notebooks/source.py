@@ -85,7 +85,7 @@ plt.show()
 # varied most: the kept ones come from both ends, and what lies between is dropped.
 
 # %%
-from pods import ledger
+from pods.runs import ledger
 
 records = list(ledger.read(pods / "rollouts.jsonl.zst"))
 record = max(records, key=lambda r: np.var(r["total"]))

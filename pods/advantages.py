@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from pods import functions
 from pods.batch import EPSILON, Batch
+from pods.config import functions
 
 Advantage = Callable[..., np.ndarray]  # (batch, kept (K,), **params) -> (K,)
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pods import distributed
+from pods import ranks
 
 STEP_PHASES = ("generate", "score", "select", "update")
 GIB = 2**30  # bytes
@@ -75,7 +75,7 @@ class Clock:
         self.step["update"] = seconds - sum(self.step.values())
         self._note_peak("update")
         # A step of several ranks took as long as its slowest.
-        seconds, self.step = max(distributed.gather([(seconds, self.step)]), key=lambda s: s[0])
+        seconds, self.step = max(ranks.gather([(seconds, self.step)]), key=lambda s: s[0])
         self.before_step = self.train_seconds
         self.train_seconds += seconds
         self._step_started = None

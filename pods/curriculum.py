@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pods import functions
 from pods.batch import Batch
-from pods.config import TrainConfig, reward_weights
+from pods.config import functions
+from pods.config.keys import TrainConfig, reward_weights
 
 Row = dict[str, Any]
 RECORDED = ("step", "question_id", "total", "rewards")  # of a ledger record: what a visit needs

@@ -22,13 +22,15 @@ from typing import Any
 
 import torch
 
-from pods import distributed, planner, policy, tasks
-from pods.cli import UserError
+from pods import ranks, tasks
 from pods.clock import GIB, STEP_PHASES
-from pods.config import TrainConfig
-from pods.prompts import load_prompts
-from pods.runs import PACKAGES, read_metrics
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.figures import planner
+from pods.models import policy
+from pods.runs.folder import PACKAGES, read_metrics
 from pods.scoring import Rewards
+from pods.tasks.lengths import load_prompts
 from pods.tasks.overlap import compare
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
@@ -156,7 +158,7 @@ def overlap(config: TrainConfig) -> tuple[str, str]:
 
 def model(config: TrainConfig) -> tuple[str, str, Any]:
     """The tokenizer, the tokens that end a completion, and the pad token."""
-    from pods.unsloth import check_pad, end_tokens
+    from pods.models.unsloth import check_pad, end_tokens
 
     path = config.model.path
     tokenizer = policy.load_tokenizer(path, config.model.pad_token)
@@ -203,9 +205,9 @@ def reward(config: TrainConfig, row: dict[str, Any]) -> tuple[str, str]:
 
 def groups(config: TrainConfig) -> tuple[str, str]:
     n, m, p = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
-    ranks, size = distributed.world_size(), config.micro_batch_size
-    each = f" on each of {ranks} processes" if ranks > 1 else ""
-    batches = f"{p * m // ranks // size} micro-batches of {size}{each}"
+    world_size, size = ranks.world_size(), config.micro_batch_size
+    each = f" on each of {world_size} processes" if world_size > 1 else ""
+    batches = f"{p * m // world_size // size} micro-batches of {size}{each}"
     return OK, f"{p} x {n} rollouts a step, {p} x {m} trained on in {batches}"
 
 
@@ -259,7 +261,7 @@ def trial(config: TrainConfig, overrides: list[str]) -> tuple[str, str]:
     Under a launcher every process starts one process of the trial with the launcher's settings.
     """
     # One folder for all processes, on the run's disk, because each saves its part of a checkpoint.
-    name = f".doctor-{os.environ['MASTER_PORT'] if distributed.world_size() > 1 else os.getpid()}"
+    name = f".doctor-{os.environ['MASTER_PORT'] if ranks.world_size() > 1 else os.getpid()}"
     folder = Path(config.output_dir).absolute() / name
     command = [
         sys.executable, str(ROOT / "train.py"), *overrides, f"output_dir={folder}",
@@ -272,9 +274,9 @@ def trial(config: TrainConfig, overrides: list[str]) -> tuple[str, str]:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise UserError(f"train.py ended with code {done.returncode}: {last}")
-        steps = read_metrics(folder / "trial" / "metrics.jsonl") if distributed.is_main() else []
+        steps = read_metrics(folder / "trial" / "metrics.jsonl") if ranks.is_main() else []
     finally:
-        if distributed.is_main():
+        if ranks.is_main():
             shutil.rmtree(folder, ignore_errors=True)
     return OK, describe(config, steps) if steps else "see rank 0"
 
@@ -285,7 +287,7 @@ def describe(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     parts = [f"{name} {value:.2f} s" for name, value in seconds.items()]
     if budget := config.budget.train_seconds:
         count = config.updates_per_generation * budget / sum(seconds.values())
-        hours = f"{distributed.world_size() * budget / 3600:.2f} GPU hours"
+        hours = f"{ranks.world_size() * budget / 3600:.2f} GPU hours"
         spent = f" ({hours})" if torch.cuda.is_available() else ""
         parts.append(f"about {count:.0f} steps in {budget:.0f} s of training{spent}")
     measured = ("engine/logprob_gap", "engine/probe_gap", "peak_memory_gib/")

@@ -11,11 +11,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pods import sweeps
-from pods.check import check, settle
-from pods.checkpoints import find
-from pods.cli import CONFIG_DIR, UserError, compose, typed
-from pods.config import TrainConfig
+from pods.config import sweeps
+from pods.config.check import check, settle
+from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.runs.checkpoints import find
 
 LAUNCHERS = ("submitit_slurm", "submitit_local")
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pods import distributed
+from pods import ranks
 from pods.batch import Batch, Selection, joined
-from pods.config import TrainConfig
+from pods.config.keys import TrainConfig
 from pods.curriculum import Prompts, Row
 from pods.engines import Completion, Request
 
@@ -148,8 +148,8 @@ def problems(config: TrainConfig) -> Iterator[str]:
             f"{given} engine.vllm_mode=server: further rounds were never tested with a server; set "
             "resample=none"
         )
-    if n % distributed.world_size():
+    if n % ranks.world_size():
         yield (
             f"{given} rollouts_per_prompt={n}: processes share the rollouts of any number of "
-            f"prompts; set a multiple of {distributed.world_size()}, or resample=none"
+            f"prompts; set a multiple of {ranks.world_size()}, or resample=none"
         )

@@ -21,16 +21,17 @@ from typing import Any
 import numpy as np
 from accelerate.utils import set_seed
 
-from pods import advantages, distributed, gradient_noise, rules
+from pods import advantages, ranks, rules
 from pods.clock import Clock
-from pods.config import TrainConfig
+from pods.config.keys import TrainConfig
 from pods.curriculum import Prompts, Row
 from pods.engines import Completion, Engine, Live, Request, Work, seed_of, texts
-from pods.engines.guard import Guard
 from pods.resampling import Drawn, Resampling
 from pods.rules import Batch, Selection
 from pods.scoring import Rewards
 from pods.tasks import encode_prompt
+from pods.training import gradient_noise
+from pods.training.guard import Guard
 
 
 class RuleError(RuntimeError):
@@ -99,12 +100,12 @@ class Rollouts:
         """One step of the paper's algorithm 1: sample n rollouts, compute rewards, down-sample to m
         and take advantages on those; TRL makes the policy update with the returned rows."""
         rows = group_rows(
-            distributed.gather(prompts), distributed.gather(trainer.dataset_rows),
+            ranks.gather(prompts), ranks.gather(trainer.dataset_rows),
             trainer.num_generations,
         )  # fmt: skip
         step = trainer.state.global_step
         if self.reseed:  # TRL shuffles the kept rows, and engine=trl samples, from torch's state
-            set_seed(seed_of(self.seed, step, distributed.rank()) % 2**32)
+            set_seed(seed_of(self.seed, step, ranks.rank()) % 2**32)
         with self.clock.phase("generate"), named("prompts", self.prompts.choose, step):
             rows = self.prompts(rows, step)  # those of TRL's order, or chosen from the history
         drawn = self.sample(rows, trainer=trainer)  # n rollouts of each prompt and their rewards
@@ -152,8 +153,8 @@ class Rollouts:
         drawn = [completion for group in done for completion in group]
         if not self.logprobs:
             drawn = [replace(completion, logprobs=None) for completion in drawn]
-        written = distributed.gather(texts(tokenizer, drawn, self.sampling.stop))
-        drawn = distributed.gather(drawn)
+        written = ranks.gather(texts(tokenizer, drawn, self.sampling.stop))
+        drawn = ranks.gather(drawn)
         starts = range(0, len(drawn), self.n)
         return [drawn[i : i + self.n] for i in starts], [written[i : i + self.n] for i in starts]
 
@@ -162,7 +163,7 @@ class Rollouts:
         step: int,
     ) -> Batch:  # fmt: skip
         """The batch that rules and advantages see; this rank scores its share of P * n."""
-        mine = distributed.share(len(rows) * self.n)
+        mine = ranks.share(len(rows) * self.n)
         scores = self.rewards(
             [row for row in rows for _ in range(self.n)][mine],
             [text for group in written for text in group][mine],
@@ -170,7 +171,7 @@ class Rollouts:
             step,
         )
         by_function = {
-            name: np.array(distributed.gather(values)).reshape(len(rows), self.n)
+            name: np.array(ranks.gather(values)).reshape(len(rows), self.n)
             for name, values in scores.items()
         }
         return Batch(
@@ -231,7 +232,7 @@ class Rollouts:
 def hand_over(step: Step, logprobs: bool) -> dict[str, list | None]:
     """This rank's share of the kept rollouts, in the form that TRL's rollout_func returns."""
     kept, n = step.selection.kept, step.batch.shape[1]
-    places = [divmod(int(i), n) for i in kept[distributed.share(len(kept))]]
+    places = [divmod(int(i), n) for i in kept[ranks.share(len(kept))]]
     kept = [step.completions[p][i] for p, i in places]
     return {
         "prompt_ids": [list(step.requests[p].prompt) for p, _ in places],
@@ -259,7 +260,7 @@ def mean_logprobs(completions: list[list[Completion]]) -> np.ndarray | None:
 def share_of(requests: list[Request]) -> list[Request]:
     """This rank's equal part of all completions; a prompt may be cut between two ranks."""
     n = len(requests[0].seeds)
-    part = distributed.share(len(requests) * n)
+    part = ranks.share(len(requests) * n)
     cut = [
         Request(
             request.prompt, request.seeds[max(0, part.start - p * n) : max(0, part.stop - p * n)]

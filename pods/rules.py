@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from pods import functions, rules_of_others
+from pods import rules_of_others
 from pods.batch import Batch as Batch
 from pods.batch import Selection as Selection
+from pods.config import functions
 
 Rule = Callable[..., Any]
 

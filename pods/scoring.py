@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pods import functions
-from pods.config import Rewards as RewardsConfig
-from pods.config import reward_weights
+from pods.config import functions
+from pods.config.keys import Rewards as RewardsConfig
+from pods.config.keys import reward_weights
 from rewards import Scorer
 
 Row = dict[str, Any]

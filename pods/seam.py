@@ -14,7 +14,7 @@ import torch
 from accelerate.utils import set_seed
 from datasets import Dataset
 
-from pods import distributed
+from pods import ranks
 
 
 class PodsMixin:
@@ -36,7 +36,7 @@ class PodsMixin:
             self.dataset_rows, self.mask_truncated_completions = None, masking
         step = self.rollout_func.newest
         advantages = step.selection.advantages
-        share = distributed.share(len(advantages))
+        share = ranks.share(len(advantages))
         mine = torch.as_tensor(advantages[share])
         if mine.shape != batch["advantages"].shape:
             raise RuntimeError(f"{len(mine)} advantages for {len(batch['advantages'])} rollouts")
@@ -55,7 +55,7 @@ class PodsMixin:
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """transformers' schedule over steps, or the same one over the milliseconds of training.
 
-        The second reads the clock whenever it is stepped: pods/loop.py does so before each step.
+        The second reads the clock whenever it is stepped, before each step.
         """
         if self.schedule_seconds is None:
             return super().create_scheduler(num_training_steps, optimizer)

@@ -9,20 +9,22 @@ from typing import Any
 from datasets import Dataset
 from transformers import PrinterCallback, set_seed
 
-from pods import distributed, seam
-from pods.cli import UserError
-from pods.config import TrainConfig
+from pods import ranks, seam
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
 from pods.engines import training
-from pods.engines.guard import Guard
 from pods.engines.trl import TrlEngine
-from pods.policy import Policy
+from pods.models.policy import Policy
 from pods.rollouts import Rollouts
+from pods.training.guard import Guard
 
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     """GRPOConfig's arguments: every value that a library could default differently is passed."""
-    ranks = distributed.world_size()
-    rows = config.kept_per_prompt * config.prompts_per_step // ranks  # trained per optimiser step
+    world_size = ranks.world_size()
+    rows = (
+        config.kept_per_prompt * config.prompts_per_step // world_size
+    )  # trained per optimiser step
     accumulation = rows // config.micro_batch_size
     sampling, optimizer, loss = config.sampling, config.optimizer, config.loss
     arguments = {
@@ -57,9 +59,9 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "mask_truncated_completions": loss.mask_truncated_completions,
         "bf16": policy.dtype == "bfloat16",
         "fp16": False,
-        "use_cpu": policy.device == "cpu" and not distributed.zero_stage(),  # see distributed.start
+        "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
         "gradient_checkpointing": config.backend.gradient_checkpointing,
-        "save_strategy": "no",  # pods/checkpoints.py writes them
+        "save_strategy": "no",  # pods/runs/checkpoints.py writes them
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # a non-finite loss must be seen, not averaged away
         "report_to": "none",
@@ -68,10 +70,10 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "torch_empty_cache_steps": None,
         "vllm_importance_sampling_correction": config.engine.importance_sampling_correction,
     }
-    if ranks > 1:
+    if world_size > 1:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
-    if policy.device == "cpu" and distributed.zero_stage():
-        arguments["ddp_backend"] = "gloo"  # see distributed.start
+    if policy.device == "cpu" and ranks.zero_stage():
+        arguments["ddp_backend"] = "gloo"  # see ranks.start
     return arguments | training.trl_arguments(config, policy.end_tokens) | config.trl
 
 
@@ -86,11 +88,11 @@ def build_trainer(
     wanted = trl_arguments(config, policy)
     if config.trl:
         passed = " ".join(f"{key}={value}" for key, value in config.trl.items())
-        distributed.say(f"passed on to TRL: {passed}")
+        ranks.say(f"passed on to TRL: {passed}")
     arguments = trl.GRPOConfig(**wanted)
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
-    share = config.rollouts_per_prompt * config.prompts_per_step // distributed.world_size()
+    share = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
     timed = config.optimizer.schedule_by == "seconds"
     own = {"schedule_seconds": config.budget.train_seconds if timed else None}
     with seam.engine_slots(share):
@@ -104,7 +106,7 @@ def build_trainer(
             peft_config=policy.peft_config,
             callbacks=[callback],
         )
-    trainer.remove_callback(PrinterCallback)  # pods/logs.py prints
+    trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
     policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
     rollouts.prompts.open(dataset)
@@ -114,7 +116,7 @@ def build_trainer(
         engine = config.engine
         rollouts.guard = Guard(trainer, engine.max_logprob_gap, engine.check_every)
     elif config.engine.name == "vllm":
-        distributed.say(
+        ranks.say(
             "engine=vllm is not checked against the trainer: with sampling.top_k or sampling.top_p "
             "and a temperature other than 1 its log-probabilities are not comparable"
         )

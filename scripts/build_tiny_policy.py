@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer, set_seed
 
 import rewards
-from pods.cli import command
+from pods.config.command import command
 from pods.tasks import arithmetic, render_prompt
 
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]

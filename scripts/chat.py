@@ -18,14 +18,14 @@ from rich.text import Text
 
 import rewards
 from pods import tasks
-from pods.cli import CONFIG_DIR, command
-from pods.config import TrainConfig
+from pods.config.command import CONFIG_DIR, command
+from pods.config.keys import TrainConfig
+from pods.config.schema import at_least
 from pods.engines import Completion, Limits, Request, Work, seed_of, texts
 from pods.engines import evaluation as engines
 from pods.engines.training import sampling
 from pods.evaluation.config import OneCheckpoint, check_one, own_keys
-from pods.prompts import rendered
-from pods.schema import at_least
+from pods.tasks.lengths import rendered
 
 PIPED_WIDTH = 120  # columns of the table where no terminal shows it
 
@@ -47,7 +47,7 @@ def chat(config: ChatConfig, name: str, reason: str) -> None:
     """Answer every line with the engine `name`."""
     # They import transformers, which Unsloth must precede.
     from pods.evaluation import candidates
-    from pods.policy import load_tokenizer
+    from pods.models.policy import load_tokenizer
 
     training, trained = candidates.one(config)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)

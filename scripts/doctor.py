@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pods import distributed
-from pods.check import check, settle
-from pods.cli import command
-from pods.config import TrainConfig
+from pods import ranks
+from pods.config.check import check, settle
+from pods.config.command import command
+from pods.config.keys import TrainConfig
 
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
@@ -35,12 +35,12 @@ def main(config: TrainConfig) -> None:
     signal.signal(signal.SIGTERM, doctor.stop)
     report = doctor.examine(config, list(HydraConfig.get().overrides.task))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the report comes next
-    if distributed.is_main():
+    if ranks.is_main():
         show(f"{config.experiment} ({config.run})", report.first_prompt, report.rows)
     else:  # rank 0 may not have met these failures
         for name, verdict, seen in report.rows:
             if verdict == doctor.FAIL and seen != doctor.STOPPED:
-                print(f"process {distributed.rank()}: {name}: {seen}", file=sys.stderr)
+                print(f"process {ranks.rank()}: {name}: {seen}", file=sys.stderr)
     sys.exit(report.failed)
 
 

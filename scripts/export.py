@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import MISSING
 
 import rewards
-from pods.cli import CONFIG_DIR, RunFailed, UserError, command, one_line
-from pods.config import TrainConfig
+from pods.config.command import CONFIG_DIR, command, one_line
+from pods.config.errors import RunFailed, UserError
+from pods.config.keys import TrainConfig
+from pods.config.schema import at_least
 from pods.engines import Limits, Request, Weights, Work, is_adapter, seed_of, texts
 from pods.engines import evaluation as engines
 from pods.engines.training import sampling
 from pods.evaluation.config import OneCheckpoint, check_one, own_keys
-from pods.files import replaced, write_atomic
-from pods.schema import at_least
+from pods.runs.files import replaced, write_atomic
 
 if TYPE_CHECKING:
     from pods.evaluation.questions import Questions
@@ -67,11 +68,11 @@ def check(config: ExportConfig) -> None:
 def export(config: ExportConfig, engine: str, reason: str) -> None:
     """Write the folder, score it again, describe it, upload it."""
     # They import transformers, which Unsloth must precede.
-    from pods import initial
     from pods.evaluation import candidates, questions
     from pods.evaluation.card import card
-    from pods.policy import load_tokenizer
-    from pods.prompts import rendered
+    from pods.models import initial
+    from pods.models.policy import load_tokenizer
+    from pods.tasks.lengths import rendered
 
     training, target = candidates.one(config)
     if not config.merge and target.lora_rank is None:
@@ -99,7 +100,7 @@ def export(config: ExportConfig, engine: str, reason: str) -> None:
 
 def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: Path) -> None:
     """The adapter, which names the base model as the run's config does, and the tokenizer."""
-    from pods.policy import locate
+    from pods.models.policy import locate
 
     with replaced(out) as folder:
         adapter = json.loads((checkpoint / "adapter_config.json").read_text())

@@ -19,11 +19,11 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from pods import planner
-from pods.cli import UserError, command
-from pods.figures import drawing, tables
-from pods.plan import FOLDER, PlanConfig, check, from_numbers, from_run
-from pods.planner import Cell, Knowledge, Prediction
+from pods.config.command import command
+from pods.config.errors import UserError
+from pods.figures import drawing, planner, tables
+from pods.figures.plan import FOLDER, PlanConfig, check, from_numbers, from_run
+from pods.figures.planner import Cell, Knowledge, Prediction
 
 WIDE = (1, 2, 4, 8)  # prompts per step that are tried where their noise is known
 

@@ -8,12 +8,12 @@ Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints t
 import json
 from pathlib import Path
 
-from pods.cli import command
+from pods.config.command import command
 from pods.figures import drawing, speedup
 from pods.figures.chosen import each, finish
 from pods.figures.curves import load, to_json
 from pods.figures.drawing import PlotConfig
-from pods.files import write_atomic
+from pods.runs.files import write_atomic
 
 
 @command("plot", PlotConfig)

@@ -5,7 +5,7 @@
     uv run scripts/replay.py run=<run> rule=max_variance kept_per_prompt=8
 
 The rule selects again from the rollouts of every step in the ledger; one with history starts empty.
-J is the signal of a step's gradient (pods/planner.py).
+J is the signal of a step's gradient (pods/figures/planner.py).
 """
 
 import time
@@ -18,11 +18,12 @@ from omegaconf import MISSING
 from rich.console import Console
 from rich.table import Column, Table
 
-from pods import ledger
-from pods.cli import UserError, command
-from pods.config import Rule
+from pods.config.command import command
+from pods.config.errors import UserError
+from pods.config.keys import Rule
+from pods.config.schema import at_least, positive
 from pods.rules import RULES, Batch, Selection, find, select_batch
-from pods.schema import at_least, positive
+from pods.runs import ledger
 
 
 @dataclass

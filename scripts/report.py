@@ -12,11 +12,12 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from pods.cli import UserError, command, compose, typed
+from pods.config.command import command, compose, typed
+from pods.config.errors import UserError
+from pods.config.schema import positive
 from pods.figures.chosen import finish, of_runs
 from pods.figures.definition import Comparison, Figure
-from pods.files import write_atomic
-from pods.schema import positive
+from pods.runs.files import write_atomic
 
 
 @dataclass

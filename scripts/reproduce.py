@@ -15,7 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pods.cli import CONFIG_DIR, RunFailed, UserError, command
+from pods.config.command import CONFIG_DIR, command
+from pods.config.errors import RunFailed, UserError
 from pods.recipes import ReproduceConfig, commands, estimate, plan
 
 PLUGIN = "hydra_plugins.hydra_submitit_launcher"

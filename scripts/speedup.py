@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 
 from omegaconf import MISSING
 
-from pods.cli import command
+from pods.config.command import command
+from pods.config.schema import one_of
 from pods.figures import speedup, tables
 from pods.figures.chosen import each, finish
 from pods.figures.curves import load
 from pods.figures.definition import Absent, FigureConfig
-from pods.results import warn
-from pods.schema import one_of
+from pods.runs.results import warn
 
 
 @dataclass

@@ -5,9 +5,9 @@ import functools
 import os
 from typing import Any
 
-from pods import cli
-from pods.check import check, settle
-from pods.config import TrainConfig
+from pods.config import command
+from pods.config.check import check, settle
+from pods.config.keys import TrainConfig
 
 
 def compose(*overrides: str) -> TrainConfig:
@@ -20,7 +20,7 @@ def compose(*overrides: str) -> TrainConfig:
 def _composed(overrides: tuple[str, ...], *_: Any) -> TrainConfig:
     """`_`: what else a config depends on, the folder and the variables of a launcher."""
     fixed = ["backend=transformers", "optimizer.name=adamw_torch_fused"]
-    config = cli.typed(TrainConfig, cli.compose("train", TrainConfig, [*fixed, *overrides]))
+    config = command.typed(TrainConfig, command.compose("train", TrainConfig, [*fixed, *overrides]))
     settle(config)
     check(config)
     return config

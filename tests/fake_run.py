@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pods.cli import compose, typed
-from pods.config import TrainConfig
+from pods.config.command import compose, typed
+from pods.config.keys import TrainConfig
 
 TINY = Path(__file__).resolve().parents[1] / "pods" / "tiny_policy"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from pods import checkpoints, ledger, rollouts, rules
+from pods import rollouts, rules
+from pods.runs import checkpoints, ledger
 from rewards import functions
 
 STEP = 4

@@ -139,12 +139,13 @@ def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
     from transformers import TrainerCallback
     from unsloth_zoo import vllm_utils
 
-    from pods import seam, unsloth
+    from pods import seam
     from pods.clock import Clock
     from pods.engines.trl import TrlEngine
-    from pods.rehearsal import rehearsal
+    from pods.models import unsloth
     from pods.rollouts import Rollouts
     from pods.trainer import build_trainer
+    from pods.training.rehearsal import rehearsal
     from tests.configs import compose
     from tests.unsloth_drift import Letters, policy_as_unsloth_loads_it
 
@@ -168,7 +169,7 @@ def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
         def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
             found.append(dict(rollouts.guard.metrics))
             if state.global_step == 2 and not list(folder.glob("checkpoint-2")):
-                from pods import checkpoints
+                from pods.runs import checkpoints
 
                 checkpoints.write(trainer, folder, {})
 

@@ -27,9 +27,13 @@ from hydra.core.hydra_config import HydraConfig
 # Imported here, before any fork, because importing is what takes the time.
 from trl import GRPOTrainer  # noqa: F401
 
-from pods import check, loop, prompts, runs, trainer  # noqa: F401
+from pods import trainer  # noqa: F401
+from pods.config import check  # noqa: F401
 from pods.engines import evaluation, training, transformers  # noqa: F401
 from pods.evaluation import session  # noqa: F401
+from pods.runs import folder as runs  # noqa: F401
+from pods.tasks import lengths as prompts  # noqa: F401
+from pods.training import loop  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
 

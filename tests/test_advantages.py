@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pods.advantages import ADVANTAGES, checked, find
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.rules import Batch
 
 REWARDS = np.array([[1.0, 0.1, 0.0, 0.4, 0.9], [0.3, 0.2, 0.8, 0.8, 0.5]])

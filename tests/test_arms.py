@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.figures import curves, questions, speedup
 from pods.figures.definition import Comparison, Unlike
 from tests.figures import facts_file, figure, record_files, run_file

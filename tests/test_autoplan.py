@@ -6,9 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pods import autoplan, cli, ledger, plan, planner
-from pods.cli import UserError
-from pods.runs import read_metrics
+from pods.config import command
+from pods.config.errors import UserError
+from pods.figures import plan, planner
+from pods.runs import ledger
+from pods.runs.folder import read_metrics
+from pods.training import autoplan
 from tests import processes
 from tests.configs import compose
 from tests.fake_run import make_run
@@ -134,8 +137,8 @@ def test_no_step_counts_twice_in_the_costs(tmp_path, monkeypatch):
 
     monkeypatch.setattr(planner, "fit_costs", spy)
     keys = ["run=r", f"output_dir={tmp_path / 'checkpoints'}", "window=[41,80]", "timed_with=[r]"]
-    composed = cli.compose("plan", plan.PlanConfig, keys, plan.FOLDER)
-    plan.from_run(cli.typed(plan.PlanConfig, composed))
+    composed = command.compose("plan", plan.PlanConfig, keys, plan.FOLDER)
+    plan.from_run(command.typed(plan.PlanConfig, composed))
     assert seen == [((8, 2), 40), ((16, 4), 40)]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pods import cli
+from pods.config import command
 from pods.engines import Completion
 from pods.engines import evaluation as engines
 from pods.evaluation.config import check_one
-from pods.policy import load_tokenizer
+from pods.models.policy import load_tokenizer
 from scripts import chat
 from tests.fake_run import TINY, make_run
 
@@ -47,10 +47,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
 
 def say(monkeypatch: pytest.MonkeyPatch, text: str, *overrides: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    composed = cli.compose(
-        "chat", chat.ChatConfig, ["run=fake", *overrides], cli.CONFIG_DIR / "checkpoint"
+    composed = command.compose(
+        "chat", chat.ChatConfig, ["run=fake", *overrides], command.CONFIG_DIR / "checkpoint"
     )
-    config = cli.typed(chat.ChatConfig, composed)
+    config = command.typed(chat.ChatConfig, composed)
     check_one(config)
     chat.chat(config, "transformers", "a test")
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from pods import checkpoints, seam
-from pods.cli import UserError
+from pods import seam
+from pods.config.errors import UserError
+from pods.runs import checkpoints
 from tests.test_files import of, record
 
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pods import distributed
+from pods import ranks
 from pods.clock import Clock, peak_memory_reader
-from pods.loop import RunCallback
+from pods.training.loop import RunCallback
 from tests.configs import compose
 
 
@@ -136,7 +136,7 @@ def test_waiting_for_the_rank_that_logs_is_not_training(time, monkeypatch):
         waits.append(time.seconds)
         time.seconds += 30  # rank 0 is still logging
 
-    monkeypatch.setattr(distributed, "wait", wait)
+    monkeypatch.setattr(ranks, "wait", wait)
     clock = Clock(time)
     loop = loop_with(clock)
     RunCallback.on_step_begin(loop, None, None, None)

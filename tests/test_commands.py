@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from pods import checkpoints, results
-from pods.runs import read_metrics
+from pods.runs import checkpoints, results
+from pods.runs.folder import read_metrics
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import write_questions

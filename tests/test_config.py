@@ -11,13 +11,15 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from pods import checkpoints, cli, ledger, results, schema
-from pods.check import settle
-from pods.cli import CONFIG_DIR, UserError
-from pods.config import TrainConfig
+from pods.config import command, schema
+from pods.config.check import settle
+from pods.config.command import CONFIG_DIR
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.config.upgrade import load, upgrade
 from pods.evaluation.config import EvaluateConfig, training_config
-from pods.runs import RunFolder, read_metrics
-from pods.upgrade import load, upgrade
+from pods.runs import checkpoints, ledger, results
+from pods.runs.folder import RunFolder, read_metrics
 from tests.configs import compose, get
 
 FIRST = Path(__file__).parent / "fixtures" / "first_design"
@@ -65,15 +67,17 @@ def test_every_choice_of_a_group_composes(group):
     names = [p.stem for p in (CONFIG_DIR / group).glob("*.yaml") if not p.stem.startswith("_")]
     assert names
     for name in names:
-        config = cli.typed(TrainConfig, cli.compose("train", TrainConfig, [f"{group}={name}"]))
+        config = command.typed(
+            TrainConfig, command.compose("train", TrainConfig, [f"{group}={name}"])
+        )
         if group not in ("rewards", "model"):
             assert get(config, f"{group}.name") == name
 
 
 def test_dict_fields_take_new_keys_as_typed():
-    config = cli.typed(
+    config = command.typed(
         TrainConfig,
-        cli.compose(
+        command.compose(
             "train",
             TrainConfig,
             [
@@ -91,7 +95,7 @@ def test_dict_fields_take_new_keys_as_typed():
 def test_composing_inside_a_job_leaves_its_hydra_alone():
     with initialize_config_dir(str(CONFIG_DIR / "evaluate"), version_base=None):
         outer = GlobalHydra.instance().hydra
-        assert cli.compose("train", TrainConfig, ["seed=5"]).seed == 5
+        assert command.compose("train", TrainConfig, ["seed=5"]).seed == 5
         assert GlobalHydra.instance().hydra is outer
 
 
@@ -103,7 +107,7 @@ def test_composing_inside_a_job_leaves_its_hydra_alone():
     ],
 )
 def test_hydra_writes_nothing_by_itself(folder, name, schema_of, sweeps):
-    cli.register(name, schema_of)
+    command.register(name, schema_of)
     with initialize_config_dir(str(CONFIG_DIR / folder), version_base=None):
         settings = hydra_compose(name, return_hydra_config=True).hydra
     raw = OmegaConf.to_container(settings, resolve=False)
@@ -168,7 +172,7 @@ def test_a_saved_config_is_upgraded(changes, expected):
     saved = OmegaConf.load(SAVED)
     for key, value in changes.items():
         OmegaConf.update(saved, key, value, merge=False)
-    config = cli.typed(TrainConfig, upgrade(saved))
+    config = command.typed(TrainConfig, upgrade(saved))
     assert {key: get(config, key) for key in expected} == expected
 
 
@@ -184,7 +188,7 @@ def test_the_rest_of_a_saved_config_stays():
 
 def test_a_config_of_today_is_not_changed_by_upgrading():
     config = compose("experiment=gsm8k_qwen", "rule.params={}", "engine=vllm", "advantage=rloo")
-    assert cli.typed(TrainConfig, upgrade(OmegaConf.structured(config))) == config
+    assert command.typed(TrainConfig, upgrade(OmegaConf.structured(config))) == config
 
 
 @pytest.mark.parametrize(
@@ -216,14 +220,14 @@ def first_design(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def resumed(*overrides: str) -> TrainConfig:
     """The config of the command that continues the fixture."""
-    command = (
+    typed = (
         "run=v1 seed=3 prompts_per_step=2 rollouts_per_prompt=8 kept_per_prompt=4 "
         "micro_batch_size=2 lora.rank=2 "
         "sampling.max_completion_length=24 optimizer.name=adamw_torch_fused backend=transformers "
         "budget.train_seconds=null max_steps=3 checkpoint.every_seconds=null"
     )
-    config = cli.typed(
-        TrainConfig, cli.compose("train", TrainConfig, [*command.split(), *overrides])
+    config = command.typed(
+        TrainConfig, command.compose("train", TrainConfig, [*typed.split(), *overrides])
     )
     settle(config)
     return config
@@ -272,6 +276,6 @@ def test_files_of_the_first_design_are_read(first_design):
 
 
 def test_a_run_of_the_first_design_can_be_evaluated(first_design):
-    values = cli.compose("evaluate", EvaluateConfig, ["run=v1"], CONFIG_DIR / "evaluate")
-    training = training_config(cli.typed(EvaluateConfig, values))
+    values = command.compose("evaluate", EvaluateConfig, ["run=v1"], CONFIG_DIR / "evaluate")
+    training = training_config(command.typed(EvaluateConfig, values))
     assert (training.run, training.engine.name, training.advantage.name) == ("v1", "auto", "kept")

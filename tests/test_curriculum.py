@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pods import ledger
 from pods.curriculum import Prompts, Visit, easy_to_hard, greso, knapsack, mopps
-from pods.runs import read_metrics
+from pods.runs import ledger
+from pods.runs.folder import read_metrics
 from tests import faults
 from tests.configs import compose
 from tests.steps import step_of

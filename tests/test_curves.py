@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.figures import alignment, curves, wandb_export
 from pods.figures.definition import FigureSeries, WandbExport
 from tests.figures import base_file, entry, export_files, figure, run_file

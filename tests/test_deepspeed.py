@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pods import checkpoints, ledger
-from pods.runs import read_metrics
+from pods.runs import checkpoints, ledger
+from pods.runs.folder import read_metrics
 from tests import processes
 from tests.conftest import ROOT
-from tests.ranks import fixed_rollouts
+from tests.two_ranks import fixed_rollouts
 
 SETTINGS = [
     "run=r", "lora.rank=null", "lora.alpha=1", "rollouts_per_prompt=8", "kept_per_prompt=4",

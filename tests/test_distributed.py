@@ -21,16 +21,17 @@ import trl
 from safetensors.torch import load_file
 from trl.generation.vllm_generation import VLLMGeneration
 
-from pods import checkpoints, distributed, ledger
-from pods.cli import UserError
-from pods.policy import Policy, choose_backend
-from pods.runs import read_metrics
+from pods import ranks
+from pods.config.errors import UserError
+from pods.models.policy import Policy, choose_backend
+from pods.runs import checkpoints, ledger
+from pods.runs.folder import read_metrics
 from pods.trainer import refuse_changes, trl_arguments
 from rewards import functions
-from tests import faults, ranks
+from tests import faults, two_ranks
 from tests.configs import compose
 from tests.conftest import ROOT
-from tests.ranks import fixed_rollouts
+from tests.two_ranks import fixed_rollouts
 
 SETTINGS = [
     "prompts_per_step=2",
@@ -41,7 +42,7 @@ SETTINGS = [
 
 
 def run(folder: Path, *overrides: str, **settings: object) -> list:
-    return ranks.run(folder, *SETTINGS, f"output_dir={folder}", *overrides, **settings)
+    return two_ranks.run(folder, *SETTINGS, f"output_dir={folder}", *overrides, **settings)
 
 
 def lines(path: Path) -> list[dict]:
@@ -98,7 +99,7 @@ def test_setting_e_on_the_tiny_model(tmp_path):
         "sampling.max_completion_length=8", "evaluation.every_seconds=0.001",
         "rewards.workers=1", "optimizer.warmup_steps=0",
     ]  # fmt: skip
-    done = ranks.run(tmp_path, *arguments)
+    done = two_ranks.run(tmp_path, *arguments)
     assert [p.returncode for p in done] == [0, 0], done[0].stderr
     before = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
     after = load_file(tmp_path / "r" / "checkpoint-2" / "model.safetensors")
@@ -111,7 +112,7 @@ def test_setting_e_on_the_tiny_model(tmp_path):
 
 def rank_one(fault: Callable[[], None]) -> Callable[[], None]:
     """The fault, on rank 1 alone."""
-    return lambda: fault() if distributed.rank() == 1 else None
+    return lambda: fault() if ranks.rank() == 1 else None
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ def kill_in_second_save() -> None:
 
 
 def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
-    started = ranks.start(tmp_path, *SETTINGS, f"output_dir={tmp_path}", "max_steps=100000",
+    started = two_ranks.start(tmp_path, *SETTINGS, f"output_dir={tmp_path}", "max_steps=100000",
                           "checkpoint.every_steps=null")  # fmt: skip
     path = tmp_path / "r" / "metrics.jsonl"
     wait_for(lambda: path.is_file() and read_metrics(path), started)
@@ -263,7 +264,7 @@ def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 def test_the_stage_of_zero_is_the_launchers(monkeypatch, environment, stage):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert distributed.zero_stage() == stage
+    assert ranks.zero_stage() == stage
 
 
 @pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
@@ -318,20 +319,20 @@ def test_a_vllm_server_answers_in_the_order_of_the_rollouts():
 
 
 def test_shares_are_equal_and_in_rank_order(monkeypatch):
-    assert (distributed.world_size(), distributed.rank(), distributed.share(8)) == (
+    assert (ranks.world_size(), ranks.rank(), ranks.share(8)) == (
         1,
         0,
         slice(0, 8),
     )
     become(monkeypatch, 4)
-    assert (distributed.world_size(), distributed.rank(), distributed.share(8)) == (
+    assert (ranks.world_size(), ranks.rank(), ranks.share(8)) == (
         4,
         1,
         slice(2, 4),
     )
     monkeypatch.delenv("LOCAL_RANK")  # a cluster's own WORLD_SIZE starts nothing
-    assert distributed.world_size() == 1
-    assert distributed.gather([1, 2]) == [1, 2]
+    assert ranks.world_size() == 1
+    assert ranks.gather([1, 2]) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -341,19 +342,19 @@ def test_shares_are_equal_and_in_rank_order(monkeypatch):
 def test_the_rank_among_several_nodes_counts(monkeypatch, rank, local_rank, main, part):
     for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank), ("WORLD_SIZE", 8)):
         monkeypatch.setenv(name, str(value))
-    assert (distributed.rank(), distributed.is_main()) == (rank, main)
-    assert distributed.share(16) == part
+    assert (ranks.rank(), ranks.is_main()) == (rank, main)
+    assert ranks.share(16) == part
 
 
 def test_a_lost_process_is_told_from_other_failures(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     for text in ("[gloo/transport/tcp/pair.cc]", "NCCL timeout", "Connection reset by peer"):
         monkeypatch.setenv("WORLD_SIZE", "2")
-        assert distributed.lost_a_rank(RuntimeError(text))
+        assert ranks.lost_a_rank(RuntimeError(text))
         monkeypatch.setenv("WORLD_SIZE", "1")
-        assert not distributed.lost_a_rank(RuntimeError(text))
+        assert not ranks.lost_a_rank(RuntimeError(text))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert not distributed.lost_a_rank(RuntimeError("No space left on device"))
+    assert not ranks.lost_a_rank(RuntimeError("No space left on device"))
 
 
 def test_several_ranks_choose_the_transformers_backend(monkeypatch):

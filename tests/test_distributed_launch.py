@@ -12,8 +12,8 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-from pods import checkpoints
-from pods.runs import read_metrics
+from pods.runs import checkpoints
+from pods.runs.folder import read_metrics
 from tests.conftest import ROOT
 
 CONFIGS = sorted((ROOT / "config" / "accelerate").glob("*.yaml"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pods import doctor
-from pods.cli import UserError
+from pods.config.errors import UserError
 from tests import processes
 from tests.configs import compose
 from tests.conftest import ROOT

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pods import distributed
-from pods.cli import UserError
+from pods import ranks
+from pods.config.errors import UserError
 from pods.engines import Limits, Sampling, evaluation, training
 from tests.configs import compose
 
@@ -102,7 +102,7 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
     assert taken == [{"max_num_seqs": count, "mode": "colocate"}]
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
     assert taken[1] == {"max_num_seqs": 1}
-    assert distributed.world_size() == 1
+    assert ranks.world_size() == 1
 
 
 def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_policy(monkeypatch):

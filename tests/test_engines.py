@@ -17,8 +17,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from pods import policy
-from pods.config import TrainConfig
+from pods.config.keys import TrainConfig
 from pods.engines import (
     Completion,
     Limits,
@@ -33,6 +32,7 @@ from pods.engines import (
 )
 from pods.engines.decoding import Draw, grouped_attention
 from pods.engines.transformers import TransformersEngine, can_be_added
+from pods.models import policy
 from pods.tasks import encode_prompt
 from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
 

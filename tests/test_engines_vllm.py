@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from pods import policy
-from pods.cli import OutOfMemory, RunFailed, UserError
+from pods.config.errors import OutOfMemory, RunFailed, UserError
 from pods.engines import Limits, Live, Request, Sampling, Work, evaluation, training
+from pods.models import policy
 from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)

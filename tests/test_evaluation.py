@@ -29,8 +29,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 import evaluate_run
-from pods import files, results
-from pods.cli import CONFIG_DIR, Skipped, UserError, typed
+from pods.config.command import CONFIG_DIR, typed
+from pods.config.errors import Skipped, UserError
 from pods.engines import Completion
 from pods.engines import evaluation as engines
 from pods.evaluation import candidates, questions, records, scoreboard, session
@@ -45,7 +45,8 @@ from pods.evaluation.config import (
 from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
-from pods.policy import load_tokenizer
+from pods.models.policy import load_tokenizer
+from pods.runs import files, results
 from tests import processes
 from tests.fake_run import TINY, add_checkpoint, make_run
 
@@ -437,7 +438,7 @@ def stop_after(writes: int, error: BaseException, monkeypatch: pytest.MonkeyPatc
         files.write_atomic(path, content)
 
     monkeypatch.setattr("pods.evaluation.records.write_atomic", write)
-    monkeypatch.setattr("pods.results.write_atomic", write)
+    monkeypatch.setattr("pods.runs.results.write_atomic", write)
 
 
 # What is refused, what is skipped

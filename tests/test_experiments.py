@@ -5,7 +5,7 @@ from fnmatch import fnmatch
 import pytest
 import yaml
 
-from pods.cli import CONFIG_DIR
+from pods.config.command import CONFIG_DIR
 from tests.configs import compose, get
 
 EXPERIMENTS = (

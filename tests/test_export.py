@@ -11,9 +11,11 @@ from huggingface_hub import ModelCard
 from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pods import cli, initial, results
-from pods.cli import RunFailed, UserError
+from pods.config import command
+from pods.config.errors import RunFailed, UserError
 from pods.evaluation.config import own_keys
+from pods.models import initial
+from pods.runs import results
 from scripts import export
 from tests.fake_run import TINY, add_checkpoint, make_run
 
@@ -28,8 +30,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def exported(*overrides: str) -> Path:
     fixed = ["run=fake", "out=exported", "questions=0", *overrides]
-    composed = cli.compose("export", export.ExportConfig, fixed, cli.CONFIG_DIR / "checkpoint")
-    config = cli.typed(export.ExportConfig, composed)
+    composed = command.compose(
+        "export", export.ExportConfig, fixed, command.CONFIG_DIR / "checkpoint"
+    )
+    config = command.typed(export.ExportConfig, composed)
     with own_keys(config):
         export.check(config)
         export.export(config, "transformers", "a test")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pods import ledger
-from pods.runs import read_metrics
+from pods.runs import ledger
+from pods.runs.folder import read_metrics
 from tests import processes
 from tests.conftest import ROOT
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pods import checkpoints, ledger
-from pods.runs import read_metrics
+from pods.runs import checkpoints, ledger
+from pods.runs.folder import read_metrics
 from tests import faults, processes
 
 SETTINGS = [

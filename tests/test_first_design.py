@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pods import checkpoints, ledger
-from pods.runs import read_metrics
+from pods.runs import checkpoints, ledger
+from pods.runs.folder import read_metrics
 from tests import processes
 
 FIXTURE = Path(__file__).parent / "fixtures" / "first_design"

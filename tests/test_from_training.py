@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pods import results
 from pods.clock import Clock
+from pods.runs import results
 from tests.fake_run import make_run
 from tests.figures import export_files, in_process, run_file
 
@@ -179,7 +179,7 @@ def test_scores_of_training_and_of_checkpoints_never_overwrite_each_other(
 
 
 def times(seconds_per_step: list[float]) -> list[float]:
-    """train_seconds of the evaluations of a 30-minute run, as pods/loop.py times them."""
+    """train_seconds of the evaluations of a 30-minute run, as pods/training/loop.py times them."""
     now = [0.0]
     clock = Clock(lambda: now[0])
     found = []

@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.gpu_proof import CPU, GPU, RANDOM, Model, Proof, ProofConfig, row
 from benchmarks.random_model import write_random_model
-from pods.cli import UserError
-from pods.policy import load_tokenizer
+from pods.config.errors import UserError
+from pods.models.policy import load_tokenizer
 from tests import processes
 from tests.configs import compose
 

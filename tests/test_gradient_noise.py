@@ -5,10 +5,10 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from pods import distributed
-from pods.cli import UserError
+from pods import ranks
 from pods.clock import Clock
-from pods.gradient_noise import balanced_halves
+from pods.config.errors import UserError
+from pods.training.gradient_noise import balanced_halves
 from tests.configs import compose
 from tests.test_clock import Time
 from tests.test_trainer import adapter, build, rows
@@ -86,7 +86,7 @@ def test_halves_need_an_even_number_of_kept_rollouts(overrides):
 
 
 def test_several_processes_do_not_measure_noise(monkeypatch):
-    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(ranks, "world_size", lambda: 2)
     compose("prompts_per_step=2")
     with pytest.raises(UserError, match="gradient_noise_every=5: needs a single process; set 0"):
         compose("prompts_per_step=2", "planner.gradient_noise_every=5")

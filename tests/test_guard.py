@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from pods import seam
-from pods.cli import RunFailed
+from pods.config.errors import RunFailed
 from pods.engines import Completion, Live, Request, Work
-from pods.engines.guard import Guard, random_adapter
+from pods.training.guard import Guard, random_adapter
 from tests.test_trainer import build, rows
 
 SETTINGS = [

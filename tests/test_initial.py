@@ -11,9 +11,9 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from pods import initial
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.evaluation import candidates
+from pods.models import initial
 from tests import processes
 from tests.configs import compose
 from tests.fake_run import TINY, add_checkpoint, make_run

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pods import ledger
 from pods.figures import inspector
 from pods.rules import RULES
+from pods.runs import ledger
 from tests import processes
 from tests.steps import step_of
 from tests.test_files import of, record

@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pods import check, logs
-from pods.cli import UserError
+from pods.config import check
+from pods.config.errors import UserError
+from pods.training import logs
 from tests.configs import compose
 from tests.steps import step_of
 

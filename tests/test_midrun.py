@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pods import checkpoints, ledger, runs
 from pods.engines import Completion, Live, Work
 from pods.evaluation.midrun import MidRun
-from pods.policy import load_tokenizer
-from pods.runs import read_metrics
-from tests import processes, ranks
+from pods.models.policy import load_tokenizer
+from pods.runs import checkpoints, ledger
+from pods.runs import folder as runs
+from pods.runs.folder import read_metrics
+from tests import processes, two_ranks
 from tests.configs import compose
 
 SETTINGS = [
@@ -152,8 +153,8 @@ def assert_records(run) -> None:
 
 def test_two_ranks_share_the_questions_and_a_resumed_run_has_each_evaluation_once(tmp_path):
     arguments = [*SETTINGS, f"output_dir={tmp_path}", *EVALUATION]
-    first = ranks.run(tmp_path, *arguments, "max_steps=3")
+    first = two_ranks.run(tmp_path, *arguments, "max_steps=3")
     assert [p.returncode for p in first] == [0, 0], first[0].stderr
-    again = ranks.run(tmp_path, *arguments, f"resume={tmp_path / 'r' / 'checkpoint-2'}")
+    again = two_ranks.run(tmp_path, *arguments, f"resume={tmp_path / 'r' / 'checkpoint-2'}")
     assert [p.returncode for p in again] == [0, 0], again[0].stderr
     assert_records(tmp_path / "r")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from peft import get_peft_model
 
-from pods.config import TrainConfig
-from pods.policy import Policy
+from pods.config.keys import TrainConfig
+from pods.models.policy import Policy
 from pods.rollouts import Step
 from pods.trainer import trl_arguments
 from tests.configs import compose

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pods import ledger, planner
-from pods.planner import Cell, Steps
+from pods.figures import planner
+from pods.figures.planner import Cell, Steps
+from pods.runs import ledger
 from tests import processes
 from tests.fake_run import make_run
 from tests.steps import step_of

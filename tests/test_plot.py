@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pods.figures import drawing
 from pods.figures.curves import Series
-from pods.runs import is_training
+from pods.runs.folder import is_training
 from tests.conftest import ROOT
 from tests.figures import base_file, export_files, figure, in_process, run_file
 

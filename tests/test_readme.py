@@ -10,8 +10,8 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from pods import cli
-from pods.config import TrainConfig
+from pods.config import command
+from pods.config.keys import TrainConfig
 from pods.evaluation.config import EvaluateConfig
 from tests.conftest import ROOT
 
@@ -81,14 +81,16 @@ def padded(columns: list[list[str]]) -> list[list[str]]:
 @cache
 def composed(script: str, overrides: tuple[str, ...] = ()) -> DictConfig:
     if script in ("train.py", "scripts/doctor.py"):
-        return cli.compose("train", TrainConfig, [*overrides])
+        return command.compose("train", TrainConfig, [*overrides])
     if script == "evaluate_run.py":
-        return cli.compose("evaluate", EvaluateConfig, [*overrides], cli.CONFIG_DIR / "evaluate")
+        return command.compose(
+            "evaluate", EvaluateConfig, [*overrides], command.CONFIG_DIR / "evaluate"
+        )
     name = script.removeprefix("scripts/").removesuffix(".py")
     importlib.import_module(f"scripts.{name}")  # registers its schema
     folders = {"chat": "checkpoint", "export": "checkpoint", "plan": "planning"}
-    own = cli.CONFIG_DIR / folders.get(name, name)
-    return cli.compose(name, None, [*overrides], own if own.is_dir() else cli.CONFIG_DIR)
+    own = command.CONFIG_DIR / folders.get(name, name)
+    return command.compose(name, None, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
 
 
 COMMANDS = sorted(set(commands()))

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pods import results
-from pods.cli import compose
+from pods.config.command import compose
 from pods.figures.statistics import difference
+from pods.runs import results
 from tests import processes
 from tests.configs import compose as training
 from tests.conftest import ROOT

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pods.cli import CONFIG_DIR, UserError, compose
+from pods.config.command import CONFIG_DIR, compose
+from pods.config.errors import UserError
 from pods.recipes import Recipe, ReproduceConfig, estimate, plan, recipe_of
 from tests.conftest import ROOT
 from tests.figures import in_process

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from pods import ledger, rollouts
-from pods.cli import UserError
+from pods import rollouts
+from pods.config.errors import UserError
 from pods.engines import Completion
-from pods.metrics import summarize
 from pods.resampling import Drawn, Resampling, ada, dapo
 from pods.rollouts import Rollouts, Step
 from pods.rules import Batch, Selection
-from tests import ranks
+from pods.runs import ledger
+from pods.training.metrics import summarize
+from tests import two_ranks
 from tests.configs import compose
 from tests.test_curriculum import LIKELY
 from tests.test_distributed import SETTINGS
@@ -194,7 +195,7 @@ def test_two_processes_choose_as_one(tmp_path, chosen):
         out = tmp_path / str(count)
         settings = [*SETTINGS, *LIKELY, "max_steps=2", "optimizer.learning_rate=1e-9",
                     "prompts_per_step=2", chosen, f"output_dir={out}"]  # fmt: skip
-        done = ranks.run(out, *settings, ranks=count)
+        done = two_ranks.run(out, *settings, ranks=count)
         assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
         found.append(list(ledger.read(out / "r" / "rollouts.jsonl.zst")))
     keys = ("step", "question_id", "completions", "rewards", "kept")

@@ -1,4 +1,4 @@
-"""pods/results.py: the published schema both ways, and files that are not what they should be."""
+"""pods/runs/results.py: the published schema both ways, and files that are not as expected."""
 
 import json
 import math
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pods import results
-from pods.cli import UserError
-from pods.results import Checkpoint, Entry
+from pods.config.errors import UserError
+from pods.runs import results
+from pods.runs.results import Checkpoint, Entry
 from tests.figures import entry
 
 

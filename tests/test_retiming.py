@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from pods import results
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.figures import curves, retiming, speedup
 from pods.figures.definition import Comparison, Figure, FigureSeries
-from pods.results import Checkpoint, Entry
+from pods.runs import results
+from pods.runs.results import Checkpoint, Entry
 
 HOW = Comparison(fraction_of_best=0.99, target=None, resamples=100, seed=0)
 

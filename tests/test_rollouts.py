@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pods import distributed, rollouts
+from pods import ranks, rollouts
 from pods.clock import Clock
 from pods.engines import Completion
-from pods.metrics import COUNTERS, Meter, summarize
 from pods.rollouts import Rollouts, Step, total
 from pods.rules import Batch, Selection
+from pods.training.metrics import COUNTERS, Meter, summarize
 from tests.configs import compose
 from tests.steps import step_of
 
@@ -45,7 +45,7 @@ def test_every_rank_and_step_has_its_own_seed_also_on_several_nodes(monkeypatch)
 
     steps = {seed: made(f"seed={seed}") for seed in (0, 1)}
     monkeypatch.setattr(rollouts, "set_seed", seeded)
-    monkeypatch.setattr(distributed, "gather", lambda items: items)
+    monkeypatch.setattr(ranks, "gather", lambda items: items)
     monkeypatch.setenv("WORLD_SIZE", "16")
     found: dict[tuple, int] = {}
     for seed, step, rank in product((0, 1), (0, 1), (0, 1, 8, 9)):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.rules import RULES, Batch, Selection, find, sees_batch, select, select_batch
 
 floats = st.floats(-1e6, 1e6, allow_nan=False, width=32)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pods import checkpoints, ledger, runs
-from pods.cli import UserError
-from pods.config import TrainConfig
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.runs import checkpoints, ledger
+from pods.runs import folder as runs
 from tests.configs import compose
 from tests.steps import step_of
 from tests.test_checkpoints import add, altered

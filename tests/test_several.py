@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pods import results
 from pods.figures import report, several
 from pods.figures.curves import Series
-from pods.ledger import Ledger
-from pods.results import Checkpoint, Entry
+from pods.runs import results
+from pods.runs.ledger import Ledger
+from pods.runs.results import Checkpoint, Entry
 from tests.figures import in_process
 from tests.steps import step_of
 

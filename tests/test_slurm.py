@@ -8,8 +8,8 @@ import importlib.util
 
 import pytest
 
-from pods import checkpoints
-from pods.runs import read_metrics
+from pods.runs import checkpoints
+from pods.runs.folder import read_metrics
 
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("submitit"), reason="needs uv sync --extra slurm"

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from pods import cli, sweeps
-from pods.cli import CONFIG_DIR, compose
-from pods.config import TrainConfig
-from pods.schema import keys
+from pods.config import command, sweeps
+from pods.config.command import CONFIG_DIR, compose
+from pods.config.keys import TrainConfig
+from pods.config.schema import keys
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 
@@ -43,7 +43,7 @@ def test_a_long_value_is_shown_by_its_hash():
 
 
 def test_help_has_the_commands_own_keys_and_groups_with_comments():
-    said = cli.help_text("title", CONFIG_DIR / "train.yaml")
+    said = command.help_text("title", CONFIG_DIR / "train.yaml")
     names = {key: key.rpartition(".")[2] for key in keys(TrainConfig)}
     missing = [key for key, name in names.items() if not re.search(rf"\b{name}[:=]", said)]
     # of task=own alone, or shown on one line with their group
@@ -53,10 +53,10 @@ def test_help_has_the_commands_own_keys_and_groups_with_comments():
     assert "# n: completions sampled for each prompt" in said
     assert "engine=auto, any of auto, transformers, trl, unsloth, vllm" in said
     assert "figure" not in said
-    shared = cli.help_text("title", CONFIG_DIR / "checkpoint" / "chat.yaml")
+    shared = command.help_text("title", CONFIG_DIR / "checkpoint" / "chat.yaml")
     assert "temperature: null" in shared
     assert "checkpoint: last" in shared  # of _shared.yaml
-    own = cli.help_text("title", CONFIG_DIR / "evaluate" / "evaluate.yaml")
+    own = command.help_text("title", CONFIG_DIR / "evaluate" / "evaluate.yaml")
     assert "any of" not in own  # it has no groups
 
 
@@ -66,7 +66,7 @@ def test_a_closed_pipe_ends_quietly(monkeypatch, capfd):
 
     keep = os.dup(1)
     monkeypatch.setattr(sys, "argv", ["x.py", "--help"])
-    monkeypatch.setattr(cli, "help_text", closed)
-    cli.command("train", TrainConfig)(lambda config: None)()
+    monkeypatch.setattr(command, "help_text", closed)
+    command.command("train", TrainConfig)(lambda config: None)()
     os.dup2(keep, 1)
     assert capfd.readouterr() == ("", "")

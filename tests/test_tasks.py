@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 import rewards
-from pods import config, tasks
-from pods.cli import UserError
+from pods import tasks
+from pods.config import keys as config
+from pods.config.errors import UserError
 from pods.tasks import math
 from pods.tasks.overlap import compare
 from tests.conftest import ROOT

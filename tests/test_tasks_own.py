@@ -8,8 +8,8 @@ import datasets
 import pytest
 
 from pods import tasks
-from pods.cli import UserError
-from pods.config import Task
+from pods.config.errors import UserError
+from pods.config.keys import Task
 from pods.tasks.own import define
 from tests.configs import compose
 

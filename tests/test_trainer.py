@@ -14,15 +14,15 @@ from peft import AutoPeftModelForCausalLM
 from transformers import TrainerCallback, set_seed
 
 from pods.clock import Clock
-from pods.config import TrainConfig
+from pods.config.keys import TrainConfig
 from pods.engines import Live, Request, Work, training
 from pods.engines.trl import TrlEngine
-from pods.policy import Policy, load_policy, load_tokenizer
-from pods.rehearsal import rehearsal
+from pods.models.policy import Policy, load_policy, load_tokenizer
 from pods.rollouts import Rollouts, RuleError, Step, group_rows
 from pods.rules import Batch, Selection
 from pods.seam import PodsMixin
 from pods.trainer import build_trainer, trl_arguments
+from pods.training.rehearsal import rehearsal
 from tests.configs import compose
 from tests.conftest import ROOT
 

@@ -13,10 +13,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from pods import unsloth
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.engines import loading, training
-from pods.policy import ROOT, end_tokens, load_tokenizer
+from pods.models import unsloth
+from pods.models.policy import ROOT, end_tokens, load_tokenizer
 from tests import processes
 from tests.configs import compose
 

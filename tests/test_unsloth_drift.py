@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pods import unsloth
 from pods.engines import loading
+from pods.models import unsloth
 from tests.conftest import ROOT
 from tests.unsloth_drift import CASES
 

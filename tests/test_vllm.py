@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pods import ledger
-from pods.runs import read_metrics
+from pods.runs import ledger
+from pods.runs.folder import read_metrics
 from tests import processes
 from tests.fake_run import add_checkpoint, make_run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import wandb
 
-from pods import logs
+from pods.training import logs
 from tests.configs import compose
 from tests.steps import step_of
 

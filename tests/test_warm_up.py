@@ -7,10 +7,11 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from pods import loop, seam
+from pods import seam
 from pods.clock import Clock
-from pods.metrics import Meter
-from pods.rehearsal import Rehearsal, rehearsal
+from pods.training import loop
+from pods.training.metrics import Meter
+from pods.training.rehearsal import Rehearsal, rehearsal
 from tests.configs import compose
 from tests.test_trainer import build, rows
 

@@ -68,7 +68,7 @@ def policy_as_unsloth_loads_it(config: Any) -> Any:
     from peft import get_peft_model
     from transformers import set_seed
 
-    from pods.policy import load_tokenizer, load_transformers
+    from pods.models.policy import load_tokenizer, load_transformers
 
     tokenizer = load_tokenizer(config.model.path)
     policy = load_transformers(config, tokenizer)
@@ -89,9 +89,9 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
     from pods import seam
     from pods.clock import Clock
     from pods.engines.trl import TrlEngine
-    from pods.rehearsal import rehearsal
     from pods.rollouts import Rollouts
     from pods.trainer import build_trainer
+    from pods.training.rehearsal import rehearsal
     from tests.configs import compose
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3"]
@@ -169,7 +169,7 @@ def engine_arguments_survive(folder: str) -> bool:
     """The arguments of a run with a vLLM engine, passed through the config class as it is now."""
     import trl
 
-    from pods.policy import Policy
+    from pods.models.policy import Policy
     from pods.trainer import refuse_changes, trl_arguments
     from tests.configs import compose
 

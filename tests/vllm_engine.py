@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from pods import policy
 from pods.engines import Limits, Live, Request, Sampling, Work, texts
 from pods.engines.transformers import TransformersEngine
 from pods.engines.vllm import VllmEngine
+from pods.models import policy
 from tests.fake_run import TINY, live_model, quickstart_config
 
 TOKENIZER = policy.load_tokenizer(str(TINY))

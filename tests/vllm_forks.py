@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pods.engines.vllm  # noqa: F401  and with it vLLM
-from tests import ranks
+from tests import two_ranks
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         request = json.loads(line)
-        started = ranks.start(
+        started = two_ranks.start(
             Path(request["folder"]), *request["arguments"], script=request["script"],
             ranks=request["ranks"], fault=os.setsid, cwd=request["folder"],
         )  # fmt: skip

@@ -4,8 +4,8 @@ import importlib
 import os
 from typing import Any
 
-from pods.cli import UserError
-from pods.config import TrainConfig
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling, training
 
 
@@ -43,7 +43,7 @@ def build(
 
         return UnslothEngine(config, tokenizer, sampling, limits, lora_rank)
     from pods.engines.transformers import TransformersEngine
-    from pods.policy import set_threads
+    from pods.models.policy import set_threads
 
     set_threads(config.backend.threads)
     return TransformersEngine(config, tokenizer, sampling, limits)

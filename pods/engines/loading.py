@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from pods.cli import OutOfMemory, RunFailed, UserError
+from pods.config.errors import OutOfMemory, RunFailed, UserError
 
 NO_ROOM = ("no available memory for the cache blocks", "available kv cache memory")
 FULL = ("out of memory", "failed to allocate", "less than desired gpu memory utilization")

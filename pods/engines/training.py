@@ -5,9 +5,10 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
-from pods import distributed, functions
-from pods.cli import UserError
-from pods.config import TrainConfig
+from pods import ranks
+from pods.config import functions
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
 
 GPU_EXTRA = "uv sync --extra gpu"
@@ -34,7 +35,7 @@ def _automatic(config: TrainConfig) -> tuple[str, str]:
         return "vllm", "plan=auto builds the engine again"
     if config.backend.name == "unsloth":
         return "unsloth", "shares the base weights with backend=unsloth"
-    if config.lora.rank is None and distributed.world_size() > 1:
+    if config.lora.rank is None and ranks.world_size() > 1:
         return "trl", "several processes train every parameter"
     if config.lora.rank is None:
         return "transformers", "every parameter is trained"
@@ -63,7 +64,7 @@ def _problems(config: TrainConfig, name: str) -> list[str]:
                      "engine=vllm")  # fmt: skip
     if name == "transformers" and unsloth:
         found.append("Unsloth's model takes no cache but its own; set engine=unsloth, vllm or trl")
-    if name == "transformers" and distributed.zero_stage() == 3:
+    if name == "transformers" and ranks.zero_stage() == 3:
         found.append("ZeRO-3 divides the weights among the processes; set engine=trl")
     if name == "vllm" and full:
         found.append("it is handed an adapter, and lora.rank=null trains every parameter; set "
@@ -140,7 +141,7 @@ def build(config: TrainConfig, policy: Any) -> Engine:
         return TrlEngine(policy.end_tokens)
     from pods.engines import evaluation
 
-    rollouts = config.rollouts_per_prompt * config.prompts_per_step // distributed.world_size()
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
     limits = Limits(
         max_sequences=config.engine.max_sequences or rollouts,
         gpu_memory_utilization=config.engine.gpu_memory_utilization,

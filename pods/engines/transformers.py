@@ -22,10 +22,10 @@ import torch
 from peft import PeftModel, PeftType
 from peft.tuners.lora import LoraLayer
 
-from pods import policy
-from pods.config import TrainConfig
+from pods.config.keys import TrainConfig
 from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, Work, is_adapter
 from pods.engines.decoding import Draw, Ends, decode, speed_up
+from pods.models import policy
 
 
 class TransformersEngine(AbstractContextManager):

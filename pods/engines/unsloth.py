@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from pods import policy
 from pods.engines import loading
 from pods.engines.vllm import VllmEngine
+from pods.models import policy
 
 
 class UnslothEngine(VllmEngine):

@@ -22,9 +22,9 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import save_file
 
-from pods import distributed, policy
-from pods.cli import OutOfMemory, UserError
-from pods.config import TrainConfig
+from pods import ranks
+from pods.config.errors import OutOfMemory, UserError
+from pods.config.keys import TrainConfig
 from pods.engines import (
     Advance,
     Completion,
@@ -36,6 +36,7 @@ from pods.engines import (
     is_adapter,
     loading,
 )
+from pods.models import policy
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -224,7 +225,7 @@ def apart_from_the_launcher() -> Iterator[None]:
     """The engine's process sees one GPU and no process group: torchrun's variables would make it
     join the trainer's group, or wait for a store that nobody serves."""
     before = dict(os.environ)
-    if torch.cuda.is_available() and distributed.world_size() > 1:
+    if torch.cuda.is_available() and ranks.world_size() > 1:
         visible, rank = before.get("CUDA_VISIBLE_DEVICES"), int(before["LOCAL_RANK"])
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)
     for name in before:

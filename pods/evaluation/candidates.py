@@ -7,13 +7,14 @@ import json
 from pathlib import Path
 from statistics import mean
 
-from pods import checkpoints, results, runs
-from pods.cli import UserError
-from pods.config import TrainConfig
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
 from pods.engines import is_adapter, same_model
 from pods.evaluation.config import OneCheckpoint, reported_metric, training_config
 from pods.evaluation.evaluation import Summary, Target
 from pods.evaluation.records import Store
+from pods.runs import checkpoints, results
+from pods.runs import folder as runs
 
 
 def find(

@@ -12,12 +12,13 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from pods import results, tasks
-from pods.config import TrainConfig
+from pods import tasks
+from pods.config.keys import TrainConfig
 from pods.evaluation.evaluation import Target
 from pods.evaluation.records import Store
 from pods.figures import tables
-from pods.policy import locate
+from pods.models.policy import locate
+from pods.runs import results
 
 CHOSEN = {
     "best": "It was chosen by accuracy on validation questions, not on test questions. Its "

@@ -15,11 +15,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING
 
 from pods import tasks
-from pods.cli import CONFIG_DIR, UserError, compose, typed
-from pods.config import TrainConfig
-from pods.results import run_order
-from pods.schema import at_least, one_of, share
-from pods.upgrade import load
+from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.config.schema import at_least, one_of, share
+from pods.config.upgrade import load
+from pods.runs.results import run_order
 from rewards import VERSIONS
 
 METRICS = {"ans_acc": "answer", "both_acc": "both"}  # as a figure and as our details name them

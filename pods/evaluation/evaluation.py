@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rewards
-from pods import results
 from pods.engines import Advance, Completion, Engine, Request, Work, seed_of, texts
 from pods.evaluation import records, scores
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Record, Store, named_disk_errors
+from pods.runs import results
 
 
 @dataclass(frozen=True)

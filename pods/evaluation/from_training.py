@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pods import results
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.evaluation import scoreboard, scores
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.records import Record, Store, named_disk_errors
-from pods.runs import read_metrics
+from pods.runs import results
+from pods.runs.folder import read_metrics
 
 NOTE = "one completion per question; picking the best row overstates accuracy"
 

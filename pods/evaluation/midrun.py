@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import rewards
-from pods import distributed
-from pods.config import TrainConfig
+from pods import ranks
+from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work, seed_of, texts
 from pods.evaluation import questions
 
@@ -35,10 +35,10 @@ class MidRun:
     def __call__(self, live: Live, step: int, train_seconds: float) -> dict[str, float]:
         started = time.monotonic()
         # Equal shares, so that all ranks make the same calls: the first questions fill up the last.
-        asked = [i % self.count for i in range(self.count + -self.count % distributed.world_size())]
-        mine = asked[distributed.share(len(asked))]
+        asked = [i % self.count for i in range(self.count + -self.count % ranks.world_size())]
+        mine = asked[ranks.share(len(asked))]
         done = self.generate(mine, live, step)
-        rows = distributed.gather(self.grade(mine, done))[: self.count]
+        rows = ranks.gather(self.grade(mine, done))[: self.count]
         columns = dict(zip(VERDICTS, map(list, zip(*rows, strict=True)), strict=True))
         mean = {name: float(np.mean(column)) for name, column in columns.items()}
         metrics = {
@@ -48,7 +48,7 @@ class MidRun:
             "eval/clipped_ratio": mean["clipped"],
             "eval/seconds": time.monotonic() - started,
         }
-        if distributed.is_main():
+        if ranks.is_main():
             record = {"step": step, "train_seconds": train_seconds, **metrics}
             record |= {"task": self.questions.task, "split": self.config.evaluation.split}
             record |= {name: [int(value) for value in columns[name]] for name in VERDICTS}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pods import tasks
-from pods.cli import UserError
-from pods.config import TrainConfig
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
 from pods.engines import seed_of
-from pods.prompts import read_prompts
+from pods.tasks.lengths import read_prompts
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pods import results
-from pods.cli import UserError
-from pods.files import write_atomic
+from pods.config.errors import UserError
+from pods.runs import results
+from pods.runs.files import write_atomic
 
 Record = dict[str, Any]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import rewards
-from pods import results
 from pods.evaluation import metrics, records
 from pods.evaluation.records import Record
+from pods.runs import results
 from rewards import choice, strict, tags
 
 EXAMPLES = 5  # completions kept per dataset, as in the published files

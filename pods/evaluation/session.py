@@ -11,8 +11,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pods import runs
-from pods.cli import OutOfMemory, UserError
+from pods.config.errors import OutOfMemory, UserError
 from pods.engines import Engine, Limits
 from pods.engines import evaluation as engines
 from pods.engines.training import sampling
@@ -28,7 +27,8 @@ from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.from_training import refuse_mixture
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
-from pods.policy import load_tokenizer
+from pods.models.policy import load_tokenizer
+from pods.runs import folder as runs
 
 POLL_SECONDS = 5.0  # between two looks for new checkpoints with watch=true
 

@@ -7,11 +7,11 @@ Departs from the published plotting code, which averages whatever a pattern of n
 import json
 from pathlib import Path
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.figures.alignment import listed
 from pods.figures.definition import Figure, Unlike
 from pods.figures.samples import Samples
-from pods.results import warn
+from pods.runs.results import warn
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 LIKE = (

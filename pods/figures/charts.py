@@ -13,7 +13,7 @@ from pods.figures import drawing
 from pods.figures.curves import Series
 from pods.figures.definition import Figure
 from pods.figures.drawing import COLOURS, FEW, metric_name, style
-from pods.results import Results
+from pods.runs.results import Results
 
 DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down")

@@ -14,10 +14,11 @@ import numpy as np
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 
-from pods.cli import CONFIG_DIR, Skipped, UserError, typed
+from pods.config.command import CONFIG_DIR, typed
+from pods.config.errors import Skipped, UserError
 from pods.figures.definition import Absent, Figure, FigureSeries, Unlike
 from pods.figures.samples import settings
-from pods.results import find, read, warn
+from pods.runs.results import find, read, warn
 
 Result = TypeVar("Result")
 

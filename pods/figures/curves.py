@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.figures import wandb_export
 from pods.figures.alignment import listed
 from pods.figures.arms import arms
 from pods.figures.definition import Absent, Figure, FigureSeries, SecondsPerStep
 from pods.figures.retiming import retime
 from pods.figures.samples import QUANTITIES, Samples, base_point, from_results, on_grid
-from pods.results import Results, find, read, warn
+from pods.runs.results import Results, find, read, warn
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")

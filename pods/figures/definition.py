@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from pods.cli import UserError
-from pods.schema import positive, share
+from pods.config.errors import UserError
+from pods.config.schema import positive, share
 
 MEASURED = "measured"
 

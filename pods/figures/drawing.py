@@ -15,13 +15,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from omegaconf import MISSING
 
-from pods.cli import UserError
+from pods.config.errors import UserError
+from pods.config.schema import one_of
 from pods.figures import tables
 from pods.figures.curves import UNITS, Series, statistics
 from pods.figures.definition import Figure, FigureConfig
 from pods.figures.speedup import Speedup, published_interval
 from pods.figures.statistics import t95
-from pods.schema import one_of
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe-Ito
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))

@@ -1,7 +1,7 @@
 """The data of the rollout inspector: every rollout of a run, kept or dropped, with the reason.
 
 The paper reports only the m kept rollouts; judging a rule also needs the dropped ones.
-Used by `uv run scripts/report.py run=<run>`; pods/ledger.py writes the records.
+Used by `uv run scripts/report.py run=<run>`; pods/runs/ledger.py writes the records.
 """
 
 import json

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.evaluation import records
 from pods.figures.curves import Series
 from pods.figures.statistics import LAST

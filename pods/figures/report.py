@@ -15,14 +15,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from plotly.offline import get_plotlyjs
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.figures import charts, drawing, inspector, several, tables
 from pods.figures.curves import Series
 from pods.figures.definition import Figure
 from pods.figures.speedup import Speedup
 from pods.figures.tables import duration
-from pods.results import facts_of, read, warn
-from pods.runs import read_metrics
+from pods.runs.folder import read_metrics
+from pods.runs.results import facts_of, read, warn
 
 PARTS = Path(__file__).with_name("page")
 
@@ -57,7 +57,7 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, megabytes: float
     if scores.is_file():
         sections.append(_chart("Accuracy", charts.accuracy(read(scores)), "accuracy"))
     if (folder / "rollouts.jsonl.zst").is_file():
-        from pods import ledger
+        from pods.runs import ledger
 
         rule = OmegaConf.select(config, "rule.name") or ""
         records = ledger.read(folder / "rollouts.jsonl.zst")

@@ -15,11 +15,12 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.cli import CONFIG_DIR, UserError, typed
+from pods.config.command import CONFIG_DIR, typed
+from pods.config.errors import UserError
+from pods.config.schema import at_least
 from pods.figures.definition import MEASURED, Figure
+from pods.figures.planner import Cell, Costs
 from pods.figures.samples import Samples
-from pods.planner import Cell, Costs
-from pods.schema import at_least
 
 COSTS = CONFIG_DIR / "planning" / "cost"
 SIZES = ("prompts_per_step", "rollouts_per_prompt", "kept_per_prompt", "updates_per_generation")

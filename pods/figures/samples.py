@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from pods.cli import UserError
+from pods.config.errors import UserError
+from pods.config.schema import flat
 from pods.figures.alignment import by_index, listed, nearest, remarks
 from pods.figures.definition import Figure
-from pods.results import (
+from pods.runs.results import (
     Checkpoint,
     Entry,
     Results,
@@ -25,7 +26,6 @@ from pods.results import (
     read_base,
     warn,
 )
-from pods.schema import flat
 
 QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
 NEAR = 120.0  # s: a mark that takes a farther sample is reported

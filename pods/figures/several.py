@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pods import ledger
 from pods.clock import STEP_PHASES
 from pods.figures.curves import Series
 from pods.figures.tables import Row
-from pods.runs import read_metrics
+from pods.runs import ledger
+from pods.runs.folder import read_metrics
 
 MOST = 12  # questions in the table
 LETTERS = 120  # of a completion

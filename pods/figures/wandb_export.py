@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 from pods.figures.alignment import nearest
 from pods.figures.samples import Samples
-from pods.results import run_order, warn
+from pods.runs.results import run_order, warn
 
 # A run's values; wandb adds the copies __MIN and __MAX.
 VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")

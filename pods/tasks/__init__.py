@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from pods import config, distributed
-from pods.cli import CONFIG_DIR, UserError
-from pods.schema import broken
+from pods import ranks
+from pods.config import keys as config
+from pods.config.command import CONFIG_DIR
+from pods.config.errors import UserError
+from pods.config.schema import broken
 from pods.tasks import aime24, amc23, arithmetic, chemistry, gsm8k, math, math500, own
 from pods.tasks.own import renamed
 from pods.tasks.prompts import encode_prompt, encode_prompts, render_prompt
@@ -83,7 +85,7 @@ def _carved(task: Task, dataset: "Dataset", split: str, wanted: int) -> "Dataset
         dataset = dataset.shuffle(seed=task.shuffle_seed)
     count, size = len(dataset), min(wanted, len(dataset) // 5)
     if size < wanted:
-        distributed.say(
+        ranks.say(
             f"task={task.name}: validation_size={wanted} is more than a fifth of the {count}"
             f" training questions; {size} are carved"
         )

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pods import config, distributed, functions
-from pods.cli import UserError
+from pods import ranks
+from pods.config import functions
+from pods.config import keys as config
+from pods.config.errors import UserError
 from pods.tasks.chemistry import CHOICE
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
@@ -116,7 +118,7 @@ def _divided(task: config.Task, rows: list[Placed]) -> dict[str, Iterable[Placed
     order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
     held = min(LARGEST_TEST, len(rows) // 5)
     carved = min(task.validation_size, (len(rows) - held) // 5)  # later, as for every task
-    distributed.say(
+    ranks.say(
         f"task=own: {len(rows)} questions of {task.source}: {len(rows) - held - carved} train, "
         f"{carved} validation, {held} test"
     )

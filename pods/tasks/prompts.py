@@ -6,7 +6,7 @@ A text keeps its outer newlines: chat templates differ in trimming them (Qwen ke
 
 from typing import TYPE_CHECKING
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,8 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pods.cli import UserError
-from pods.hub import go_offline_if_unreachable
+from pods.config.errors import UserError
+from pods.tasks.hub import go_offline_if_unreachable
 from pods.tasks.task import Placed, Row, Task
 
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number

@@ -14,9 +14,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from pods import distributed, seam
-from pods.cli import UserError
-from pods.files import sync_folder, write_atomic
+from pods import ranks, seam
+from pods.config.errors import UserError
+from pods.runs.files import sync_folder, write_atomic
 
 # Files that only a resume needs; the last four are DeepSpeed's.
 TRAINING_STATE = (
@@ -54,13 +54,13 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
     step = trainer.state.global_step
     final = run_folder / f"checkpoint-{step}"
     temporary = run_folder / f".checkpoint-{step}.tmp"
-    if distributed.is_main():
+    if ranks.is_main():
         shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
-    distributed.wait()
+    ranks.wait()
     try:
         seam.save(trainer, temporary)
-        distributed.wait()
-        if distributed.is_main():
+        ranks.wait()
+        if ranks.is_main():
             write_atomic(temporary / RULE_STATE, json.dumps(trainer.rollout_func.state()) + "\n")
             trainer.state.save_to_json(str(temporary / "trainer_state.json"))
             seal(temporary, {"step": step, **meta})
@@ -68,11 +68,11 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
                 set_aside(final)
             os.rename(temporary, final)
             sync_folder(run_folder)
-        distributed.wait()
+        ranks.wait()
     except Exception as error:  # safetensors and torch raise their own types for a full disk
-        if distributed.is_main():
+        if ranks.is_main():
             shutil.rmtree(temporary, ignore_errors=True)
-        if distributed.lost_a_rank(error):  # the disk is not at fault
+        if ranks.lost_a_rank(error):  # the disk is not at fault
             raise
         raise WriteError(f"{final} could not be written ({error})") from error
     return final

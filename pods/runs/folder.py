@@ -20,14 +20,16 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pods import checkpoints, distributed, initial, ledger
-from pods.checkpoints import Checkpoint
-from pods.cli import UserError
-from pods.config import TrainConfig
-from pods.files import write_atomic
-from pods.schema import flat
-from pods.sweeps import may_change, suffix
-from pods.upgrade import load
+from pods import ranks
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.config.schema import flat
+from pods.config.sweeps import may_change, suffix
+from pods.config.upgrade import load
+from pods.models import initial
+from pods.runs import checkpoints, ledger
+from pods.runs.checkpoints import Checkpoint
+from pods.runs.files import write_atomic
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
@@ -43,7 +45,7 @@ class RunFolder:
         self.ledger = self.path / "rollouts.jsonl.zst"
 
     def __enter__(self) -> "RunFolder":
-        distributed.from_main(self._take)
+        ranks.from_main(self._take)
         return self
 
     def _take(self) -> None:
@@ -69,7 +71,7 @@ class RunFolder:
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 
     def __exit__(self, *_: object) -> None:
-        if distributed.is_main():
+        if ranks.is_main():
             self._lock.truncate(0)
             self._lock.close()
 
@@ -175,7 +177,7 @@ def find_start(config: TrainConfig, folder: RunFolder) -> Checkpoint | None:
 
 def refuse_other_ranks(start: Checkpoint) -> None:
     """Raise UserError where another number of ranks, each with its part of the state, wrote it."""
-    before, now = start.meta.get("ranks", 1), distributed.world_size()
+    before, now = start.meta.get("ranks", 1), ranks.world_size()
     if before != now:
         raise UserError(
             f"{start.path} was written by {before} processes, and this run has {now}; launch with "

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)  # longest wait for another rank; the launcher ends a run sooner

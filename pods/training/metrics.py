@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pods import distributed, seam
+from pods import ranks, seam
 from pods.clock import Clock
 from pods.resampling import without_signal
 from pods.rollouts import Rollouts, Step
@@ -45,7 +45,7 @@ class Meter:
             **self._packing(trainer),
             **summary,
             **self.counters,
-            "score_timeouts": sum(distributed.gather([rollouts.rewards.scorer.timeouts])),
+            "score_timeouts": sum(ranks.gather([rollouts.rewards.scorer.timeouts])),
             **(guard.metrics if guard else {}),
             **rollouts.noise,
             **{name: mean(values) for name in OF_UPDATE
@@ -62,7 +62,7 @@ class Meter:
         found = seam.packing(trainer)
         if self._packed and found.get("update/packed") == 0.0:
             self._packed = False
-            distributed.say(
+            ranks.say(
                 "warning: Unsloth no longer packs the rows of an update: updates take longer from "
                 "here on; UNSLOTH_ENABLE_LOGGING=1 prints the reason"
             )

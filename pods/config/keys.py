@@ -1,6 +1,6 @@
 """Training config: names, types, choices and bounds. Values and their meaning stand in config/.
 
-Rules that span several keys stand in pods/check.py.
+Rules that span several keys stand in pods/config/check.py.
 """
 
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from pods.functions import short_name
-from pods.schema import at_least, one_of, one_of_or_function, positive, share
+from pods.config.functions import short_name
+from pods.config.schema import at_least, one_of, one_of_or_function, positive, share
 
 # Used by the key `run` of config/train.yaml: ${label:<name>} is the name without a file's path, and
 # ${unless:<name>,<default>} is "-<name>", or nothing for the default; ${own:} is "-own" for

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pods import distributed
-from pods.config import TrainConfig, reward_weights
+from pods import ranks
+from pods.config.keys import TrainConfig, reward_weights
 
 ALLOWED = {  # what the planner has a model of
     "algorithm": ("pods",),
@@ -56,7 +56,7 @@ class AutoPlan:
             return
         self.sizes, (low, high) = found
         self.changes, self.changed = self.changes + 1, True
-        distributed.say(
+        ranks.say(
             f"step {step}: plan {self.changes}: n {before[0]} -> {self.sizes[0]}, m {before[1]} -> "
             f"{self.sizes[1]}; predicted speed {low:.2f} to {high:.2f} times today's"
         )
@@ -77,7 +77,7 @@ def problems(config: TrainConfig) -> Iterator[str]:
             f"plan=auto updates_per_generation={updates}: the planner knows one update of a "
             "generation; set updates_per_generation=1"
         )
-    if distributed.world_size() > 1:
+    if ranks.world_size() > 1:
         yield "plan=auto: builds the training of one process again; set plan=none"
 
 
@@ -98,7 +98,7 @@ def propose(config: TrainConfig, step: int) -> tuple[list[int], list[float]] | N
     """The n and m to go on with, and the interval of their predicted speed over today's; None where
     no others are faster for sure."""
     from pods import plan, planner, upgrade  # scipy, which a mistyped key need not wait for
-    from pods.cli import compose, typed
+    from pods.config.command import compose, typed
 
     window = [max(1, step - config.planner.every + 1), step]
     keys = [f"run={config.run}", f"output_dir={config.output_dir}", f"window={window}"]

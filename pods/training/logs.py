@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from pods.config import TrainConfig
-from pods.files import write_atomic
-from pods.ledger import Ledger
+from pods.config.keys import TrainConfig
 from pods.rollouts import Step
+from pods.runs.files import write_atomic
+from pods.runs.ledger import Ledger
 
 Logger = Callable[[int, dict[str, Any]], None]  # (step, metrics)
 Rows = list[dict[str, Any]]  # column -> value

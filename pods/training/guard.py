@@ -12,7 +12,7 @@ import torch
 from accelerate.utils import is_peft_model
 
 from pods import seam
-from pods.cli import RunFailed
+from pods.config.errors import RunFailed
 from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work
 from pods.engines.loading import FALLBACK
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from pods import distributed
-from pods.cli import UserError
-from pods.config import TrainConfig
-from pods.hub import go_offline_if_unreachable
+from pods import ranks
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.tasks.hub import go_offline_if_unreachable
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -35,10 +35,10 @@ def choose_backend(name: str) -> tuple[str, str]:
     """The backend that will run, and why. Raises UserError where the named one cannot."""
     cuda = torch.cuda.is_available()
     extra = importlib.util.find_spec("unsloth") is not None
-    ranks = distributed.world_size()
-    if ranks > 1 and name == "auto":
-        return "transformers", f"{ranks} processes; Unsloth trains on one GPU"
-    if ranks > 1 and name == "unsloth":
+    world_size = ranks.world_size()
+    if world_size > 1 and name == "auto":
+        return "transformers", f"{world_size} processes; Unsloth trains on one GPU"
+    if world_size > 1 and name == "unsloth":
         raise UserError(
             f"backend=unsloth: it trains on one GPU, and {ranks} processes were launched; use "
             "backend=transformers"
@@ -153,7 +153,7 @@ def lora_config(config: TrainConfig) -> Any:
 def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
     """The policy of a run on the backend that config.backend.name says (`auto` is resolved)."""
     if config.backend.name == "unsloth":
-        from pods.unsloth import load_unsloth
+        from pods.models.unsloth import load_unsloth
 
         return load_unsloth(config, tokenizer)
     return load_transformers(config, tokenizer)
@@ -162,7 +162,7 @@ def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
 def placement(device: str, quantized: bool) -> Any:
     """Where the weights go. Several ranks: the trainer, or DeepSpeed, moves them to each one's GPU;
     quantised ones cannot be moved."""
-    if distributed.world_size() == 1:
+    if ranks.world_size() == 1:
         return device
     return {"": int(os.environ["LOCAL_RANK"])} if quantized else None
 

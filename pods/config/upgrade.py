@@ -10,9 +10,10 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.cli import CONFIG_DIR, UserError, compose, one_line, typed
-from pods.config import TrainConfig
-from pods.schema import MOVED_TO_ENGINE, OLD_KEYS, dict_keys, explain
+from pods.config.command import CONFIG_DIR, compose, one_line, typed
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.config.schema import MOVED_TO_ENGINE, OLD_KEYS, dict_keys, explain
 
 ADVANTAGES = {"group": "kept", "none": "dr_grpo"}  # of loss.scale_rewards
 

@@ -195,7 +195,7 @@ def fit_beta(right: np.ndarray, n: int) -> tuple[float, float]:
 def fit_noise(
     norms: np.ndarray, prompts: int, own: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """kappa and A, both (1 + B,), from squared gradient norms (pods/gradient_noise.py).
+    """kappa and A, both (1 + B,), from squared gradient norms (pods/training/gradient_noise.py).
 
     Args:
         norms: (steps, 3) of the mean over half a prompt, a prompt and the step; NaN: not measured.

@@ -2,7 +2,7 @@
 
 Noise enlarges the squared norm of a mean in proportion to one over its size, so the norms of means
 of three sizes tell signal from noise (the simple noise scale of arXiv 1812.06162, appendix A).
-pods/planner.py reads them. Measured every `planner.gradient_noise_every` steps, between selection
+Measured every `planner.gradient_noise_every` steps, between selection
 and update, off the training clock; the update does not depend on it.
 """
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zstandard
 
-from pods.cli import UserError
-from pods.files import write_atomic
+from pods.config.errors import UserError
 from pods.rules import Batch, Selection
+from pods.runs.files import write_atomic
 
 if TYPE_CHECKING:
     from pods.rollouts import Step  # imports torch, which readers of a ledger need not wait for

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pods.cli import UserError
+from pods.config.errors import UserError
 
 
 def is_path(value: str) -> bool:

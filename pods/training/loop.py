@@ -17,21 +17,22 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from pods import checkpoints, curriculum, distributed, ledger, seam
-from pods.autoplan import AutoPlan
-from pods.cli import OutOfMemory, RunFailed
+from pods import curriculum, ranks, seam
 from pods.clock import Clock
-from pods.config import TrainConfig
+from pods.config.errors import OutOfMemory, RunFailed
+from pods.config.keys import TrainConfig
 from pods.engines import Live
 from pods.evaluation.midrun import MidRun
-from pods.files import write_atomic
-from pods.ledger import Ledger
-from pods.logs import Logger, open_loggers
-from pods.metrics import Meter
-from pods.rehearsal import rehearsal
 from pods.rollouts import Rollouts, RuleError
-from pods.runs import RunFolder, config_hash, provenance
+from pods.runs import checkpoints, ledger
+from pods.runs.files import write_atomic
+from pods.runs.folder import RunFolder, config_hash, provenance
+from pods.runs.ledger import Ledger
 from pods.scoring import RewardError
+from pods.training.autoplan import AutoPlan
+from pods.training.logs import Logger, open_loggers
+from pods.training.metrics import Meter
+from pods.training.rehearsal import rehearsal
 
 
 class NonFinite(RuntimeError):
@@ -71,7 +72,7 @@ class RunCallback(TrainerCallback):
         state = checkpoint.path / checkpoints.RULE_STATE
         if state.is_file():  # absent in runs of the first design
             self.rollouts.load(json.loads(state.read_text()))
-        self.rollouts.prompts.restore(distributed.from_main(self.visits))
+        self.rollouts.prompts.restore(ranks.from_main(self.visits))
 
     def visits(self) -> list[dict[str, Any]]:
         """The ledger records that the choice of prompts needs; UserError where they are lost."""
@@ -81,7 +82,7 @@ class RunCallback(TrainerCallback):
         return [{key: record[key] for key in curriculum.RECORDED} for record in records]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if distributed.is_main():
+        if ranks.is_main():
             self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
             self.loggers = open_loggers(
                 self.config, self.folder.path, self.stack, lambda: self.rollouts.newest
@@ -101,7 +102,7 @@ class RunCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if not self.between_generations(state):
             return
-        distributed.wait()  # for rank 0, which alone logs and writes between steps
+        ranks.wait()  # for rank 0, which alone logs and writes between steps
         if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
             given["lr_scheduler"].step()  # the trainer's own call came before the step's end
         self.clock.start_step()
@@ -173,9 +174,9 @@ class RunCallback(TrainerCallback):
         One rank's time or signal is every rank's: all must leave after the same step.
         """
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
-        ranks = distributed.gather([(out_of_time, self.received)])
-        self.stop_signal = next((number for _, number in ranks if number), None)
-        return self.finished(step) or any(out or number for out, number in ranks)
+        answers = ranks.gather([(out_of_time, self.received)])
+        self.stop_signal = next((number for _, number in answers if number), None)
+        return self.finished(step) or any(out or number for out, number in answers)
 
     def save_due(self, step: int) -> bool:
         every_steps = self.config.checkpoint.every_steps
@@ -190,14 +191,14 @@ class RunCallback(TrainerCallback):
             step = self.trainer.state.global_step
             checkpoints.write(self.trainer, self.folder.path, self.checkpoint_meta())
             self.saved_step = step
-            if distributed.is_main():
+            if ranks.is_main():
                 checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
                 self.folder.note_best(self.best)
 
     def rescue(self) -> None:
         """Save the steps that are done, after an error between two steps. Several ranks cannot:
         saving needs every rank, and one has failed."""
-        if distributed.world_size() == 1 and self.trainer.state.global_step > self.saved_step:
+        if ranks.world_size() == 1 and self.trainer.state.global_step > self.saved_step:
             self.save()
 
     def checkpoint_meta(self) -> dict[str, Any]:
@@ -208,7 +209,7 @@ class RunCallback(TrainerCallback):
             "checkpoint_best": self.best,
             **self.plan.meta(),
             "seed": self.config.seed,
-            "ranks": distributed.world_size(),
+            "ranks": ranks.world_size(),
             **self.provenance,
         }
 
@@ -237,7 +238,7 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
     if config.evaluation.every_seconds is not None:
         tokenizer = trainer.processing_class
         loop.midrun = MidRun(config, loop.rollouts.engine, tokenizer, folder.evaluations)
-    if distributed.is_main():
+    if ranks.is_main():
         folder.begin(start)
     if start is not None:
         loop.restore(start)
@@ -263,19 +264,19 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
         except (NonFinite, OSError, checkpoints.WriteError) as error:
             raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
         except RuntimeError as error:
-            if not distributed.lost_a_rank(error):
+            if not ranks.lost_a_rank(error):
                 raise
             raise RunFailed(f"another process of the run ended; {last_checkpoint(loop)}") from error
     if loop.plan.changed:
         return True
-    if distributed.is_main():
+    if ranks.is_main():
         best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
         print(
             f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of "
             f"training{best or ''}; next: uv run evaluate_run.py run={config.run}"
         )
     if loop.stop_signal is not None:
-        distributed.say(f"stopped by signal {loop.stop_signal}; run again to resume")
+        ranks.say(f"stopped by signal {loop.stop_signal}; run again to resume")
         sys.exit(128 + loop.stop_signal)
     return False
 

@@ -22,10 +22,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods import sweeps
-from pods.schema import broken, explain, keys, structured
+from pods.config import sweeps
+from pods.config.errors import UserError
+from pods.config.schema import broken, explain, keys, structured
 
-CONFIG_DIR = Path(__file__).resolve().parents[1] / "config"
+CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 Config = TypeVar("Config")
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
@@ -35,30 +36,6 @@ HYDRA.defaults = [
     {group: QUIET.get(group, choice) for group, choice in entry.items()} for entry in HYDRA.defaults
 ]
 ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
-
-
-class UserError(Exception):
-    """A mistake that the user can correct: one line with key, value, rule and remedy."""
-
-    exit_code = 2
-
-
-class Skipped(UserError):
-    """The work is done except for what the message names."""
-
-    exit_code = 3
-
-
-class RunFailed(UserError):
-    """The run stopped early; the message says why and names the last checkpoint."""
-
-    exit_code = 1
-
-
-class OutOfMemory(UserError):
-    """The device ran out of memory; the message names the keys to lower."""
-
-    exit_code = 4
 
 
 BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from pods.cli import UserError
-from pods.config import TrainConfig
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
 from pods.engines import loading
-from pods.policy import Policy, end_tokens, locate
+from pods.models.policy import Policy, end_tokens, locate
 
 # load_vllm takes exactly this value for "not given" and then picks one from the free memory.
 UNSLOTH_DEFAULT_SEQUENCES = 256

@@ -1,6 +1,6 @@
 """The rules of a training config that span several keys, checked before anything loads.
 
-Types, choices and bounds of one field stand beside it in pods/config.py.
+Types, choices and bounds of one field stand beside it in pods/config/keys.py.
 """
 
 import inspect
@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pods import autoplan, curriculum, distributed, functions, resampling, tasks
-from pods.cli import CONFIG_DIR, UserError
-from pods.config import Function, TrainConfig, reward_weights
+from pods import curriculum, ranks, resampling, tasks
+from pods.config import functions
+from pods.config.command import CONFIG_DIR
+from pods.config.errors import UserError
+from pods.config.keys import Function, TrainConfig, reward_weights
+from pods.config.schema import SINGULAR
 from pods.rules import RULES, Batch, select_batch
-from pods.schema import SINGULAR
+from pods.training import autoplan
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
@@ -41,7 +44,7 @@ def settle(config: TrainConfig) -> None:
     if config.algorithm.name == "grpo_ga" and 0 < m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
-    share = config.kept_per_prompt * config.prompts_per_step // distributed.world_size()
+    share = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
     config.micro_batch_size = min(config.micro_batch_size, config.kept_per_prompt, max(1, share))
     optimizer, timed = config.optimizer, config.budget.train_seconds and not config.max_steps
     if optimizer.schedule_by is None:
@@ -99,22 +102,22 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         yield f"micro_batch_size={size}: must divide kept_per_prompt={m}; set e.g. {divisor}"
 
 
-def ranks(config: TrainConfig) -> Iterator[str]:
+def processes(config: TrainConfig) -> Iterator[str]:
     """Several processes take equal shares, in whole micro-batches."""
-    processes, prompts, size = (
-        distributed.world_size(), config.prompts_per_step, config.micro_batch_size
+    count, prompts, size = (
+        ranks.world_size(), config.prompts_per_step, config.micro_batch_size
     )  # fmt: skip
     drawn, kept = config.rollouts_per_prompt * prompts, config.kept_per_prompt * prompts
-    share = kept // processes
-    if drawn % processes or kept % processes:
+    share = kept // count
+    if drawn % count or kept % count:
         yield (
             f"prompts_per_step={prompts}: the {drawn} rollouts of a step, and the {kept} kept, "
-            f"must be shared equally by {processes} processes; set a multiple of {processes}"
+            f"must be shared equally by {count} processes; set a multiple of {count}"
         )
     elif share % size:
         yield (
             f"micro_batch_size={size}: must divide the {share} kept rollouts of each "
-            f"of {processes} processes; set e.g. {math.gcd(size, share)}"
+            f"of {count} processes; set e.g. {math.gcd(size, share)}"
         )
 
 
@@ -150,7 +153,7 @@ def planner(config: TrainConfig) -> Iterator[str]:
     given = f"planner.gradient_noise_every={every}"
     if every and (m < 4 or m % 2):
         yield f"{given}: halves kept_per_prompt={m}; it must be even and 4 or more; set 0"
-    if every and distributed.world_size() > 1:
+    if every and ranks.world_size() > 1:
         yield f"{given}: needs a single process; set 0"
 
 
@@ -287,6 +290,6 @@ def loggers(config: TrainConfig) -> Iterator[str]:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    rule_and_advantage, prompts_and_rounds, sizes, ranks, updates, trl_arguments, planner,
+    rule_and_advantage, prompts_and_rounds, sizes, processes, updates, trl_arguments, planner,
     engine, task, own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip

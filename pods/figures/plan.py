@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 from omegaconf import MISSING, OmegaConf
 
-from pods import ledger, planner, upgrade
-from pods.cli import CONFIG_DIR, UserError, compose, typed
-from pods.config import TrainConfig
-from pods.planner import Cell, Costs, Knowledge, Steps
+from pods.config import upgrade
+from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+from pods.config.schema import at_least, one_of, positive
+from pods.figures import planner
+from pods.figures.planner import Cell, Costs, Knowledge, Steps
 from pods.rules import RULES, Batch
-from pods.runs import read_metrics
-from pods.schema import at_least, one_of, positive
+from pods.runs import ledger
+from pods.runs.folder import read_metrics
 
 FOLDER = CONFIG_DIR / "planning"
 PHASES = {"generate": ("generate",), "score": ("score", "select"), "update": ("update",)}

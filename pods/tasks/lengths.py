@@ -4,9 +4,9 @@ from typing import Any
 
 from datasets import Dataset, disable_progress_bars
 
-from pods import distributed, tasks
-from pods.cli import UserError
-from pods.config import Task, TrainConfig
+from pods import ranks, tasks
+from pods.config.errors import UserError
+from pods.config.keys import Task, TrainConfig
 
 
 def read_prompts(
@@ -43,7 +43,7 @@ def load_prompts(config: TrainConfig, tokenizer: Any) -> Dataset:
     prompts, dropped = read_prompts(config, config.task, "train", tokenizer)
     key, source = f"sampling.max_prompt_length={limit}", f"{config.task.name}/train"
     if dropped:
-        distributed.say(
+        ranks.say(
             f"{source}: {dropped} of {dropped + len(prompts)} questions dropped, longer than {key}"
             " tokens"
         )

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pods.cli import UserError
-from pods.files import write_atomic
+from pods.config.errors import UserError
+from pods.runs.files import write_atomic
 
 META = "meta"
 

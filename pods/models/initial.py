@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pods import checkpoints, distributed
-from pods.checkpoints import Checkpoint
-from pods.cli import UserError
-from pods.config import Model, TrainConfig
+from pods import ranks
+from pods.config.errors import UserError
+from pods.config.keys import Model, TrainConfig
+from pods.config.upgrade import load
 from pods.engines import is_adapter, same_model
-from pods.files import replaced
-from pods.policy import load_tokenizer, locate
-from pods.upgrade import load
+from pods.models.policy import load_tokenizer, locate
+from pods.runs import checkpoints
+from pods.runs.checkpoints import Checkpoint
+from pods.runs.files import replaced
 
 
 def check(config: TrainConfig) -> None:
@@ -52,7 +53,7 @@ def merge(config: TrainConfig, run_folder: Path) -> None:
     base = run_folder / "base"
     if not _started(config):
         checkpoint = _source(config).path
-        distributed.from_main(lambda: write_merged(config.model, checkpoint, base))
+        ranks.from_main(lambda: write_merged(config.model, checkpoint, base))
     # The name of the base model's scores: results/base-<name>.json.
     config.model = replace(config.model, path=str(base), name=config.run)
 

@@ -1,0 +1,25 @@
+"""The errors that a user can correct. Imports nothing, so that every other file may import this."""
+
+
+class UserError(Exception):
+    """A mistake that the user can correct: one line with key, value, rule and remedy."""
+
+    exit_code = 2
+
+
+class Skipped(UserError):
+    """The work is done except for what the message names."""
+
+    exit_code = 3
+
+
+class RunFailed(UserError):
+    """The run stopped early; the message says why and names the last checkpoint."""
+
+    exit_code = 1
+
+
+class OutOfMemory(UserError):
+    """The device ran out of memory; the message names the keys to lower."""
+
+    exit_code = 4
