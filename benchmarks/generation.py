@@ -48,14 +48,14 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     """The two ways to generate for a step; each returns the lengths of its completions."""
     import torch
 
-    from pods.config import upgrade
+    from pods.config import saved
     from pods.engines import Limits, Live, Request, Sampling, Work, seed_of
     from pods.engines.transformers import TransformersEngine
     from pods.evaluation import questions
     from pods.models import policy
 
     torch.set_num_threads(1)
-    config = upgrade.load(checkpoint.parent / ".hydra" / "config.yaml")
+    config = saved.load(checkpoint.parent / ".hydra" / "config.yaml")
     tokenizer = policy.load_tokenizer(config.model.path)
     model = live(config, tokenizer, checkpoint)
     prompts = questions.load(config.task.name, "train", config, tokenizer).prompt_ids

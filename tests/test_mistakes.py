@@ -35,14 +35,6 @@ $ train.py model.path=no/such/folder
 model.path=no/such/folder: no such folder; give a folder or a hub id (org/name)
 $ train.py rule=my.py:f
 rule=my.py:f: must be one of all, cppo, d3s, gfpo, half_right, max_abs_advantage, max_reward, ...
-$ train.py backend.engine=vllm_server
-backend.engine=vllm_server: now called engine; set engine=trl engine.vllm_mode=server
-$ train.py backend.engine=generate
-backend.engine=generate: now called engine; set engine=transformers
-$ train.py +backend.standby=true
-backend.standby=true: moved to engine; set engine.standby=true
-$ train.py evaluation.batch_size=2
-evaluation.batch_size=2: no longer needed; set engine.max_sequences to limit memory
 $ train.py kept_per_prompts=4
 kept_per_prompts=4: unknown; did you mean kept_per_prompt?
 $ train.py sampling.temprature=1
@@ -50,7 +42,9 @@ sampling.temprature=1: unknown; did you mean sampling.temperature?
 $ train.py temperature=1
 temperature=1: unknown; did you mean sampling.temperature?
 $ train.py lr=1e-3
-lr=1e-3: called optimizer.learning_rate; set optimizer.learning_rate=1e-3
+lr=1e-3: unknown; did you mean optimizer.learning_rate?
+$ train.py m=4
+m=4: unknown; did you mean kept_per_prompt?
 $ train.py learning_rate=1e-3
 learning_rate=1e-3: unknown; did you mean optimizer.learning_rate?
 $ train.py seed=one
@@ -112,9 +106,6 @@ $ train.py run=a/b
 run=a/b: must be a folder name without / and without a dot at the start
 $ train.py backend=unsloth
 backend=unsloth: it needs a CUDA device; use backend=transformers on this machine
-$ train.py loss.scale_rewards=none
-loss.scale_rewards=none: part of the advantage now; set advantage=kept (group) or
-advantage=dr_grpo (none)
 $ train.py model.load_in_4bit=true
 model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, or
 model.load_in_4bit=false
@@ -122,8 +113,6 @@ $ train.py task=own
 task.source=None: task=own needs it; set a JSONL file, folder or hub id
 $ doctor.py experiment=gsm9k
 experiment=gsm9k: must be one of chemistry_qwen, gsm8k_a100, gsm8k_h100, gsm8k_llama, ...
-$ evaluate_run.py backend=vllm
-backend=vllm: now called engine; set engine=vllm
 $ evaluate_run.py run=old engine=tgi
 engine=tgi: must be one of auto, vllm, transformers, unsloth
 $ evaluate_run.py run=old select_on=test
@@ -149,8 +138,6 @@ $ evaluate_run.py run=old repeat=1
 repeat=1: unknown; did you mean repeats?
 $ evaluate_run.py run=old questions=0
 questions=0: must be 1 or more
-$ evaluate_run.py run=old batch_size=8
-batch_size=8: now called max_sequences; set max_sequences=8
 $ evaluate_run.py run=old sampling.temperature=0
 sampling.temperature=0: unknown; did you mean temperature?
 $ evaluate_run.py run=old experiment=quickstart

@@ -206,7 +206,7 @@ class Trackio:
 
 @dataclass
 class Tensorboard:
-    samples_every: int | None = positive(default=None)  # of runs from before it was there
+    samples_every: int | None = positive()
 
 
 @dataclass

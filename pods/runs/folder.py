@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.saved import load
 from pods.config.schema import flat
 from pods.config.sweeps import may_change, suffix
-from pods.config.upgrade import load
 from pods.models import initial
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
