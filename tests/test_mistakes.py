@@ -15,13 +15,13 @@ from omegaconf import OmegaConf
 
 import evaluate_run
 import train
-from scripts import chat, doctor, export, plot, replay, report, reproduce, speedup
+from scripts import chat, export, plot, replay, report, reproduce, speedup
 from tests.configs import compose
 
 MAINS: dict[str, Callable[[], None]] = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
     "speedup.py": speedup.main, "report.py": report.main, "replay.py": replay.main,
-    "reproduce.py": reproduce.main, "doctor.py": doctor.main, "chat.py": chat.main,
+    "reproduce.py": reproduce.main, "chat.py": chat.main,
     "export.py": export.main,
 }  # fmt: skip
 CASES = """
@@ -111,8 +111,8 @@ model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine wi
 model.load_in_4bit=false
 $ train.py task=own
 task.source=None: task=own needs it; set a JSONL file, folder or hub id
-$ doctor.py experiment=gsm9k
-experiment=gsm9k: must be one of chemistry_qwen, gsm8k_a100, gsm8k_h100, gsm8k_llama, ...
+$ train.py trial=maybe
+trial=maybe: must be true or false
 $ evaluate_run.py run=old engine=tgi
 engine=tgi: must be one of auto, vllm, transformers, unsloth
 $ evaluate_run.py run=old select_on=test

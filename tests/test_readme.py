@@ -80,7 +80,7 @@ def padded(columns: list[list[str]]) -> list[list[str]]:
 
 @cache
 def composed(script: str, overrides: tuple[str, ...] = ()) -> DictConfig:
-    if script in ("train.py", "scripts/doctor.py"):
+    if script == "train.py":
         return command.compose("train", TrainConfig, [*overrides])
     if script == "evaluate_run.py":
         return command.compose(

@@ -230,6 +230,7 @@ class TrainConfig:
     updates_per_generation: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING
+    trial: bool = MISSING
     init_from: str | None = MISSING
     init_mode: str = one_of("continue", "merge")
     data_dir: str | None = MISSING

@@ -269,7 +269,7 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
             raise RunFailed(f"another process of the run ended; {last_checkpoint(loop)}") from error
     if loop.plan.changed:
         return True
-    if ranks.is_main():
+    if ranks.is_main() and not config.trial:
         best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
         print(
             f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of "
