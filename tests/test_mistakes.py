@@ -15,14 +15,13 @@ from omegaconf import OmegaConf
 
 import evaluate_run
 import train
-from scripts import chat, export, plot, replay, report, reproduce, speedup
+from scripts import chat, export, plot, replay, report, speedup
 from tests.configs import compose
 
 MAINS: dict[str, Callable[[], None]] = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
     "speedup.py": speedup.main, "report.py": report.main, "replay.py": replay.main,
-    "reproduce.py": reproduce.main, "chat.py": chat.main,
-    "export.py": export.main,
+    "chat.py": chat.main, "export.py": export.main,
 }  # fmt: skip
 CASES = """
 $ train.py ++sampling.temprature=1
@@ -172,8 +171,6 @@ $ export.py run=old merge=x
 merge=x: must be true or false
 $ export.py run=old out=checkpoints
 out=checkpoints: exists; remove it, or set out=<a new folder>
-$ reproduce.py seeds=0
-seeds=0: must be 1 or more
 """
 
 
