@@ -84,9 +84,7 @@ class RunCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if ranks.is_main():
             self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
-            self.loggers = open_loggers(
-                self.config, self.folder.path, self.stack, lambda: self.rollouts.newest
-            )
+            self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_after_step)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
