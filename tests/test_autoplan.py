@@ -32,7 +32,7 @@ def change_twice() -> None:
 
 
 def records(folder) -> list[dict]:
-    return list(ledger.read(folder / "checkpoints" / "r" / "rollouts.jsonl.zst"))
+    return list(ledger.read(folder / "checkpoints" / "r" / "rollouts.jsonl.gz"))
 
 
 def sizes(found: list[dict]) -> list[tuple[int, int]]:
@@ -81,7 +81,7 @@ def recorded(folder, generate: float, update: float) -> None:
     made = {"rollouts_per_prompt": 16, "kept_per_prompt": 4, "micro_batch_size": 2}
     path = make_run(folder / "checkpoints", "r", steps=(), **made)
     book, rng, lines = (
-        ledger.Ledger(path / "rollouts.jsonl.zst", "none"),
+        ledger.Ledger(path / "rollouts.jsonl.gz", "none"),
         np.random.default_rng(0),
         [],
     )

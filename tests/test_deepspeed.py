@@ -59,7 +59,7 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, st
     assert "is deprecated" not in said
     alone = processes.run(one, *settings, f"output_dir={one}", "max_steps=2", fault=fixed_rollouts)
     assert alone.returncode == 0, alone.stderr
-    records = [list(ledger.read(p / "r" / "rollouts.jsonl.zst")) for p in (one, two)]
+    records = [list(ledger.read(p / "r" / "rollouts.jsonl.gz")) for p in (one, two)]
     assert records[0] == records[1]
     start = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
     for step in (1, 2):

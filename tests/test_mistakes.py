@@ -160,7 +160,7 @@ figur=quickstart: unknown; did you mean figure?
 $ plot.py run=old
 run=old: unknown; did you mean runs?
 $ replay.py run=old
-run=old: no ledger checkpoints/old/rollouts.jsonl.zst; runs with one: none
+run=old: no ledger checkpoints/old/rollouts.jsonl.gz; runs with one: none
 $ replay.py rule=max_reward
 run: has no value; set run=<value>
 $ chat.py run=old temprature=1

@@ -197,7 +197,7 @@ def test_two_processes_choose_as_one(tmp_path, chosen):
                     "prompts_per_step=2", chosen, f"output_dir={out}"]  # fmt: skip
         done = two_ranks.run(out, *settings, ranks=count)
         assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
-        found.append(list(ledger.read(out / "r" / "rollouts.jsonl.zst")))
+        found.append(list(ledger.read(out / "r" / "rollouts.jsonl.gz")))
     keys = ("step", "question_id", "completions", "rewards", "kept")
     assert len(found[0]) == 4
     for mine, theirs in zip(*found, strict=True):
