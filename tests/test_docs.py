@@ -1,57 +1,74 @@
-"""The site builds from docs/, README.md and config comments, and its pages can be followed."""
+"""README and docs: links have targets, and their Python is the code of the repository, or runs.
 
+Also the paths that pyproject.toml gives to mutmut.
+"""
+
+import inspect
+import json
 import re
-import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from pods.algorithms import ALGORITHMS
+from pods.trainer import STATE
+from tests import processes
+from tests.configs import compose
 from tests.conftest import ROOT
 
-MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = re.compile(r"```.*?```", re.DOTALL)
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    if not MKDOCS.is_file():
-        pytest.skip("no .venv-docs: UV_PROJECT_ENVIRONMENT=.venv-docs uv sync --only-group docs")
-    out = tmp_path_factory.mktemp("site")
-    command = [str(MKDOCS), "build", "--strict", "--quiet", "--site-dir", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", CODE.sub("", page.read_text()), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_page_is_in_the_menu(site):
-    menu = (site / "index.html").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f'href="{page.stem}/"' in menu, page.name
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_relative_link_has_a_target(page: Path):
+    links = re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", page.read_text()))
+    for link in links:
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
 
 
-def test_every_config_key_is_explained(site):
-    text = re.sub(r"<[^>]+>", "", (site / "config" / "index.html").read_text())
-    for file in (ROOT / "config").rglob("*.yaml"):
-        assert file.name.startswith("_") or str(file.relative_to(ROOT / "config")) in text
-    assert "gradients" in text
-    assert "kept_per_prompt: 16" in text
+def test_the_page_of_algorithms_shows_the_code_that_runs():
+    page = (ROOT / "docs" / "algorithms.md").read_text()
+    sections = re.findall(r"^## (\w+)\n.*?```python\n(.*?)```", page, flags=re.M | re.S)
+    assert dict(sections) == {name: inspect.getsource(f) for name, f in ALGORITHMS.items()}
 
 
-def test_no_page_shows_a_path_of_this_machine(site):
-    assert [page for page in site.rglob("*.html") if str(ROOT) in page.read_text()] == []
+def test_the_readme_begins_with_the_method():
+    first = PYTHON.findall((ROOT / "README.md").read_text())[0]
+    assert first == inspect.getsource(ALGORITHMS["pods"])
 
 
-def test_nothing_comes_from_another_server(site):
-    pages = [page.read_text() for page in site.rglob("*.html")]
-    loaded = [
-        link
-        for page in pages
-        for link in re.findall(r'(?:src|<link[^>]*href)="(https?://[^"]+)', page)
-    ]
-    assert loaded == []
+def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path: Path):
+    script = PYTHON.findall((ROOT / "README.md").read_text())[1]
+    policy = ROOT / compose("experiment=quickstart").model.path
+    for text, small in (
+        ('"Qwen/Qwen2.5-0.5B"', repr(str(policy))),  # no network
+        ("max_steps=50", "max_steps=2"),
+    ):
+        assert script.count(text) == 1
+        script = script.replace(text, small)
+    (tmp_path / "sums.py").write_text(script)
+    ended = processes.run(tmp_path, script=tmp_path / "sums.py")
+    assert ended.returncode == 0, ended.stderr
+    state = json.loads((tmp_path / "sums" / "checkpoint-2" / STATE).read_text())
+    assert len(state["history"]) == 2  # one prompt a step
 
 
-def test_links_from_docs_to_the_repository_exist():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
-            if "://" not in link and link != "config.md":
-                assert (page.parent / link).exists(), f"{page.name}: {link}"
+def test_what_mutmut_is_told_to_mutate_and_to_run_exists():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
+    keys = ("source_paths", "only_mutate", "also_copy", "pytest_add_cli_args_test_selection")
+    paths = [path for key in keys for path in settings[key]]
+    assert [path for path in paths if not list(ROOT.glob(path))] == []

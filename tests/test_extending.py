@@ -54,7 +54,7 @@ def run(tmp_path: Path):
 
 def steps(folder: Path) -> list[list[dict[str, Any]]]:
     """The ledger's records of every step, one for each prompt."""
-    records = ledger.read(folder / "rollouts.jsonl.zst")
+    records = ledger.read(folder / "rollouts.jsonl.gz")
     return [list(group) for _, group in groupby(records, key=lambda record: record["step"])]
 
 

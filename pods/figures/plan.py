@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from omegaconf import MISSING, OmegaConf
 
-from pods.config import upgrade
+from pods.config import saved
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
@@ -144,7 +144,7 @@ def read(
     """The recorded steps of a run, by their n and m with the newest first, the (steps, 3) squared
     gradient norms of these newest ones (NaN: not measured), and the run's config."""
     path = ledger.find(config.output_dir, run)
-    trained = upgrade.load(path.parent / ".hydra" / "config.yaml")
+    trained = saved.load(path.parent / ".hydra" / "config.yaml")
     lines = read_metrics(path.with_name("metrics.jsonl"))
     ends = np.array([line["step"] for line in lines])
     first, last = window or (1, max(ends, default=1))
