@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-import trl
 from safetensors.torch import load_file
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -26,7 +25,8 @@ from pods.config.errors import UserError
 from pods.models.policy import Policy, choose_backend
 from pods.runs import checkpoints, ledger
 from pods.runs.folder import read_metrics
-from pods.trainer import refuse_changes, trl_arguments
+from pods.trainer import PodsConfig
+from pods.training.build import refuse_changes, trl_arguments
 from rewards import functions
 from tests import faults, two_ranks
 from tests.configs import compose
@@ -293,7 +293,7 @@ def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode
     assert wanted["per_device_train_batch_size"] * wanted["gradient_accumulation_steps"] == 128
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # or the arguments would wait for the others
         monkeypatch.delenv(name)
-    arguments = trl.GRPOConfig(**wanted)
+    arguments = PodsConfig(**wanted)
     refuse_changes(arguments, wanted)
     assert arguments.use_vllm
     assert arguments.vllm_mode == mode
@@ -319,17 +319,15 @@ def test_a_vllm_server_answers_in_the_order_of_the_rollouts():
 
 
 def test_shares_are_equal_and_in_rank_order(monkeypatch):
-    assert (ranks.world_size(), ranks.rank(), ranks.share(8)) == (
-        1,
-        0,
-        slice(0, 8),
-    )
+    assert (ranks.world_size(), ranks.rank()) == (1, 0)
+    assert ranks.share(range(8)) == [*range(8)]
+    assert ranks.split(lambda items: [2 * i for i in items], [3, 4]) == [6, 8]
     become(monkeypatch, 4)
-    assert (ranks.world_size(), ranks.rank(), ranks.share(8)) == (
-        4,
-        1,
-        slice(2, 4),
-    )
+    assert (ranks.world_size(), ranks.rank()) == (4, 1)
+    assert ranks.share(range(8)) == [2, 3]
+    assert ranks.share(range(6)) == [2, 3]
+    monkeypatch.setenv("RANK", "3")
+    assert ranks.share(range(6)) == [5, 5]  # the last one fills the parts up
     monkeypatch.delenv("LOCAL_RANK")  # a cluster's own WORLD_SIZE starts nothing
     assert ranks.world_size() == 1
     assert ranks.gather([1, 2]) == [1, 2]
@@ -337,13 +335,13 @@ def test_shares_are_equal_and_in_rank_order(monkeypatch):
 
 @pytest.mark.parametrize(
     ("rank", "local_rank", "main", "part"),
-    [(0, 0, True, slice(0, 2)), (4, 0, False, slice(8, 10)), (5, 1, False, slice(10, 12))],
+    [(0, 0, True, [0, 1]), (4, 0, False, [8, 9]), (5, 1, False, [10, 11])],
 )
 def test_the_rank_among_several_nodes_counts(monkeypatch, rank, local_rank, main, part):
     for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank), ("WORLD_SIZE", 8)):
         monkeypatch.setenv(name, str(value))
     assert (ranks.rank(), ranks.is_main()) == (rank, main)
-    assert ranks.share(16) == part
+    assert ranks.share(range(16)) == part
 
 
 def test_a_lost_process_is_told_from_other_failures(monkeypatch):
