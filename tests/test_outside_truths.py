@@ -109,7 +109,7 @@ def test_updates_computed_by_hand(case):
     """Temperature, k3, reductions, clipping, masks, reward weights and AdamW in plain torch."""
     overrides = [*SETTINGS, *CASES[case]]
     trainer = build(overrides, dataset=rows())
-    weights, steps = [adapter(trainer)], []
+    weights, norms, steps = [adapter(trainer)], [], []
     inner = trainer.hand_over
 
     def spy(record: Record) -> Any:
@@ -119,11 +119,14 @@ def test_updates_computed_by_hand(case):
 
     trainer.hand_over = spy
 
-    class Weights(TrainerCallback):
+    class Watch(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
             weights.append(adapter(trainer))
 
-    trainer.add_callback(Weights())
+        def on_log(self, *_: Any, logs: dict, **__: Any) -> None:
+            norms.extend([logs["grad_norm"]] if "grad_norm" in logs else [])
+
+    trainer.add_callback(Watch())
     trainer.train()
     assert len(steps) == 2
     config = compose(*overrides)
@@ -133,6 +136,8 @@ def test_updates_computed_by_hand(case):
             by_hand.generation(step)
         assert by_hand.seen >= SEEN.get(case, set())  # else the case does not test its knob
     assert len(double.gradients) == len(single.gradients) == len(weights) - 1
+    # AdamW and clipping hide a factor that all gradients share; their norm does not.
+    assert norms == pytest.approx(double.norms, rel=1e-4)
     assert_adamw(weights, double.gradients, single.gradients)
     for name, value in weights[-1].items():
         if "lora_B" in name:
@@ -192,7 +197,8 @@ class ByHand:
         self.model = get_peft_model(policy.model, policy.peft_config).to(dtype)
         self.model.load_state_dict(weights[0], strict=False)
         self.weights = {k: p for k, p in self.model.named_parameters() if "lora_" in k}
-        self.gradients: list[Tensors] = []  # of each update, in float64
+        self.gradients: list[Tensors] = []  # of each update, clipped, in float64
+        self.norms: list[float] = []  # before clipping
 
     def generation(self, step: Record) -> None:
         """All updates on the rollouts of one generation."""
@@ -252,12 +258,12 @@ class ByHand:
     def update(self, loss: torch.Tensor) -> None:
         """Record the gradient, clipped, and go on from the trainer's next weights."""
         gradients = [g.double() for g in torch.autograd.grad(loss, list(self.weights.values()))]
-        norm = torch.sqrt(sum((g**2).sum() for g in gradients))
+        norm = sum((g**2).sum().item() for g in gradients) ** 0.5
         assert norm > CLIP or self.gradients  # else clipping is not tested
-        scale = min(1.0, CLIP / (norm.item() + 1e-6))
-        self.gradients.append(
-            {name: g * scale for name, g in zip(self.weights, gradients, strict=True)}
-        )
+        scale = min(1.0, CLIP / (norm + 1e-6))
+        clipped = {name: g * scale for name, g in zip(self.weights, gradients, strict=True)}
+        self.gradients.append(clipped)
+        self.norms.append(norm)
         self.model.load_state_dict(self.recorded[len(self.gradients)], strict=False)
 
 
