@@ -47,7 +47,7 @@ def train(config: TrainConfig, started: float) -> bool:
             from pods.models import initial, policy
             from pods.rollouts import Rollouts
             from pods.runs import folder as runs
-            from pods.tasks import lengths as prompts
+            from pods.tasks import prompts
             from pods.training import autoplan, loop
 
             stack.enter_context(loop.signals_restored())
@@ -57,7 +57,6 @@ def train(config: TrainConfig, started: float) -> bool:
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
-            initial.merge(config, folder.path)
             start = ranks.from_main(lambda: runs.find_start(config, folder))
             if start is not None:
                 autoplan.resume(config, start.meta)
