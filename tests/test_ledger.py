@@ -19,9 +19,9 @@ HOSTILE = ("<script>", "é\udc80")
 
 def write(path: Path, steps: int, texts: str = "first") -> ledger.Ledger:
     book = ledger.Ledger(path, texts)
-    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5], HOSTILE)
-    for number in range(1, steps + 1):
-        book.append(number, step)
+    for number in range(steps):
+        totals = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}
+        book.append(step_of(totals, [0, 1, 5], HOSTILE, number))
     return book
 
 
@@ -39,16 +39,16 @@ def test_what_is_written_is_read(tmp_path):
     assert records[0]["lengths"] == [1, 2, 3, 4]
     assert records[0]["clipped"] == [False, False, False, True]
     first, _ = next(ledger.steps(path))
-    assert first.clipped.tolist() == [[False, False, False, True]] * 2
-    assert first.lengths.tolist() == [[1, 2, 3, 4]] * 2
+    assert first.clipped.tolist() == [False, False, False, True] * 2
+    assert first.lengths.tolist() == [1, 2, 3, 4] * 2
+    assert first.prompt.tolist() == [0] * 4 + [1] * 4
 
 
 def test_a_member_of_sixteen_steps_is_written_at_once(tmp_path):
     book = write(tmp_path / "rollouts.jsonl.gz", 15)
     assert not book.path.exists()
-    step = step_of({"a": [0.0, 1.0]}, [0])
     for number in range(16, 33):
-        book.append(number, step)
+        book.append(step_of({"a": [0.0, 1.0]}, [0], number=number - 1))
         there = [r["step"] for r in ledger.read(book.path) if r["group"] == 0]
         assert there == [*range(1, 33 if number > 31 else 17)]
 
@@ -63,11 +63,21 @@ def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
 
 def test_a_step_of_one_prompt_is_read_back(tmp_path):
     book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
-    book.append(7, step_of({"c": [0.0, 1.0]}, [1]))
+    book.append(step_of({"c": [0.0, 1.0]}, [1], number=6))
     book.flush()
     ((batch, selection),) = ledger.steps(book.path)
-    assert (batch.step, batch.question_ids.tolist(), selection.kept.tolist()) == (6, ["c"], [1])
-    assert batch.by_function["correctness"].tolist() == [[0.0, 1.0]]
+    assert (batch.prompt.tolist(), selection.kept.tolist()) == ([0, 0], [1])
+    assert batch.by_function["correctness"].tolist() == [0.0, 1.0]
+
+
+def test_prompts_may_have_different_numbers_of_rollouts(tmp_path):
+    book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
+    book.append(step_of({"a": [0.0, 1.0], "b": [1.0, 0.0, 0.5], "c": [0.5]}, [1, 3, 5]))
+    book.flush()
+    assert [record["kept"] for record in ledger.read(book.path)] == [[1], [1], [0]]
+    ((batch, selection),) = ledger.steps(book.path)
+    assert batch.prompt.tolist() == [0, 0, 1, 1, 1, 2]
+    assert (selection.kept.tolist(), selection.advantages.tolist()) == ([1, 3, 5], [-1, 0, 1])
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):
@@ -75,7 +85,7 @@ def test_a_torn_end_is_dropped_at_every_length(tmp_path):
     book = write(path, 2)
     book.flush()
     whole = len(path.read_bytes())
-    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
+    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
     book.flush()
     data = path.read_bytes()
     for cut in range(whole, len(data)):
@@ -89,7 +99,7 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     path.write_bytes(path.read_bytes() + b"torn")
     ledger.forget_after(path, 2)
     book = ledger.Ledger(path, "none")
-    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
+    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
     book.flush()
     assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
     ledger.forget_after(tmp_path / "absent", 2)
