@@ -25,7 +25,7 @@ from pods.engines import Completion, Limits, Request, Work, seed_of, texts
 from pods.engines import evaluation as engines
 from pods.engines.training import sampling
 from pods.evaluation.config import OneCheckpoint, check_one, own_keys
-from pods.tasks.lengths import rendered
+from pods.tasks.prompts import rendered
 
 PIPED_WIDTH = 120  # columns of the table where no terminal shows it
 

@@ -72,7 +72,7 @@ def export(config: ExportConfig, engine: str, reason: str) -> None:
     from pods.evaluation.card import card
     from pods.models import initial
     from pods.models.policy import load_tokenizer
-    from pods.tasks.lengths import rendered
+    from pods.tasks.prompts import rendered
 
     training, target = candidates.one(config)
     if not config.merge and target.lora_rank is None:

@@ -99,8 +99,6 @@ $ train.py resume=nowhere/checkpoint-3
 resume=nowhere/checkpoint-3: no such folder; set auto, never or a checkpoint folder
 $ train.py init_from=nowhere/checkpoint-3
 init_from=nowhere/checkpoint-3: no finished checkpoint; give <run>/checkpoint-<step>
-$ train.py init_from=nowhere init_mode=join
-init_mode=join: must be one of continue, merge
 $ train.py run=a/b
 run=a/b: must be a folder name without / and without a dot at the start
 $ train.py backend=unsloth
