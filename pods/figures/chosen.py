@@ -44,7 +44,6 @@ def each(
         configs = [typed(type(config), one) for one in composed]
     done, skipped = [], []
     for one in configs:
-        one.figure.time = one.time
         one.figure.metric = one.metric or one.figure.metric
         one.figure.dataset = one.dataset or one.figure.dataset
         try:

@@ -19,7 +19,6 @@ from pods.figures import wandb_export
 from pods.figures.alignment import listed
 from pods.figures.arms import arms
 from pods.figures.definition import Absent, Figure, FigureSeries, SecondsPerStep
-from pods.figures.retiming import retime
 from pods.figures.samples import QUANTITIES, Samples, base_point, from_results, on_grid
 from pods.runs.results import Results, find, read, warn
 
@@ -62,7 +61,6 @@ def load(figure: Figure, results_dir: Path | str, skipped: list[str] | None = No
     files = [export.accuracy, export.length] if export else []
     exported = any((folder / name).is_file() for name in files)
     runs = _from_export(figure, folder) if exported else _from_files(figure, folder, skipped)
-    retime(figure, [run for group in runs.values() for run in group])
     base = base_point(figure, folder, skipped) if any(runs.values()) and not exported else {}
     found = {
         name: _series(figure.series[label], name, samples, figure, base, skipped)

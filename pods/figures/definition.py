@@ -10,8 +10,6 @@ from omegaconf import MISSING
 from pods.config.errors import UserError
 from pods.config.schema import positive, share
 
-MEASURED = "measured"
-
 
 @dataclass
 class SecondsPerStep:
@@ -49,7 +47,6 @@ class Figure:
     wandb_export: WandbExport | None
     split_by: list[str]
     series: dict[str, FigureSeries | None]
-    time: str = MEASURED  # or the costs of another machine, set by the command
 
 
 @dataclass
@@ -69,7 +66,6 @@ class FigureConfig(Comparison):
     figure: Figure = MISSING
     runs: dict[str, list[str]] = field(default_factory=dict)
     results_dir: str = MISSING
-    time: str = MISSING
     metric: str | None = MISSING
     dataset: str | None = MISSING
 

@@ -43,7 +43,6 @@ class Samples:
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)  # of training and evaluation, if known
     metric: str = ""
-    simulated: bool = False  # on the time axis of another machine, off the marks by nature
     records: dict[int, list[Path]] = field(default_factory=dict)  # step -> a file of each repeat
 
     @property
@@ -116,7 +115,7 @@ def on_grid(run: Samples, grid: np.ndarray) -> tuple[dict[str, np.ndarray], list
     }
     notes = list(run.notes)
     unused = int(np.sum(seconds < grid[-1] + run.reach)) - len(set(index[found]))
-    if unused and run.measured and not run.simulated:
+    if unused and run.measured:
         notes.append(f"{unused} checkpoints between the marks are not used")
     if len(empty := grid[~found & (grid < run.expected_until)]):
         notes.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")

@@ -8,7 +8,7 @@ bootstrap interval over runs is too narrow below ten runs.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -61,7 +61,7 @@ class Speedup:
     level: Difference | None = None  # mean of the last three marks
     level_by_question: Difference | None = None  # with the noise of the questions, where recorded
     time_to_target: TimeToTarget | None = None
-    time: str = "measured"  # or the machine whose seconds a step are simulated
+    time: str = "measured"
 
 
 def published_interval(pair: Speedup) -> list[float] | None:
@@ -134,8 +134,7 @@ def published(baseline: Series, pods: Series, how: Comparison) -> Speedup:
 def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
     """Every pair of arms; the figure's baseline, else the earlier one in its YAML, comes first."""
     arms = sorted(series, key=lambda arm: arm.label != figure.baseline)
-    found = [compare(first, second, how) for first, second in combinations(arms, 2)]
-    return [replace(pair, time=figure.time) for pair in found]
+    return [compare(first, second, how) for first, second in combinations(arms, 2)]
 
 
 def headline(figure: Figure, pairs: list[Speedup]) -> Speedup | None:

@@ -3,7 +3,6 @@
 Used by `uv run scripts/speedup.py` and `uv run scripts/report.py`.
 """
 
-from pods.figures.definition import MEASURED
 from pods.figures.speedup import Speedup, published_interval
 from pods.figures.statistics import Difference
 
@@ -126,5 +125,4 @@ def latex(rows: list[Row]) -> str:
 
 
 def _names(figure: str, pair: Speedup) -> Row:
-    simulated = "" if pair.time == MEASURED else f", time simulated: {pair.time}"
-    return {"figure": figure + simulated, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}
+    return {"figure": figure, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}
