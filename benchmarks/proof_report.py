@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pods.figures.report import table
+from pods.figures.page import table
 from pods.runs.files import write_atomic
 
 STYLE = "body{font-family:sans-serif;margin:2em}td,th{border:1px solid #ccc;padding:2px 6px}"

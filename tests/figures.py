@@ -13,7 +13,7 @@ from unittest import mock
 import zstandard
 from hydra.core.global_hydra import GlobalHydra
 
-from pods.figures.definition import Figure, FigureSeries
+from pods.figures.figure import Figure, FigureSeries
 from tests.conftest import ROOT
 
 

@@ -28,7 +28,6 @@ def comparison_row(figure: str, pair: Speedup) -> Row:
         "over": "-" if pair.level is None else duration(pair.compared_hours),
         "mean accuracy, points": points(pair.mean_accuracy),
         "level, points": points(pair.level),
-        "level, over questions too": points(pair.level_by_question),
         "target": "-",
         "times as fast": "-",
         "mean time, capped": "-",
@@ -125,4 +124,5 @@ def latex(rows: list[Row]) -> str:
 
 
 def _names(figure: str, pair: Speedup) -> Row:
-    return {"figure": figure, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}
+    clock = "" if pair.time == "measured" else f", time {pair.time}"
+    return {"figure": figure + clock, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}
