@@ -50,8 +50,8 @@ def main(config: ReportConfig) -> None:
     if config.figure or config.runs:
         (sections,), left_out = for_each(config, arms)
     if config.run is not None:
-        folders = (Path(config.output_dir), Path(config.results_dir))
-        sections += page.run_sections(config.run, *folders, config.max_megabytes)
+        folder = Path(config.output_dir) / config.run
+        sections += page.run_sections(folder, config.max_megabytes)
     name = config.run or ("runs" if config.runs else config.figure.name)
     out = Path(config.out_dir) / f"{name}.html"
     write_atomic(out, page.page(f"PODS: {name}", sections))

@@ -167,7 +167,6 @@ def figure(**changes: Any) -> Figure:
         "baseline": "GRPO",
         "pods": "GRPO-PODS",
         "wandb_export": None,
-        "split_by": [],
         "series": {
             "GRPO": FigureSeries(["grpo-*"]),
             "GRPO-PODS": FigureSeries(["pods-*"]),

@@ -130,6 +130,10 @@ def test_every_figure_of_the_paper_has_a_definition() -> None:
             ["run=x"], "run=x: unknown; did you mean runs?", id="the key of another command"
         ),
         pytest.param(["metric=acc"], "both_acc", id="unknown metric, choices listed"),
+        pytest.param(
+            ["figure=quickstart", "figure.grid_seconds=0"], "greater than 0", id="no grid"
+        ),
+        pytest.param(["figure=quickstart", "figure.time_unit=days"], "one of hours,", id="unit"),
         pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
         pytest.param(["+figure.colour=red"], "colour", id="unknown key, forced in"),
     ],

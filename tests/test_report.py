@@ -109,11 +109,10 @@ def test_no_text_of_a_run_becomes_markup(folder: Path) -> None:
     assert elements.tags.count("svg") == 1
 
 
-def test_a_run_has_facts_scores_curves_and_seconds(folder: Path) -> None:
+def test_a_run_has_config_curves_and_seconds(folder: Path) -> None:
     text = made(folder, f"run={NAME}")
-    assert "<td>&lt;script&gt;abc</td>" in text
-    assert "<tr><td>2</td>" not in text
-    assert "<tr><td>200</td><td>10 s</td><td>60.0</td><td>15.0</td></tr>" in text
+    assert "&lt;script&gt;abc" in text
+    assert "rule: {name: max_variance}" in text
     for title in ("reward, mean", "correctness, mean", "tags, mean", "entropy, nats"):
         assert f">{title}</text>" in text, "the kept of each function come from the ledger"
     assert "<td>0.25</td>" in text
@@ -154,7 +153,7 @@ def test_texts_may_be_absent() -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (["run=absent"], "run=absent: neither checkpoints/absent nor results/absent.json exists"),
+        (["run=absent"], "run=absent: no folder checkpoints/absent"),
         ([], "set run=<run>, figure=<name> or runs={A: [a-*]}"),
         (["figure=all"], "figure=all: a page shows one figure"),
     ],

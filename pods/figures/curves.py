@@ -16,8 +16,6 @@ from pods.figures.figure import Absent, Figure, Note, SecondsPerStep, Unlike
 from pods.figures.published import listed
 from pods.figures.reading import QUANTITIES, Samples, nearest
 
-UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
-ACCURACIES = ("ans_acc", "for_acc", "both_acc")
 FAR = 120.0  # s: a mark that takes a farther sample is reported
 
 
@@ -47,7 +45,6 @@ def read(figure: Figure, results_dir: Path | str) -> tuple[list[Series], list[No
 
     Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared.
     """
-    _check(figure)
     folder = Path(results_dir)
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
@@ -55,12 +52,10 @@ def read(figure: Figure, results_dir: Path | str) -> tuple[list[Series], list[No
     base, of_base = reading.base_point(figure, folder) if any(runs.values()) else ({}, [])
     notes += of_base
     arms = {}
-    for series, samples in runs.items():
-        groups, of_series = reading.arms(figure, series, samples)
-        notes += of_series
-        for label, group in groups.items():
-            arms[label], of_arm = _series(figure, series, label, group, base)
-            notes += of_arm
+    for label, samples in runs.items():
+        notes += reading.differences(figure, label, samples)
+        arms[label], of_arm = _series(figure, label, samples, base)
+        notes += of_arm
     if not any(arms.values()):
         wanted = [pattern for arm in figure.series.values() if arm for pattern in arm.runs]
         export = figure.wandb_export
@@ -103,23 +98,11 @@ def to_json(series: list[Series]) -> dict[str, Any]:
     return {"series": content}
 
 
-def _check(figure: Figure) -> None:
-    if figure.metric not in ACCURACIES and not figure.metric.startswith("pass@"):
-        raise UserError(f"metric={figure.metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
-    if not 0 < figure.grid_seconds <= figure.budget_seconds:
-        raise UserError(
-            f"figure.grid_seconds={figure.grid_seconds}: must lie above 0 and at most at"
-            f" figure.budget_seconds={figure.budget_seconds}"
-        )
-    if figure.time_unit not in UNITS:
-        raise UserError(f"figure.time_unit={figure.time_unit}: needs {' | '.join(UNITS)}")
-
-
 def _series(
-    figure: Figure, series: str, label: str, runs: list[Samples], base: dict[str, float]
+    figure: Figure, label: str, runs: list[Samples], base: dict[str, float]
 ) -> tuple[Series | None, list[Note]]:
     """One arm on the grid, and every irregularity; None without a usable run."""
-    marks = round(figure.budget_seconds / figure.grid_seconds)
+    marks = max(1, round(figure.budget_seconds / figure.grid_seconds))
     grid, used, notes = figure.grid_seconds * np.arange(1, marks + 1), [], []
     for run in runs:
         values, irregular = _on_grid(run, grid)
@@ -140,10 +123,10 @@ def _series(
         notes.append(Note(f"{label}: some runs have measured times and some the published grid"))
     if len({run.seed for run, _ in used} - {None}) == len(used):
         used.sort(key=lambda pair: pair[0].seed)
-    arm = figure.series[series]
+    arm = figure.series[label]
     return Series(
         label=label,
-        colour=arm.colour if label == series else None,  # parts of a series differ
+        colour=arm.colour,
         runs=[run.name for run, _ in used],
         quantities={q: np.stack([values[q] for _, values in used]) for q in QUANTITIES},
         hours=grid / 3600,

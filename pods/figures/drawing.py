@@ -18,8 +18,8 @@ from omegaconf import MISSING
 from pods.config.errors import UserError
 from pods.config.schema import one_of
 from pods.figures import tables
-from pods.figures.curves import UNITS, Series, statistics
-from pods.figures.figure import Figure, FigureConfig
+from pods.figures.curves import Series, statistics
+from pods.figures.figure import UNITS, Figure, FigureConfig
 from pods.figures.speedup import Speedup, published_interval
 from pods.figures.statistics import t95
 
@@ -39,22 +39,11 @@ AXES = {
 }
 BAND = "band: Student's 95% interval over runs"
 FEW = 5  # runs: below, every single run is drawn
-STYLE = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.edgecolor": "none",
-    "legend.framealpha": 0.85,
-    "legend.handlelength": 3.2,
-    "pdf.fonttype": 42,  # TrueType, which journals accept
-    "hatch.linewidth": 0.6,
-    "text.parse_math": False,  # a label with $ is text
-}
+STYLE = dict(
+    matplotlib.rc_params_from_file(
+        Path(__file__).with_name("style.mplstyle"), use_default_template=False
+    )
+)
 
 
 @dataclass
@@ -130,20 +119,17 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
         return arm.hours * figure.gpus
     mean, _, _ = statistics(arm.quantities[x])
     if not np.isfinite(mean).any():
-        raise UserError(
-            f"x={x}: the results of {arm.label} do not have it (published files have only steps);"
-            " use x=time, x=steps or x=gpu_hours"
-        )
+        text = f"x={x}: the results of {arm.label} do not have it"
+        raise UserError(f"{text}; published files have x=time, x=steps and x=gpu_hours")
     return mean
 
 
 def _x_label(figure: Figure, x: str, measured: bool) -> str:
-    if x == "time":
-        mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
-        index = "" if measured or figure.wandb_export else f" (checkpoint index × {mark:g})"
-        return f"Training time, {figure.time_unit}{index}"
-    gpus = f"GPU-hours ({figure.gpus} GPU{'s' if figure.gpus > 1 else ''})"
-    return AXES.get(x, gpus)
+    if x != "time":
+        return AXES.get(x, f"GPU-hours ({figure.gpus} GPU{'s' * (figure.gpus > 1)})")
+    mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
+    index = "" if measured or figure.wandb_export else f" (checkpoint index × {mark:g})"
+    return f"Training time, {figure.time_unit}{index}"
 
 
 def _curves(

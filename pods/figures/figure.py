@@ -15,10 +15,12 @@ from omegaconf import MISSING
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.config.schema import flat, positive, share
+from pods.config.schema import flat, one_of, positive, share
 from pods.runs.results import Results, facts_of, facts_path, find, read, warn
 
 Result = TypeVar("Result")
+UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
+ACCURACIES = ("ans_acc", "for_acc", "both_acc")
 
 
 @dataclass
@@ -42,21 +44,20 @@ class WandbExport:
 
 @dataclass
 class Figure:
-    name: str
-    title: str
-    dataset: str
-    metric: str
-    grid_seconds: float
-    budget_seconds: float
-    checkpoints: int | None
-    time_unit: str
-    gpus: int
-    base: list[str]
-    baseline: str | None
-    pods: str | None
-    wandb_export: WandbExport | None
-    split_by: list[str]
-    series: dict[str, FigureSeries | None]
+    name: str = MISSING
+    title: str = MISSING
+    dataset: str = MISSING
+    metric: str = MISSING
+    grid_seconds: float = positive()
+    budget_seconds: float = positive()
+    checkpoints: int | None = positive()
+    time_unit: str = one_of(*UNITS)
+    gpus: int = positive()
+    base: list[str] = MISSING
+    baseline: str | None = MISSING
+    pods: str | None = MISSING
+    wandb_export: WandbExport | None = MISSING
+    series: dict[str, FigureSeries | None] = MISSING
 
 
 @dataclass
@@ -110,10 +111,12 @@ def figures(config: FigureConfig) -> list[Figure]:
         chosen = [replace(_named(name), **changes) for name in names if name != "all"]
     else:
         chosen = [config.figure or _named("quickstart")]
-    return [
-        replace(f, metric=config.metric or f.metric, dataset=config.dataset or f.dataset)
-        for f in chosen
-    ]
+    for i, figure in enumerate(chosen):
+        metric, dataset = config.metric or figure.metric, config.dataset or figure.dataset
+        if metric not in ACCURACIES and not metric.startswith("pass@"):
+            raise UserError(f"metric={metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
+        chosen[i] = replace(figure, metric=metric, dataset=dataset)
+    return chosen
 
 
 def for_each(

@@ -16,15 +16,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure as Canvas
-from omegaconf import OmegaConf
 
 from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
 from pods.figures.drawing import COLOURS, STYLE
-from pods.figures.tables import Row, duration
+from pods.figures.tables import Row
 from pods.runs import ledger
 from pods.runs.folder import read_metrics
-from pods.runs.results import facts_of, read, warn
 
 Lines = list[dict[str, Any]]  # of metrics.jsonl, one a step
 SINGLE = {
@@ -33,10 +31,6 @@ SINGLE = {
     "all/zero_variance_groups": "share of groups with equal rewards",
 }
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
-FACTS = (
-    "experiment", "algorithm.name", "rule.name", "task.name", "model.path", "seed",
-    "prompts_per_step", "rollouts_per_prompt", "kept_per_prompt", "optimizer.learning_rate",
-)  # fmt: skip
 CONTROLS = """<div class="controls">
 <span><button id="back">&#9664;</button> <label>Step <select id="step">{steps}</select></label>
 <button id="on">&#9654;</button></span> <label>Prompt <select id="prompt"></select></label>
@@ -55,27 +49,29 @@ def page(title: str, sections: list[str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
 
 
-def run_sections(run: str, output_dir: Path, results_dir: Path, megabytes: float) -> list[str]:
-    """Facts, scores, curves, seconds and rollouts of a run, as far as it has the files."""
-    folder, scores = output_dir / run, results_dir / f"{run}.json"
-    if not folder.is_dir() and not scores.is_file():
-        raise UserError(
-            f"run={run}: neither {folder} nor {scores} exists; set output_dir and results_dir to"
-            " the folders of runs and results"
-        )
-    sections = [facts_section(run, folder)]
-    if scores.is_file():
-        sections.append(section("Accuracy, %", table(score_rows(scores))))
-    records: Lines = []
+def run_sections(folder: Path, megabytes: float) -> list[str]:
+    """Config, curves, seconds and rollouts of a run, as far as its folder has the files."""
+    if not folder.is_dir():
+        raise UserError(f"run={folder.name}: no folder {folder}; set output_dir to that of the run")
+    sections, records = [config_section(folder)], []
     if (folder / "rollouts.jsonl.zst").is_file():
         records = list(ledger.read(folder / "rollouts.jsonl.zst"))
-    elif folder.is_dir():
-        warn(f"run={run}: no rollouts.jsonl.zst; the page has no rollouts")
     if (folder / "metrics.jsonl").is_file():
         kept = kept_by_function(records)
         lines = read_metrics(folder / "metrics.jsonl")
-        sections += step_sections({run: [[kept.get(line["step"], {}) | line for line in lines]]})
+        lines = [kept.get(line["step"], {}) | line for line in lines]
+        sections += step_sections({folder.name: [lines]})
     return [*sections, rollouts_section(records, 1e6 * megabytes)] if records else sections
+
+
+def config_section(folder: Path) -> str:
+    """What the run was trained with, and on what machine; folded."""
+    body = ""
+    for path in (folder / ".hydra" / "config.yaml", folder / "meta.json"):
+        if path.is_file():
+            text = html.escape(path.read_text())
+            body += f"<details><summary>{path.name}</summary><pre>{text}</pre></details>"
+    return section(f"Run {folder.name}", body)
 
 
 def arm_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
@@ -162,35 +158,6 @@ def phase_rows(arms: dict[str, list[Lines]]) -> list[Row]:
     return rows
 
 
-def score_rows(path: Path) -> list[Row]:
-    """Accuracies of every checkpoint, means over repeats."""
-    rows = []
-    for step, checkpoint in read(path).items():
-        row = {"checkpoint": str(step)}
-        if "train_seconds" in checkpoint.meta:
-            row["after"] = duration(checkpoint.meta["train_seconds"] / 3600)
-        for name, entry in checkpoint.datasets.items():
-            for title, values in (("correct", entry.ans_acc), ("and well formed", entry.both_acc)):
-                row[f"{name}: {title}"] = f"{100 * fmean(values):.1f}" if values else "-"
-        rows.append(row)
-    return rows
-
-
-def facts_section(run: str, folder: Path) -> str:
-    """What the run is and where it ran; its whole config is folded."""
-    path, meta = folder / ".hydra" / "config.yaml", facts_of(folder / "meta.json")
-    config = OmegaConf.load(path) if path.is_file() else OmegaConf.create()
-    facts = {key: OmegaConf.select(config, key) for key in FACTS}
-    facts |= {key: meta.get(key) for key in ("git_commit", "config_hash", "gpu", "host")}
-    facts["versions"] = ", ".join(f"{name} {v}" for name, v in meta.get("versions", {}).items())
-    rows = [
-        {"key": key, "value": str(value)} for key, value in facts.items() if value not in (None, "")
-    ]
-    text = html.escape(OmegaConf.to_yaml(config))
-    whole = f"<details><summary>Whole config</summary><pre>{text}</pre></details>"
-    return section(f"Run {run}", (table(rows) if rows else "") + (whole if config else ""))
-
-
 def rollouts_section(records: Lines, most: float) -> str:
     """Every rollout by step and prompt, at most `most` bytes: one JSON block a step."""
     groups: dict[int, list[str]] = {}
@@ -233,7 +200,7 @@ def _json(content: Any) -> str:
 def svg(canvas: Canvas) -> str:
     """The figure as an element of the page, with its text as text."""
     file = io.StringIO()
-    with matplotlib.rc_context(STYLE | {"svg.fonttype": "none", "svg.hashsalt": "pods"}):
+    with matplotlib.rc_context(STYLE):
         canvas.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     return text[text.index("<svg") :]

@@ -84,9 +84,8 @@ def read_csv(path: Path) -> tuple[dict[str, np.ndarray], list[Note]]:
     """
     with open(path, newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
-    names = list(rows[0]) if rows else []
-    table = {name: np.array([_float(row[name]) for row in rows]) for name in names}
-    runs = {match["run"]: name for name in names if (match := VALUE.fullmatch(name))}
+    table = {name: np.array([_float(row[name]) for row in rows]) for name in (rows or [{}])[0]}
+    runs = {match["run"]: name for name in table if (match := VALUE.fullmatch(name))}
     if "eval/time" not in table or not runs:
         raise UserError(
             f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs"
@@ -101,9 +100,8 @@ def read_csv(path: Path) -> tuple[dict[str, np.ndarray], list[Note]]:
         used |= known
         if known.any():
             samples[run] = np.array(sorted(columns[known].tolist()))
-    skipped = int(np.sum(~used))
-    text = f"{path.name}: {skipped} rows hold no time or no value and are skipped"
-    return samples, [Note(text)] * bool(skipped)
+    text = f"{path.name}: {np.sum(~used)} rows hold no time or no value and are skipped"
+    return samples, [Note(text)] * (not used.all())
 
 
 def _float(cell: str | None) -> float:

@@ -1,8 +1,7 @@
-"""Result files, or a wandb export, as samples of runs; and which of them belong to one arm.
+"""Result files, or a wandb export, as samples of runs; runs that must not be averaged are refused.
 
-Measured train_seconds give a checkpoint its time; published files have the index of the
-checkpoint. Departs from the published plotting code, which averages whatever a pattern matches.
-    uv run scripts/plot.py figure=quickstart figure.split_by=[optimizer.learning_rate]
+Measured train_seconds give a checkpoint its time; published files have the checkpoint's index.
+    uv run scripts/plot.py figure=quickstart
 """
 
 import json
@@ -74,18 +73,22 @@ def runs(figure: Figure, folder: Path) -> tuple[dict[str, list[Samples]], list[N
     }, notes
 
 
-def arms(
-    figure: Figure, label: str, runs: list[Samples]
-) -> tuple[dict[str, list[Samples]], list[Note]]:
-    """The runs of a series, split by figure.split_by. Raises Unlike where an arm is mixed."""
-    groups: dict[str, list[Samples]] = {}
-    for run in runs:
-        if unknown := [key for key in figure.split_by if key not in run.settings]:
-            raise UserError(f"figure.split_by=[{unknown[0]}]: {run.name} has no such setting")
-        values = [f"{k.rpartition('.')[2]}={run.settings[k]}" for k in figure.split_by]
-        groups.setdefault(" ".join([label, *values]), []).append(run)
-    notes = [note for group in groups.values() for note in _differences(figure, label, group)]
-    return (groups if len(groups) > 1 else {label: runs}), notes
+def differences(figure: Figure, label: str, runs: list[Samples]) -> list[Note]:
+    """The settings in which published runs of one arm differ; raises Unlike where ours do."""
+    notes = []
+    for key in LIKE:
+        names: dict[str, list[str]] = {}
+        for run in (run for run in runs if key in run.settings):  # null is a value
+            value = run.settings[key]
+            value = Path(value).name if key == "model.path" else value  # of any folder
+            names.setdefault(json.dumps(value), []).append(run.name)
+        if len(names) > 1:
+            parts = "; ".join(f"{value} in {listed(group)}" for value, group in names.items())
+            line = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
+            if all("seed" in run.settings for run in runs):
+                raise Unlike(f"{line}; compare them as arms: runs={{A: [...], B: [...]}}")
+            notes.append(Note(f"{line}; averaged, because published files do not say why"))
+    return notes
 
 
 def base_point(figure: Figure, folder: Path) -> tuple[dict[str, float], list[Note]]:
@@ -128,11 +131,6 @@ def _samples(path: Path, results: Results, figure: Figure, expected: int) -> Sam
     points = [_point(results[step], figure) | {"steps": float(step)} for step in steps]
     quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
     notes = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in results else []
-    for step in steps:
-        repeats = getattr(_entry(results[step], figure), figure.metric, [])
-        bad = len(repeats) - len(_finite(repeats))
-        if 0 < bad < len(repeats):
-            notes.append(f"step {step}: {bad} of {len(repeats)} repeats are not numbers")
     timed, end = np.isfinite(quantities["seconds"]), 0.0
     if timed.any():
         end = float(np.nanmax(quantities["seconds"]))
@@ -174,24 +172,6 @@ def _from_export(figure: Figure, folder: Path) -> tuple[dict[str, list[Samples]]
         label: [run for run in samples if any(fnmatchcase(run.name, p) for p in wanted)]
         for label, wanted in patterns.items()
     }, notes
-
-
-def _differences(figure: Figure, label: str, runs: list[Samples]) -> list[Note]:
-    """The settings in which published runs of one arm differ; raises Unlike where ours do."""
-    notes = []
-    for key in LIKE:
-        names: dict[str, list[str]] = {}
-        for run in (run for run in runs if key in run.settings):  # null is a value
-            value = run.settings[key]
-            value = Path(value).name if key == "model.path" else value  # of any folder
-            names.setdefault(json.dumps(value), []).append(run.name)
-        if len(names) > 1:
-            parts = "; ".join(f"{value} in {listed(group)}" for value, group in names.items())
-            line = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
-            if all("seed" in run.settings for run in runs):
-                raise Unlike(f"{line}; set figure.split_by=[{key}], or match fewer runs")
-            notes.append(Note(f"{line}; averaged, because published files do not say why"))
-    return notes
 
 
 def _point(checkpoint: Checkpoint, figure: Figure) -> dict[str, float]:
