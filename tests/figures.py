@@ -1,6 +1,7 @@
 """Result files of the published kinds, made up small: what the figure tests read."""
 
 import csv
+import gzip
 import json
 import random
 import runpy
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import zstandard
 from hydra.core.global_hydra import GlobalHydra
 
 from pods.figures.figure import Figure, FigureSeries
@@ -76,9 +76,9 @@ def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> N
 
 
 def ledger_file(run: Path, records: Iterable[dict[str, Any]]) -> Path:
-    """<run>/rollouts.jsonl.zst of these records, its last frame torn as by a kill."""
-    path = run / "rollouts.jsonl.zst"
-    frame = zstandard.compress("".join(json.dumps(record) + "\n" for record in records).encode())
+    """<run>/rollouts.jsonl.gz of these records, its last frame torn as by a kill."""
+    path = run / "rollouts.jsonl.gz"
+    frame = gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode())
     path.write_bytes(frame + frame[:20])
     return path
 

@@ -26,7 +26,6 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
 
 import evaluate_run
 from pods.config.command import CONFIG_DIR, typed
@@ -145,15 +144,6 @@ def test_published_files_read_as_ours_and_write_back_the_same(shared: Path, tmp_
         else:
             results.write(copy, results.read(path))
         assert json.loads(copy.read_text()) == before, path.name
-
-
-def test_a_run_from_before_a_key_existed_can_be_scored(run: Path) -> None:
-    path = run / ".hydra" / "config.yaml"
-    saved = OmegaConf.load(path)
-    del saved.backend.threads
-    OmegaConf.save(saved, path)
-    evaluate()
-    assert list(results.read("results/fake.json")) == [2, 4]
 
 
 def test_meta_says_what_the_scores_were_made_with(run: Path) -> None:
@@ -645,20 +635,6 @@ def test_the_results_file_for_which_the_disk_is_full_is_named(
     monkeypatch.setattr(results, "write", full)
     with pytest.raises(UserError, match=r"^results/fake\.json: No space left on device; free some"):
         evaluate()
-
-
-def test_results_of_the_first_design_are_continued(run: Path) -> None:
-    """They note the engine as `backend`, and no stop strings."""
-    evaluate()
-    for path in Path("results").glob("*.meta.json"):
-        facts = json.loads(path.read_text())
-        noted = facts["tasks"]["gsm8k"]
-        noted["backend"] = noted.pop("engine")
-        del noted["stop"]
-        path.write_text(json.dumps(facts))
-    evaluate("repeats=3")
-    assert len(results.read("results/fake.json")[2].datasets["gsm8k"].ans_acc) == 3
-    assert json.loads(Path("results/fake.meta.json").read_text())["tasks"]["gsm8k"]["engine"]
 
 
 # The base model, choosing, watching

@@ -2,14 +2,13 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pods.rules import RULES
 from pods.runs import ledger
-from tests import processes
+from tests.figures import in_process, ledger_file
 from tests.steps import step_of
 from tests.test_files import of, record
 
@@ -18,14 +17,14 @@ HOSTILE = ("<script>", "é\udc80")
 
 def write(path: Path, steps: int, texts: str = "first") -> ledger.Ledger:
     book = ledger.Ledger(path, texts)
-    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5], HOSTILE)
-    for number in range(1, steps + 1):
-        book.append(number, step)
+    for number in range(steps):
+        totals = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}
+        book.append(step_of(totals, [0, 1, 5], HOSTILE, number))
     return book
 
 
 def test_what_is_written_is_read(tmp_path):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 3).flush()
     records = list(ledger.read(path))
     assert [(r["step"], r["group"]) for r in records] == [(s, g) for s in (1, 2, 3) for g in (0, 1)]
@@ -38,43 +37,53 @@ def test_what_is_written_is_read(tmp_path):
     assert records[0]["lengths"] == [1, 2, 3, 4]
     assert records[0]["clipped"] == [False, False, False, True]
     first, _ = next(ledger.steps(path))
-    assert first.clipped.tolist() == [[False, False, False, True]] * 2
-    assert first.lengths.tolist() == [[1, 2, 3, 4]] * 2
+    assert first.clipped.tolist() == [False, False, False, True] * 2
+    assert first.lengths.tolist() == [1, 2, 3, 4] * 2
+    assert first.prompt.tolist() == [0] * 4 + [1] * 4
 
 
-def test_a_frame_of_sixteen_steps_is_written_at_once(tmp_path):
-    book = write(tmp_path / "rollouts.jsonl.zst", 15)
+def test_a_member_of_sixteen_steps_is_written_at_once(tmp_path):
+    book = write(tmp_path / "rollouts.jsonl.gz", 15)
     assert not book.path.exists()
-    step = step_of({"a": [0.0, 1.0]}, [0])
     for number in range(16, 33):
-        book.append(number, step)
+        book.append(step_of({"a": [0.0, 1.0]}, [0], number=number - 1))
         there = [r["step"] for r in ledger.read(book.path) if r["group"] == 0]
         assert there == [*range(1, 33 if number > 31 else 17)]
 
 
 @pytest.mark.parametrize(("texts", "with_text"), [("all", 2), ("first", 1), ("none", 0)])
 def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 1, texts).flush()
     for key in ("prompt", "completions"):
         assert sum(key in record for record in ledger.read(path)) == with_text
 
 
 def test_a_step_of_one_prompt_is_read_back(tmp_path):
-    book = ledger.Ledger(tmp_path / "rollouts.jsonl.zst", "none")
-    book.append(7, step_of({"c": [0.0, 1.0]}, [1]))
+    book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
+    book.append(step_of({"c": [0.0, 1.0]}, [1], number=6))
     book.flush()
     ((batch, selection),) = ledger.steps(book.path)
-    assert (batch.step, batch.question_ids.tolist(), selection.kept.tolist()) == (6, ["c"], [1])
-    assert batch.by_function["correctness"].tolist() == [[0.0, 1.0]]
+    assert (batch.prompt.tolist(), selection.kept.tolist()) == ([0, 0], [1])
+    assert batch.by_function["correctness"].tolist() == [0.0, 1.0]
+
+
+def test_prompts_may_have_different_numbers_of_rollouts(tmp_path):
+    book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
+    book.append(step_of({"a": [0.0, 1.0], "b": [1.0, 0.0, 0.5], "c": [0.5]}, [1, 3, 5]))
+    book.flush()
+    assert [record["kept"] for record in ledger.read(book.path)] == [[1], [1], [0]]
+    ((batch, selection),) = ledger.steps(book.path)
+    assert batch.prompt.tolist() == [0, 0, 1, 1, 1, 2]
+    assert (selection.kept.tolist(), selection.advantages.tolist()) == ([1, 3, 5], [-1, 0, 1])
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     book = write(path, 2)
     book.flush()
     whole = len(path.read_bytes())
-    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
+    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
     book.flush()
     data = path.read_bytes()
     for cut in range(whole, len(data)):
@@ -83,12 +92,12 @@ def test_a_torn_end_is_dropped_at_every_length(tmp_path):
 
 
 def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 5).flush()
     path.write_bytes(path.read_bytes() + b"torn")
     ledger.forget_after(path, 2)
     book = ledger.Ledger(path, "none")
-    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
+    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
     book.flush()
     assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
     ledger.forget_after(tmp_path / "absent", 2)
@@ -97,7 +106,7 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
 
 def test_a_ledger_is_never_half_rewritten(tmp_path, monkeypatch):
     """A kill while later steps are dropped leaves all of them or none."""
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 12).flush()
     before = path.read_bytes()
     calls = record(monkeypatch)
@@ -116,7 +125,7 @@ def test_a_ledger_is_never_half_rewritten(tmp_path, monkeypatch):
 
 
 def test_flushed_records_are_on_the_disk(tmp_path, monkeypatch):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     calls = record(monkeypatch)
     book = write(path, 2)
     assert calls == []
@@ -124,80 +133,50 @@ def test_flushed_records_are_on_the_disk(tmp_path, monkeypatch):
     assert calls == [of("fsync", path)]  # with every byte of it: the size is compared
 
 
-def test_replay_chooses_again_from_the_same_rewards(tmp_path):
-    run = tmp_path / "checkpoints" / "r"
-    run.mkdir(parents=True)
-    book = ledger.Ledger(run / "rollouts.jsonl.zst", "none")
-    for number in range(1, 5):
-        book.append(number, step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 4, 5]))
-    book.flush()
-    done = processes.run(
-        tmp_path / "out", "run=r", "rule=max_reward", script="scripts/replay.py", cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    rows = {}
-    for line in done.stdout.splitlines():
-        cells = [cell.strip() for cell in line.strip("│").split("│")]
-        if len(cells) == 3:
-            rows[cells[0]] = cells[1]
-    # a: {0, 1} -> {1, 2}; b: all rewards are equal, so the first two
-    assert rows["differs"] == "0.5000"
-    assert rows["rollouts in common"] == "0.7500"
-    assert rows["variance kept by the run"] == "0.1250"
-    assert rows["variance kept now"] == "0.0312"
-    done = processes.run(tmp_path / "out", "run=r", script="scripts/replay.py", cwd=tmp_path)
-    rows = [[c.strip() for c in row.strip("│").split("│")] for row in done.stdout.splitlines()]
-    found = {row[0]: row[1:5] for row in rows if len(row) == 6 and row[0] in RULES}
-    assert set(found) == set(RULES) - {"all"}  # n > m
-    # max_variance keeps 0 and 1 of a: S = .5 and 0, J = 2 (.25)^2 / .5
-    assert found["max_variance"] == ["0.1250", "0.2500", "0.5000", "1.0000"]
-    assert found["max_reward"] == ["0.0312", "0.0625", "0.5000", "0.7500"]
+def replay(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list]:
+    """The rows of the table of scripts/replay.py."""
+    where = (f"output_dir={folder}/checkpoints", "run=r")
+    assert in_process("scripts/replay.py", *where, *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    return {row[0]: row[1:] for row in rows if len(row) == 7}
 
 
-def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
+def test_replay_chooses_again_from_the_same_rewards(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    book = ledger.Ledger(run / "rollouts.jsonl.zst", "none")
-    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0, 0.0, 0.0, 0.0]}, [0, 1, 5])
-    chosen = replace(step.selection, reasons=["low", "high", "low"])
-    book.append(1, replace(step, selection=chosen))
-    book.flush()
-    assert [r["reasons"] for r in ledger.read(book.path)] == [["low", "high"], ["low"]]
-    ((batch, kept),) = ledger.steps(run / "rollouts.jsonl.zst")
-    assert (batch.shape, batch.step, kept.kept.tolist()) == ((2, 4), 0, [0, 1, 5])
-    assert batch.question_ids.tolist() == ["a", "b"]
-    (tmp_path / "own.py").write_text(
-        "from pods.rules import Selection\n"
-        "def last(batch, budget, rng):\n"
-        "    return Selection(range(8 - budget, 8), reasons=['late'] * budget)\n"
-    )
-    done = processes.run(
-        tmp_path / "out", "run=r", f"rule.name={tmp_path}/own.py:last", script="scripts/replay.py",
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "0.3333" in done.stdout  # one of three rollouts in common: 5 of (5, 6, 7)
-    shares = {"kept by the run: low": "0.6667", "kept now: late": "1.0000"}
-    lines = done.stdout.splitlines()
-    assert [any(k in line and v in line for line in lines) for k, v in shares.items()] == [True] * 2
+    record = {"step": 1, "kept": [0, 1], "total": [0.0, 1.0, 0.5, 0.2]}
+    ledger_file(run, [record, record | {"total": [1.0] * 4}, record | {"kept": []}] * 4)
+    rows = replay(tmp_path, capsys)
+    assert set(rows) == {"the run", *RULES} - {"all"}, "n > m"
+    # max_variance keeps 0 and 1: S = .5 and 0, J = 2 (.25)^2 / .5
+    assert rows["max_variance"] == ["2", "0.7500", "0.1250", "0.2500", "0.5000", "1.0000"]
+    assert rows["the run"] == rows["max_variance"]
+    # max_reward keeps 1 and 2, and of equal rewards the first two
+    assert rows["max_reward"] == ["2", "0.8750", "0.0312", "0.0625", "0.5000", "0.7500"]
+    (tmp_path / "own.py").write_text("def last(rewards, m, rng): return range(4 - m, 4)\n")
+    rows = replay(tmp_path, capsys, f"rule.name={tmp_path}/own.py:last", "kept_per_prompt=3")
+    assert [row[0] for row in rows.values()] == ["2", "3"]
+    assert next(reversed(rows.values()))[-1] == "0.3333", "1 of 1, 2 and 3"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["run=absent"], "runs with one: r"),
         (["run=r", "kept_per_prompt=9"], "kept_per_prompt=9"),
         (["run=r", "rule=best"], "max_variance"),
     ],
 )
-def test_replay_says_what_is_wrong(tmp_path, arguments, said):
+def test_replay_says_what_is_wrong(tmp_path, capsys, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    write(run / "rollouts.jsonl.zst", 1).flush()
-    done = processes.run(tmp_path / "out", *arguments, script="scripts/replay.py", cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    write(run / "rollouts.jsonl.gz", 1).flush()
+    assert in_process("scripts/replay.py", *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
 
 
 def test_records_are_plain_json():

@@ -15,14 +15,13 @@ from omegaconf import OmegaConf
 
 import evaluate_run
 import train
-from scripts import chat, doctor, export, plot, replay, report, reproduce, speedup
+from scripts import chat, export, plot, replay, report, speedup
 from tests.configs import compose
 
 MAINS: dict[str, Callable[[], None]] = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
     "speedup.py": speedup.main, "report.py": report.main, "replay.py": replay.main,
-    "reproduce.py": reproduce.main, "doctor.py": doctor.main, "chat.py": chat.main,
-    "export.py": export.main,
+    "chat.py": chat.main, "export.py": export.main,
 }  # fmt: skip
 CASES = """
 $ train.py ++sampling.temprature=1
@@ -35,14 +34,6 @@ $ train.py model.path=no/such/folder
 model.path=no/such/folder: no such folder; give a folder or a hub id (org/name)
 $ train.py rule=my.py:f
 rule=my.py:f: must be one of all, cppo, d3s, gfpo, half_right, max_abs_advantage, max_reward, ...
-$ train.py backend.engine=vllm_server
-backend.engine=vllm_server: now called engine; set engine=trl engine.vllm_mode=server
-$ train.py backend.engine=generate
-backend.engine=generate: now called engine; set engine=transformers
-$ train.py +backend.standby=true
-backend.standby=true: moved to engine; set engine.standby=true
-$ train.py evaluation.batch_size=2
-evaluation.batch_size=2: no longer needed; set engine.max_sequences to limit memory
 $ train.py kept_per_prompts=4
 kept_per_prompts=4: unknown; did you mean kept_per_prompt?
 $ train.py sampling.temprature=1
@@ -50,7 +41,9 @@ sampling.temprature=1: unknown; did you mean sampling.temperature?
 $ train.py temperature=1
 temperature=1: unknown; did you mean sampling.temperature?
 $ train.py lr=1e-3
-lr=1e-3: called optimizer.learning_rate; set optimizer.learning_rate=1e-3
+lr=1e-3: unknown; did you mean optimizer.learning_rate?
+$ train.py m=4
+m=4: unknown; did you mean kept_per_prompt?
 $ train.py learning_rate=1e-3
 learning_rate=1e-3: unknown; did you mean optimizer.learning_rate?
 $ train.py seed=one
@@ -112,18 +105,13 @@ $ train.py run=a/b
 run=a/b: must be a folder name without / and without a dot at the start
 $ train.py backend=unsloth
 backend=unsloth: it needs a CUDA device; use backend=transformers on this machine
-$ train.py loss.scale_rewards=none
-loss.scale_rewards=none: part of the advantage now; set advantage=kept (group) or
-advantage=dr_grpo (none)
 $ train.py model.load_in_4bit=true
 model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, or
 model.load_in_4bit=false
 $ train.py task=own
 task.source=None: task=own needs it; set a JSONL file, folder or hub id
-$ doctor.py experiment=gsm9k
-experiment=gsm9k: must be one of chemistry_qwen, gsm8k_a100, gsm8k_h100, gsm8k_llama, ...
-$ evaluate_run.py backend=vllm
-backend=vllm: now called engine; set engine=vllm
+$ train.py trial=maybe
+trial=maybe: must be true or false
 $ evaluate_run.py run=old engine=tgi
 engine=tgi: must be one of auto, vllm, transformers, unsloth
 $ evaluate_run.py run=old select_on=test
@@ -149,8 +137,6 @@ $ evaluate_run.py run=old repeat=1
 repeat=1: unknown; did you mean repeats?
 $ evaluate_run.py run=old questions=0
 questions=0: must be 1 or more
-$ evaluate_run.py run=old batch_size=8
-batch_size=8: now called max_sequences; set max_sequences=8
 $ evaluate_run.py run=old sampling.temperature=0
 sampling.temperature=0: unknown; did you mean temperature?
 $ evaluate_run.py run=old experiment=quickstart
@@ -174,7 +160,7 @@ figur=quickstart: unknown; did you mean figure?
 $ plot.py run=old
 run=old: unknown; did you mean runs?
 $ replay.py run=old
-run=old: no ledger checkpoints/old/rollouts.jsonl.zst; runs with one: none
+run=old: no ledger checkpoints/old/rollouts.jsonl.gz; runs with one: none
 $ replay.py rule=max_reward
 run: has no value; set run=<value>
 $ chat.py run=old temprature=1
@@ -185,8 +171,6 @@ $ export.py run=old merge=x
 merge=x: must be true or false
 $ export.py run=old out=checkpoints
 out=checkpoints: exists; remove it, or set out=<a new folder>
-$ reproduce.py seeds=0
-seeds=0: must be 1 or more
 """
 
 

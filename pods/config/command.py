@@ -95,7 +95,7 @@ def command(
             except Exception as error:
                 if sweep:
                     raise  # Hydra names the job of the sweep and runs the others
-                _report_and_exit(error, name, schema)
+                _report_and_exit(error, schema)
 
         def entry() -> None:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
@@ -110,7 +110,7 @@ def command(
             except BrokenPipeError:  # `... | head` has read enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
             except Exception as error:
-                _report_and_exit(error, name, schema)
+                _report_and_exit(error, schema)
 
         return entry
 
@@ -144,14 +144,14 @@ def help_text(title: str, file: Path) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())
 
 
-def _report_and_exit(error: Exception, name: str, schema: type) -> None:
+def _report_and_exit(error: Exception, schema: type) -> None:
     composing = not HydraConfig.initialized() and isinstance(error, (AssertionError, ValueError))
     if not composing and not isinstance(error, BAD_INPUT):
         raise error  # a bug keeps its traceback
     code = getattr(error, "exit_code", UserError.exit_code)
     # Bad input is the same for all processes of a machine (accelerate launch): one prints it.
     if code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
-        line = explain(error, name, schema) or one_line(error)
+        line = explain(error, schema) or one_line(error)
         print(f"{os.path.basename(sys.argv[0])}: {line}", file=sys.stderr)
     sys.exit(code)
 

@@ -19,32 +19,8 @@ from hydra.errors import (
 )
 from omegaconf import MISSING, DictConfig, OmegaConf, errors
 
-# Keys of an earlier version's backend that engine has now, under the same name.
-MOVED_TO_ENGINE = (
-    "server_url", "gpu_memory_utilization", "standby", "importance_sampling_correction",
-    "max_logprob_gap",
-)  # fmt: skip
-# command -> key of an earlier version or of everyday speech, or key=value -> what to write today
-# ({value}: the one that was given).
-OLD_KEYS = {
-    "train": {
-        "lr": "called optimizer.learning_rate; set optimizer.learning_rate={value}",
-        "n": "called rollouts_per_prompt; set rollouts_per_prompt={value}",
-        "m": "called kept_per_prompt; set kept_per_prompt={value}",
-        "backend.engine": "now called engine; set engine={value}",
-        "backend.engine=generate": "now called engine; set engine=transformers",
-        "backend.engine=vllm_server": "now called engine; set engine=trl engine.vllm_mode=server",
-        "loss.scale_rewards": "part of the advantage now; set advantage=kept (group) or "
-        "advantage=dr_grpo (none)",
-        "evaluation.batch_size": "no longer needed; set engine.max_sequences to limit memory",
-        **{f"backend.{k}": f"moved to engine; set engine.{k}={{value}}" for k in MOVED_TO_ENGINE},
-    },
-    "speedup": {"markdown": "now format; set format=markdown"},
-    "evaluate": {
-        "backend": "now called engine; set engine={value}",
-        "batch_size": "now called max_sequences; set max_sequences={value}",
-    },
-}
+# What people type for a key that has another name.
+SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
 SINGULAR = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
 SINGULAR |= {type(None): "null", dict: "keys with values, {name: value}"}
 PLURAL = {int: "integers", float: "numbers", str: "texts", bool: "true or false"}
@@ -128,7 +104,7 @@ def structured(schema: type) -> DictConfig:
     return node
 
 
-def explain(error: BaseException | None, command: str, schema: type) -> str | None:
+def explain(error: BaseException | None, schema: type) -> str | None:
     """One line for a key or value that Hydra or OmegaConf refused; None for any other error."""
     while error is not None:
         key = getattr(error, "full_key", None)
@@ -149,7 +125,7 @@ def explain(error: BaseException | None, command: str, schema: type) -> str | No
                 given = str(error).split("'")[1]
                 return f"{given}: several values are a sweep, add -m; a list is written key=[a,b]"
             case errors.ConfigKeyError() | errors.ConfigAttributeError() if key:
-                return _unknown(key, command, schema)
+                return _unknown(key, schema)
             case errors.ValidationError() if key:
                 return _wrong_type(key, error.value, schema)
             case errors.MissingMandatoryValue() if key:
@@ -173,13 +149,11 @@ def _given(key: str) -> str:
     return next((t for t in typed if f"{t.partition('=')[0]}.".startswith(f"{key}.")), key)
 
 
-def _unknown(key: str, command: str, schema: type) -> str:
-    given, known, old = _given(key), keys(schema), OLD_KEYS.get(command, {})
-    if remedy := old.get(given) or old.get(key):
-        return f"{given}: {remedy.format(value=given.partition('=')[2] or '<value>')}"
+def _unknown(key: str, schema: type) -> str:
+    given, known = _given(key), keys(schema)
     key = given.partition("=")[0]
     last = key.rpartition(".")[2]
-    near = get_close_matches(key, known, n=1, cutoff=0.75)
+    near = [SHORT[key]] if SHORT.get(key) in known else get_close_matches(key, known, 1, 0.75)
     near = near or [name for name in known if name.rpartition(".")[2] == last]
     remedy = f"did you mean {near[0]}?" if near else "--help lists every key"
     return f"{given}: unknown; {remedy}"

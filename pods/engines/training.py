@@ -31,8 +31,6 @@ def choose(config: TrainConfig) -> tuple[str, str]:
 
 
 def _automatic(config: TrainConfig) -> tuple[str, str]:
-    if config.backend.name == "unsloth" and config.plan != "none" and config.lora.rank is not None:
-        return "vllm", "plan=auto builds the engine again"
     if config.backend.name == "unsloth":
         return "unsloth", "shares the base weights with backend=unsloth"
     if config.lora.rank is None and ranks.world_size() > 1:
@@ -59,9 +57,6 @@ def _problems(config: TrainConfig, name: str) -> list[str]:
     if name == "unsloth" and not unsloth:
         found.append("it shares its weights with Unsloth's trainer; set backend=unsloth or "
                      "engine=vllm")  # fmt: skip
-    if name == "unsloth" and config.plan != "none":
-        found.append("plan=auto builds the engine again, and its vLLM stays in the process; set "
-                     "engine=vllm")  # fmt: skip
     if name == "transformers" and unsloth:
         found.append("Unsloth's model takes no cache but its own; set engine=unsloth, vllm or trl")
     if name == "transformers" and ranks.zero_stage() == 3:
@@ -73,9 +68,9 @@ def _problems(config: TrainConfig, name: str) -> list[str]:
         found.append(f"vllm_mode={vllm_mode(config)}: TRL merges the adapter into the live weights "
                      "at every generation (56 % of the base had changed after 100 in bfloat16); "
                      "set engine=vllm")  # fmt: skip
-    if config.rule.needs_logprobs and not gives_logprobs(config, name):
-        found.append("rule.needs_logprobs=true, and it gives no log-probabilities of its sampling; "
-                     "set engine=transformers, or engine=vllm without top_k and top_p")  # fmt: skip
+    if config.algorithm.needs_logprobs and not gives_logprobs(config, name):
+        found.append("algorithm.needs_logprobs=true, and it gives no log-probabilities; set "
+                     "engine=transformers, or engine=vllm without top_k and top_p")  # fmt: skip
     if through_vllm and not vllm_runs():
         remedy = "backend=transformers" if unsloth else "engine=transformers"
         found.append(f"it needs a CUDA device and vllm ({GPU_EXTRA}); set {remedy}")
@@ -131,19 +126,18 @@ def sampling(config: TrainConfig, command: Any = None) -> Sampling:
     return replace(trained, **{key: value for key, value in asked.items() if value is not None})
 
 
-def build(config: TrainConfig, policy: Any) -> Engine:
-    """The engine of config.engine.name (settled) for this policy; a context manager."""
+def build(config: TrainConfig, policy: Any) -> Engine | None:
+    """The engine of config.engine.name (settled) for this policy, a context manager; None where
+    TRL's trainer itself generates."""
     if functions.is_path(config.engine.name):
         return functions.load("engine.name", config.engine.name)(config, policy)
     if config.engine.name not in ("vllm", "transformers"):
-        from pods.engines.trl import TrlEngine
-
-        return TrlEngine(policy.end_tokens)
+        return None
     from pods.engines import evaluation
 
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
     limits = Limits(
-        max_sequences=config.engine.max_sequences or rollouts,
+        max_sequences=config.engine.max_sequences or max(1, rollouts),
         gpu_memory_utilization=config.engine.gpu_memory_utilization,
     )
     drawn = replace(sampling(config), ends=tuple(policy.end_tokens))

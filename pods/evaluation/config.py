@@ -18,8 +18,8 @@ from pods import tasks
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.saved import load
 from pods.config.schema import at_least, one_of, share
-from pods.config.upgrade import load
 from pods.runs.results import run_order
 from rewards import VERSIONS
 

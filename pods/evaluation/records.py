@@ -44,7 +44,7 @@ class Store:
     def claim(self, task: str, settings: dict[str, Any], **facts: Any) -> None:
         """Note what `task` is scored with. Raises UserError if it was scored otherwise."""
         scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
-        before = _upgraded(self.facts["tasks"].get(task, settings)) if scored else settings
+        before = self.facts["tasks"].get(task, settings) if scored else settings
         differ = "; ".join(
             f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
             for key in sorted(before | settings)
@@ -88,12 +88,6 @@ def read(path: Path) -> list[Record]:
 def write(path: Path, records: list[Record]) -> None:
     with named_disk_errors(path):
         write_atomic(path, "".join(json.dumps(record) + "\n" for record in records))
-
-
-def _upgraded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as noted today; the first design had no stop strings, and called engine backend."""
-    today = {"stop": []} | settings
-    return {"engine" if key == "backend" else key: value for key, value in today.items()}
 
 
 @contextmanager

@@ -54,8 +54,8 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
     if not folder.is_dir():
         raise UserError(f"run={folder.name}: no folder {folder}; set output_dir to that of the run")
     sections, records = [config_section(folder)], []
-    if (folder / "rollouts.jsonl.zst").is_file():
-        records = list(ledger.read(folder / "rollouts.jsonl.zst"))
+    if (folder / "rollouts.jsonl.gz").is_file():
+        records = list(ledger.read(folder / "rollouts.jsonl.gz"))
     if (folder / "metrics.jsonl").is_file():
         kept = kept_by_function(records)
         lines = read_metrics(folder / "metrics.jsonl")

@@ -14,7 +14,7 @@ from typing import Any
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import Model, TrainConfig
-from pods.config.upgrade import load
+from pods.config.saved import load
 from pods.engines import is_adapter, same_model
 from pods.models.policy import load_tokenizer, locate
 from pods.runs import checkpoints

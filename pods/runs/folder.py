@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.saved import load
 from pods.config.schema import flat
 from pods.config.sweeps import may_change, suffix
-from pods.config.upgrade import load
 from pods.models import initial
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
@@ -42,7 +42,7 @@ class RunFolder:
         self.config = config
         self.metrics = self.path / "metrics.jsonl"
         self.evaluations = self.path / "evaluations.jsonl"
-        self.ledger = self.path / "rollouts.jsonl.zst"
+        self.ledger = self.path / "rollouts.jsonl.gz"
 
     def __enter__(self) -> "RunFolder":
         ranks.from_main(self._take)

@@ -1,34 +1,35 @@
 """Stage 8: the record of every rollout, one line per prompt and step, append-only.
 
-`rollouts.jsonl.zst` is a chain of independent zstd frames, one per flush. A kill can tear only the
-last frame, which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
+`rollouts.jsonl.gz` is a chain of gzip members, one per flush. A kill can tear only the last member,
+which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
 """
 
+import gzip
 import itertools
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zstandard
 
+from pods.batch import Batch, Selection
 from pods.config.errors import UserError
-from pods.rules import Batch, Selection
 from pods.runs.files import write_atomic
 
 if TYPE_CHECKING:
-    from pods.rollouts import Step  # imports torch, which readers of a ledger need not wait for
+    from pods.rollouts import Record
 
-FLUSH_EVERY = 16  # steps in one frame; smaller loses less on a kill, larger compresses better
+FLUSH_EVERY = 16  # steps in one member; smaller loses less on a kill, larger compresses better
 
 
 class Ledger:
     """Writes the ledger of one run.
 
     Args:
-        path: <run folder>/rollouts.jsonl.zst.
+        path: <run folder>/rollouts.jsonl.gz.
         texts: first: the texts of each step's first prompt; all; none.
     """
 
@@ -36,46 +37,45 @@ class Ledger:
         self.path, self.texts = path, texts
         self._pending: list[str] = []
         self._steps = 0
-        self._compressor = zstandard.ZstdCompressor(level=3)
 
-    def append(self, number: int, step: "Step") -> None:
-        """Add the records of optimiser step `number`, one per prompt."""
-        for p in range(len(step.rows)):
+    def append(self, step: "Record") -> None:
+        """Add the records of a finished step, one for each prompt."""
+        for p in range(len(step.prompts)):
             texts = self.texts == "all" or (self.texts == "first" and p == 0)
-            record = {"step": number, "group": p, **self.record(step, p, texts)}
+            record = {"step": step.step.number + 1, "group": p, **self.record(step, p, texts)}
             self._pending.append(json.dumps(record) + "\n")
         self._steps += 1
         if self._steps % FLUSH_EVERY == 0:
             self.flush()
 
     @staticmethod
-    def record(step: "Step", p: int, texts: bool) -> dict[str, Any]:
-        """The n rollouts of prompt p as a plain dict."""
-        row, batch = step.rows[p], step.batch
-        kept = step.kept_of(p)
-        before = sum(int(i) < p * batch.shape[1] for i in step.selection.kept)
-        mine, reasons = slice(before, before + len(kept)), step.selection.reasons
+    def record(step: "Record", p: int, texts: bool) -> dict[str, Any]:
+        """The rollouts of prompt p as a plain dict; `kept` are indices among them."""
+        prompt, batch, group = step.prompts[p], step.batch, step.batch.groups[p]
+        trained = np.flatnonzero(batch.prompt[step.selection.kept] == p)
+        kept = step.selection.kept[trained]
+        written = {
+            "prompt": prompt.row["prompt"],
+            "completions": [step.rollouts[i].text for i in group],
+        }
         return {
-            "question_id": str(row["id"]),
-            **({"prompt": row["prompt"]} if texts else {}),
-            "answer": str(row["answer"]),
-            **({"completions": step.texts[p]} if texts else {}),
-            "lengths": batch.lengths[p].tolist(),
-            "clipped": batch.clipped[p].tolist(),
-            "rewards": {name: values[p].tolist() for name, values in batch.by_function.items()},
-            "total": short(batch.rewards[p]),
-            "kept": kept,
-            "advantages": short(step.selection.advantages[mine]),
-            **({"reasons": list(reasons[mine])} if reasons else {}),
+            "question_id": str(prompt),
+            **(written if texts else {}),
+            "answer": str(prompt.row["answer"]),
+            "lengths": batch.lengths[group].tolist(),
+            "clipped": batch.clipped[group].tolist(),
+            "rewards": {name: short(of[group]) for name, of in batch.by_function.items()},
+            "total": short(batch.rewards[group]),
+            "kept": np.searchsorted(group, kept).tolist(),
+            "advantages": short(step.selection.advantages[trained]),
         }
 
     def flush(self) -> None:
-        """Append the pending records as one frame and wait for the disk."""
+        """Append the pending records as one member and wait for the disk."""
         if not self._pending:
             return
-        frame = self._compressor.compress("".join(self._pending).encode())
         with open(self.path, "ab") as file:
-            file.write(frame)
+            file.write(gzip.compress("".join(self._pending).encode()))
             file.flush()
             os.fsync(file.fileno())
         self._pending.clear()
@@ -87,40 +87,50 @@ def short(values: np.ndarray) -> list[float]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a ledger in order of writing; a frame torn by a kill ends it."""
-    for frame in _frames(path.read_bytes()):
-        for line in frame.decode().splitlines():
-            yield json.loads(line)
+    """The records of a ledger in order of writing; a member torn by a kill ends it."""
+    data = path.read_bytes()
+    while data:
+        member = zlib.decompressobj(wbits=31)  # 31: gzip
+        try:
+            text = member.decompress(data)
+        except zlib.error:
+            return
+        if not member.eof:
+            return
+        data = member.unused_data
+        yield from map(json.loads, text.decode().splitlines())
 
 
 def find(output_dir: str, run: str) -> Path:
     """The ledger of a run; UserError naming the runs that have one where it is absent."""
-    path = Path(output_dir) / run / "rollouts.jsonl.zst"
+    path = Path(output_dir) / run / "rollouts.jsonl.gz"
     if not path.is_file():
-        runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.zst"))
+        runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.gz"))
         raise UserError(f"run={run}: no ledger {path}; runs with one: {', '.join(runs) or 'none'}")
     return path
 
 
 def steps(path: Path) -> Iterator[tuple[Batch, Selection]]:
-    """Every recorded step: the batch as the rule saw it, and its selection."""
-    for number, group in itertools.groupby(read(path), key=lambda record: record["step"]):
+    """Every recorded step: its rollouts prompt by prompt, and those that were kept."""
+    for _, group in itertools.groupby(read(path), key=lambda record: record["step"]):
         records = list(group)
-        n = len(records[0]["total"])
+        starts = np.cumsum([0, *(len(record["total"]) for record in records)])
+
+        def column(name: str, records: list = records) -> np.ndarray:
+            return np.concatenate([record[name] for record in records])
+
         batch = Batch(
-            rewards=np.array([record["total"] for record in records]),
+            prompt=np.repeat(np.arange(len(records)), np.diff(starts)),
+            rewards=column("total"),
             by_function={
-                name: np.array([record["rewards"][name] for record in records])
+                name: np.concatenate([record["rewards"][name] for record in records])
                 for name in records[0]["rewards"]
             },
-            lengths=np.array([record["lengths"] for record in records]),
-            clipped=np.array([record["clipped"] for record in records]),
-            question_ids=np.array([record["question_id"] for record in records]),
-            step=number - 1,  # steps done before it, as in training
+            lengths=column("lengths"),
+            clipped=column("clipped"),
         )
-        kept = [p * n + i for p, record in enumerate(records) for i in record["kept"]]
-        reasons = [reason for record in records for reason in record.get("reasons", [])]
-        yield batch, Selection(np.array(kept), reasons=reasons or None)
+        kept = [start + i for start, r in zip(starts, records, strict=False) for i in r["kept"]]
+        yield batch, Selection(np.array(kept), column("advantages"))
 
 
 def forget_after(path: Path, step: int) -> None:
@@ -128,17 +138,4 @@ def forget_after(path: Path, step: int) -> None:
     if not path.is_file():
         return
     lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
-    write_atomic(path, zstandard.ZstdCompressor(level=3).compress("".join(lines).encode()))
-
-
-def _frames(data: bytes) -> Iterator[bytes]:
-    while data:
-        decompressor = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            text = decompressor.decompress(data)
-        except zstandard.ZstdError:
-            return
-        if not decompressor.eof:
-            return
-        data = decompressor.unused_data
-        yield text
+    write_atomic(path, gzip.compress("".join(lines).encode()))
