@@ -38,7 +38,7 @@ def train(config: TrainConfig, started: float) -> bool:
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
             from pods import scoring, trainer
-            from pods.engines import training as engines
+            from pods.engines import choose
             from pods.models import initial, policy
             from pods.rollouts import Rollouts
             from pods.runs import folder as runs
@@ -59,7 +59,7 @@ def train(config: TrainConfig, started: float) -> bool:
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             clock.peak = peak_memory_reader()
             model = policy.load_policy(config, tokenizer)
-            engine = stack.enter_context(engines.build(config, model))
+            engine = stack.enter_context(choose.build_for_training(config, model))
             rollouts = Rollouts(config, engine, rewards, clock)
             callback = loop.RunCallback(config, folder, clock, rollouts, stack)
             built = trainer.build_trainer(config, model, questions, rollouts, callback)
@@ -72,12 +72,12 @@ def prepare(config: TrainConfig) -> None:
     """Settle backend, optimiser and engine, print the reasons, and import Unsloth before the
     packages that it rewrites."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is used on purpose
-    from pods.engines import training as engines
+    from pods.engines import choose
     from pods.models.policy import choose_backend, choose_optimizer, set_threads
 
     config.backend.name, reason = choose_backend(config.backend.name)
     config.optimizer.name = choose_optimizer(config.optimizer.name)
-    config.engine.name, because = engines.choose(config)
+    config.engine.name, because = choose.for_training(config)
     ranks.say(
         f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because}), "
         f"{config.optimizer.name}"

@@ -12,8 +12,8 @@ from transformers import PrinterCallback, set_seed
 from pods import ranks, seam
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import training
-from pods.engines.trl import TrlEngine
+from pods.engines import choose
+from pods.engines.trl import TrlEngine, generation_arguments
 from pods.models.policy import Policy
 from pods.rollouts import Rollouts
 from pods.training.guard import Guard
@@ -74,7 +74,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
-    return arguments | training.trl_arguments(config, policy.end_tokens) | config.trl
+    return arguments | generation_arguments(config, policy.end_tokens) | config.trl
 
 
 def build_trainer(
@@ -112,7 +112,7 @@ def build_trainer(
     rollouts.prompts.open(dataset)
     if isinstance(rollouts.engine, TrlEngine):
         rollouts.engine.trainer = trainer
-    if training.gives_logprobs(config, config.engine.name):
+    if choose.job_of(config).gives_logprobs(config.engine.name):
         engine = config.engine
         rollouts.guard = Guard(trainer, engine.max_logprob_gap, engine.check_every)
     elif config.engine.name == "vllm":
