@@ -1,4 +1,4 @@
-"""Train a policy with GRPO, GRPO-GA or GRPO-PODS (arXiv 2504.13818) on one GPU, or several.
+"""Train a policy with PODS, GRPO or a rival (pods/algorithms.py) on one GPU, or several.
 
     uv run train.py                                        # quickstart: tiny policy, a minute, CPU
     uv run train.py experiment=gsm8k_qwen algorithm=pods   # the paper's setting (a), one GPU
@@ -9,8 +9,6 @@
 config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
 """
 
-import copy
-import os
 import time
 from contextlib import ExitStack
 
@@ -25,25 +23,22 @@ from pods.config.keys import TrainConfig
 def main(config: TrainConfig) -> None:
     settle(config)
     check(config)
-    started = time.monotonic()
-    while train(copy.deepcopy(config), started):  # plan=auto has chosen another n and m
-        config.resume = "auto"
+    train(config, time.monotonic())
 
 
-def train(config: TrainConfig, started: float) -> bool:
-    """Build a training and run it; whether it is to be built again."""
+def train(config: TrainConfig, started: float) -> None:
+    """Build a training and run it; `started`: seconds of the monotonic clock."""
     clock = Clock(started=started)
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
-            from pods import scoring, trainer
+            from pods import scoring
             from pods.engines import choose
             from pods.models import initial, policy
-            from pods.rollouts import Rollouts
             from pods.runs import folder as runs
             from pods.tasks import lengths as prompts
-            from pods.training import autoplan, loop
+            from pods.training import build, loop
 
             stack.enter_context(loop.signals_restored())
             ranks.start()
@@ -54,24 +49,23 @@ def train(config: TrainConfig, started: float) -> bool:
             folder = stack.enter_context(runs.RunFolder(config))
             initial.merge(config, folder.path)
             start = ranks.from_main(lambda: runs.find_start(config, folder))
-            if start is not None:
-                autoplan.resume(config, start.meta)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             clock.peak = peak_memory_reader()
             model = policy.load_policy(config, tokenizer)
-            engine = stack.enter_context(choose.build_for_training(config, model))
-            rollouts = Rollouts(config, engine, rewards, clock)
-            callback = loop.RunCallback(config, folder, clock, rollouts, stack)
-            built = trainer.build_trainer(config, model, questions, rollouts, callback)
+            engine = choose.build_for_training(config, model)
+            if engine is not None:
+                stack.enter_context(engine)
+            trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             if start is None:
-                initial.load_adapter(config, built.model)
-        return loop.train(built, callback, start)
+                initial.load_adapter(config, trainer.model)
+            callback = loop.RunCallback(config, folder, trainer, rewards, stack)
+            trainer.add_callback(callback)
+        loop.run(callback, start)
 
 
 def prepare(config: TrainConfig) -> None:
     """Settle backend, optimiser and engine, print the reasons, and import Unsloth before the
     packages that it rewrites."""
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is used on purpose
     from pods.engines import choose
     from pods.models.policy import choose_backend, choose_optimizer, set_threads
 

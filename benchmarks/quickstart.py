@@ -30,7 +30,7 @@ import train
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.keys import TrainConfig
 from pods.evaluation.config import EvaluateConfig
-from pods.evaluation.from_training import publish
+from pods.evaluation.midrun import publish
 from pods.figures import tables
 from pods.recipes import ReproduceConfig, Run, plan
 from pods.runs import results

@@ -1,0 +1,23 @@
+"""PODS: down-sampled rollouts for GRPO (arXiv 2504.13818).
+
+    from pods import PodsConfig, PodsTrainer          # in place of TRL's GRPOConfig, GRPOTrainer
+    from pods.rules import select                     # numpy alone
+    select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)
+
+Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pods.trainer import PodsConfig, PodsTrainer
+
+__all__ = ["PodsConfig", "PodsTrainer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'pods' has no attribute {name!r}")
+    from pods import trainer  # TRL and torch are loaded only now
+
+    return getattr(trainer, name)

@@ -1,46 +1,45 @@
-"""Stage 5: advantages of the rollouts that are kept (paper, section 3: mean and std over the m).
+"""Advantages of the rollouts that are kept (paper, section 3: mean and std over the m of a prompt).
 
-    ADVANTAGES["kept"](batch, selection.kept)   # -> (K,)
+    ADVANTAGES["kept"](batch, kept)   # -> (K,)
 
-A function here takes a Batch of P x n rollouts and (K,) ascending flat indices, and returns (K,)
-floats. Prompts may keep different numbers of rollouts. Computed in the precision of batch.rewards,
-with the operations of TRL, so that training at n == m equals the stock GRPOTrainer to the bit.
+A function takes a Batch of R rollouts and (K,) ascending indices into them, and returns (K,)
+floats. Prompts may keep different numbers. One kept rollout, or equal rewards, carry no signal:
+advantage 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import torch
 
-from pods.batch import EPSILON, Batch
+from pods.batch import Batch
 from pods.config import functions
 
+EPSILON = 1e-4  # added to the std of rewards, as in the published code and in TRL
 Advantage = Callable[..., np.ndarray]  # (batch, kept (K,), **params) -> (K,)
 
 
 def over_kept(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """(r - mean) / (std + 1e-4) over the kept of a prompt, unbiased std (paper, algorithm 1)."""
-    return _by_prompt(batch, kept, lambda rewards, _: _normalised(rewards, rewards))
+    return _by_prompt(batch, kept, lambda kept, _: _normalised(kept, kept))
 
 
 def over_all(batch: Batch, kept: np.ndarray) -> np.ndarray:
-    """(r - mean) / (std + 1e-4) with mean and std over all n rollouts of the prompt."""
+    """(r - mean) / (std + 1e-4) with mean and std over all rollouts of the prompt."""
     return _by_prompt(batch, kept, _normalised)
 
 
 def rloo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """r minus the mean of the other kept rollouts of the prompt (arXiv 2402.14740)."""
-
-    def leave_one_out(rewards: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-        count = rewards.shape[1]
-        return (rewards - rewards.mean(dim=1, keepdim=True)) * count / max(1, count - 1)
-
-    return _by_prompt(batch, kept, leave_one_out)
+    return _by_prompt(
+        batch, kept, lambda kept, _: (kept - kept.mean()) * len(kept) / max(1, len(kept) - 1)
+    )
 
 
 def dr_grpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """r minus the mean of the kept of the prompt, no std (arXiv 2503.20783)."""
-    return _by_prompt(batch, kept, lambda rewards, _: rewards - rewards.mean(dim=1, keepdim=True))
+    return _by_prompt(batch, kept, lambda kept, _: kept - kept.mean())
 
 
 def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
@@ -48,7 +47,7 @@ def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     (arXiv 2601.05242). Without by_function the same as `kept`."""
     parts = batch.by_function or {"rewards": batch.rewards}
     return sum(
-        batch.weights.get(name, 1.0) * over_kept(Batch(rewards=rewards), kept)
+        batch.weights.get(name, 1.0) * over_kept(replace(batch, rewards=rewards), kept)
         for name, rewards in parts.items()
     )
 
@@ -71,48 +70,39 @@ def find(name: str) -> Advantage:
     return ADVANTAGES[name]
 
 
-def checked(advantages: np.ndarray, count: int) -> np.ndarray:
+def prepared(name: str, params: dict[str, Any]) -> Advantage:
+    """The function of this name with its parameters; ValueError where it does not take them."""
+    return functions.with_params(find(name), "batch, kept", params)
+
+
+def checked(advantages: np.ndarray, count: int, source: str) -> np.ndarray:
     """The advantages as an array; ValueError unless they are `count` finite numbers."""
-    found = np.asarray(advantages)
-    if found.shape != (count,) or not np.isfinite(found).all():
+    values = np.asarray(advantages, dtype=np.float64)
+    if values.shape != (count,) or not np.isfinite(values).all():
         raise ValueError(
-            f"the advantage function returned shape {found.shape}, or numbers that are not finite; "
-            f"({count},) finite numbers are required, one per kept rollout"
+            f"{source} returned advantages of shape {values.shape}, or not finite; ({count},) "
+            "finite numbers are required, one for each kept rollout"
         )
-    return found
+    return values
 
 
 def _by_prompt(
-    batch: Batch,
-    kept: np.ndarray,
-    formula: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    batch: Batch, kept: np.ndarray, formula: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """`formula` on the kept (prompts, size) and all (prompts, n) rewards of prompts that keep
-    equally many. One kept rollout, or equal rewards, carry no signal: advantage 0."""
-    rewards = np.asarray(batch.rewards)
-    if rewards.dtype.kind != "f":
-        rewards = rewards.astype(np.float64)
-    advantages = np.zeros(len(kept), dtype=rewards.dtype)
-    for places, prompts in _groups(np.asarray(kept), batch.shape[1]):
-        chosen = rewards.reshape(-1)[np.asarray(kept)[places]]
-        found = formula(torch.from_numpy(chosen), torch.from_numpy(rewards[prompts])).numpy()
-        equal = np.ptp(chosen, axis=1, keepdims=True) == 0
-        advantages[places] = np.where(equal, 0, found)
+    """`formula` on the kept and on all rewards of each prompt; NaN, no reward, has advantage 0."""
+    kept = np.asarray(kept, dtype=np.int64)
+    rewards = np.asarray(batch.rewards, dtype=np.float64)
+    advantages = np.zeros(len(kept))
+    for prompt in np.unique(batch.prompt[kept]):
+        places = np.flatnonzero(batch.prompt[kept] == prompt)
+        places = places[np.isfinite(rewards[kept[places]])]
+        chosen = rewards[kept[places]]
+        if len(chosen) and np.ptp(chosen) > 0:  # rounding of the mean of equal rewards is no signal
+            everything = rewards[batch.prompt == prompt]
+            advantages[places] = formula(chosen, everything[np.isfinite(everything)])
     return advantages
 
 
-def _groups(kept: np.ndarray, n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each size of group: (prompts, size) places in `kept`, and (prompts,) prompt numbers."""
-    prompts, starts, sizes = np.unique(kept // n, return_index=True, return_counts=True)
-    for size in np.unique(sizes):
-        same = sizes == size
-        yield starts[same, None] + np.arange(size), prompts[same]
-
-
-def _normalised(rewards: torch.Tensor, over: torch.Tensor) -> torch.Tensor:
-    """(rewards - mean) / (std + 1e-4), rows apart, statistics over `over`; TRL's operations."""
-    mean = torch.nanmean(over, dim=1, keepdim=True)
-    variance = torch.nanmean((over - mean) ** 2, dim=1, keepdim=True)
-    count = over.shape[1]
-    std = torch.sqrt(variance * (count / max(1, count - 1)))
-    return (rewards - mean) / (std + EPSILON)
+def _normalised(rewards: np.ndarray, over: np.ndarray) -> np.ndarray:
+    """(rewards - mean) / (std + 1e-4), mean and unbiased std of `over` (two or more numbers)."""
+    return (rewards - over.mean()) / (over.std(ddof=1) + EPSILON)

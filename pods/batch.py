@@ -1,66 +1,55 @@
-"""The rollouts of one step, as rules and advantage functions see them, and the choice of a rule."""
+"""The rollouts of one step, flat, and what an algorithm says of them. Imports only numpy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-
-EPSILON = 1e-4  # added to the std of rewards, as in the published code and in TRL
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One step's rollouts: P prompts with n completions each. A flat index is p * n + i."""
+    """Every rollout of the step so far, in the order in which they were asked for: R of them."""
 
-    rewards: np.ndarray  # (P, n) total reward: the weighted sum of by_function
-    by_function: dict[str, np.ndarray] = field(default_factory=dict)  # name -> (P, n), unweighted
+    prompt: np.ndarray  # (R,) int: number of the prompt, in order of first appearance in the step
+    rewards: np.ndarray  # (R,) weighted sum of by_function; NaN where no function gave a number
+    correct: np.ndarray | None = None  # (R,) bool, by the task's grader; None: nothing grades
+    by_function: dict[str, np.ndarray] = field(default_factory=dict)  # name -> (R,), unweighted
+    lengths: np.ndarray | None = None  # (R,) tokens
+    clipped: np.ndarray | None = None  # (R,) bool, ended by the length limit
+    logprobs: np.ndarray | None = None  # (R,) nats, mean over the tokens of a rollout
     weights: dict[str, float] = field(default_factory=dict)  # name -> weight; 1 where absent
-    lengths: np.ndarray | None = None  # (P, n) tokens
-    clipped: np.ndarray | None = None  # (P, n) bool, ended by the length limit
-    logprobs: np.ndarray | None = None  # (P, n) nats, mean over tokens, where the engine gives them
-    question_ids: np.ndarray | None = None  # (P,)
-    step: int = 0
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(P, n)"""
-        return np.shape(self.rewards)
+    def __post_init__(self) -> None:
+        for name in ("prompt", "rewards", "correct", "lengths", "clipped", "logprobs"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.asarray(getattr(self, name)))
 
-    def take(self, places: np.ndarray) -> "Batch":
-        """The rollouts at flat indices (P', n); a row holds rollouts of one question."""
+    def __len__(self) -> int:
+        """R"""
+        return len(self.prompt)
 
-        def of(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else np.reshape(values, -1)[places]
+    @cached_property
+    def groups(self) -> list[np.ndarray]:
+        """For each prompt the ascending indices of its rollouts."""
+        return [np.flatnonzero(self.prompt == p) for p in range(int(np.max(self.prompt)) + 1)]
 
-        return replace(
-            self,
-            rewards=of(self.rewards),
-            by_function={name: of(values) for name, values in self.by_function.items()},
-            lengths=of(self.lengths),
-            clipped=of(self.clipped),
-            logprobs=of(self.logprobs),
-            question_ids=self.question_ids[places[:, 0] // self.shape[1]],
-        )
+    @cached_property
+    def alive(self) -> np.ndarray:
+        """Numbers of the prompts that are neither all correct nor all wrong; where nothing grades,
+        of those whose rewards differ. Ascending."""
+        values = np.asarray(self.rewards if self.correct is None else self.correct, dtype=float)
+        spread = [np.nanmax(values[group]) - np.nanmin(values[group]) for group in self.groups]
+        return np.flatnonzero(np.array(spread) > 0)  # NaN, a prompt without rewards, is not above 0
 
-
-def joined(first: Batch, second: Batch) -> Batch:
-    """Two rounds of one step as a batch of P1 + P2 prompts."""
-    arrays = {
-        name: None if a is None or b is None else np.concatenate([a, b])
-        for name in ("rewards", "lengths", "clipped", "logprobs", "question_ids")
-        for a, b in [(getattr(first, name), getattr(second, name))]
-    }
-    by_function = {
-        name: np.concatenate([values, second.by_function[name]])
-        for name, values in first.by_function.items()
-    }
-    return replace(first, by_function=by_function, **arrays)
+    def of(self, prompts: Sequence[int]) -> np.ndarray:
+        """Ascending indices of the rollouts of these prompts."""
+        return np.flatnonzero(np.isin(self.prompt, prompts))
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The rollouts that are trained on."""
+    """The rollouts that a step trains on: at most its budget."""
 
-    kept: np.ndarray  # (budget,) distinct flat indices into P x n, ascending
-    advantages: np.ndarray | None = None  # (budget,), None: the advantage function computes them
-    reasons: Sequence[str] | None = None  # (budget,) why each is kept, for replay and the report
+    kept: np.ndarray  # (K,) distinct indices into the R rollouts
+    advantages: np.ndarray | None = None  # (K,); None: the config's advantage function gives them

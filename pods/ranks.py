@@ -9,13 +9,13 @@ import atexit
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from pods.config.errors import UserError
 
-T = TypeVar("T")
+T, U = TypeVar("T"), TypeVar("U")
 TIMEOUT = timedelta(minutes=30)  # longest wait for another rank; the launcher ends a run sooner
 
 
@@ -81,10 +81,18 @@ def leave() -> None:
         torch.distributed.destroy_process_group()
 
 
-def share(count: int) -> slice:
-    """This rank's part of `count` things that are cut into equal parts in rank order."""
-    size = count // world_size()
-    return slice(rank() * size, (rank() + 1) * size)
+def share(items: Sequence[T]) -> list[T]:
+    """This rank's part of `items`, which are cut into equal parts in rank order; where they do not
+    divide, the last item fills the parts up."""
+    items = list(items)
+    size = -(-len(items) // world_size())
+    items += items[-1:] * (size * world_size() - len(items))
+    return items[rank() * size : (rank() + 1) * size]
+
+
+def split(work: Callable[[list[T]], list[U]], items: list[T]) -> list[U]:
+    """work(items), one result for each: every rank does its share and receives all results."""
+    return gather(work(share(items)))[: len(items)]
 
 
 def gather(items: list[T]) -> list[T]:

@@ -1,282 +1,257 @@
-"""Stage 3: one step of the paper's algorithm 1, as TRL's `rollout_func`.
+"""One step: draw what the algorithm asks for, score it, send it back, hand over what it returns.
 
-    sample n rollouts of each prompt -> rewards -> keep m by the rule -> advantages on the kept
-
-TRL receives the kept rollouts and their advantages, and makes the update. Log-probabilities, loss
-and optimiser therefore see m rows per prompt, never n.
-
-With several ranks each generates and scores an equal share of all P * n rollouts; the shares are
-gathered, every rank selects alike on whole prompts, and trains on an equal share of the kept ones.
-The published 8-GPU code selects a wrong subset.
+The algorithm (pods/algorithms.py) sees prompts and rewards. What it should not see is here: tokens,
+seeds, ranks, rounds, history and errors. Every rank runs the same algorithm on the same batch.
 """
 
-import copy
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from accelerate.utils import set_seed
 
-from pods import advantages, ranks, rules
+from pods import advantages
+from pods.advantages import Advantage
+from pods.algorithms import Algorithm
+from pods.batch import Batch, Selection
 from pods.clock import Clock
-from pods.config.keys import TrainConfig
-from pods.curriculum import Prompts, Row
-from pods.engines import Completion, Engine, Live, Request, Work, seed_of, texts
-from pods.resampling import Drawn, Resampling
-from pods.rules import Batch, Selection
-from pods.scoring import Rewards
-from pods.tasks import encode_prompt
-from pods.training import gradient_noise
-from pods.training.guard import Guard
+from pods.engines import Completion
+from pods.rules import checked, label
+
+Row = dict[str, Any]
 
 
-class RuleError(RuntimeError):
-    """A rule, an advantage function or a chooser of prompts raised, or returned what cannot be
-    trained on."""
+class AlgorithmError(RuntimeError):
+    """An algorithm or an advantage function raised, or returned what cannot be trained on."""
 
 
-@contextmanager
-def named(what: str, function: Any, step: int) -> Iterator[None]:
-    """Errors in this block become RuleErrors that name the function; ValueErrors, which our own
-    checks raise, already say enough."""
-    try:
-        yield
-    except Exception as error:
-        reason = str(error) if isinstance(error, ValueError) else repr(error)
-        name = rules.label(function)
-        raise RuleError(f"{what} {name} failed at step {step}: {reason}") from error
+class Prompt(str):
+    """A prompt of the step: as a text its question's id, the key of the history."""
+
+    row: Row  # columns of the data set
+
+    def __new__(cls, question: object, row: Row) -> "Prompt":
+        prompt = super().__new__(cls, question)
+        prompt.row = row
+        return prompt
+
+
+class Visit(NamedTuple):
+    """The rollouts of a question in one step."""
+
+    step: int  # optimiser steps done before it
+    reward: float  # mean over the rollouts
+    correct: float | None  # share in 0..1; None where nothing grades
+    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Drawn):
-    """The rollouts of one step, P prompts with n completions each, and those that are kept."""
+class Step:
+    """What an algorithm sees of the step (pods/algorithms.py)."""
 
-    selection: Selection  # of K = P * m, with advantages
-    drawn: Batch | None = None  # (R, n) rollouts of all rounds, where there may be several
-    rounds: int = 1  # of generation
+    number: int
+    P: int
+    n: int
+    m: int
+    prompts: list[Prompt]
+    fresh: Callable[[int], list[Prompt]]
+    history: dict[str, list[Visit]]
+    rng: np.random.Generator
 
     @property
-    def all_drawn(self) -> Batch:
-        """The rollouts of all rounds; P x n where there is one."""
-        return self.batch if self.drawn is None else self.drawn
-
-    def kept_of(self, p: int) -> list[int]:
-        """Indices among the n rollouts of prompt p that are kept, ascending."""
-        n = self.batch.shape[1]
-        return [int(i) - p * n for i in self.selection.kept if i // n == p]
+    def budget(self) -> int:
+        return self.P * self.m
 
 
-class Rollouts:
-    """Callable that TRL hands its prompts to; `newest` holds the last step, on every rank.
+@dataclass(frozen=True)
+class Rollout:
+    """One completion of a prompt."""
 
-    Every completion's seed is a function of (seed, step, question id, index), so that rollouts
-    depend on weights and position alone: a resumed run repeats them, and runs that differ in n,
-    prompts per step or ranks share them.
-    """
+    prompt_ids: list[int]
+    completion: Completion
+    text: Any  # as reward functions see it: a text, or a list of messages
 
-    def __init__(self, config: TrainConfig, engine: Engine, rewards: Rewards, clock: Clock) -> None:
-        self.engine, self.rewards, self.clock = engine, rewards, clock
-        self.rule = rules.find(config.rule.name)
-        self.rule_params = config.rule.params
-        self.advantage = advantages.find(config.advantage.name)
-        self.advantage_params = config.advantage.params
-        self.prompts = Prompts(config)
-        self.resample = Resampling(config, self.prompts)
-        self.n, self.seed = config.rollouts_per_prompt, config.seed
-        self.sampling = config.sampling
-        self.correction = config.engine.importance_sampling_correction  # TRL's loss needs them
-        self.logprobs = self.correction or config.rule.needs_logprobs  # wanted at every step
-        self.reseed = True  # False: the generators run on, as in the stock trainer
-        self.guard: Guard | None = None  # set with the trainer that it compares the engine to
-        self.newest: Step | None = None
-        self.noise_every = config.planner.gradient_noise_every
-        self.noise: dict[str, float] = {}  # of the newest step, where measured
 
-    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list | None]:
-        """One step of the paper's algorithm 1: sample n rollouts, compute rewards, down-sample to m
-        and take advantages on those; TRL makes the policy update with the returned rows."""
-        rows = group_rows(
-            ranks.gather(prompts), ranks.gather(trainer.dataset_rows),
-            trainer.num_generations,
-        )  # fmt: skip
-        step = trainer.state.global_step
-        if self.reseed:  # TRL shuffles the kept rows, and engine=trl samples, from torch's state
-            set_seed(seed_of(self.seed, step, ranks.rank()) % 2**32)
-        with self.clock.phase("generate"), named("prompts", self.prompts.choose, step):
-            rows = self.prompts(rows, step)  # those of TRL's order, or chosen from the history
-        drawn = self.sample(rows, trainer=trainer)  # n rollouts of each prompt and their rewards
-        drawn, everything, count = self.resample(drawn, partial(self.sample, trainer=trainer))
-        with self.clock.phase("select"), self.history_kept_on_error():
-            # down-sample to m of each prompt, and take advantages on those
-            selection = self.select(drawn.batch, budget=trainer.num_generations * len(rows))
-            selection = self.resample.padded(drawn.batch, selection)
-        self.newest = Step(**vars(drawn), selection=selection, drawn=everything, rounds=count)
-        return hand_over(self.newest, self.correction)
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A finished step: R rollouts of G prompts, and those that are trained on."""
 
-    def sample(self, rows: list[Row], before: Sequence[Row] = (), *, trainer: Any) -> Drawn:
-        """n rollouts of each prompt with their rewards; `before`: prompts of this step that already
-        have rollouts."""
-        step, tokenizer = trainer.state.global_step, trainer.processing_class
-        with self.clock.phase("generate"):
-            requests = self.requests(rows, step, tokenizer, before)
-            completions, written = self.generate(requests, trainer.model, step, tokenizer)
-        with self.clock.phase("score"):
-            batch = self.score(rows, completions, written, step)
-        return Drawn(rows, requests, completions, written, batch)
+    step: Step
+    prompts: list[Prompt]  # (G,) in the order of first appearance
+    rollouts: list[Rollout]  # (R,)
+    batch: Batch
+    selection: Selection  # ascending, with advantages, except where TRL's own stand
+    rounds: int  # of generation
 
-    def requests(
-        self, rows: list[Row], step: int, tokenizer: Any, before: Sequence[Row] = ()
-    ) -> list[Request]:
-        """The prompts with the seeds of their n completions; the index of a question that comes
-        again in the step goes on."""
-        found, drawn = [], Counter(row["id"] for row in before)
-        for row in rows:
-            indices = range(self.n * drawn[row["id"]], self.n * (drawn[row["id"]] + 1))
-            seeds = [seed_of(self.seed, step, row["id"], i) for i in indices]
-            found.append(Request(encode_prompt(row["prompt"], tokenizer), seeds))
-            drawn[row["id"]] += 1
-        return found
+    def summary(self) -> dict[str, float]:
+        """The numbers of the step: all/* of the R rollouts, kept/* of those trained on."""
+        batch, kept = self.batch, self.selection.kept
+        rewards = np.asarray(batch.rewards, dtype=np.float64)
+        groups = [rewards[group] for group in batch.groups]
+        trained = [rewards[kept[batch.prompt[kept] == p]] for p in np.unique(batch.prompt[kept])]
+        lengths = batch.lengths[kept]
+        return {name: float(value) for name, value in {
+            "all/reward_mean": np.nanmean(rewards),
+            "all/reward_std": np.mean([np.nanstd(group) for group in groups]),  # within a prompt
+            "all/reward_variance": np.mean([np.nanvar(group) for group in groups]),
+            "all/reward_min": np.nanmin(rewards),
+            "all/reward_max": np.nanmax(rewards),
+            "all/zero_variance_groups": np.mean([np.ptp(group) == 0 for group in groups]),
+            "all/completion_length_mean": batch.lengths.mean(),
+            "all/completion_length_max": batch.lengths.max(),
+            "all/clipped_ratio": batch.clipped.mean(),
+            "kept/reward_mean": rewards[kept].mean() if len(kept) else np.nan,
+            "kept/reward_variance": np.mean([group.var() for group in trained] or [np.nan]),
+            "kept/completion_length_mean": lengths.mean() if len(kept) else np.nan,
+            **{f"all/{name}_mean": np.nanmean(of) for name, of in batch.by_function.items()},
+            "generate/rounds": self.rounds,
+            "generate/rollouts": len(batch),
+            "select/filled": self.step.budget - len(kept),
+        }.items()}  # fmt: skip
 
-    def generate(
-        self, requests: list[Request], model: Any, step: int, tokenizer: Any
-    ) -> tuple[list[list[Completion]], list[list[str]]]:
-        """(P, n) completions and their texts; this rank draws and decodes its share of P * n."""
-        mine, policy = share_of(requests), Live(model, step)
-        wanted = self.logprobs or (self.guard is not None and self.guard.due(step))
-        ((_, done),) = self.engine.generate([Work(mine, policy)], logprobs=wanted)
-        if self.guard is not None:
-            self.guard.check(self.engine, mine, done, policy, step)
-        drawn = [completion for group in done for completion in group]
-        if not self.logprobs:
-            drawn = [replace(completion, logprobs=None) for completion in drawn]
-        written = ranks.gather(texts(tokenizer, drawn, self.sampling.stop))
-        drawn = ranks.gather(drawn)
-        starts = range(0, len(drawn), self.n)
-        return [drawn[i : i + self.n] for i in starts], [written[i : i + self.n] for i in starts]
+    def visits(self) -> Iterator[tuple[Prompt, Visit]]:
+        """What the history keeps of the step."""
+        alive = set(self.batch.alive.tolist())
+        for p, group in enumerate(self.batch.groups):
+            reward = float(np.mean(self.batch.rewards[group]))
+            correct = None if self.batch.correct is None else self.batch.correct[group].mean()
+            share = None if correct is None else float(correct)
+            yield self.prompts[p], Visit(self.step.number, reward, share, p in alive)
 
-    def score(
-        self, rows: list[Row], completions: list[list[Completion]], written: list[list[str]],
-        step: int,
-    ) -> Batch:  # fmt: skip
-        """The batch that rules and advantages see; this rank scores its share of P * n."""
-        mine = ranks.share(len(rows) * self.n)
-        scores = self.rewards(
-            [row for row in rows for _ in range(self.n)][mine],
-            [text for group in written for text in group][mine],
-            [c.token_ids for group in completions for c in group][mine],
-            step,
-        )
-        by_function = {
-            name: np.array(ranks.gather(values)).reshape(len(rows), self.n)
-            for name, values in scores.items()
-        }
+
+Draw = Callable[[list[Prompt], list[int]], list[Rollout]]  # prompts with the index of each rollout
+Score = Callable[[list[Prompt], list[Rollout]], np.ndarray]  # -> (rollouts, functions)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Runs an algorithm; `draw` and `score` are the trainer's."""
+
+    algorithm: Algorithm
+    advantage: Advantage
+    draw: Draw
+    score: Score
+    weights: dict[str, float]  # of every reward function, in the order of the scores
+    correct: str | None  # the reward function whose values above 0 mean correct
+    max_rounds: int
+    clock: Clock
+
+    def __call__(self, step: Step) -> Record:
+        """The paper's algorithm 1, or another one: draw, score and send, until it returns."""
+        prompts: list[Prompt] = []  # (G,)
+        places: list[int] = []  # (R,) the prompt of each rollout
+        rollouts: list[Rollout] = []
+        scores = np.zeros((0, len(self.weights)), dtype=np.float32)
+        batch, run, rounds = None, self.algorithm(step), 0
+        while True:
+            with self.clock.phase("select"), named("algorithm", self.algorithm, step):
+                try:
+                    asked = next(run) if batch is None else run.send(batch)
+                except StopIteration as end:
+                    selection = self.selected(end.value, batch, step)
+                    return Record(step, prompts, rollouts, batch, selection, rounds)
+                if (rounds := rounds + 1) > self.max_rounds:
+                    raise ValueError(f"asked for more than algorithm.max_rounds={self.max_rounds}")
+                further = requested(asked, step, prompts)
+            indices = numbered(further, places, prompts)
+            with self.clock.phase("generate"):
+                drawn = self.draw([prompts[p] for p in further], indices)
+            with self.clock.phase("score"):
+                values = self.score([prompts[p] for p in further], drawn)
+            places, rollouts = places + further, rollouts + drawn
+            scores = np.concatenate([scores, values])
+            batch = self.batch(places, rollouts, scores)
+
+    def batch(self, places: list[int], rollouts: list[Rollout], scores: np.ndarray) -> Batch:
+        """What the algorithm receives; rewards add up as in TRL, in float32, None counting as 0."""
+        weights = np.array(list(self.weights.values()), dtype=np.float32)
+        rewards = np.nansum(scores * weights, axis=1, dtype=np.float32)
+        rewards[np.isnan(scores).all(axis=1)] = np.nan
+        by_function = dict(zip(self.weights, scores.T, strict=True))
+        completions = [rollout.completion for rollout in rollouts]
+        given = all(completion.logprobs is not None for completion in completions)
         return Batch(
-            rewards=total(by_function, self.rewards.weights),
+            prompt=np.array(places),
+            rewards=rewards,
+            correct=by_function[self.correct] > 0 if self.correct else None,
             by_function=by_function,
-            weights=self.rewards.weights,
-            lengths=np.array([[len(c.token_ids) for c in group] for group in completions]),
-            clipped=np.array([[c.clipped for c in group] for group in completions]),
-            logprobs=mean_logprobs(completions),
-            question_ids=np.array([str(row["id"]) for row in rows]),
-            step=step,
+            lengths=np.array([len(completion.token_ids) for completion in completions]),
+            clipped=np.array([completion.clipped for completion in completions]),
+            logprobs=np.array([np.mean(c.logprobs) for c in completions]) if given else None,
+            weights=self.weights,
         )
 
-    def select(self, batch: Batch, budget: int) -> Selection:
-        """The rollouts that the rule keeps, with its advantages or those of the advantage function;
-        RuleError where one fails."""
-        rng = np.random.default_rng([self.seed, batch.step])
-        with named("rule", self.rule, batch.step):
-            chosen = rules.select_batch(self.rule, batch, budget, rng=rng, **self.rule_params)
+    def selected(self, value: Any, batch: Batch | None, step: Step) -> Selection:
+        """What the algorithm returned, checked and in ascending order, with advantages."""
+        if batch is None:
+            raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
+        chosen = value if isinstance(value, Selection) else Selection(value)
+        kept = checked(chosen.kept, len(batch), None, "it")
+        if len(kept) > step.budget:
+            raise ValueError(
+                f"returned {len(kept)} rollouts, more than budget = P m = {step.budget}"
+            )
+        if chosen.advantages is None and self.advantage is advantages.over_kept:
+            groups = np.repeat(np.arange(step.P), step.m)
+            if np.array_equal(batch.prompt, groups) and len(kept) == len(batch):
+                return Selection(kept)  # plain GRPO: TRL's own advantages, to the bit
         if chosen.advantages is None:
-            with named("advantage", self.advantage, batch.step):
-                found = self.advantage(batch, chosen.kept, **self.advantage_params)
-                found = advantages.checked(found, len(chosen.kept))
-            chosen = replace(chosen, advantages=found)
-        return chosen
-
-    def measure_noise(self, trainer: Any, batch: dict[str, Any]) -> None:
-        """Every planner.gradient_noise_every steps the noise of the gradient, off the clock; not
-        where a rule keeps more of one prompt than of another."""
-        self.noise = {}
-        step, every = self.newest, self.noise_every
-        if not every or trainer.state.global_step % every:
-            return
-        if len({len(step.kept_of(p)) for p in range(len(step.rows))}) == 1:
-            with self.clock.phase("gradient_noise"):
-                self.noise = gradient_noise.measure(trainer, batch, trainer.num_generations)
-
-    def state(self) -> dict[str, Any] | None:
-        """The history of a rule that keeps one, None for others."""
-        return self.rule.state() if hasattr(self.rule, "state") else None
-
-    def load(self, state: dict[str, Any] | None) -> None:
-        """Restore what `state` returned."""
-        if state is not None:
-            self.rule.load(state)
-
-    @contextmanager
-    def history_kept_on_error(self) -> Iterator[None]:
-        """A step that fails leaves the rule's history as it was: the step is repeated on resume."""
-        before = copy.deepcopy(self.state())
-        try:
-            yield
-        except RuleError:
-            self.load(before)
-            raise
+            with named("advantage", self.advantage, step):
+                values = self.advantage(batch, kept)
+                return Selection(kept, advantages.checked(values, len(kept), "it"))
+        values = advantages.checked(chosen.advantages, len(kept), "it")
+        return Selection(kept, values[np.argsort(chosen.kept, kind="stable")])
 
 
-def hand_over(step: Step, logprobs: bool) -> dict[str, list | None]:
-    """This rank's share of the kept rollouts, in the form that TRL's rollout_func returns."""
-    kept, n = step.selection.kept, step.batch.shape[1]
-    places = [divmod(int(i), n) for i in kept[ranks.share(len(kept))]]
-    kept = [step.completions[p][i] for p, i in places]
-    return {
-        "prompt_ids": [list(step.requests[p].prompt) for p, _ in places],
-        "completion_ids": [completion.token_ids for completion in kept],
-        "logprobs": [c.logprobs for c in kept] if logprobs else None,
-    }
+def requested(asked: Any, step: Step, prompts: list[Prompt]) -> list[int]:
+    """The number of the prompt of each rollout that was asked for; new prompts are added."""
+    try:
+        wanted, count = asked
+        counts = [count] * len(wanted) if np.ndim(count) == 0 else list(count)
+        pairs = list(zip(wanted, map(int, counts), strict=True))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"yielded {asked!r}; a pair (prompts, count) is required, with one count or one for "
+            "each prompt"
+        ) from None
+    further = []
+    for prompt, count in pairs:
+        if count == 0:
+            continue
+        if not isinstance(prompt, Prompt) or count < 0:
+            raise ValueError(
+                f"asked for {count} rollouts of {prompt!r}; 0 or more of prompts out of "
+                "step.prompts or step.fresh(k) are required"
+            )
+        if not any(prompt is known for known in prompts):
+            prompts.append(prompt)
+        number = next(p for p, known in enumerate(prompts) if known is prompt)
+        further += [number] * count
+    if not further:
+        raise ValueError("asked for no rollouts; return what to train on instead")
+    return further
 
 
-def total(by_function: dict[str, np.ndarray], weights: dict[str, float]) -> np.ndarray:
-    """(P, n) weighted sum in float32, the precision in which TRL adds rewards up."""
-    parts = [
-        values.astype(np.float32) * np.float32(weights[name])
-        for name, values in by_function.items()
-    ]
-    return np.sum(parts, axis=0, dtype=np.float32)
+def numbered(further: list[int], places: list[int], prompts: list[Prompt]) -> list[int]:
+    """The index of each further rollout among those of its question in this step."""
+    counts = Counter(str(prompts[p]) for p in places)
+    indices = []
+    for p in further:
+        indices.append(counts[str(prompts[p])])
+        counts[str(prompts[p])] += 1
+    return indices
 
 
-def mean_logprobs(completions: list[list[Completion]]) -> np.ndarray | None:
-    """(P, n) mean log-probability of a completion's tokens, None where the engine gave none."""
-    if any(c.logprobs is None for group in completions for c in group):
-        return None
-    return np.array([[np.mean(c.logprobs) for c in group] for group in completions])
-
-
-def share_of(requests: list[Request]) -> list[Request]:
-    """This rank's equal part of all completions; a prompt may be cut between two ranks."""
-    n = len(requests[0].seeds)
-    part = ranks.share(len(requests) * n)
-    cut = [
-        Request(
-            request.prompt, request.seeds[max(0, part.start - p * n) : max(0, part.stop - p * n)]
-        )
-        for p, request in enumerate(requests)
-    ]
-    return [request for request in cut if request.seeds]
-
-
-def group_rows(prompts: list[str], rows: list[Row], m: int) -> list[Row]:
-    """One dataset row per prompt of the step. TRL sends each prompt m times in a row; two
-    neighbours may hold the same text, so groups go by position. Raises RuntimeError where the rows
-    are no whole groups."""
-    if len(rows) != len(prompts) or len(prompts) % m:
-        raise RuntimeError(f"{len(prompts)} prompts for {len(rows)} rows are no groups of {m}")
-    starts = range(0, len(prompts), m)
-    if any(rows[s]["id"] != rows[s + j]["id"] for s in starts for j in range(m)):
-        raise RuntimeError(f"a group of {m} straddles two groups of rows: they came out of order")
-    return [rows[s] for s in starts]
+@contextmanager
+def named(kind: str, function: Callable[..., Any], step: Step) -> Iterator[None]:
+    """Errors in this block become AlgorithmErrors that name the function and the step."""
+    try:
+        yield
+    except AlgorithmError:
+        raise
+    except Exception as error:  # ours, a ValueError, says enough; others need their type
+        reason = str(error) if isinstance(error, ValueError) else repr(error)
+        where = f"{kind} {label(function)} failed at step {step.number}"
+        raise AlgorithmError(f"{where}: {reason}") from error

@@ -1,25 +1,16 @@
-"""Stage 4: which rollouts are trained on (paper, section 3). Pure numpy.
+"""Which m of the n rollouts of one prompt are trained on (paper, section 3). Imports only numpy.
 
     select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)             # -> array([0, 1])
-    select_batch("max_variance", Batch(rewards=rewards), budget)  # -> Selection
 
-A rule is a function, and the name of its first parameter decides its input:
-    (rewards, m, rng, **params) -> m indices              one prompt: (n,) rewards
-    (batch, budget, rng, **params) -> Selection | indices the whole step: P x n rollouts
-A rule with history is a class with `__call__` of such a shape, `state() -> dict` and `load(dict)`;
-its state is saved in checkpoints. docs/extending.md shows one of each; rules_of_others.py holds
-those of other papers.
+A rule is a function (rewards, m, rng, **params) -> m indices; docs/extending.md shows one.
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from pods import rules_of_others
-from pods.batch import Batch as Batch
-from pods.batch import Selection as Selection
+from pods.batch import Batch
 from pods.config import functions
 
 Rule = Callable[..., Any]
@@ -77,36 +68,24 @@ RULES: dict[str, Rule] = {
     "random": random,
     "percentile": percentile,
     "all": all_rollouts,
-    **rules_of_others.RULES,
 }
 
 
 def find(name: str) -> Rule:
-    """The rule of this name: a key of RULES or path/to/file.py:function. A class is instantiated.
+    """The rule of this name: a key of RULES or path/to/file.py:function.
 
     Raises UserError (a file without the function) or ValueError (an unknown name).
     """
     if functions.is_path(name):
-        rule = functions.load("rule.name", name)
-    elif name in RULES:
-        rule = RULES[name]
-    else:
+        return functions.load("rule.name", name)
+    if name not in RULES:
         raise ValueError(f"rule {name!r} is unknown; valid rules: {', '.join(RULES)}")
-    return rule() if inspect.isclass(rule) else rule
+    return RULES[name]
 
 
-def sees_batch(rule: Rule) -> bool:
-    """Whether a rule chooses over the whole batch, by the name of its first parameter.
-
-    Raises ValueError where that name is neither `batch` nor `rewards`.
-    """
-    first = next(iter(inspect.signature(rule).parameters), None)
-    if first not in ("batch", "rewards"):
-        raise ValueError(
-            f"rule {label(rule)}: its first parameter is {first!r}; name it `rewards` (one prompt) "
-            "or `batch` (the whole step)"
-        )
-    return first == "batch"
+def prepared(name: str, params: dict[str, Any]) -> Rule:
+    """The rule of this name with its parameters; ValueError where it does not take them."""
+    return functions.with_params(find(name), "rewards, m, rng", params)
 
 
 def select(
@@ -144,82 +123,39 @@ def select(
         raise ValueError(
             f"rewards must be finite; NaN or inf at index {bad[0]} ({len(bad)} in all)"
         )
-    if sees_batch(rule):
-        return select_batch(rule, Batch(rewards=rewards[None]), m, rng=rng, **params).kept
-    return _checked(rule(rewards, m, rng, **params), m, len(rewards), rule)
+    return checked(rule(rewards, m, rng, **params), len(rewards), m, f"rule {label(rule)}")
 
 
-def select_batch(
-    rule: str | Rule,
-    batch: Batch,
-    budget: int,
-    *,
-    rng: np.random.Generator | None = None,
-    **params: object,
-) -> Selection:
-    """The rollouts of one step that are kept; a per-prompt rule keeps budget / P of each prompt.
+def keep(
+    batch: Batch, rule: str | Rule, m: int, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Indices of the m rollouts of each prompt that the rule selects; rollouts without a reward are
+    never among them, and a prompt with fewer than m keeps those it has."""
+    kept = []
+    for group in batch.groups:
+        scored = group[np.isfinite(batch.rewards[group])]
+        if len(scored) > m:
+            scored = scored[select(rule, batch.rewards[scored], m, rng=rng)]
+        kept.append(scored)
+    return np.concatenate(kept)
 
-    Args:
-        rule: a key of RULES, path/to/file.py:function, or the rule itself.
-        batch: P x n rollouts.
-        budget: number of rollouts to keep, 1 <= budget <= P * n.
-        rng: source of randomness.
-        params: the rule's parameters (config key rule.params).
 
-    Raises:
-        ValueError: as `select`; a budget that P does not divide; advantages of another length.
-    """
-    rule = find(rule) if isinstance(rule, str) else rule
-    prompts, n = batch.shape
-    if sees_batch(rule):
-        chosen = rule(batch, budget, rng, **params)
-        if not isinstance(chosen, Selection):
-            chosen = Selection(chosen)
-        return _ordered(chosen, budget, prompts * n, rule)
-    if budget % prompts:
+def checked(indices: Any, total: int, count: int | None, source: str) -> np.ndarray:
+    """Distinct indices below `total`, `count` of them, ascending; ValueError naming the source."""
+    chosen = np.unique(indices)
+    if count is not None and np.shape(indices) != (count,):
+        raise ValueError(f"{source} returned {np.size(indices)} indices, not {count}")
+    whole = chosen.dtype.kind in "iu" or not len(chosen)
+    if np.ndim(indices) != 1 or not whole or len(chosen) < len(indices):
+        raise ValueError(f"{source} returned {indices!r}: distinct whole numbers are required")
+    if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < total:
         raise ValueError(
-            f"budget={budget}: rule {label(rule)} keeps equally many of each of {prompts} prompts"
+            f"{source} returned indices {chosen[0]} to {chosen[-1]}; 0 to {total - 1} are required"
         )
-    kept = [
-        p * n + select(rule, rewards, budget // prompts, rng=rng, **params)
-        for p, rewards in enumerate(batch.rewards)
-    ]
-    return Selection(np.concatenate(kept))
+    return chosen.astype(np.int64)
 
 
-def _ordered(chosen: Selection, budget: int, count: int, rule: Rule) -> Selection:
-    """The selection with ascending indices, its advantages and reasons in the same order."""
-    kept, found = _checked(chosen.kept, budget, count, rule), chosen.advantages
-    order = np.argsort(chosen.kept, kind="stable")
-    if chosen.reasons is not None and len(chosen.reasons) != budget:
-        raise ValueError(
-            f"rule {label(rule)} returned {len(chosen.reasons)} reasons for {budget} rollouts"
-        )
-    reasons = None if chosen.reasons is None else [str(chosen.reasons[i]) for i in order]
-    if found is None:
-        return Selection(kept, None, reasons)
-    advantages = np.asarray(found, dtype=np.float64)
-    if advantages.shape != (budget,) or not np.isfinite(advantages).all():
-        raise ValueError(
-            f"rule {label(rule)} returned advantages of shape {advantages.shape}, or not finite; "
-            f"({budget},) finite numbers are required"
-        )
-    return Selection(kept, advantages[order], reasons)
-
-
-def _checked(indices: Any, count: int, total: int, rule: Rule) -> np.ndarray:
-    """`count` distinct indices below `total`, ascending; ValueError naming the rule otherwise."""
-    kept = np.unique(indices)
-    if np.shape(indices) != (count,):
-        raise ValueError(f"rule {label(rule)} returned {np.size(indices)} indices, not {count}")
-    if kept.dtype.kind not in "iu" or len(kept) < count or kept[0] < 0 or kept[-1] >= total:
-        raise ValueError(
-            f"rule {label(rule)} returned {len(kept)} distinct indices, {kept[0]} to {kept[-1]}; "
-            f"{count} distinct whole numbers in 0..{total - 1} are required"
-        )
-    return kept
-
-
-def label(rule: Rule) -> str:
-    """The rule's name in messages."""
-    return getattr(rule, "__name__", type(rule).__name__)
+def label(function: Callable[..., Any]) -> str:
+    """The function's name in messages, also of a partial one."""
+    function = getattr(function, "func", function)
+    return getattr(function, "__name__", type(function).__name__)

@@ -1,15 +1,15 @@
-"""Stage 3b: completions -> one float per reward function and completion.
+"""The reward functions of a training, in TRL's form: keyword arguments `prompts`, `completions`,
+`completion_ids` and every column of the data set, one float per completion back.
 
-Built-in rewards come from rewards/functions.py. A function of the user's has TRL's signature:
-keyword arguments `prompts`, `completions`, `completion_ids` and every column of the data set, each
-a list with one item per completion; it returns one float per completion, None counts as 0.
+The built-in ones come from rewards/functions.py. A function of the user's has the same form; None
+counts as 0.
     uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.brevity=0.5
 """
 
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,13 @@ from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
 from rewards import Scorer
 
-Row = dict[str, Any]
-Source = tuple[Sequence[str], Callable[..., list[list[Any]]]]  # names, their function
-
 
 class RewardError(RuntimeError):
     """A reward function raised or returned something other than one finite number each."""
 
-    def __init__(self, message: str, completion: str, row: Row) -> None:
+    def __init__(self, message: str, completion: str, answer: str) -> None:
         super().__init__(message)
-        self.completion, self.answer = completion, str(row.get("answer", ""))
+        self.completion, self.answer = completion, answer
 
 
 class Text(str):
@@ -54,69 +51,113 @@ class Text(str):
 
 
 class Rewards(AbstractContextManager):
-    """Scores completions with every reward function of the config.
+    """The reward functions of a config; closing it ends the graders' processes.
 
-    `weights`: name -> weight in the total reward, in the order in which the scores come.
+    `functions` and `weights` (by name) have one order; `grader` names the function whose values
+    above 0 mean a correct answer, None where it has no weight.
     """
 
     def __init__(self, config: RewardsConfig) -> None:
         self.weights = reward_weights(config)
+        self.grader = "correctness" if self.weights.get("correctness") else None
+        built_in = [name for name in self.weights if name not in config.functions]
         self.scorer = Scorer(
             config.version,
             workers=config.workers,
             deadline_seconds=config.deadline_seconds,
-            names=[name for name in self.weights if name not in config.functions],
+            names=built_in,
         )
-        self.sources: list[Source] = [(self.scorer.names, self._built_in)]
-        for name, value in config.functions.items():
-            function = functions.load(f"rewards.functions.{name}", value)
-            self.sources.append(((name,), partial(_own, function)))
-
-    def __call__(
-        self, rows: Sequence[Row], texts: Sequence[str], ids: Sequence[list[int]], step: int
-    ) -> dict[str, list[float]]:
-        """{function: one float per completion}, unweighted.
-
-        Args:
-            rows: the dataset row of each completion.
-            texts, ids: the completions as text and as token ids.
-            step: named in errors.
-
-        Raises RewardError naming function, completion and step.
-        """
-        scores = {}
-        for names, function in self.sources:
-            columns = _attributed(names, function, rows, texts, ids, step)
-            for name, values in zip(names, columns, strict=True):
-                scores[name] = _numbers(values, name, step, texts, rows)
-        return scores
-
-    def _built_in(self, rows: Sequence[Row], texts: Sequence[str], _: Any) -> list[list[float]]:
-        scores = self.scorer.score(
-            texts, [row["answer"] for row in rows], [row["kind"] for row in rows]
-        )
-        return [scores[name] for name in self.scorer.names]
+        columns = BuiltIn(self.scorer)
+        own = {
+            name: functions.load(f"rewards.functions.{name}", path)
+            for name, path in config.functions.items()
+        }
+        self.functions = [
+            Reward(name, own[name] if name in own else columns.function(name))
+            for name in self.weights
+        ]
 
     def __exit__(self, *_: object) -> None:
         self.scorer.close()
 
 
-def _own(
-    function: Callable[..., Any], rows: Sequence[Row], texts: Sequence[str], ids: Sequence[list]
-) -> list[list[Any]]:
-    return [list(function(**accepted(function, keywords(rows, texts, ids))))]
+@dataclass
+class BuiltIn:
+    """Scores the completions of a step once for all built-in functions."""
+
+    scorer: Scorer
+    newest: tuple[Any, dict[str, list[float]]] = (None, field(default_factory=dict))
+
+    def function(self, name: str) -> Callable[..., list[float]]:
+        """The built-in reward of this name."""
+
+        def score(completions: list[str], answer: list[str], kind: list[str]) -> list[float]:
+            if self.newest[0] is not answer:  # the same list for every function of a step
+                self.newest = answer, self.scorer.score(completions, answer, kind)
+            return self.newest[1][name]
+
+        return score
 
 
-def keywords(
-    rows: Sequence[Row], texts: Sequence[str], ids: Sequence[list[int]]
-) -> dict[str, list[Any]]:
-    """The keyword arguments of a reward function, as TRL passes them."""
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-    return columns | {
-        "prompts": [Text(row["prompt"], row.get("question")) for row in rows],
-        "completions": [Text(text) for text in texts],
-        "completion_ids": list(ids),
-    }
+class Reward:
+    """One reward function with checked results; TRL calls it by keywords."""
+
+    def __init__(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
+        self.__name__, self.function = name, function
+
+    def __call__(
+        self, prompts: list[str], completions: list[str], completion_ids: list[list[int]],
+        trainer_state: Any = None, **columns: Any,
+    ) -> list[float]:  # fmt: skip
+        """One float per completion, None as 0. Raises RewardError naming function, completion and
+        step."""
+        questions = columns.get("question", [None] * len(prompts))
+        arguments = columns | {
+            "prompts": [Text(*pair) for pair in zip(prompts, questions, strict=True)],
+            "completions": [Text(text) for text in completions],
+            "completion_ids": completion_ids,
+            "trainer_state": trainer_state,
+        }
+        step = getattr(trainer_state, "global_step", 0)
+        return self._numbers(self._values(arguments, step), arguments, step)
+
+    def _values(self, arguments: dict[str, Any], step: int) -> list[Any]:
+        """function(**arguments); an exception is traced to the first completion that raises it."""
+        try:
+            return list(self.function(**accepted(self.function, arguments)))
+        except Exception as error:
+            start, count = f"reward function {self.__name__} raised", len(arguments["completions"])
+            for i in range(count):
+                one = {
+                    name: values[i : i + 1] if isinstance(values, list) else values
+                    for name, values in arguments.items()
+                }
+                try:
+                    self.function(**accepted(self.function, one))
+                except Exception as alone:
+                    message = f"{start} {alone!r} on completion {i} of step {step}"
+                    raise RewardError(message, *_shown(arguments, i)) from alone
+            message = f"{start} {error!r} on all completions of step {step}"
+            raise RewardError(message, "", "") from error
+
+    def _numbers(self, values: list[Any], arguments: dict[str, Any], step: int) -> list[float]:
+        """Finite floats, one per completion; RewardError otherwise."""
+        count = len(arguments["completions"])
+        if len(values) != count:
+            message = (
+                f"reward function {self.__name__} returned {len(values)} values for {count} "
+                f"completions at step {step}"
+            )
+            raise RewardError(message, *_shown(arguments, 0))
+        numbers = [_number(value) for value in values]
+        for i, number in enumerate(numbers):
+            if not np.isfinite(number):
+                message = (
+                    f"reward function {self.__name__} returned {values[i]!r} for completion {i} of "
+                    f"step {step}; a finite number or None is required"
+                )
+                raise RewardError(message, *_shown(arguments, i))
+        return numbers
 
 
 def accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -127,47 +168,10 @@ def accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[st
     return {p.name: arguments[p.name] for p in parameters if p.name in arguments}
 
 
-def _attributed(
-    names: Sequence[str],
-    function: Callable[..., list[list[Any]]],
-    rows: Sequence[Row],
-    texts: Sequence[str],
-    ids: Sequence[list[int]],
-    step: int,
-) -> list[list[Any]]:
-    """function(rows, texts, ids); an exception is traced to the first completion that raises it."""
-    try:
-        return function(rows, texts, ids)
-    except Exception as error:
-        start = f"reward function {' or '.join(names)} raised"
-        for i, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True)):
-            try:
-                function([row], [text], [tokens])
-            except Exception as alone:
-                message = f"{start} {alone!r} on completion {i} of step {step}"
-                raise RewardError(message, text, row) from alone
-        raise RewardError(f"{start} {error!r} on all completions of step {step}", "", {}) from error
-
-
-def _numbers(
-    values: Sequence[Any], name: str, step: int, texts: Sequence[str], rows: Sequence[Row]
-) -> list[float]:
-    """Finite floats, one per completion, 0 for None; RewardError otherwise."""
-    if len(values) != len(texts):
-        message = (
-            f"reward function {name} returned {len(values)} values for {len(texts)} completions "
-            f"at step {step}"
-        )
-        raise RewardError(message, texts[0], rows[0])
-    numbers = [_number(value) for value in values]
-    for i, number in enumerate(numbers):
-        if not np.isfinite(number):
-            message = (
-                f"reward function {name} returned {values[i]!r} for completion {i} of step {step}; "
-                "a finite number or None is required"
-            )
-            raise RewardError(message, texts[i], rows[i])
-    return numbers
+def _shown(arguments: dict[str, Any], i: int) -> tuple[str, str]:
+    """Completion and answer of a report."""
+    answers = arguments.get("answer")
+    return str(arguments["completions"][i]), str(answers[i]) if answers else ""
 
 
 def _number(value: Any) -> float:

@@ -1,8 +1,8 @@
-"""Stage 6: the one file that uses private names of TRL, of transformers' Trainer and of Unsloth.
+"""The one file with private names of TRL, transformers' Trainer and Unsloth.
 
-Three methods of GRPOTrainer are extended; everything else of the update is TRL's. `num_generations`
-is m, so TRL never sees the n - m rollouts that were dropped. A new version of TRL is checked here
-and in tests/test_seam.py.
+`TrlSeam` is GRPOTrainer opened at three methods: a step's batch comes from `train_batch`, and TRL's
+own code builds the tensors of the rows that are handed to it. A new version of TRL is checked here,
+in tests/test_seam.py and against Unsloth's rewritten class in tests/test_unsloth_drift.py.
 """
 
 from collections.abc import Iterator
@@ -11,226 +11,251 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import trl
 from accelerate.utils import set_seed
-from datasets import Dataset
 
 from pods import ranks
+from pods.engines import Completion
+from pods.order import EpochOrder
+from pods.rollouts import AlgorithmError, Prompt, Rollout
 
 
-class PodsMixin:
-    """Over GRPOTrainer: hands dataset rows to the rollouts, takes advantages from them, orders the
-    data by epoch, and lets the schedule follow the training time."""
+class TrlSeam(trl.GRPOTrainer):
+    """GRPOTrainer with public names for what PodsTrainer needs of it."""
 
-    dataset_rows: list[dict] | None = None
-    schedule_seconds: float | None = None  # s of training that the schedule spans; None: max_steps
+    _handed: tuple[tuple, torch.Tensor] | None = (
+        None  # rollouts and scores that TRL is answered with
+    )
+
+    def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
+        """The batch of a generation in training, from this rank's rows; PodsTrainer has it."""
+        raise NotImplementedError
+
+    # ---- TRL's own steps, opened -------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
-        self.dataset_rows = inputs  # TRL's rollout_func gets prompts without their columns
+        if self.model.training:
+            return self.train_batch(inputs)
+        return super()._generate_and_score_completions(inputs)
+
+    def _generate(self, prompts: list) -> tuple:
+        return super()._generate(prompts) if self._handed is None else self._handed[0]
+
+    def _calculate_rewards(self, *args: Any) -> torch.Tensor:
+        return super()._calculate_rewards(*args) if self._handed is None else self._handed[1]
+
+    def tensors(
+        self, prompts: list[Any], rollouts: list[Rollout], scores: torch.Tensor
+    ) -> dict[str, Any]:
+        """TRL's batch of this rank's rollouts; `scores`: (rows, functions) of all ranks."""
+        self._handed = trls_answer(rollouts), scores.to(self.accelerator.device)
         # TRL takes whatever does not end with the tokenizer's own end token for truncated.
         masking, self.mask_truncated_completions = self.mask_truncated_completions, False
         try:
-            # Prompts alone: TRL would take columns such as `image` for its own.
-            prompts = [{"prompt": row["prompt"]} for row in inputs]
-            batch = super()._generate_and_score_completions(prompts)
+            return super()._generate_and_score_completions([{"prompt": p} for p in prompts])
         finally:
-            self.dataset_rows, self.mask_truncated_completions = None, masking
-        step = self.rollout_func.newest
-        advantages = step.selection.advantages
-        share = ranks.share(len(advantages))
-        mine = torch.as_tensor(advantages[share])
-        if mine.shape != batch["advantages"].shape:
-            raise RuntimeError(f"{len(mine)} advantages for {len(batch['advantages'])} rollouts")
-        batch["advantages"] = mine.to(batch["advantages"])
-        if masking:
-            clipped = step.batch.clipped.reshape(-1)[step.selection.kept[share]]
-            mask = batch["completion_mask"]
-            mask[torch.as_tensor(clipped, device=mask.device)] = 0
-            batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
-        self.rollout_func.measure_noise(self, batch)
-        return batch
+            self._handed, self.mask_truncated_completions = None, masking
 
-    def _get_train_sampler(self, dataset: Dataset | None = None) -> "EpochOrder":
+    def rollouts_by_trl(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
+        """A rollout of each prompt by TRL's own generation, whichever it is."""
+        prompts, m = [prompt for prompt, _ in wanted], self.num_generations
+        blocks = all(prompt is prompts[i - i % m] for i, prompt in enumerate(prompts))
+        if self.use_vllm and self.vllm_mode == "server" and not (blocks and len(prompts) % m == 0):
+            raise AlgorithmError(
+                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
+                "multiple of them, or set vllm_mode=colocate"
+            )
+        if self._is_vlm:
+            raise AlgorithmError("PodsTrainer trains on texts alone; use GRPOTrainer for images")
+        texts = [prompt.row["prompt"] for prompt in prompts]
+        prompt_ids, ids, _, completions, logprobs, *_ = super()._generate(texts)
+        ends = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
+        return [
+            Rollout(
+                prompt_ids[i],
+                Completion(tokens, tokens[-1] not in ends, logprobs and logprobs[i]),
+                completions[i],
+            )
+            for i, tokens in enumerate(ids)
+        ]
+
+    def scores_by_trl(
+        self, pairs: list[tuple[Prompt, Rollout]], count: int
+    ) -> tuple[torch.Tensor, dict[str, list]]:
+        """(count, functions) rewards of all ranks, NaN for None, and the columns that reward
+        functions logged; `pairs` are this rank's share of the count."""
+        table = super()._calculate_rewards(
+            [prompt.row for prompt, _ in pairs],
+            [prompt.row["prompt"] for prompt, _ in pairs],
+            [rollout.text for _, rollout in pairs],
+            [rollout.completion.token_ids for _, rollout in pairs],
+        )
+        columns = {
+            name: ranks.gather(values)[:count] for name, values in self._pending_extra_logs.items()
+        }
+        self._pending_extra_logs.clear()
+        return table[:count], columns
+
+    def log_rows(
+        self, advantages: list[float] | None, columns: dict[str, list], step: dict[str, float]
+    ) -> None:
+        """What log_completions shows of the handed rows, before TRL's own log: advantages of all
+        ranks (None: TRL's stand), this rank's columns; and the metrics of the step."""
+        for name, values in columns.items():
+            self._logs["extra"][name].extend(ranks.gather(values))
+        if advantages is not None:
+            logged = self._logs["advantages"]
+            for _ in range(min(len(advantages), len(logged))):
+                logged.pop()
+            logged.extend(advantages)
+        for name, value in step.items():
+            self._metrics["train"][name].append(value)
+
+    @property
+    def generation(self) -> int:
+        """How many generations of rollouts came before this one."""
+        args = self.args
+        micro_steps = self.state.global_step * args.gradient_accumulation_steps
+        micro_steps += self._step % args.gradient_accumulation_steps
+        return micro_steps // (args.steps_per_generation * self.num_iterations)
+
+    def trls_sampler(self) -> Any:
+        """TRL's order of the training rows."""
+        return super()._get_train_sampler()
+
+    def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
         return EpochOrder(super()._get_train_sampler(dataset), self)
 
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """transformers' schedule over steps, or the same one over the milliseconds of training.
+    def mask_rows(self, batch: dict[str, Any], counted: torch.Tensor) -> None:
+        """Rows that are not counted leave the loss and its number of tokens."""
+        mask = batch["completion_mask"]
+        mask[~counted.to(mask.device)] = 0
+        batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
 
-        The second reads the clock whenever it is stepped, before each step.
+    def micro_batches_counted(self) -> tuple[int, int]:
+        """Micro-batches of the generation with rows that count, and all of them."""
+        parts = self._buffered_inputs
+        return sum(bool(part["completion_mask"].any()) for part in parts), len(parts)
+
+    # ---- checkpoints -------------------------------------------------------------------------
+
+    def write_state(self, folder: Path) -> None:
+        """Write what a resume needs beside TRL's own state; PodsTrainer has it."""
+        raise NotImplementedError
+
+    def read_state(self, folder: Path) -> None:
+        """Read what `write_state` wrote."""
+        raise NotImplementedError
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        if ranks.is_main():
+            self.write_state(Path(output_dir))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self.read_state(Path(checkpoint))
+
+    def save_state(self, folder: Path) -> None:
+        """Adapter or weights, tokenizer, optimiser, scheduler and random states of this rank."""
+        self.save_model(str(folder), _internal_call=True)
+        self._save_optimizer_and_scheduler(str(folder))
+        self._save_rng_state(str(folder))
+
+    # ---- what engines, guard, warm-up and metrics ask for ------------------------------------
+
+    def generate_ids(
+        self, prompts: list[list[int]], evaluation: bool = False
+    ) -> tuple[list[list[int]], list[list[float]] | None]:
+        """TRL's own generation: one completion of each prompt, log-probabilities from vLLM alone.
+
+        evaluation: the prompts differ, where training repeats each.
         """
-        if self.schedule_seconds is None:
-            return super().create_scheduler(num_training_steps, optimizer)
-        schedule = super().create_scheduler(round(1000 * self.schedule_seconds), optimizer)
-        factor, clock = schedule.lr_lambdas[0], self.rollout_func.clock
-        groups = len(schedule.lr_lambdas)  # of parameters, all with the same factor
-        schedule.lr_lambdas = [lambda _: factor(1000 * clock.train_seconds)] * groups
-        return schedule
+        if not evaluation:
+            return self._generate_single_turn(prompts, None, {})
+        training, count = self.model.training, self.num_generations_eval
+        self.model.eval()
+        self.num_generations_eval = 1
+        try:
+            return self._generate_single_turn(prompts, None, {})
+        finally:
+            self.model.train(training)
+            self.num_generations_eval = count
+            self._last_loaded_step = -1  # the next training step loads and pays for its weights
+
+    @torch.no_grad()
+    def token_logprobs(self, prompt: list[int], completion: list[int]) -> torch.Tensor:
+        """(tokens,) log-probabilities of a completion, as the loss computes them."""
+        training = self.model.training
+        tokens = torch.tensor([[*prompt, *completion]], device=self.accelerator.device)
+        logprobs, *_ = self._get_per_token_logps_and_entropies(
+            self.model, tokens, torch.ones_like(tokens), len(completion), 1
+        )
+        self.model.train(training)  # Unsloth changes the mode
+        return logprobs[0].float().cpu()
+
+    def rehearse(self, batch: dict[str, Any]) -> None:
+        """Forward and backward of the first micro-batch; weights, optimiser, random states and
+        metrics stay. Holds the memory of Adam's two moments meanwhile."""
+        self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
+        self.model.train()
+        size, optimizer = self.args.per_device_train_batch_size, str(self.args.optim).lower()
+        rows = {k: v[:size] for k, v in batch.items() if getattr(v, "ndim", 0) > 0}
+        held = [
+            torch.empty_like(p, dtype=torch.uint8 if "8bit" in optimizer else p.dtype)
+            for p in self.model.parameters() if p.requires_grad and not self.optimizer.state
+            for _ in range(2 if "adam" in optimizer else 0)
+        ]  # fmt: skip
+        self.accelerator.backward(self.compute_loss(self.model_wrapped, {**batch, **rows}))
+        held.clear()
+        self.model.zero_grad()
+        self._metrics["train"].clear()
+        set_seed(self.args.seed, device_specific=True)  # as TRL leaves it before the first step
+
+    def packing(self) -> dict[str, float]:
+        """What Unsloth's update has decided about packing a micro-batch into one sequence: whether
+        it packs, and from how many tokens on it does not. Empty elsewhere."""
+        values = {
+            "update/packed": getattr(self.model, "_unsloth_seq_packing_grad_ok", None),
+            "update/unpacked_from_tokens": getattr(
+                self.model, "_unsloth_seq_packing_grad_unsafe_T", None
+            ),
+        }
+        return {name: float(value) for name, value in values.items() if value is not None}
 
 
-class EpochOrder:
-    """The data order as a function of (seed, epoch), for exact resume; that of epoch 0 is TRL's.
-
-    TRL's generator runs on over epochs, so after a resume in epoch 1 it would repeat epoch 0.
-    """
-
-    def __init__(self, sampler: Any, trainer: Any) -> None:
-        self.sampler, self.trainer = sampler, trainer
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[int]:
-        generations = len(self.sampler.data_source) // self.sampler.batch_size
-        steps_per_epoch = generations * self.trainer.num_iterations
-        epoch = self.trainer.state.global_step // max(1, steps_per_epoch)
-        self.sampler.generator.manual_seed(self.sampler.seed + 1_000_003 * epoch)
-        return iter(self.sampler)
-
-
-def no_rewards(completions: list[str], **_: Any) -> list[float]:
-    """TRL's reward function: rewards and advantages come from pods/rollouts.py."""
-    return [0.0] * len(completions)
-
-
-def generate(
-    trainer: Any, prompts: list[list[int]], evaluation: bool
-) -> tuple[list[list[int]], list[list[float]] | None]:
-    """TRL's own generation: one completion of each prompt, log-probabilities where vLLM is used.
-
-    evaluation: the prompts differ, where training repeats each n times.
-    """
-    if not evaluation:
-        return trainer._generate_single_turn(prompts, None, {})
-    training, count = trainer.model.training, trainer.num_generations_eval
-    trainer.model.eval()
-    trainer.num_generations_eval = 1
-    try:
-        return trainer._generate_single_turn(prompts, None, {})
-    finally:
-        trainer.model.train(training)
-        trainer.num_generations_eval = count
-        trainer._last_loaded_step = -1  # the next training step loads and pays for its weights
-
-
-@contextmanager
-def full_length(trainer: Any, wanted: bool) -> Iterator[None]:
-    """Where wanted, completions of `generate` in this block run to the length limit."""
-    if trainer.use_vllm:
-        holder, name = trainer.vllm_generation, "generation_kwargs"
-        changed = holder.generation_kwargs | {"ignore_eos": True, "stop_token_ids": [], "stop": []}
-    else:
-        holder, name = trainer.generation_config, "min_new_tokens"
-        changed = trainer.max_completion_length
-    before = getattr(holder, name)
-    setattr(holder, name, changed if wanted else before)
-    try:
-        yield
-    finally:
-        setattr(holder, name, before)
-
-
-@torch.no_grad()
-def token_logprobs(trainer: Any, prompt: list[int], completion: list[int]) -> torch.Tensor:
-    """(tokens,) log-probabilities of a completion as the loss computes them (with temperature)."""
-    training = trainer.model.training
-    tokens = torch.tensor([[*prompt, *completion]], device=trainer.accelerator.device)
-    logprobs, *_ = trainer._get_per_token_logps_and_entropies(
-        trainer.model, tokens, torch.ones_like(tokens), len(completion), 1
-    )
-    trainer.model.train(training)  # Unsloth changes the mode
-    return logprobs[0].float().cpu()
+def trls_answer(rollouts: list[Rollout]) -> tuple:
+    """Rollouts in the form that GRPOTrainer._generate returns."""
+    completions = [rollout.completion for rollout in rollouts]
+    given = all(completion.logprobs is not None for completion in completions)
+    return (
+        [rollout.prompt_ids for rollout in rollouts],
+        [completion.token_ids for completion in completions],
+        None,
+        [rollout.text for rollout in rollouts],
+        [completion.logprobs for completion in completions] if given else None,
+        {}, None, [],
+    )  # fmt: skip
 
 
 @contextmanager
-def engine_slots(count: int) -> Iterator[None]:
-    """A colocated vLLM that TRL builds in this block runs `count` sequences at once.
+def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
+    """A colocated vLLM that TRL builds in this block runs all rollouts of a round at once.
 
-    TRL's value is m x P, so PODS would generate in waves and GRPO-GA in one.
+    TRL's number is m x P, so PODS would generate in waves and GRPO-GA in one.
     """
     from trl.trainer import grpo_trainer
 
     original = grpo_trainer.VLLMGeneration
+    rows = args.per_device_train_batch_size * args.steps_per_generation
+    slots = max(rows, rows * args.rollouts_per_prompt // args.num_generations)
 
     def build(**arguments: Any) -> Any:
-        return original(**{**arguments, "max_num_seqs": count})
+        return original(**{**arguments, "max_num_seqs": slots})
 
     grpo_trainer.VLLMGeneration = build
     try:
         yield
     finally:
         grpo_trainer.VLLMGeneration = original
-
-
-def warm_up(trainer: Any) -> None:
-    """Generation, scoring, forward and backward of one step, within `rehearsal`, at the longest
-    prompts and completions that the config allows; weights, optimiser, random states and metrics
-    stay.
-
-    Kernels compile and caches fill before the clock starts: a compiled first step takes a minute on
-    a GPU. A lack of memory shows before the run has spent anything.
-    """
-    rollouts, seen = trainer.rollout_func, trainer.state.num_input_tokens_seen
-    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
-    trainer.model.train()
-    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
-    size = trainer.args.per_device_train_batch_size
-    per_row = {k: v[:size] for k, v in batch.items() if getattr(v, "ndim", 0) > 0}
-    with rollouts.clock.phase("update"), optimizer_memory(trainer):
-        loss = trainer.compute_loss(trainer.model_wrapped, {**batch, **per_row})
-        trainer.accelerator.backward(loss)
-    trainer.model.zero_grad()
-    trainer._metrics["train"].clear()
-    trainer.state.num_input_tokens_seen = seen
-    set_seed(trainer.args.seed, device_specific=True)  # as TRL leaves it before the first step
-
-
-@contextmanager
-def optimizer_memory(trainer: Any) -> Iterator[None]:
-    """Hold the memory of Adam's two moments, which the first optimiser step will take."""
-    trained = [p for p in trainer.model.parameters() if p.requires_grad]
-    optimizer = str(trainer.args.optim).lower()
-    moments = 2 if "adam" in optimizer and not trainer.optimizer.state else 0  # resumed: there
-    held = [
-        torch.empty_like(p, dtype=torch.uint8 if "8bit" in optimizer else p.dtype)
-        for p in trained
-        for _ in range(moments)
-    ]
-    yield
-    held.clear()
-
-
-def packing(trainer: Any) -> dict[str, float]:
-    """What Unsloth's update has decided about packing a micro-batch into one sequence: whether it
-    packs, and from how many tokens on it does not. Empty before its first update, and elsewhere.
-
-    Any error, or log-probabilities that differ from those of single rows, turns packing off for
-    the rest of the run; Unsloth says so only under UNSLOTH_ENABLE_LOGGING=1.
-    """
-    found = {
-        "update/packed": getattr(trainer.model, "_unsloth_seq_packing_grad_ok", None),
-        "update/unpacked_from_tokens": getattr(
-            trainer.model, "_unsloth_seq_packing_grad_unsafe_T", None
-        ),
-    }
-    return {name: float(value) for name, value in found.items() if value is not None}
-
-
-@contextmanager
-def no_trace(trainer: Any) -> Iterator[None]:
-    """Losses and gradients computed in this block leave random states, metrics and gradients as
-    they were: no gradient, because a step has not begun to accumulate."""
-    metrics = {name: list(values) for name, values in trainer._metrics["train"].items()}
-    trainer.model.train()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        trainer.model.zero_grad()
-        trainer._metrics["train"].clear()
-        trainer._metrics["train"].update(metrics)
-
-
-def save(trainer: Any, folder: Path) -> None:
-    """Adapter or weights, tokenizer, optimiser, scheduler and random states of this rank."""
-    trainer.save_model(str(folder), _internal_call=True)
-    trainer._save_optimizer_and_scheduler(str(folder))
-    trainer._save_rng_state(str(folder))

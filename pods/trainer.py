@@ -1,141 +1,274 @@
-"""Stage 6: TRL's GRPOTrainer for a run: every argument by value, our rollouts and advantages.
+"""PODS in any TRL script, by changing two names.
 
-`num_generations` is m, so TRL's log-probabilities, loss and optimiser never see the n - m rollouts
-that were dropped. Private names of TRL stand in pods/seam.py. Called by train.py.
+    from pods import PodsConfig, PodsTrainer
+    trainer = PodsTrainer(model=..., reward_funcs=..., train_dataset=...,
+                          args=PodsConfig(rollouts_per_prompt=64, num_generations=16, ...))
+
+n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on. Whatever
+GRPOTrainer takes works, but for tools, environments and images. With algorithm="grpo" the weights
+equal those of GRPOTrainer to the bit. train.py uses this class; pods/seam.py is what it stands on.
 """
 
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-from transformers import PrinterCallback, set_seed
+import numpy as np
+import torch
+import trl
+from accelerate.utils import set_seed
 
-from pods import ranks, seam
-from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.engines import choose
-from pods.engines.trl import TrlEngine, generation_arguments
-from pods.models.policy import Policy
-from pods.rollouts import Rollouts
-from pods.training.guard import Guard
+from pods import advantages, algorithms, ranks, rules
+from pods.batch import Selection
+from pods.clock import Clock
+from pods.engines import seed_of
+from pods.order import DataOrder, Stream
+from pods.rollouts import Driver, Prompt, Record, Rollout, Step, Visit
+from pods.runs.files import write_atomic
+from pods.seam import TrlSeam, engine_slots
 
-
-def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
-    """GRPOConfig's arguments: every value that a library could default differently is passed."""
-    world_size = ranks.world_size()
-    rows = (
-        config.kept_per_prompt * config.prompts_per_step // world_size
-    )  # trained per optimiser step
-    accumulation = rows // config.micro_batch_size
-    sampling, optimizer, loss = config.sampling, config.optimizer, config.loss
-    arguments = {
-        "output_dir": f"{config.output_dir}/{config.run}",
-        "seed": config.seed,
-        "data_seed": config.seed,
-        "max_steps": config.max_steps or 10**9,  # a run without max_steps is ended by its budget
-        "num_generations": config.kept_per_prompt,
-        "per_device_train_batch_size": config.micro_batch_size,
-        "gradient_accumulation_steps": accumulation,
-        "steps_per_generation": accumulation,  # every update trains on the whole generation
-        "num_iterations": config.updates_per_generation,
-        "max_completion_length": sampling.max_completion_length,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "optim": optimizer.name,
-        "learning_rate": optimizer.learning_rate,
-        "lr_scheduler_type": optimizer.schedule,
-        "warmup_steps": optimizer.warmup_steps,
-        "adam_beta1": optimizer.betas[0],
-        "adam_beta2": optimizer.betas[1],
-        "weight_decay": optimizer.weight_decay,
-        "max_grad_norm": optimizer.max_grad_norm,
-        "loss_type": loss.type,
-        "beta": loss.beta,
-        "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
-        "epsilon": loss.epsilon,
-        "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
-        "importance_sampling_level": loss.importance_sampling_level,
-        "top_entropy_quantile": loss.top_entropy_quantile,
-        "mask_truncated_completions": loss.mask_truncated_completions,
-        "bf16": policy.dtype == "bfloat16",
-        "fp16": False,
-        "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
-        "gradient_checkpointing": config.backend.gradient_checkpointing,
-        "save_strategy": "no",  # pods/runs/checkpoints.py writes them
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # a non-finite loss must be seen, not averaged away
-        "report_to": "none",
-        "disable_tqdm": True,
-        "dataloader_pin_memory": policy.device != "cpu",
-        "torch_empty_cache_steps": None,
-        "vllm_importance_sampling_correction": config.engine.importance_sampling_correction,
-    }
-    if world_size > 1:
-        arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
-    if policy.device == "cpu" and ranks.zero_stage():
-        arguments["ddp_backend"] = "gloo"  # see ranks.start
-    return arguments | generation_arguments(config, policy.end_tokens) | config.trl
+STATE = "pods_state.json"  # in a checkpoint
+MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")  # losses that divide by the number of rows
 
 
-def build_trainer(
-    config: TrainConfig, policy: Policy, dataset: Dataset, rollouts: Rollouts, callback: Any
-) -> Any:
-    """The trainer of a run, over whichever GRPOTrainer the backend left in `trl`."""
-    import trl  # looked up now: `import unsloth` replaces the class
+@dataclass(init=False)
+class PodsConfig(trl.GRPOConfig):
+    """GRPOConfig with the choice of rollouts; `num_generations` is m, the rollouts of a prompt that
+    are trained on. Raises ValueError with one line where values do not fit together."""
 
-    if policy.backend == "unsloth" and not trl.GRPOTrainer.__name__.startswith("Unsloth"):
-        raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
-    wanted = trl_arguments(config, policy)
-    if config.trl:
-        passed = " ".join(f"{key}={value}" for key, value in config.trl.items())
-        ranks.say(f"passed on to TRL: {passed}")
-    arguments = trl.GRPOConfig(**wanted)
-    refuse_changes(arguments, wanted)
-    set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
-    share = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
-    timed = config.optimizer.schedule_by == "seconds"
-    own = {"schedule_seconds": config.budget.train_seconds if timed else None}
-    with seam.engine_slots(share):
-        trainer = type("PodsTrainer", (seam.PodsMixin, trl.GRPOTrainer), own)(
-            model=policy.model,
-            args=arguments,
-            train_dataset=dataset,
-            processing_class=policy.tokenizer,
-            reward_funcs=[seam.no_rewards],
-            rollout_func=rollouts,
-            peft_config=policy.peft_config,
-            callbacks=[callback],
+    rollouts_per_prompt: int = field(default=64, metadata={"help": "n, at least num_generations"})
+    algorithm: str = field(default="pods", metadata={"help": "a name, or path/to/file.py:function"})
+    algorithm_kwargs: dict[str, Any] | None = field(
+        default=None, metadata={"help": "its parameters"}
+    )
+    rule: str = field(default="max_variance", metadata={"help": "of algorithm pods"})
+    rule_kwargs: dict[str, Any] | None = field(default=None, metadata={"help": "its parameters"})
+    advantage: str = field(default="kept", metadata={"help": "a name, or path/to/file.py:function"})
+    advantage_kwargs: dict[str, Any] | None = field(default=None, metadata={"help": "parameters"})
+    correct: str | None = field(
+        default=None, metadata={"help": "reward function: above 0, correct"}
+    )
+    max_rounds: int = field(default=16, metadata={"help": "of generation in one step"})
+    engine: str = field(default="trl", metadata={"help": "trl: TRL's own generation"})
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        for name, item in PodsConfig.__dataclass_fields__.items():
+            if name in PodsConfig.__annotations__:
+                setattr(self, name, kwargs.pop(name, item.default))
+        super().__init__(*args, **kwargs)  # not the generated one: Unsloth's sets more than fields
+        for problem in self.problems():
+            raise ValueError(problem)
+
+    def problems(self) -> Iterator[str]:
+        """One line for each value that does not fit."""
+        n, m = self.rollouts_per_prompt, self.num_generations
+        plain = self.algorithm in ("grpo", "dapo", "greso")
+        if n < m and not plain:
+            yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
+        if self.algorithm == "grpo_ga" and n != m:
+            yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
+        if self.engine != "trl":
+            yield f"engine={self.engine}: must be trl; other engines belong to train.py"
+        if self.max_rounds < 1:
+            yield f"max_rounds={self.max_rounds}: must be 1 or more"
+        changed = (
+            self.scale_rewards != "group"
+            or self.multi_objective_aggregation != "sum_then_normalize"
         )
-    trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
-    refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
-    policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
-    rollouts.prompts.open(dataset)
-    if isinstance(rollouts.engine, TrlEngine):
-        rollouts.engine.trainer = trainer
-    if choose.job_of(config).gives_logprobs(config.engine.name):
-        engine = config.engine
-        rollouts.guard = Guard(trainer, engine.max_logprob_gap, engine.check_every)
-    elif config.engine.name == "vllm":
-        ranks.say(
-            "engine=vllm is not checked against the trainer: with sampling.top_k or sampling.top_p "
-            "and a temperature other than 1 its log-probabilities are not comparable"
+        if changed and self.algorithm not in ("grpo", "grpo_ga"):
+            yield (
+                f"scale_rewards={self.scale_rewards} multi_objective_aggregation="
+                f"{self.multi_objective_aggregation}: algorithm={self.algorithm} takes its "
+                "advantages from the key advantage; leave both, and set advantage=dr_grpo or gdpo"
+            )
+
+
+class PodsTrainer(TrlSeam):
+    """GRPOTrainer whose update sees what an algorithm keeps.
+
+    Args, beside those of GRPOTrainer:
+        algorithm: a function (pods/algorithms.py) in place of args.algorithm.
+        sampler: from the finished trainer to who draws rollouts; None: TRL's own generation.
+        clock: times the phases of a step.
+        reseed: set every random state by (seed, step, rank) at the start of a step.
+        schedule_seconds: s of training that the learning-rate schedule spans; None: max_steps.
+    """
+
+    def __init__(
+        self, model: Any, reward_funcs: Any = None, args: PodsConfig | None = None, *rest: Any,
+        algorithm: algorithms.Algorithm | None = None,
+        sampler: Callable[["PodsTrainer"], Callable[..., list[Rollout]]] | None = None,
+        clock: Clock | None = None, reseed: bool = False, schedule_seconds: float | None = None,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if args is None:
+            args = PodsConfig()
+        if not isinstance(args, PodsConfig):
+            raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
+        for name in ("tools", "rollout_func", "environment_factory"):
+            if kwargs.get(name) is not None:
+                raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
+        rule = rules.prepared(args.rule, args.rule_kwargs or {})
+        chosen = algorithms.prepared(algorithm or args.algorithm, args.algorithm_kwargs or {}, rule)
+        advantage = advantages.prepared(args.advantage, args.advantage_kwargs or {})
+        self.clock, self.schedule_seconds, self.reseed = clock or Clock(), schedule_seconds, reseed
+        with engine_slots(args):
+            super().__init__(model, reward_funcs, args, *rest, **kwargs)
+        self.newest: Record | None = None
+        self.history: dict[str, list[Visit]] = {}
+        self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
+        self.columns: dict[str, list] = {}  # that reward functions logged in this step
+        self.driver = Driver(
+            algorithm=chosen,
+            advantage=advantage,
+            draw=self.draw,
+            score=self.score,
+            weights=self.weights_by_name(),
+            correct=args.correct,
+            max_rounds=args.max_rounds,
+            clock=self.clock,
         )
-    return trainer
+        self.sampler = sampler(self) if sampler else None
 
+    def weights_by_name(self) -> dict[str, float]:
+        """Weight of every reward function; functions of one name are numbered."""
+        names = self.reward_func_names
+        names = [f"{name}_{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+        if self.args.correct is not None and self.args.correct not in names:
+            raise ValueError(
+                f"correct={self.args.correct}: no reward function of this name; one of "
+                f"{', '.join(names)}, or None"
+            )
+        return dict(zip(names, self.reward_weights.tolist(), strict=True))
 
-def refuse_changes(arguments: Any, wanted: dict[str, Any]) -> None:
-    """Raise UserError where a library replaced a value that was passed to it."""
-    changed = [
-        f"{key} ({value} -> {getattr(arguments, key)})"
-        for key, value in wanted.items()
-        if _differs(getattr(arguments, key), value)
-    ]
-    if changed:
-        raise UserError(f"the trainer replaced {', '.join(changed)} by other defaults")
+    def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
+        """A step of the algorithm, and TRL's batch of the rows that it trains on."""
+        if self.reseed:  # TRL shuffles rows, and its generation samples, from torch's state
+            set_seed(seed_of(self.args.seed, self.state.global_step, ranks.rank()) % 2**32)
+        self.columns = {}
+        stream = self.stream(ranks.gather(inputs))
+        record = self.driver(
+            Step(
+                number=self.state.global_step,
+                P=len(stream.own),
+                n=self.args.rollouts_per_prompt,
+                m=self.num_generations,
+                prompts=stream.own,
+                fresh=stream.fresh,
+                history=self.history,
+                rng=np.random.default_rng([self.args.seed, self.generation]),
+            )
+        )
+        batch, self.newest = self.hand_over(record)
+        self.fresh_drawn += stream.taken
+        for prompt, visit in record.visits():
+            self.history.setdefault(str(prompt), []).append(visit)
+        return batch
 
+    def stream(self, inputs: list[dict]) -> Stream:
+        """The prompts of a step; TRL sends each m times in a row, in rank order."""
+        m = self.num_generations
+        rows = inputs[::m]
+        if any(row["prompt"] != rows[i // m]["prompt"] for i, row in enumerate(inputs)):
+            raise RuntimeError(f"a group of {m} rows straddles two prompts: they are out of order")
+        return Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
 
-def _differs(actual: Any, wanted: Any) -> bool:
-    plain = getattr(actual, "value", actual)  # TRL turns some strings into enums
-    if wanted == "none":
-        return plain not in ("none", [], None)
-    return plain != wanted
+    @cached_property
+    def data_order(self) -> DataOrder | None:
+        """None for a streamed data set."""
+        sized = hasattr(self.train_dataset, "__len__")
+        return DataOrder(self.train_dataset, self.trls_sampler()) if sized else None
+
+    def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+        """A rollout of each prompt: each rank draws its share."""
+        work = self.rollouts_by_trl
+        if self.sampler is not None:
+            work = partial(self.sampler, model=self.model, step=self.state.global_step)
+        return ranks.split(work, list(zip(prompts, indices, strict=True)))
+
+    def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
+        """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
+        mine = ranks.share(list(zip(prompts, rollouts, strict=True)))
+        scores, columns = self.scores_by_trl(mine, len(prompts))
+        for name, values in columns.items():
+            self.columns.setdefault(name, []).extend(values)
+        return scores.float().cpu().numpy()
+
+    def hand_over(self, record: Record) -> tuple[dict[str, Any], Record]:
+        """TRL's batch of this rank's share of the kept rollouts, and the record with the advantages
+        that are used. Where fewer are kept than the budget, rows fill it that no loss counts."""
+        kept, budget, batch = record.selection.kept, record.step.budget, record.batch
+        filling = [int(np.argmin(batch.lengths))] * (budget - len(kept))
+        places = [*kept.tolist(), *filling]
+        mine = ranks.share(places)
+        scores = np.stack(list(batch.by_function.values()), axis=1)[places]
+        tensors = self.tensors(
+            [record.prompts[batch.prompt[i]].row["prompt"] for i in mine],
+            [record.rollouts[i] for i in mine],
+            torch.as_tensor(scores, dtype=torch.float32),
+        )
+        replaced = record.selection.advantages is not None
+        if replaced:
+            values = [*record.selection.advantages.tolist(), *[0.0] * len(filling)]
+            tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
+        else:
+            values = ranks.gather(tensors["advantages"].tolist())
+            record = replace(record, selection=Selection(kept, np.array(values)))
+        self.log_rows(
+            values if replaced else None,
+            {name: [column[i] for i in mine] for name, column in self.columns.items()},
+            record.summary(),
+        )
+        counted = np.array(ranks.share([True] * len(kept) + [False] * len(filling)))
+        if self.mask_truncated_completions:
+            counted &= ~batch.clipped[mine]
+        if filling or self.mask_truncated_completions:
+            self.mask_rows(tensors, torch.as_tensor(counted))
+        if filling and len(kept):
+            tensors["fill_factor"] = torch.tensor(
+                budget / len(kept), device=self.accelerator.device
+            )
+        return tensors, record
+
+    def compute_loss(self, model: Any, inputs: dict, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's loss; rows that only fill the step count in no denominator."""
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        if (factor := inputs.get("fill_factor")) is None:
+            return loss
+        if self.loss_type in MEAN_OVER_ROWS:
+            return loss * factor
+        if self.loss_type == "bnpo":  # a mean over micro-batches, of which some may only fill
+            counted, every = self.micro_batches_counted()
+            return loss * every / max(1, counted)
+        return loss  # it divides by the number of tokens that count
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """transformers' schedule over steps, or the same one over the milliseconds of training.
+
+        The second reads the clock whenever it is stepped, before each step.
+        """
+        if self.schedule_seconds is None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        schedule = super().create_scheduler(round(1000 * self.schedule_seconds), optimizer)
+        factor, clock = schedule.lr_lambdas[0], self.clock
+        groups = len(schedule.lr_lambdas)  # of parameters, all with the same factor
+        schedule.lr_lambdas = [lambda _: factor(1000 * clock.train_seconds)] * groups
+        return schedule
+
+    def write_state(self, folder: Path) -> None:
+        """The history, and how far the data's order has moved on."""
+        state = {"fresh_drawn": self.fresh_drawn, "history": self.history}
+        write_atomic(folder / STATE, json.dumps(state) + "\n")
+
+    def read_state(self, folder: Path) -> None:
+        if not (folder / STATE).is_file():  # a checkpoint of GRPOTrainer
+            return
+        state = json.loads((folder / STATE).read_text())
+        self.fresh_drawn = state["fresh_drawn"]
+        self.history = {
+            question: [Visit(*visit) for visit in visits]
+            for question, visits in state["history"].items()
+        }

@@ -37,9 +37,9 @@ CARD = """---
 
 # {title}
 
-{model}, trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS, arXiv 2504.13818) by
-the config below; commit {commit}. The folder holds {form}. The checkpoint, {name} of run {run}, was
-chosen {chosen}.
+{model}, trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS, arXiv 2504.13818)
+by the config below; commit {commit}. The folder holds {form}. The checkpoint, {name} of run {run},
+was chosen {chosen}.
 
 ## Prompt
 

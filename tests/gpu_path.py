@@ -95,7 +95,7 @@ class Engine:
 
     def __init__(self, model: Any, config: Any, tokenizer: Any) -> None:
         from pods.engines import Limits
-        from pods.engines.training import sampling
+        from pods.engines.choose import sampling
         from pods.engines.transformers import TransformersEngine
 
         self.copy = copy.deepcopy(model)
@@ -136,6 +136,7 @@ class Engine:
 def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
     """Our trainer in Unsloth's, with the engine above where Unsloth puts vLLM."""
     from datasets import Dataset
+    from pods.training.rehearsal import rehearsal
     from transformers import TrainerCallback
     from unsloth_zoo import vllm_utils
 
@@ -145,7 +146,6 @@ def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
     from pods.models import unsloth
     from pods.rollouts import Rollouts
     from pods.trainer import build_trainer
-    from pods.training.rehearsal import rehearsal
     from tests.configs import compose
     from tests.unsloth_drift import Letters, policy_as_unsloth_loads_it
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
-from pods.engines import Limits, Live, Request, Sampling, Work, evaluation, training
+from pods.engines import Limits, Live, Request, Sampling, Work, choose
 from pods.models import policy
 from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
@@ -68,13 +68,13 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)
     yield started
-    for name in ("pods.engines.vllm", "pods.engines.unsloth"):
+    for name in ("pods.engines.vllm",):
         sys.modules.pop(name, None)  # they hold the fakes
 
 
 def build(name: str = "vllm", sampling: Sampling = SAMPLING, limits: Limits = FEW, **keys: Any):
     config = quickstart_config(*(f"{key}={value}" for key, value in keys.items()))
-    return evaluation.build(name, config, TOKENIZER, sampling, limits, lora_rank=20)
+    return choose.build(name, config, TOKENIZER, sampling, limits, lora_rank=20)
 
 
 def work(weights: Any = None, seeds: tuple[int, ...] = (3, 4), label: str = "") -> Work:
@@ -271,14 +271,14 @@ def test_which_engine_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         (False, True, "unsloth", "needs a CUDA device"),
     ]
     for cuda, installed, name, expected in cases:
-        monkeypatch.setattr(training, "cuda", lambda cuda=cuda: cuda)
-        monkeypatch.setattr(training, "vllm_runs", lambda: True)
-        monkeypatch.setattr(training, "installed", lambda _, there=installed: there)
+        monkeypatch.setattr(choose, "cuda", lambda cuda=cuda: cuda)
+        monkeypatch.setattr(choose, "vllm_runs", lambda: True)
+        monkeypatch.setattr(choose, "installed", lambda _, there=installed: there)
         if " " in expected:
             with pytest.raises(UserError, match=f"engine={name}: .*{expected}"):
-                evaluation.choose(name)
+                choose.for_evaluation(name)
         else:
-            assert evaluation.choose(name)[0] == expected
+            assert choose.for_evaluation(name)[0] == expected
 
 
 @pytest.mark.parametrize(("reason", "clipped"), [("stop", False), ("length", True)])

@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from pods.evaluation.evaluation import Evaluation, Summary, Target
 
 import evaluate_run
 from pods.config.command import CONFIG_DIR, typed
@@ -41,7 +42,6 @@ from pods.evaluation.config import (
     runs,
     training_config,
 )
-from pods.evaluation.evaluation import Evaluation, Summary, Target
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
 from pods.models.policy import load_tokenizer

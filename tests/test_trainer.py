@@ -11,18 +11,18 @@ import torch
 import trl
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
+from pods.training.rehearsal import rehearsal
 from transformers import TrainerCallback, set_seed
 
 from pods.clock import Clock
 from pods.config.keys import TrainConfig
-from pods.engines import Live, Request, Work, training
+from pods.engines import Live, Request, Work, choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import Policy, load_policy, load_tokenizer
 from pods.rollouts import Rollouts, RuleError, Step, group_rows
 from pods.rules import Batch, Selection
 from pods.seam import PodsMixin
 from pods.trainer import build_trainer, trl_arguments
-from pods.training.rehearsal import rehearsal
 from tests.configs import compose
 from tests.conftest import ROOT
 
@@ -71,8 +71,8 @@ def build(
     """stock_rng: TRL generates without being reseeded, as the stock trainer does."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
-    config.engine.name = training.choose(config)[0]
-    rollouts = Rollouts(config, training.build(config, policy), Digits(WEIGHTS), Clock())
+    config.engine.name = choose.for_training(config)[0]
+    rollouts = Rollouts(config, choose.build_for_training(config, policy), Digits(WEIGHTS), Clock())
     rollouts.reseed = not stock_rng
     # The loop is not under test here; an idle callback takes its place.
     trainer = build_trainer(config, policy, dataset, rollouts, TrainerCallback())

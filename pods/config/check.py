@@ -3,25 +3,20 @@
 Types, choices and bounds of one field stand beside it in pods/config/keys.py.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
-from pods import curriculum, ranks, resampling, tasks
+from pods import advantages, algorithms, ranks, rules, tasks
 from pods.config import functions
-from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
-from pods.config.keys import Function, TrainConfig, reward_weights
+from pods.config.keys import TrainConfig, reward_weights
 from pods.config.schema import SINGULAR
-from pods.rules import RULES, Batch, select_batch
-from pods.training import autoplan
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
+DRAWS_M = ("grpo", "dapo", "greso")  # algorithms that draw m rollouts of a prompt and train on all
 NUMBER, TEXT, FLAG, KEYS = (float, int), (str,), (bool,), (dict,)
 # Arguments of TRL's GRPOConfig that `trl` may hold, with their types.
 TRL_ARGUMENTS = {
@@ -37,15 +32,15 @@ def settle(config: TrainConfig) -> None:
     """Set the sizes that follow from others, once, before `check`.
 
     GRPO-GA trains on all n; a smaller kept_per_prompt means its micro-batch (paper, section 4). A
-    micro-batch holds at most the m of one prompt, and at most one rank's share. A schedule follows
-    what ends the run; a constant one follows nothing.
+    micro-batch holds at most one rank's share of the step. A schedule follows what ends the run; a
+    constant one follows nothing.
     """
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if config.algorithm.name == "grpo_ga" and 0 < m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
     share = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
-    config.micro_batch_size = min(config.micro_batch_size, config.kept_per_prompt, max(1, share))
+    config.micro_batch_size = min(config.micro_batch_size, max(1, share))
     optimizer, timed = config.optimizer, config.budget.train_seconds and not config.max_steps
     if optimizer.schedule_by is None:
         by_time = timed and optimizer.schedule != "constant"
@@ -59,24 +54,21 @@ def check(config: TrainConfig) -> None:
             raise UserError(problem)
 
 
-def rule_and_advantage(config: TrainConfig) -> Iterator[str]:
-    """Built-in names or functions in files, with parameters that they take."""
-    yield from _function("rule", config.rule, ("rewards, m, rng", "batch, budget, rng"))
-    yield from _function("advantage", config.advantage, ("batch, kept",))
-    if config.rule.name in RULES:  # the values of its parameters, on two equal rollouts
+def algorithm_and_functions(config: TrainConfig) -> Iterator[str]:
+    """The algorithm, its rule and the advantage exist and take their parameters."""
+    rule, advantage, algorithm = config.rule, config.advantage, config.algorithm
+    for group, prepare in (
+        ("rule", lambda: rules.prepared(rule.name, rule.params)),
+        ("advantage", lambda: advantages.prepared(advantage.name, advantage.params)),
+        ("algorithm", lambda: algorithms.prepared(
+            algorithm.name, algorithm.params, rules.max_variance)),
+    ):  # fmt: skip
         try:
-            trial = Batch(rewards=np.zeros((1, 2)), lengths=np.ones((1, 2)))
-            select_batch(config.rule.name, trial, 2, **config.rule.params)
+            prepare()
         except ValueError as error:
-            yield str(error)
-
-
-def prompts_and_rounds(config: TrainConfig) -> Iterator[str]:
-    """A chooser of prompts with parameters that it takes; further rounds where they can be."""
-    yield from _function("prompts", config.prompts, ("history, count, rng",))
-    yield from curriculum.problems(config)
-    yield from resampling.problems(config)
-    yield from autoplan.problems(config)
+            chosen = getattr(config, group)
+            params = f" {group}.params={chosen.params}" if chosen.params else ""
+            yield f"{group}.name={chosen.name}{params}: {error}"
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -85,21 +77,25 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     if m > n:
         remedy = f"set {n} or less"
         yield f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; {remedy}"
-    if config.algorithm.name == "grpo" and m != n:
+    name = config.algorithm.name
+    if name in DRAWS_M and m != n:
         yield (
-            f"algorithm=grpo rollouts_per_prompt={n}: must equal kept_per_prompt={m}, because GRPO "
+            f"algorithm={name} rollouts_per_prompt={n}: must equal kept_per_prompt={m}, because it "
             f"trains on every rollout; set rollouts_per_prompt={m} or algorithm=pods"
         )
-    if config.rule.name == "all" and m != n:
+    if config.rule.name == "all" and name == "pods" and m != n:
         yield (
             f"rule=all kept_per_prompt={m}: this rule keeps every rollout; set "
             f"kept_per_prompt={n} or rule=max_variance"
         )
     if m < 2:
         yield f"kept_per_prompt={m}: an advantage needs at least 2 rollouts; set 2 or more"
-    if m % size:
-        divisor = math.gcd(size, m)
-        yield f"micro_batch_size={size}: must divide kept_per_prompt={m}; set e.g. {divisor}"
+    rows = m * config.prompts_per_step
+    if rows % size:
+        yield (
+            f"micro_batch_size={size}: must divide the {rows} rows of a step (kept_per_prompt={m} "
+            f"x prompts_per_step={config.prompts_per_step}); set e.g. {math.gcd(size, rows)}"
+        )
 
 
 def processes(config: TrainConfig) -> Iterator[str]:
@@ -107,12 +103,12 @@ def processes(config: TrainConfig) -> Iterator[str]:
     count, prompts, size = (
         ranks.world_size(), config.prompts_per_step, config.micro_batch_size
     )  # fmt: skip
-    drawn, kept = config.rollouts_per_prompt * prompts, config.kept_per_prompt * prompts
+    kept = config.kept_per_prompt * prompts
     share = kept // count
-    if drawn % count or kept % count:
+    if kept % count:
         yield (
-            f"prompts_per_step={prompts}: the {drawn} rollouts of a step, and the {kept} kept, "
-            f"must be shared equally by {count} processes; set a multiple of {count}"
+            f"prompts_per_step={prompts}: the {kept} kept rollouts of a step must be shared "
+            f"equally by {count} processes; set a multiple of {count}"
         )
     elif share % size:
         yield (
@@ -145,16 +141,6 @@ def trl_arguments(config: TrainConfig) -> Iterator[str]:
             )
         elif not isinstance(value, TRL_ARGUMENTS[name]):
             yield f"trl.{name}={value}: must be {SINGULAR[TRL_ARGUMENTS[name][0]]}"
-
-
-def planner(config: TrainConfig) -> Iterator[str]:
-    """The noise of the gradient is measured on halves of each prompt, in one process."""
-    m, every = config.kept_per_prompt, config.planner.gradient_noise_every
-    given = f"planner.gradient_noise_every={every}"
-    if every and (m < 4 or m % 2):
-        yield f"{given}: halves kept_per_prompt={m}; it must be even and 4 or more; set 0"
-    if every and ranks.world_size() > 1:
-        yield f"{given}: needs a single process; set 0"
 
 
 def engine(config: TrainConfig) -> Iterator[str]:
@@ -248,40 +234,6 @@ def names(config: TrainConfig) -> Iterator[str]:
         yield f"resume={config.resume}: no such folder; set auto, never or a checkpoint folder"
 
 
-def _function(group: str, chosen: Function, forms: tuple[str, ...]) -> Iterator[str]:
-    """Whether the function of a group can be called in one of the `forms` with its params."""
-    name, params = chosen.name, chosen.params
-    if not functions.is_path(name):
-        built_in = sorted(file.stem for file in (CONFIG_DIR / group).glob("*.yaml"))
-        if name not in built_in:
-            yield f"{group}.name={name}: must be one of {', '.join(built_in)}, or {FILE}"
-            return
-        if group == "advantage":
-            if params:
-                yield f"{group}.params={params}: {name} has no parameters; remove them"
-            return
-    signature, first = _signature(group, name), [form.partition(",")[0] for form in forms]
-    if next(iter(signature.parameters), None) not in first:
-        yield f"{group}.name={name}: its first parameter must be named {' or '.join(first)}"
-    try:
-        signature.bind(*forms[0].split(","), **params)
-    except TypeError as error:
-        yield (
-            f"{group}.params={params}: {name} cannot be called with ({' or '.join(forms)}, "
-            f"**params) ({error}); correct the function or set {group}.params"
-        )
-
-
-def _signature(group: str, name: str) -> inspect.Signature:
-    """Parameters of the function, or of the calls to an instance of the class, without self."""
-    built_in = curriculum.CHOOSERS if group == "prompts" else RULES
-    function = functions.load(f"{group}.name", name) if functions.is_path(name) else built_in[name]
-    if not inspect.isclass(function):
-        return inspect.signature(function)
-    _self, *parameters = inspect.signature(function.__call__).parameters.values()
-    return inspect.Signature(parameters)
-
-
 def loggers(config: TrainConfig) -> Iterator[str]:
     """The package of each logger is installed."""
     for name in ("wandb", "trackio", "tensorboard"):
@@ -290,6 +242,6 @@ def loggers(config: TrainConfig) -> Iterator[str]:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    rule_and_advantage, prompts_and_rounds, sizes, processes, updates, trl_arguments, planner,
-    engine, task, own_functions, weights, end_and_schedule, names, loggers,
+    algorithm_and_functions, sizes, processes, updates, trl_arguments, engine, task,
+    own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip

@@ -6,9 +6,10 @@ A file is code that the user names, and is run as such.
 """
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +48,26 @@ def load(key: str, value: str) -> Callable[..., Any]:
         found = "is no function" if function is not None else "is not defined"
         raise UserError(f"{key}={value}: {name} {found} in {path}; correct the name or the file")
     return function
+
+
+def with_params(
+    function: Callable[..., Any], arguments: str, params: dict[str, Any]
+) -> Callable[..., Any]:
+    """The function with its parameters from the config.
+
+    Raises ValueError unless it can be called with these positional arguments and keyword `params`.
+    """
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments.split(", "), **params)
+    except TypeError as error:
+        count = len(arguments.split(", "))
+        names = ", ".join(list(signature.parameters)[count:]) or "none"
+        raise ValueError(
+            f"{function.__name__} cannot be called with ({arguments}, **params): {error}; its "
+            f"parameters after these are: {names}"
+        ) from None
+    return partial(function, **params) if params else function
 
 
 @cache

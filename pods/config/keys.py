@@ -11,10 +11,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from pods.config.functions import short_name
 from pods.config.schema import at_least, one_of, one_of_or_function, positive, share
 
-# Used by the key `run` of config/train.yaml: ${label:<name>} is the name without a file's path, and
+# Used by the key `run` of config/train.yaml: ${algorithm:} is the algorithm with its parameters,
 # ${unless:<name>,<default>} is "-<name>", or nothing for the default; ${own:} is "-own" for
 # task=own, and "-<name>" for each reward function of the user's.
-OmegaConf.register_new_resolver("label", short_name, replace=True)
 OmegaConf.register_new_resolver(
     "unless",
     lambda name, default: "" if name == default else f"-{short_name(name)}",
@@ -28,7 +27,15 @@ def _own(*, _root_: DictConfig) -> str:
     return "".join(f"-{name}" for name in (*names, *_root_.rewards.functions))
 
 
+def _algorithm(*, _root_: DictConfig) -> str:
+    """The algorithm with its parameters; the rule too where the algorithm is named by it."""
+    name, params = short_name(_root_.algorithm.name), _root_.algorithm.params
+    rule = [short_name(_root_.rule.name)] if name in ("grpo", "grpo_ga", "pods") else []
+    return "-".join([name, *rule, *(f"{key}{value}" for key, value in sorted(params.items()))])
+
+
 OmegaConf.register_new_resolver("own", _own, replace=True)
+OmegaConf.register_new_resolver("algorithm", _algorithm, replace=True)
 
 
 @dataclass
@@ -70,19 +77,9 @@ class Function:
 
 
 @dataclass
-class Rule(Function):
-    needs_logprobs: bool = False
-
-
-@dataclass
-class Resample:
-    name: str = one_of("none", "dapo", "ada")
-    rounds: int = positive()
-
-
-@dataclass
-class Algorithm:
-    name: str = one_of("grpo", "grpo_ga", "pods")
+class Algorithm(Function):
+    max_rounds: int = positive()
+    needs_logprobs: bool = MISSING
 
 
 @dataclass
@@ -108,7 +105,6 @@ class Sampling:
 class Optimizer:
     name: str = MISSING
     learning_rate: float = positive()
-    swept: dict[str, float] = field(default_factory=dict)
     schedule: str = one_of("constant", "linear", "cosine")
     schedule_by: str | None = one_of("seconds", "steps")
     warmup_steps: float = at_least(0)
@@ -152,13 +148,6 @@ class InRunEvaluation:
 @dataclass
 class LedgerConfig:
     texts: str = one_of("first", "all", "none")
-
-
-@dataclass
-class Planner:
-    gradient_noise_every: int = at_least(0)
-    first: int = at_least(10)  # steps; fewer are too few for intervals
-    every: int = at_least(10)
 
 
 @dataclass
@@ -226,7 +215,6 @@ class TrainConfig:
     kept_per_prompt: int = positive()
     micro_batch_size: int = positive()
     prompts_per_step: int = positive()
-    plan: str = one_of("none", "auto")
     updates_per_generation: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING
@@ -237,10 +225,8 @@ class TrainConfig:
     task: Task = field(default_factory=Task)
     model: Model = field(default_factory=Model)
     lora: Lora = field(default_factory=Lora)
-    rule: Rule = field(default_factory=Rule)
+    rule: Function = field(default_factory=Function)
     advantage: Function = field(default_factory=Function)
-    prompts: Function = field(default_factory=Function)
-    resample: Resample = field(default_factory=Resample)
     algorithm: Algorithm = field(default_factory=Algorithm)
     rewards: Rewards = field(default_factory=Rewards)
     sampling: Sampling = field(default_factory=Sampling)
@@ -251,7 +237,6 @@ class TrainConfig:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     evaluation: InRunEvaluation = field(default_factory=InRunEvaluation)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
-    planner: Planner = field(default_factory=Planner)
     backend: Backend = field(default_factory=Backend)
     engine: EngineConfig = field(default_factory=EngineConfig)
     logger: Logger = field(default_factory=Logger)

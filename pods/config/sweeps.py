@@ -20,7 +20,6 @@ from omegaconf import DictConfig, OmegaConf
 MAY_CHANGE = (
     "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "planner.",
     "resume", "output_dir", "data_dir", "backend.threads", "engine.",
-    "optimizer.swept.",  # a record; what a run takes from it is its learning rate
 )  # fmt: skip
 MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
 SWEPT = "PODS_SWEPT"  # the keys of a sweep, for its jobs, also in processes of a launcher

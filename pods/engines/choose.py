@@ -65,7 +65,7 @@ REASONS: list[tuple[Callable[[str, Job], bool], str]] = [
     ),
     (
         lambda name, job: job.logprobs and not job.gives_logprobs(name),
-        "rule.needs_logprobs=true, and it gives no log-probabilities of its sampling; set "
+        "algorithm.needs_logprobs=true, and it gives no log-probabilities; set "
         "engine=transformers, or engine=vllm without top_k and top_p",
     ),
     (
@@ -101,7 +101,7 @@ def job_of(config: TrainConfig) -> Job:
         full=config.lora.rank is None,
         vllm_mode=vllm_mode(config),
         zero_stage=ranks.zero_stage(),
-        logprobs=config.rule.needs_logprobs,
+        logprobs=config.algorithm.needs_logprobs,
         narrowed=sampling(config).narrowed,
     )
 
@@ -187,17 +187,16 @@ def build(
     return TransformersEngine(config, tokenizer, sampling, limits)
 
 
-def build_for_training(config: TrainConfig, policy: Any) -> Engine:
-    """The engine of config.engine.name (settled) for this policy; a context manager."""
+def build_for_training(config: TrainConfig, policy: Any) -> Engine | None:
+    """The engine of config.engine.name (settled) for this policy, a context manager; None where
+    TRL's trainer itself generates."""
     name = config.engine.name
     if functions.is_path(name):
         return functions.load("engine.name", name)(config, policy)
     if name not in ("vllm", "transformers"):
-        from pods.engines.trl import TrlEngine
-
-        return TrlEngine(policy.end_tokens)
+        return None
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
     share = config.engine.gpu_memory_utilization
-    limits = Limits(config.engine.max_sequences or rollouts, gpu_memory_utilization=share)
+    limits = Limits(config.engine.max_sequences or max(1, rollouts), gpu_memory_utilization=share)
     settings = replace(sampling(config), ends=tuple(policy.end_tokens))
     return build(name, config, policy.tokenizer, settings, limits, config.lora.rank)

@@ -10,22 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pods import seam
 from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Advance, Completion, Work
 from pods.engines.choose import vllm_mode
 
 
 class TrlEngine(AbstractContextManager):
-    """`trainer` is set once it is built.
+    """Generates by a PodsTrainer; `ends` are the tokens that end a completion, the tokenizer's
+    first. Work.full_length is beyond it: completions end where they end."""
 
-    Args:
-        ends: tokens that end a completion, the tokenizer's first.
-    """
-
-    def __init__(self, ends: Sequence[int]) -> None:
-        self.ends = list(ends)
-        self.trainer: Any = None
+    def __init__(self, trainer: Any, ends: Sequence[int]) -> None:
+        self.trainer, self.ends = trainer, list(ends)
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
@@ -33,11 +28,10 @@ class TrlEngine(AbstractContextManager):
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
-            with seam.full_length(self.trainer, work.full_length):
-                ids, found = seam.generate(self.trainer, prompts, work.label == EVALUATION)
+            ids, values = self.trainer.generate_ids(prompts, work.label == EVALUATION)
             if len(ids) != len(prompts):
                 raise RuntimeError(f"asked for {len(prompts)} completions, got {len(ids)}")
-            rows = found if logprobs and found is not None else [None] * len(ids)
+            rows = values if logprobs and values is not None else [None] * len(ids)
             done = iter([self._completion(*row) for row in zip(ids, rows, strict=True)])
             yield work, [[next(done) for _ in request.seeds] for request in work.requests]
 
@@ -48,8 +42,7 @@ class TrlEngine(AbstractContextManager):
         ids = list(ids[:end]) or self.ends[:1]
         return Completion(ids, ids[-1] not in self.ends, logprobs and logprobs[:end])
 
-    def __exit__(self, *_: object) -> None:
-        self.trainer = None
+    def __exit__(self, *_: object) -> None: ...
 
 
 def generation_arguments(config: TrainConfig, ends: list[int]) -> dict[str, Any]:

@@ -14,16 +14,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from pods import ranks, seam
+from pods import ranks
 from pods.config.errors import UserError
-from pods.runs.files import sync_folder, write_atomic
+from pods.runs.files import sync_folder
 
 # Files that only a resume needs; the last four are DeepSpeed's.
 TRAINING_STATE = (
     "optimizer.pt", "scheduler.pt", "rng_state*.pth", "scaler.pt", "global_step*", "latest",
     "zero_to_fp32.py", "zero_to_torch.py",
 )  # fmt: skip
-RULE_STATE = "rule_state.json"  # history of a selection rule that keeps one, else null
 
 
 class WriteError(RuntimeError):
@@ -58,10 +57,9 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
     ranks.wait()
     try:
-        seam.save(trainer, temporary)
+        trainer.save_state(temporary)
         ranks.wait()
         if ranks.is_main():
-            write_atomic(temporary / RULE_STATE, json.dumps(trainer.rollout_func.state()) + "\n")
             trainer.state.save_to_json(str(temporary / "trainer_state.json"))
             seal(temporary, {"step": step, **meta})
             if final.exists():  # damaged, reached again after a resume from an older checkpoint

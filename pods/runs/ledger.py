@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zstandard
 
+from pods.batch import Batch, Selection
 from pods.config.errors import UserError
-from pods.rules import Batch, Selection
 from pods.runs.files import write_atomic
 
 if TYPE_CHECKING:
-    from pods.rollouts import Step  # imports torch, which readers of a ledger need not wait for
+    from pods.rollouts import Record
 
 FLUSH_EVERY = 16  # steps in one frame; smaller loses less on a kill, larger compresses better
 
@@ -38,35 +38,36 @@ class Ledger:
         self._steps = 0
         self._compressor = zstandard.ZstdCompressor(level=3)
 
-    def append(self, number: int, step: "Step") -> None:
-        """Add the records of optimiser step `number`, one per prompt."""
-        for p in range(len(step.rows)):
+    def append(self, step: "Record") -> None:
+        """Add the records of a finished step, one for each prompt."""
+        for p in range(len(step.prompts)):
             texts = self.texts == "all" or (self.texts == "first" and p == 0)
-            record = {"step": number, "group": p, **self.record(step, p, texts)}
+            record = {"step": step.step.number + 1, "group": p, **self.record(step, p, texts)}
             self._pending.append(json.dumps(record) + "\n")
         self._steps += 1
         if self._steps % FLUSH_EVERY == 0:
             self.flush()
 
     @staticmethod
-    def record(step: "Step", p: int, texts: bool) -> dict[str, Any]:
-        """The n rollouts of prompt p as a plain dict."""
-        row, batch = step.rows[p], step.batch
-        kept = step.kept_of(p)
-        before = sum(int(i) < p * batch.shape[1] for i in step.selection.kept)
-        mine, reasons = slice(before, before + len(kept)), step.selection.reasons
+    def record(step: "Record", p: int, texts: bool) -> dict[str, Any]:
+        """The rollouts of prompt p as a plain dict; `kept` are indices among them."""
+        prompt, batch, group = step.prompts[p], step.batch, step.batch.groups[p]
+        trained = np.flatnonzero(batch.prompt[step.selection.kept] == p)
+        kept = step.selection.kept[trained]
+        written = {
+            "prompt": prompt.row["prompt"],
+            "completions": [step.rollouts[i].text for i in group],
+        }
         return {
-            "question_id": str(row["id"]),
-            **({"prompt": row["prompt"]} if texts else {}),
-            "answer": str(row["answer"]),
-            **({"completions": step.texts[p]} if texts else {}),
-            "lengths": batch.lengths[p].tolist(),
-            "clipped": batch.clipped[p].tolist(),
-            "rewards": {name: values[p].tolist() for name, values in batch.by_function.items()},
-            "total": short(batch.rewards[p]),
-            "kept": kept,
-            "advantages": short(step.selection.advantages[mine]),
-            **({"reasons": list(reasons[mine])} if reasons else {}),
+            "question_id": str(prompt),
+            **(written if texts else {}),
+            "answer": str(prompt.row["answer"]),
+            "lengths": batch.lengths[group].tolist(),
+            "clipped": batch.clipped[group].tolist(),
+            "rewards": {name: short(of[group]) for name, of in batch.by_function.items()},
+            "total": short(batch.rewards[group]),
+            "kept": np.searchsorted(group, kept).tolist(),
+            "advantages": short(step.selection.advantages[trained]),
         }
 
     def flush(self) -> None:
@@ -103,24 +104,26 @@ def find(output_dir: str, run: str) -> Path:
 
 
 def steps(path: Path) -> Iterator[tuple[Batch, Selection]]:
-    """Every recorded step: the batch as the rule saw it, and its selection."""
-    for number, group in itertools.groupby(read(path), key=lambda record: record["step"]):
+    """Every recorded step: its rollouts prompt by prompt, and those that were kept."""
+    for _, group in itertools.groupby(read(path), key=lambda record: record["step"]):
         records = list(group)
-        n = len(records[0]["total"])
+        starts = np.cumsum([0, *(len(record["total"]) for record in records)])
+
+        def column(name: str, records: list = records) -> np.ndarray:
+            return np.concatenate([record[name] for record in records])
+
         batch = Batch(
-            rewards=np.array([record["total"] for record in records]),
+            prompt=np.repeat(np.arange(len(records)), np.diff(starts)),
+            rewards=column("total"),
             by_function={
-                name: np.array([record["rewards"][name] for record in records])
+                name: np.concatenate([record["rewards"][name] for record in records])
                 for name in records[0]["rewards"]
             },
-            lengths=np.array([record["lengths"] for record in records]),
-            clipped=np.array([record["clipped"] for record in records]),
-            question_ids=np.array([record["question_id"] for record in records]),
-            step=number - 1,  # steps done before it, as in training
+            lengths=column("lengths"),
+            clipped=column("clipped"),
         )
-        kept = [p * n + i for p, record in enumerate(records) for i in record["kept"]]
-        reasons = [reason for record in records for reason in record.get("reasons", [])]
-        yield batch, Selection(np.array(kept), reasons=reasons or None)
+        kept = [start + i for start, r in zip(starts, records, strict=False) for i in r["kept"]]
+        yield batch, Selection(np.array(kept), column("advantages"))
 
 
 def forget_after(path: Path, step: int) -> None:

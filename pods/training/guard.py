@@ -4,36 +4,58 @@ An engine that holds the base weights, or an old adapter, gives rollouts without
 guard compares log-probabilities of engine and trainer. Not in the published code.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
 
-from pods import seam
 from pods.config.errors import RunFailed
-from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work
+from pods.engines import EVALUATION, Advance, Completion, Engine, Live, Request, Work
 from pods.engines.loading import FALLBACK
+from pods.trainer import PodsTrainer
 
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
 CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
 PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the rounding of kernels
 
 
-class Guard:
-    """Checks rollouts of a training; `metrics` holds the findings of the newest step.
+class Guard(AbstractContextManager):
+    """An engine of a training, whose rollouts are compared with the trainer's log-probabilities.
+
+    `metrics` holds those of the newest step. The engine is closed by whoever opened it.
 
     Args:
         max_gap: nats, largest accepted mean |engine - trainer| log-probability of a token.
         check_every: steps between two comparisons.
     """
 
-    def __init__(self, trainer: Any, max_gap: float, check_every: int) -> None:
-        self.trainer, self.max_gap, self.check_every = trainer, max_gap, check_every
+    def __init__(
+        self, engine: Engine, trainer: PodsTrainer, max_gap: float, check_every: int
+    ) -> None:
+        self.engine, self.trainer = engine, trainer
+        self.max_gap, self.check_every = max_gap, check_every
         self.metrics: dict[str, float] = {}
         self.proof: dict[str, float] = {}  # of the one probe, which may fall into the warm-up
         self.calls = 0
+
+    def generate(
+        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
+    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+        """As the protocol. Raises RunFailed where the rollouts are not the policy's.
+
+        A resumed run makes more checks than its metrics show, so that they equal those of a run
+        that was never stopped.
+        """
+        for work in works:
+            checked = work.label != EVALUATION and not work.full_length
+            step = self.trainer.state.global_step
+            wanted = logprobs or (checked and self.due(step))
+            ((_, groups),) = self.engine.generate([work], logprobs=wanted, advance=advance)
+            if checked:
+                self.check(work, groups, step)
+            yield work, groups
 
     def due(self, step: int) -> bool:
         """Whether the rollouts of `step` are compared, and so need log-probabilities."""
@@ -42,23 +64,18 @@ class Guard:
     def _regular(self, step: int) -> bool:
         return step < FIRST_STEPS or step % self.check_every < self.trainer.num_iterations
 
-    def check(
-        self, engine: Engine, requests: list[Request], done: list[list[Completion]], policy: Live,
-        step: int,
-    ) -> None:  # fmt: skip
-        """Compare the first completions of a step, where due. Raises RunFailed.
-
-        A resumed run makes more checks than its metrics show, so that they equal those of a run
-        that was never stopped.
-        """
-        found: dict[str, float] = {}
+    def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
+        """Compare the first completions of a round, where due, and probe once."""
+        requests, policy, gaps = work.requests, work.weights, {}
         if self.due(step):
-            pairs = [(r.prompt, c) for r, group in zip(requests, done, strict=True) for c in group]
-            found |= self._compare(pairs[:CHECKED_COMPLETIONS])
+            pairs = [
+                (r.prompt, c) for r, group in zip(requests, groups, strict=True) for c in group
+            ]
+            gaps = self._compare(pairs[:CHECKED_COMPLETIONS])
         if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
-            self.proof = self._probe(engine, requests, policy)
+            self.proof = self._probe(requests, policy)
         self.calls += 1
-        self.metrics = (found if self._regular(step) else {}) | (self.proof if step == 0 else {})
+        self.metrics = (gaps if self._regular(step) else {}) | (self.proof if step == 0 else {})
 
     def _compare(self, pairs: list[tuple[Any, Completion]]) -> dict[str, float]:
         gap = self.gap(pairs)
@@ -71,13 +88,13 @@ class Guard:
             )
         return {"engine/logprob_gap": gap}
 
-    def _probe(self, engine: Engine, requests: list[Request], policy: Live) -> dict[str, float]:
+    def _probe(self, requests: Sequence[Request], policy: Live) -> dict[str, float]:
         """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
         comparison of the first step would also pass if the engine ignored it."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):
             probe = Work(asked, Live(policy.model, "probe"), EVALUATION)
-            ((_, done),) = engine.generate([probe], logprobs=True)
+            ((_, done),) = self.engine.generate([probe], logprobs=True)
             pairs = [(r.prompt, c) for r, (c,) in zip(asked, done, strict=True)]
             seen = self.gap(pairs)
         without = self.gap(pairs)
@@ -98,9 +115,11 @@ class Guard:
                     "the engine returned no log-probabilities; nothing proves its weights"
                 )
             theirs = torch.tensor([float("nan") if p is None else p for p in completion.logprobs])
-            ours = seam.token_logprobs(self.trainer, list(prompt), completion.token_ids)
+            ours = self.trainer.token_logprobs(list(prompt), completion.token_ids)
             differences.append((ours - theirs).abs())
         return torch.cat(differences).mean().item()
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 @contextmanager

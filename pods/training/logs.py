@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from pods.config.keys import TrainConfig
-from pods.rollouts import Step
+from pods.rollouts import Record
 from pods.runs.files import write_atomic
 from pods.runs.ledger import Ledger
 
@@ -28,7 +28,7 @@ NON_TTY_EVERY = 10.0  # s of training between two lines where no terminal shows 
 
 
 def open_loggers(
-    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Step]
+    config: TrainConfig, folder: Path, stack: ExitStack, newest: Callable[[], Record]
 ) -> list[Logger]:
     """The loggers of config.logger, closed by `stack`; `newest`: the last step's rollouts."""
     loggers: list[Logger] = [jsonl(folder / "metrics.jsonl", stack)]
@@ -210,7 +210,7 @@ def tensorboard(config: TrainConfig, folder: Path, stack: ExitStack) -> tuple[Lo
 
 
 def sampled(
-    log: Logger, show: Show, every: int | None, stack: ExitStack, newest: Callable[[], Step]
+    log: Logger, show: Show, every: int | None, stack: ExitStack, newest: Callable[[], Record]
 ) -> Logger:
     """`log` with tables of one prompt's rollouts: at the first step, once in every `every` steps
     and at the end; None: without tables."""
@@ -232,7 +232,7 @@ def sampled(
     return logger
 
 
-def samples(step: Step) -> Rows:
+def samples(step: Record) -> Rows:
     """The n rollouts of a step's first prompt as rows of a table, best first."""
     record = Ledger.record(step, 0, texts=True)
     order = sorted(range(len(record["total"])), key=lambda i: -record["total"][i])

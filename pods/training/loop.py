@@ -1,4 +1,4 @@
-"""Work between optimiser steps: clock, metrics, ledger, checkpoint, budget, signals.
+"""Work between optimiser steps: clock, metrics, ledger, evaluation, checkpoints, budget, signals.
 
 TRL calls on_step_begin, on_step_end and on_log once per optimiser step. The clock, the metrics and
 all that is written take the updates of one generation (updates_per_generation) for one step: after
@@ -17,22 +17,21 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from pods import curriculum, ranks, seam
-from pods.clock import Clock
-from pods.config.errors import OutOfMemory, RunFailed
+from pods import ranks
+from pods.config.errors import OutOfMemory, RunFailed, UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Live
 from pods.evaluation.midrun import MidRun
-from pods.rollouts import Rollouts, RuleError
-from pods.runs import checkpoints, ledger
+from pods.rollouts import AlgorithmError
+from pods.runs import checkpoints
 from pods.runs.files import write_atomic
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.runs.ledger import Ledger
-from pods.scoring import RewardError
-from pods.training.autoplan import AutoPlan
+from pods.scoring import RewardError, Rewards
+from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, open_loggers
 from pods.training.metrics import Meter
-from pods.training.rehearsal import rehearsal
+from pods.training.warm_up import warm_up
 
 
 class NonFinite(RuntimeError):
@@ -43,56 +42,43 @@ class RunCallback(TrainerCallback):
     """TRL's callback for one run; files and loggers that it opens are closed by `stack`."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        folder: RunFolder,
-        clock: Clock,
-        rollouts: Rollouts,
+        self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, rewards: Rewards,
         stack: ExitStack,
-    ) -> None:
-        self.config, self.folder, self.clock = config, folder, clock
-        self.rollouts, self.stack = rollouts, stack
-        self.meter = Meter()
+    ) -> None:  # fmt: skip
+        self.config, self.folder, self.stack = config, folder, stack
+        self.trainer, self.clock = trainer, trainer.clock
+        self.meter = Meter(rewards.scorer)
         self.provenance = {"config_hash": config_hash(config), **provenance()}
-        self.trainer: Any = None  # set by `train`
-        self.midrun: MidRun | None = None
+        self.evaluate: MidRun | None = None
+        if config.evaluation.every_seconds is not None:
+            engine, tokenizer = trainer.sampler.engine, trainer.processing_class
+            self.evaluate = MidRun(config, engine, tokenizer, folder.evaluations)
         self.loggers: list[Logger] = []
         self.ledger: Ledger | None = None
         self.saved_step = 0
-        self.plan = AutoPlan(config)
         self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
         self.received: int | None = None  # a signal this rank got, at any moment
         self.stop_signal: int | None = None  # of any rank: all ranks stop
 
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
-        self.clock.restore(checkpoint.meta["train_seconds"], checkpoint.meta["outside_seconds"])
-        self.meter.restore(checkpoint.meta)
-        self.plan.restore(checkpoint.meta)
-        self.saved_step, self.best = checkpoint.step, checkpoint.meta.get("checkpoint_best")
-        state = checkpoint.path / checkpoints.RULE_STATE
-        if state.is_file():  # absent in runs of the first design
-            self.rollouts.load(json.loads(state.read_text()))
-        self.rollouts.prompts.restore(ranks.from_main(self.visits))
-
-    def visits(self) -> list[dict[str, Any]]:
-        """The ledger records that the choice of prompts needs; UserError where they are lost."""
-        if self.config.prompts.name == "uniform":
-            return []
-        records = ledger.read(ledger.find(self.config.output_dir, self.config.run))
-        return [{key: record[key] for key in curriculum.RECORDED} for record in records]
+        meta = checkpoint.meta
+        self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
+        self.meter.restore(meta)
+        self.saved_step, self.best = checkpoint.step, meta.get("checkpoint_best")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if ranks.is_main():
             self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
             self.loggers = open_loggers(
-                self.config, self.folder.path, self.stack, lambda: self.rollouts.newest
+                self.config, self.folder.path, self.stack, lambda: self.trainer.newest
             )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_after_step)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
-            with self.clock.phase("warmup"), rehearsal(self.trainer):
-                seam.warm_up(self.trainer)
+            sampling = self.config.sampling
+            with self.clock.phase("warmup"):
+                warm_up(self.trainer, sampling.max_prompt_length, sampling.max_completion_length)
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
@@ -127,27 +113,25 @@ class RunCallback(TrainerCallback):
         self.meter.updates.append(logs)
         if not self.between_generations(state):
             return
-        metrics = self.meter.line(self.trainer, self.rollouts, self.clock) | self.plan.metrics()
-        if self.midrun and self.clock.passed_mark(self.config.evaluation.every_seconds):
+        metrics = self.meter.line(self.trainer)
+        if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = Live(self.trainer.model, state.global_step)
-                metrics |= self.midrun(live, state.global_step, self.clock.train_seconds)
-        with self.clock.phase("log"):
-            for logger in self.loggers:
-                logger(state.global_step, metrics)
-            newest = self.rollouts.newest
-            self.rollouts.prompts.note(newest.batch)
-            if self.ledger is not None:
-                self.ledger.append(newest.batch.step + 1, newest)
+                metrics |= self.evaluate(live, state.global_step, self.clock.train_seconds)
+        self.write(state.global_step, metrics)
         better = self.improved(state.global_step, metrics)
         over = self.over_budget(state.global_step)
-        if self.plan.due(state.global_step) and not over:
-            with self.clock.phase("plan"):
-                self.ledger.flush()  # the planner reads it
-                self.plan(state.global_step)
-        if over or better or self.plan.changed or self.save_due(state.global_step):
+        if over or better or self.save_due(state.global_step):
             self.save()
-        control.should_training_stop = control.should_training_stop or over or self.plan.changed
+        control.should_training_stop = control.should_training_stop or over
+
+    def write(self, step: int, metrics: dict[str, Any]) -> None:
+        """Log the metrics and record the step's rollouts."""
+        with self.clock.phase("log"):
+            for logger in self.loggers:
+                logger(step, metrics)
+            if self.ledger is not None:
+                self.ledger.append(self.trainer.newest)
 
     def improved(self, step: int, metrics: dict[str, Any]) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
@@ -160,7 +144,7 @@ class RunCallback(TrainerCallback):
         return True
 
     def finished(self, step: int) -> bool:
-        """Whether the run has had all its steps or training time, or is as good as was asked."""
+        """Whether steps or training time are used up, or the accuracy asked for is reached."""
         reached = self.best["accuracy"] if self.best else 0.0
         return (
             step >= (self.config.max_steps or math.inf)
@@ -188,9 +172,8 @@ class RunCallback(TrainerCallback):
         with self.clock.phase("checkpoint"):
             if self.ledger is not None:
                 self.ledger.flush()  # a checkpoint never refers to groups that are not on disk
-            step = self.trainer.state.global_step
             checkpoints.write(self.trainer, self.folder.path, self.checkpoint_meta())
-            self.saved_step = step
+            self.saved_step = self.trainer.state.global_step
             if ranks.is_main():
                 checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
                 self.folder.note_best(self.best)
@@ -207,11 +190,15 @@ class RunCallback(TrainerCallback):
             **{name.replace("/", "_"): count for name, count in self.meter.counters.items()},
             "outside_seconds": dict(self.clock.outside),
             "checkpoint_best": self.best,
-            **self.plan.meta(),
             "seed": self.config.seed,
             "ranks": ranks.world_size(),
             **self.provenance,
         }
+
+    def last_checkpoint(self) -> str:
+        if not self.saved_step:
+            return "no checkpoint was written yet"
+        return f"last checkpoint: {self.folder.path / f'checkpoint-{self.saved_step}'}"
 
 
 @contextmanager
@@ -227,48 +214,19 @@ def signals_restored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None) -> bool:
-    """Run the trainer from `start` to the end of the budget, and say where it ended; or to a change
-    of n and m, after which it is True, and the training is to be built again.
+def run(loop: RunCallback, start: checkpoints.Checkpoint | None) -> None:
+    """Train from `start` to the end of the budget, and say where it ended.
 
     Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
     """
-    loop.trainer = trainer
-    folder, config = loop.folder, loop.config
-    if config.evaluation.every_seconds is not None:
-        tokenizer = trainer.processing_class
-        loop.midrun = MidRun(config, loop.rollouts.engine, tokenizer, folder.evaluations)
+    config, trainer = loop.config, loop.trainer
     if ranks.is_main():
-        folder.begin(start)
+        loop.folder.begin(start)
     if start is not None:
         loop.restore(start)
     if not loop.finished(loop.saved_step):
-        try:
+        with one_line_errors(loop):
             trainer.train(resume_from_checkpoint=start and str(start.path))
-        except torch.OutOfMemoryError as error:
-            phase = "update" if "select" in loop.clock.step else "generation"
-            raise OutOfMemory(
-                f"out of GPU memory in {phase} ({error}); lower micro_batch_size="
-                f"{config.micro_batch_size} (update) or rollouts_per_prompt="
-                f"{config.rollouts_per_prompt} (generate); {last_checkpoint(loop)}"
-            ) from error
-        except RewardError as error:
-            loop.rescue()
-            report = folder.path / "failed_reward.json"
-            content = {"error": str(error), "completion": error.completion, "answer": error.answer}
-            write_atomic(report, json.dumps(content, indent=2) + "\n")
-            raise RunFailed(f"{error}; completion in {report}; {last_checkpoint(loop)}") from error
-        except RuleError as error:
-            loop.rescue()
-            raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
-        except (NonFinite, OSError, checkpoints.WriteError) as error:
-            raise RunFailed(f"{error}; {last_checkpoint(loop)}") from error
-        except RuntimeError as error:
-            if not ranks.lost_a_rank(error):
-                raise
-            raise RunFailed(f"another process of the run ended; {last_checkpoint(loop)}") from error
-    if loop.plan.changed:
-        return True
     if ranks.is_main():
         best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
         print(
@@ -278,10 +236,41 @@ def train(trainer: Any, loop: RunCallback, start: checkpoints.Checkpoint | None)
     if loop.stop_signal is not None:
         ranks.say(f"stopped by signal {loop.stop_signal}; run again to resume")
         sys.exit(128 + loop.stop_signal)
-    return False
 
 
-def last_checkpoint(loop: RunCallback) -> str:
-    if not loop.saved_step:
-        return "no checkpoint was written yet"
-    return f"last checkpoint: {loop.folder.path / f'checkpoint-{loop.saved_step}'}"
+@contextmanager
+def one_line_errors(loop: RunCallback) -> Iterator[None]:
+    """What ends a run early becomes one line; finished steps are saved where they can be."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(f"{out_of_memory(loop, error)}; {loop.last_checkpoint()}") from error
+    except RewardError as error:
+        loop.rescue()
+        report = loop.folder.path / "failed_reward.json"
+        content = {"error": str(error), "completion": error.completion, "answer": error.answer}
+        write_atomic(report, json.dumps(content, indent=2) + "\n")
+        line = f"{error}; completion in {report}; {loop.last_checkpoint()}"
+        raise RunFailed(line) from error
+    except AlgorithmError as error:
+        loop.rescue()
+        raise RunFailed(f"{error}; {loop.last_checkpoint()}") from error
+    except (NonFinite, OSError, checkpoints.WriteError) as error:
+        raise RunFailed(f"{error}; {loop.last_checkpoint()}") from error
+    except UserError:
+        raise
+    except RuntimeError as error:
+        if not ranks.lost_a_rank(error):
+            raise
+        line = f"another process of the run ended; {loop.last_checkpoint()}"
+        raise RunFailed(line) from error
+
+
+def out_of_memory(loop: RunCallback, error: Exception) -> str:
+    """What ran out, and the keys to lower."""
+    config, phase = loop.config, "update" if "select" in loop.clock.step else "generation"
+    return (
+        f"out of GPU memory in {phase} ({error}); lower micro_batch_size="
+        f"{config.micro_batch_size} (update) or rollouts_per_prompt="
+        f"{config.rollouts_per_prompt} (generate)"
+    )

@@ -1,0 +1,253 @@
+"""Which rollouts are drawn and which are trained on: PODS and its rivals, one function each.
+
+    uv run train.py algorithm=dapo algorithm.params.rounds=2
+    uv run train.py algorithm.name=my_file.py:my_algorithm
+
+An algorithm is a generator. It yields (prompts, count), with one count or a count for each prompt,
+as often as it likes, and receives the Batch of every rollout of the step so far; a prompt asked for
+again gets further rollouts. It returns the indices to train on, or a Selection with advantages: at
+most `step.budget` of them. Its parameters after `step` are the config keys algorithm.params.<name>.
+
+    step.number     optimiser steps done before this one
+    step.P, .n, .m  prompts of a step, rollouts per prompt, rollouts per prompt that are trained on
+    step.budget     P m, the rows of the update; where fewer are returned, the others count nowhere
+    step.prompts    the step's own P prompts
+    step.fresh(k)   k further prompts of the data, in its order
+    step.history    question -> its Visits, the oldest first; a prompt is a key of it
+    step.rng        numpy generator, a function of seed and step
+
+docs/extending.md has examples. Written for one reward in each rollout and one turn.
+"""
+
+import inspect
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from pods.advantages import over_all
+from pods.batch import Batch, Selection
+from pods.config import functions
+from pods.rules import Rule, keep, label, max_variance
+
+Algorithm = Callable[..., Generator[tuple[list, Any], Batch, Any]]
+
+
+def grpo(step: Any):
+    """m rollouts of each prompt, all trained on (GRPO, arXiv 2402.03300)."""
+    batch = yield step.prompts, step.m
+    return np.arange(len(batch))
+
+
+def grpo_ga(step: Any):
+    """All n rollouts are trained on, in micro-batches whose gradients add up: the budget is P n, so
+    kept_per_prompt is n and micro_batch_size what the memory holds (PODS, section 4)."""
+    batch = yield step.prompts, step.n
+    return np.arange(len(batch))
+
+
+def pods(step: Any, rule: str | Rule = max_variance):
+    """n rollouts of each prompt; train on the m whose rewards vary most (PODS, arXiv 2504.13818,
+    algorithm 1). The config key `rule` names another rule."""
+    batch = yield step.prompts, step.n
+    return keep(batch, rule, step.m, step.rng)
+
+
+def cppo(step: Any, each: int | None = None):
+    """The `each` rollouts of largest |A| of each prompt, A over all n; further prompts fill up the
+    step (CPPO, arXiv 2503.22342, pruning and dynamic completion allocation).
+
+    each: m by default, which needs no further prompts; published: 1 or 2 of n = 16. Simplified: the
+    number that is kept is fixed, where the paper's is what fits the device.
+    """
+    each = min(each or step.m, step.budget)
+    prompts = [*step.prompts, *step.fresh(max(0, step.budget // each - step.P))]
+    batch = yield prompts[: step.budget // each], step.n
+    advantages = all_advantages(batch)
+    kept = np.concatenate([group[largest(advantages[group], each)] for group in batch.groups])
+    return Selection(kept, advantages[kept])
+
+
+def dapo(step: Any, rounds: int = 4):
+    """Prompts whose answers are all correct or all wrong are replaced by fresh ones (DAPO, arXiv
+    2503.14476, dynamic sampling).
+
+    rounds: of generation at most; published: until the step is full. Simplified: a further round
+    draws as many prompts as are missing. DAPO's loss has its own keys (loss.type, epsilon_high).
+    """
+    batch = yield step.prompts, step.m
+    for _ in range(rounds - 1):
+        if (missing := step.P - len(batch.alive)) <= 0:
+            break
+        batch = yield step.fresh(missing), step.m
+    return batch.of(batch.alive[: step.P])
+
+
+def speed(step: Any, screen: int = 4, pool: int = 2):
+    """A few rollouts of many prompts; the rest only for prompts neither all correct nor all wrong
+    among them (SPEED, arXiv 2506.09016).
+
+    screen: rollouts of each of pool * P prompts; published: 8 of 24. With n = m all are trained on,
+    as in the paper; with n > m the m of largest reward variance. Simplified: prompts that pass and
+    find no place in the step are not kept for the next one.
+    """
+    prompts = [*step.prompts, *step.fresh((pool - 1) * step.P)]
+    screen = min(screen, step.n - 1)
+    batch = yield prompts, screen
+    chosen = batch.alive[: step.P]
+    if len(chosen):
+        batch = yield [prompts[p] for p in chosen], step.n - screen
+    kept = keep(batch, max_variance, step.m)
+    return kept[np.isin(batch.prompt[kept], chosen)]
+
+
+def greso(
+    step: Any, start: float = 0.5, change: float = 0.01, easy: float = 1 / 12,
+    hard: float = 1 / 6, lowest: float = 0.01, tries: int = 4,
+):  # fmt: skip
+    """A prompt is skipped with probability 1 - max(p^c, lowest), where c counts its latest visits
+    in a row that were all correct or all wrong (GRESO, arXiv 2506.02177).
+
+    p, one for each of the two kinds, falls by `change` after a step in which more than the share
+    `easy` or `hard` of the visits were of the kind, and rises otherwise. Simplified: at most
+    `tries` P prompts are looked at, and no larger batch makes up for groups without signal.
+    """
+    p = exploration(step.history, start, change, lowest, {True: easy, False: hard})
+    chosen, skipped, prompts = [], [], list(step.prompts)
+    for _ in range(tries):
+        for prompt in prompts:
+            kind, c = streak(step.history, prompt)
+            passes = step.rng.random() < max(p[kind] ** c, lowest)
+            (chosen if passes else skipped).append(prompt)
+        if len(chosen) >= step.P:
+            break
+        prompts = step.fresh(step.P - len(chosen))
+    batch = yield (chosen + skipped)[: step.P], step.m
+    return np.arange(len(batch))
+
+
+def max_abs_advantage(step: Any):
+    """The largest |A| of the whole step, A over all n of a prompt, so that prompts without signal
+    come last (CPPO's criterion over the step in place of each prompt)."""
+    batch = yield step.prompts, step.n
+    advantages = all_advantages(batch)
+    kept = largest(advantages, step.budget)
+    return Selection(kept, advantages[kept])
+
+
+def d3s(step: Any):
+    """The advantages of largest variance over the whole step (D3S, arXiv 2509.22115, its rollout
+    level). Simplified: without its token level and its schedule."""
+    batch = yield step.prompts, step.n
+    advantages = all_advantages(batch)
+    kept = max_variance(advantages, min(step.budget, len(batch)), step.rng)
+    return Selection(kept, advantages[kept])
+
+
+def roc(step: Any):
+    """Wrong rollouts are dropped evenly, correct ones by quality; at least one of each kind stays
+    (GRPO-RoC, arXiv 2508.20722).
+
+    Quality is the total reward, which counts format, then shortness. Simplified: the best correct
+    ones are kept, where the paper draws them by quality. Where nothing grades, correct means a
+    reward above the middle of the prompt's lowest and highest.
+    """
+    batch = yield step.prompts, step.n
+    kept = []
+    for group in batch.groups:
+        good, bad = halves(batch, group)
+        share = round(step.m * len(good) / len(group))
+        count = min(len(good), max(share, min(1, len(good)), step.m - len(bad)))
+        count = min(count, step.m - min(1, len(bad)))
+        lengths = np.zeros(len(good)) if batch.lengths is None else batch.lengths[good]
+        best = good[np.lexsort((lengths, -batch.rewards[good]))][:count]
+        kept += [best, step.rng.choice(bad, min(step.m - count, len(bad)), replace=False)]
+    return np.concatenate(kept)
+
+
+def gfpo(step: Any, metric: str = "length"):
+    """The m shortest rollouts of each prompt, or with metric=efficiency those of most reward per
+    token (GFPO, arXiv 2508.09726). Published: m = 8 of n = 8 to 24. Simplified: one m for all
+    prompts, where a variant of the paper adapts it to their difficulty."""
+    if metric not in ("length", "efficiency"):
+        raise ValueError(f"metric={metric}: must be length or efficiency")
+    batch = yield step.prompts, step.n
+    lengths = np.maximum(batch.lengths, 1)
+    cost = lengths if metric == "length" else -batch.rewards / lengths
+    return np.concatenate(
+        [group[np.argsort(cost[group], kind="stable")[: step.m]] for group in batch.groups]
+    )
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    function.__name__: function
+    for function in (
+        grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo,
+    )
+}  # fmt: skip
+
+
+def prepared(algorithm: str | Algorithm, params: dict[str, Any], rule: Rule) -> Algorithm:
+    """The algorithm with its parameters, from its name (path/to/file.py:function) or itself.
+
+    Raises UserError (a file without the function) or ValueError (an unknown name, a function that
+    is no generator, a parameter that it lacks).
+    """
+    if not isinstance(algorithm, str):
+        function = algorithm
+    elif functions.is_path(algorithm):
+        function = functions.load("algorithm.name", algorithm)
+    elif algorithm in ALGORITHMS:
+        function = ALGORITHMS[algorithm]
+    else:
+        raise ValueError(f"algorithm {algorithm!r} is unknown; one of {', '.join(ALGORITHMS)}")
+    if not inspect.isgeneratorfunction(function):
+        raise ValueError(
+            f"algorithm {label(function)}: no generator function; it must yield (prompts, count)"
+        )
+    if "rule" in inspect.signature(function).parameters:
+        params = {"rule": rule, **params}
+    return functions.with_params(function, "step", params)
+
+
+def all_advantages(batch: Batch) -> np.ndarray:
+    """(R,) (r - mean) / (std + 1e-4), mean and unbiased std over all rollouts of the prompt."""
+    return over_all(batch, np.arange(len(batch)))
+
+
+def largest(advantages: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the `count` largest |A|; equal ones in index order."""
+    return np.argsort(-np.abs(advantages), kind="stable")[:count]
+
+
+def halves(batch: Batch, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The correct and the wrong rollouts of a prompt."""
+    rewards = batch.rewards[group]
+    middle = (rewards.min() + rewards.max()) / 2
+    correct = rewards > middle if batch.correct is None else batch.correct[group].astype(bool)
+    return group[correct], group[~correct]
+
+
+def streak(history: dict, prompt: Any) -> tuple[bool, int]:
+    """Whether the latest visit was all correct, and how many of the latest visits in a row ended
+    alike without signal; 0 after a visit with signal, and before the first."""
+    visits = history.get(prompt, [])[::-1] if history else []
+    kinds = [None if visit.alive else visit.correct == 1 for visit in visits] or [None]
+    c = next((i for i, kind in enumerate(kinds) if kind is None or kind != kinds[0]), len(kinds))
+    return bool(kinds[0]), c
+
+
+def exploration(
+    history: dict, start: float, change: float, lowest: float, targets: dict[bool, float]
+) -> dict[bool, float]:
+    """GRESO's p of the easy (True) and the hard (False) questions, from all visits so far."""
+    by_step: dict[int, list[bool | None]] = {}
+    for visit in (visit for visits in history.values() for visit in visits):
+        kind = None if visit.alive else visit.correct == 1
+        by_step.setdefault(visit.step, []).append(kind)
+    p = dict.fromkeys(targets, start)
+    for number in sorted(by_step):
+        for kind, target in targets.items():
+            often = np.mean([end is kind for end in by_step[number]]) >= target
+            p[kind] = float(np.clip(p[kind] + (-change if often else change), lowest, 1))
+    return p

@@ -1,0 +1,106 @@
+"""The order of the prompts: that of TRL's sampler, resumed in any epoch, and read ahead."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.utils.data import Sampler
+
+from pods.rollouts import Prompt, Row
+
+
+class DataOrder:
+    """The prompt at any place of the data's order over all epochs, that of TRL's RepeatSampler."""
+
+    def __init__(self, dataset: Dataset, sampler: Any) -> None:
+        self.dataset, self.size = dataset, sampler.num_samples
+        self.seed, self.shuffle = sampler.seed, sampler.shuffle
+        self.epoch_length = (
+            self.size // sampler.batch_size * sampler.batch_size
+        )  # a rest is left out
+        self._orders: dict[int, list[int]] = {}
+
+    def index(self, place: int) -> int:
+        """The row of the data set at this place, 0 being the first prompt of the training."""
+        epoch, place = divmod(place, self.epoch_length)
+        if epoch not in self._orders:
+            self._orders = {epoch: self._order(epoch)}
+        return self._orders[epoch][place]
+
+    def _order(self, epoch: int) -> list[int]:
+        if not self.shuffle:
+            return list(range(self.size))
+        generator = torch.Generator().manual_seed(self.seed)
+        for _ in range(epoch):
+            torch.randperm(self.size, generator=generator)
+        return torch.randperm(self.size, generator=generator).tolist()
+
+
+class Stream:
+    """The prompts of one step and those after it; `taken`: how many of the latter were handed out.
+
+    Args:
+        rows: (P,) rows that TRL sends for the step.
+        place: of the first of them in the data's order.
+        earlier: fresh prompts that earlier steps took, by which the order has moved on.
+        order: None for a streamed data set, which has no fresh prompts.
+    """
+
+    def __init__(self, rows: list[Row], place: int, earlier: int, order: DataOrder | None) -> None:
+        self.order, self.columns, self.place = order, list(rows[0]), place
+        self.next, self.taken = place + earlier, 0
+        self.own = self._take(len(rows)) if earlier else [
+            self._prompt(self.order and self.order.index(place + i), row, place + i)
+            for i, row in enumerate(rows)
+        ]  # fmt: skip
+        self.next = place + earlier + len(rows)
+
+    def fresh(self, count: int) -> list[Prompt]:
+        """The next `count` prompts of the data."""
+        self.taken += count
+        return self._take(count)
+
+    def _take(self, count: int) -> list[Prompt]:
+        if self.order is None and count:
+            raise ValueError(
+                "a streamed data set has no fresh prompts; load it as a datasets.Dataset"
+            )
+        places = range(self.next, self.next + count)
+        self.next += count
+        indices = [self.order.index(place) for place in places]
+        rows = [self.order.dataset[index] for index in indices]
+        return [
+            self._prompt(index, {name: row[name] for name in self.columns}, place)
+            for index, row, place in zip(indices, rows, places, strict=True)
+        ]
+
+    @staticmethod
+    def _prompt(index: int | None, row: Row, place: int) -> Prompt:
+        """Named by the column `id`, else by its row, else by its place."""
+        return Prompt(row.get("id", place if index is None else index), row)
+
+
+class EpochOrder(Sampler):
+    """TRL's sampler, whose generator runs on from epoch to epoch: also after a resume, before which
+    TRL would repeat the order of its first epoch."""
+
+    def __init__(self, sampler: Any, trainer: Any) -> None:
+        self.sampler, self.trainer, self.started = sampler, trainer, False
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        if not self.started and self.sampler.shuffle:
+            for _ in range(self._epochs_done()):
+                torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
+        self.started = True
+        return iter(self.sampler)
+
+    def _epochs_done(self) -> int:
+        """Finished epochs, counted as transformers does on a resume."""
+        args, sampler = self.trainer.args, self.sampler
+        batches = sampler.num_samples // sampler.batch_size * sampler.repeat_count
+        steps = max(1, -(-batches // args.gradient_accumulation_steps))
+        return self.trainer.state.global_step // steps
