@@ -239,48 +239,6 @@ def test_the_share_of_a_card_is_what_is_free_unless_it_is_set(
             assert found == pytest.approx(share)
 
 
-def test_unsloth_builds_the_engine_on_exactly_this_model(
-    engines: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
-
-    class FastLanguageModel:
-        @staticmethod
-        def from_pretrained(**arguments: Any) -> tuple[Any, None]:
-            asked.update(arguments)
-            return SimpleNamespace(vllm_engine=RecordingLLM()), None
-
-    fake = ModuleType("unsloth")
-    fake.FastLanguageModel = FastLanguageModel
-    monkeypatch.setitem(sys.modules, "unsloth", fake)
-    with build("unsloth") as engine:
-        ((_, groups),) = engine.generate([work()])
-    assert groups[0][1].token_ids == [4, 1]
-    assert asked["use_exact_model_name"] is asked["fast_inference"] is True
-    assert (asked["max_lora_rank"], asked["max_seq_length"]) == (32, 12)
-    assert not engines
-
-
-def test_which_engine_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [  # CUDA, vllm installed, engine -> chosen, or a part of the error
-        (False, False, "auto", "transformers"),
-        (True, False, "auto", "transformers"),
-        (True, True, "auto", "vllm"),
-        (True, True, "vllm", "vllm"),
-        (True, False, "vllm", "is not installed"),
-        (False, True, "unsloth", "needs a CUDA device"),
-    ]
-    for cuda, installed, name, expected in cases:
-        monkeypatch.setattr(choose, "cuda", lambda cuda=cuda: cuda)
-        monkeypatch.setattr(choose, "vllm_runs", lambda: True)
-        monkeypatch.setattr(choose, "installed", lambda _, there=installed: there)
-        if " " in expected:
-            with pytest.raises(UserError, match=f"engine={name}: .*{expected}"):
-                choose.for_evaluation(name)
-        else:
-            assert choose.for_evaluation(name)[0] == expected
-
-
 @pytest.mark.parametrize(("reason", "clipped"), [("stop", False), ("length", True)])
 def test_a_completion_is_clipped_where_the_length_ended_it(engines, reason, clipped) -> None:
     from pods.engines.vllm import _completion

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from pods.config.errors import UserError
-from pods.evaluation import candidates
+from pods.evaluation import targets
 from pods.models import initial
 from tests import processes
 from tests.configs import compose
@@ -60,9 +60,9 @@ def test_a_merged_adapter_is_the_base_of_a_run_that_resumes(old: Path, tmp_path:
     merged = PeftModel.from_pretrained(model, old).merge_and_unload()
     for name, values in merged.state_dict().items():
         torch.testing.assert_close(base[name], values)
-    summary = SimpleNamespace(store=SimpleNamespace(knows=lambda *_: True))
+    store = SimpleNamespace(same_weights=lambda *_: True)
     new = Path("checkpoints/new")
-    found, problems = candidates.find(new, "checkpoints/new/base", summary, set())
+    found, problems = targets.find(new, None, "checkpoints/new/base", store)
     assert ([target.lora_rank for target in found], problems) == ([4], [])
     old.rename(tmp_path / "gone")  # a run that has started does not need it
     train(tmp_path, "init_mode=merge", "lora.rank=4", "max_steps=2")
