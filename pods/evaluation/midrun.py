@@ -43,10 +43,11 @@ class MidRun:
 
     def __call__(self, live: Live, step: int, train_seconds: float) -> dict[str, float]:
         started = time.monotonic()
-        # Equal shares, so that all ranks make the same calls: the first questions fill up the last.
-        asked = [i % self.count for i in range(self.count + -self.count % ranks.world_size())]
-        mine = asked[ranks.share(len(asked))]
-        rows = ranks.gather(self.grade(mine, self.generate(mine, live, step)))[: self.count]
+
+        def verdicts(mine: list[int]) -> list[tuple]:
+            return self.grade(mine, self.generate(mine, live, step))
+
+        rows = ranks.split(verdicts, list(range(self.count)))
         columns = dict(zip(VERDICTS, map(list, zip(*rows, strict=True)), strict=True))
         mean = {name: float(np.mean(column)) for name, column in columns.items()}
         metrics = {
