@@ -16,4 +16,4 @@ RUN uv sync --locked --extra gpu --no-dev --no-install-project
 COPY . .
 RUN uv sync --locked --extra gpu --no-dev
 ENTRYPOINT ["uv", "run", "--no-sync"]
-CMD ["scripts/doctor.py", "experiment=gsm8k_qwen"]
+CMD ["train.py", "trial=true", "experiment=gsm8k_qwen"]

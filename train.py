@@ -2,6 +2,7 @@
 
     uv run train.py                                        # quickstart: tiny policy, a minute, CPU
     uv run train.py experiment=gsm8k_qwen algorithm=pods   # the paper's setting (a), one GPU
+    uv run train.py trial=true experiment=gsm8k_qwen       # three steps: would it run, how fast?
     uv run train.py -m seed=1,2,3 algorithm=grpo,pods      # a sweep
     uv run accelerate launch --config_file config/accelerate/zero2.yaml train.py \\
         experiment=gsm8k_h100 algorithm=pods               # setting (e), 8 GPUs
@@ -17,13 +18,18 @@ from pods.clock import Clock, peak_memory_reader
 from pods.config.check import check, settle
 from pods.config.command import command
 from pods.config.keys import TrainConfig
+from pods.training import trial
 
 
 @command("train", TrainConfig, names_run=True)
 def main(config: TrainConfig) -> None:
     settle(config)
     check(config)
-    train(config, time.monotonic())
+    started = time.monotonic()
+    if config.trial:
+        trial.run(config, lambda short: train(short, started))
+    else:
+        train(config, started)
 
 
 def train(config: TrainConfig, started: float) -> None:

@@ -133,7 +133,7 @@ class Reward:
                     for name, values in arguments.items()
                 }
                 try:
-                    self.function(**accepted(self.function, one))
+                    list(self.function(**accepted(self.function, one)))
                 except Exception as alone:
                     message = f"{start} {alone!r} on completion {i} of step {step}"
                     raise RewardError(message, *_shown(arguments, i)) from alone

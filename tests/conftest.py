@@ -21,8 +21,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter co
 
 # Files that take a minute or more start first, so that the two workers end together.
 SLOW = (
-    "test_vllm", "test_deepspeed", "test_reproduce", "test_evaluation", "test_commands",
-    "test_faults", "test_distributed", "test_gpu_proof", "test_unsloth_drift", "test_doctor",
+    "test_vllm", "test_deepspeed", "test_evaluation", "test_commands",
+    "test_faults", "test_distributed", "test_unsloth_drift",
     "test_slurm",
 )  # fmt: skip
 

@@ -55,9 +55,8 @@ def load_engine(folder: Path, **changes: Any) -> Any:
     from transformers import AutoConfig
     from unsloth_zoo.vllm_utils import load_vllm
 
-    from pods.doctor import SHAPES
-
-    shape = json.loads((SHAPES / "qwen2.5-3b-instruct.json").read_text())
+    shapes = Path(__file__).parent / "fixtures"
+    shape = json.loads((shapes / "qwen2.5-3b-instruct.json").read_text())
     config = AutoConfig.for_model(**shape)
     config.save_pretrained(folder)  # EngineArgs reads it
     card = {"mem_get_info": (44 * GIB, 44.5 * GIB), "get_device_capability": (8, 9)}

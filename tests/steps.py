@@ -4,28 +4,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pods.batch import Batch, Selection
 from pods.engines import Completion
-from pods.rollouts import Step
-from pods.rules import Batch, Selection
+from pods.rollouts import Prompt, Record, Rollout, Step
 
 
 def step_of(
-    totals: dict[str, Sequence[float]], kept: Sequence[int], texts: Sequence[str] = ("a", "b", "c")
-) -> Step:
-    """totals: question id -> n rewards; kept: flat indices. The texts repeat over the n."""
-    rewards = np.array(list(totals.values()), dtype=np.float32)
-    prompts, n = rewards.shape
+    totals: dict[str, Sequence[float]], kept: Sequence[int],
+    texts: Sequence[str] = ("a", "b", "c"), number: int = 0,
+) -> Record:  # fmt: skip
+    """totals: question id -> its rewards; kept: indices over all. The texts repeat over a prompt's
+    rollouts, of 1, 2, ... tokens; the longest is clipped."""
+    prompts = [Prompt(name, {"prompt": f"{name}?", "answer": "1"}) for name in totals]
+    sizes = [len(values) for values in totals.values()]
+    rewards = np.concatenate([np.asarray(v, dtype=np.float32) for v in totals.values()])
+    places = np.concatenate([np.arange(size) for size in sizes])
     batch = Batch(
+        prompt=np.repeat(np.arange(len(sizes)), sizes),
         rewards=rewards,
         by_function={"correctness": rewards.astype(float).round(6)},
-        lengths=np.array([[i + 1 for i in range(n)]] * prompts),
-        clipped=np.array([[i + 1 == n for i in range(n)]] * prompts),  # the longest one
+        lengths=places + 1,
+        clipped=places + 1 == np.repeat(sizes, sizes),
     )
-    return Step(
-        rows=[{"id": name, "prompt": f"{name}?", "answer": "1"} for name in totals],
-        requests=[],
-        completions=[[Completion([1], False)] * n] * prompts,
-        texts=[[texts[i % len(texts)] for i in range(n)]] * prompts,
-        batch=batch,
-        selection=Selection(np.array(kept), np.linspace(-1, 1, len(kept))),
-    )
+    rollouts = [Rollout([5], Completion([1], False), texts[i % len(texts)]) for i in places]
+    m = max(1, len(kept) // len(sizes))
+    step = Step(number, len(sizes), max(sizes), m, prompts, list, {}, np.random.default_rng(0))
+    selection = Selection(np.array(kept), np.linspace(-1, 1, len(kept)))
+    return Record(step, prompts, rollouts, batch, selection, rounds=1)

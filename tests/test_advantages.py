@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pods.advantages import ADVANTAGES, checked, find
+from pods.batch import Batch
 from pods.config.errors import UserError
-from pods.rules import Batch
 
 REWARDS = np.array([[1.0, 0.1, 0.0, 0.4, 0.9], [0.3, 0.2, 0.8, 0.8, 0.5]])
 PARTS = {
@@ -13,7 +13,10 @@ PARTS = {
     "tags": np.array([[0.0, 0.1, 0.0, 0.4, 0.2], [0.3, 0.2, 0.1, 0.7, 0.5]]),
 }
 WEIGHTS = {"tags": 0.5}
-BATCH = Batch(rewards=REWARDS, by_function=PARTS, weights=WEIGHTS)
+BATCH = Batch(
+    prompt=np.repeat([0, 1], 5), rewards=REWARDS.reshape(-1), weights=WEIGHTS,
+    by_function={name: values.reshape(-1) for name, values in PARTS.items()},
+)  # fmt: skip
 EVEN, UNEVEN = [0, 1, 3, 5, 7, 9], [0, 2, 5, 6, 7, 9]
 
 
@@ -62,27 +65,31 @@ def test_against_a_hand_computation(name, kept):
 
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_one_kept_rollout_and_equal_rewards_carry_no_signal(name):
-    batch = Batch(rewards=np.array([[0.1, 0.7, 0.3], [0.1, 0.1, 0.1]]))
+    batch = Batch(prompt=[0, 0, 0, 1, 1, 1], rewards=[0.1, 0.7, 0.3, 0.1, 0.1, 0.1])
     found = ADVANTAGES[name](batch, np.array([1, 3, 4, 5]))
     assert found.tolist() == [0, 0, 0, 0]
 
 
 def test_gdpo_without_functions_is_kept():
-    batch, kept = Batch(rewards=REWARDS), np.array(EVEN)
+    batch, kept = Batch(prompt=BATCH.prompt, rewards=BATCH.rewards), np.array(EVEN)
     assert ADVANTAGES["gdpo"](batch, kept).tolist() == ADVANTAGES["kept"](batch, kept).tolist()
 
 
-def test_the_precision_is_that_of_the_rewards():
-    single = Batch(rewards=REWARDS.astype(np.float32))
-    assert ADVANTAGES["kept"](single, np.array(EVEN)).dtype == np.float32
-    assert ADVANTAGES["kept"](Batch(rewards=[[1, 0, 1]]), np.array([0, 1])).dtype == np.float64
+def test_a_rollout_without_a_reward_has_advantage_0_and_leaves_the_others_alone():
+    kept = np.arange(5)
+    batch = Batch(prompt=[0] * 5, rewards=[0.0, np.nan, 1.0, 0.4, np.nan])
+    scored = Batch(prompt=[0] * 3, rewards=[0.0, 1.0, 0.4])
+    for name in ADVANTAGES:
+        values = ADVANTAGES[name](batch, kept)
+        assert values[[1, 4]].tolist() == [0, 0]
+        assert values[[0, 2, 3]].tolist() == ADVANTAGES[name](scored, np.arange(3)).tolist()
 
 
 @pytest.mark.parametrize("bad", [[0.0], [0.0, np.nan], [[0.0, 1.0]]])
 def test_what_a_function_returns_is_checked(bad):
     with pytest.raises(ValueError, match=r"\(2,\) finite numbers"):
-        checked(bad, 2)
-    assert checked([1, 2], 2).tolist() == [1, 2]
+        checked(bad, 2, "it")
+    assert checked([1, 2], 2, "it").tolist() == [1, 2]
 
 
 def test_a_name_is_built_in_or_in_a_file(tmp_path):

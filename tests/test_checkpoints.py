@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pods import seam
 from pods.config.errors import UserError
 from pods.runs import checkpoints
 from tests.test_files import of, record
@@ -129,10 +128,10 @@ def test_a_named_checkpoint_is_checked_like_any_other(
 def trainer_at(step: int) -> Any:
     """What `write` uses of a trainer."""
     state = SimpleNamespace(global_step=step, save_to_json=lambda path: Path(path).write_text("{}"))
-    return SimpleNamespace(state=state, rollout_func=SimpleNamespace(state=lambda: {"seen": 3}))
+    return SimpleNamespace(state=state, save_state=save)
 
 
-def save(trainer: Any, folder: Path) -> None:
+def save(folder: Path) -> None:
     (folder / "global_step1").mkdir(parents=True)
     (folder / "adapter_model.safetensors").write_bytes(b"a" * 5000)
     (folder / "global_step1" / "rank0.pt").write_bytes(b"b" * 300)
@@ -141,7 +140,6 @@ def save(trainer: Any, folder: Path) -> None:
 def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seam, "save", save)
     calls = record(monkeypatch)
     final = checkpoints.write(trainer_at(10), tmp_path, {"seed": 7})
     renamed = calls.index(of("rename", final))
@@ -152,10 +150,8 @@ def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name
     meta = json.loads((final / "meta.json").read_text())
     assert (meta["step"], meta["seed"]) == (10, 7)
     assert sorted(meta["files"]) == [
-        "adapter_model.safetensors", "global_step1/rank0.pt", "rule_state.json",
-        "trainer_state.json",
+        "adapter_model.safetensors", "global_step1/rank0.pt", "trainer_state.json",
     ]  # fmt: skip
-    assert json.loads((final / "rule_state.json").read_text()) == {"seen": 3}
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
 
 
@@ -164,20 +160,20 @@ def test_nothing_of_an_interrupted_save_gets_into_the_next_one(
 ) -> None:
     left = tmp_path / ".checkpoint-10.tmp"
 
-    def full(trainer: Any, folder: Path) -> None:
+    def full(folder: Path) -> None:
         folder.mkdir()
         (folder / "half").write_text("")
         raise RuntimeError("No space left")
 
-    monkeypatch.setattr(seam, "save", full)
+    broken = trainer_at(10)
+    broken.save_state = full
     with pytest.raises(
         checkpoints.WriteError, match=r"checkpoint-10 could not be written \(No space left\)"
     ):
-        checkpoints.write(trainer_at(10), tmp_path, {})
+        checkpoints.write(broken, tmp_path, {})
     assert list(tmp_path.iterdir()) == []
     left.mkdir()
     (left / "from_a_kill").write_text("")
-    monkeypatch.setattr(seam, "save", save)
     first = checkpoints.write(trainer_at(10), tmp_path, {})
     assert not (first / "from_a_kill").exists()
     for i in (0, 1):  # what is in the way is kept
@@ -190,7 +186,6 @@ def test_nothing_of_an_interrupted_save_gets_into_the_next_one(
 def test_removed_training_state_does_not_hide_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seam, "save", save)
     folder = checkpoints.write(trainer_at(10), tmp_path, {})
     meta = json.loads((folder / "meta.json").read_text())
     state = meta["files"].pop("global_step1/rank0.pt")  # listed before all others

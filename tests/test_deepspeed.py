@@ -59,7 +59,7 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, st
     assert "is deprecated" not in said
     alone = processes.run(one, *settings, f"output_dir={one}", "max_steps=2", fault=fixed_rollouts)
     assert alone.returncode == 0, alone.stderr
-    records = [list(ledger.read(p / "r" / "rollouts.jsonl.zst")) for p in (one, two)]
+    records = [list(ledger.read(p / "r" / "rollouts.jsonl.gz")) for p in (one, two)]
     assert records[0] == records[1]
     start = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
     for step in (1, 2):
@@ -80,14 +80,14 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, st
 
 
 @pytest.mark.parametrize(("experiment", "stage"), [("gsm8k_h100", 2), ("gsm8k_a100", 3)])
-def test_the_doctor_passes_the_settings_e_and_f(tmp_path, experiment, stage):
+def test_a_trial_of_the_settings_e_and_f(tmp_path, experiment, stage):
     (tmp_path / "gsm8k").mkdir()
     for split in ("train", "test"):
         rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
     done = run(
-        tmp_path, stage, "scripts/doctor.py", f"output_dir={tmp_path / 'checkpoints'}",
+        tmp_path, stage, "train.py", "trial=true", f"output_dir={tmp_path / 'checkpoints'}",
         f"experiment={experiment}", "algorithm=pods", "model=tiny", f"data_dir={tmp_path}",
         "task.system=''", "task.validation_size=4",
         "rollouts_per_prompt=16", "kept_per_prompt=4", "sampling.max_completion_length=16",
@@ -95,8 +95,6 @@ def test_the_doctor_passes_the_settings_e_and_f(tmp_path, experiment, stage):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = [(tmp_path / f"rank{rank}" / "stdout").read_text() for rank in (0, 1)]
-    seen = " ".join("".join(said).replace("│", " ").split())
-    assert "8 x 16 rollouts a step, 8 x 4 trained on in 4 micro-batches of 4 on each of 2" in seen
-    assert "in 1800 s of training" in seen  # the trial's three steps
-    assert seen.count("first prompt") == 1  # one process speaks
-    assert list((tmp_path / "checkpoints").iterdir()) == []
+    assert "".join(said).count("tokens, 0 of them BOS") == 1  # one process speaks
+    assert "in 1800 s of training" in said[0]
+    assert not (tmp_path / "checkpoints").exists()

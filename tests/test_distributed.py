@@ -71,7 +71,7 @@ def test_two_processes_make_the_update_of_one(tmp_path, overrides):
         done = run(tmp_path / str(count), *overrides, ranks=count, fault=fixed_rollouts)
         assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
     one, two = tmp_path / "1" / "r", tmp_path / "2" / "r"
-    records = [list(ledger.read(p / "rollouts.jsonl.zst")) for p in (one, two)]
+    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (one, two)]
     assert records[0] == records[1]  # the same rollouts, rewards and kept sets, written once
     assert len(records[1]) == 3 * int(overrides[0][-1])
     weights = [load_file(p / "checkpoint-3" / "adapter_model.safetensors") for p in (one, two)]
@@ -162,7 +162,7 @@ def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, ref
     final = [(p / "checkpoint-6" / name).read_bytes() for p in (tmp_path / "r", reference)]
     assert final[0] == final[1]
     assert lines(tmp_path / "r") == lines(reference)
-    records = [list(ledger.read(p / "rollouts.jsonl.zst")) for p in (tmp_path / "r", reference)]
+    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (tmp_path / "r", reference)]
     assert records[0] == records[1]
 
 

@@ -89,14 +89,16 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
     config = compose(
-        "prompts_per_step=2",
-        "rollouts_per_prompt=64",
-        "kept_per_prompt=16",
+        "prompts_per_step=2", "rollouts_per_prompt=64", "kept_per_prompt=16",
         f"algorithm={algorithm}",
-    )
-    share = config.rollouts_per_prompt * config.prompts_per_step // 2
-    with seam.engine_slots(share):
-        grpo_trainer.VLLMGeneration(max_num_seqs=config.kept_per_prompt, mode="colocate")
+    )  # fmt: skip
+    m = config.kept_per_prompt
+    arguments = SimpleNamespace(
+        per_device_train_batch_size=m, steps_per_generation=1,  # of one of two ranks
+        rollouts_per_prompt=64, num_generations=m,
+    )  # fmt: skip
+    with seam.engine_slots(arguments):
+        grpo_trainer.VLLMGeneration(max_num_seqs=m, mode="colocate")
     assert taken == [{"max_num_seqs": count, "mode": "colocate"}]
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
     assert taken[1] == {"max_num_seqs": 1}

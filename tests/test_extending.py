@@ -59,7 +59,7 @@ def test_every_section_is_run_here():
 
 def test_a_rule_that_sees_lengths(run):
     folder = run("A rule that sees lengths")
-    for batch, kept in ledger.steps(folder / "rollouts.jsonl.zst"):
+    for batch, kept in ledger.steps(folder / "rollouts.jsonl.gz"):
         lengths = batch.lengths.reshape(-1)
         assert len(kept.kept) == 8
         if (lengths <= 0.9 * lengths.max()).sum() >= 8:  # rule.params.limit=0.9
@@ -70,14 +70,14 @@ def test_a_rule_with_history(run):
     folder = run("A rule with history")
     state = json.loads((folder / "checkpoint-3" / "rule_state.json").read_text())
     asked = {
-        q for batch, _ in ledger.steps(folder / "rollouts.jsonl.zst") for q in batch.question_ids
+        q for batch, _ in ledger.steps(folder / "rollouts.jsonl.gz") for q in batch.question_ids
     }
     assert set(state["means"]) == asked
 
 
 def test_advantages_from_all_n(run):
     folder = run("Advantages from all n")
-    for record in ledger.read(folder / "rollouts.jsonl.zst"):
+    for record in ledger.read(folder / "rollouts.jsonl.gz"):
         total = record["total"]
         mean = sum(total) / 8
         std = (sum((r - mean) ** 2 for r in total) / 7) ** 0.5
@@ -89,7 +89,7 @@ def test_a_choice_of_prompts(run):
     folder = run("A choice of prompts", "model=tiny_60", "sampling.max_completion_length=48")
     latest: dict[str, float] = {}
     again = 0
-    for batch, _ in ledger.steps(folder / "rollouts.jsonl.zst"):
+    for batch, _ in ledger.steps(folder / "rollouts.jsonl.gz"):
         mixed = {name for name, right in latest.items() if 0 < right < 0.9}
         if len(mixed) >= 2:
             assert set(batch.question_ids) <= mixed
@@ -101,7 +101,7 @@ def test_a_choice_of_prompts(run):
 
 def test_countdown(run):
     folder = run("A task with its own reward: Countdown")
-    records = list(ledger.read(folder / "rollouts.jsonl.zst"))
+    records = list(ledger.read(folder / "rollouts.jsonl.gz"))
     assert {record["answer"] for record in records} <= {"15", "2", "8"}
     assert all(set(record["rewards"]) >= {"countdown", "correctness"} for record in records)
     namespace: dict = {}

@@ -75,7 +75,7 @@ def assert_same_run(actual: Path, expected: Path) -> None:
         [steady(line) for line in read_metrics(p / "metrics.jsonl")] for p in (actual, expected)
     ]
     assert lines[0] == lines[1]
-    records = [list(ledger.read(p / "rollouts.jsonl.zst")) for p in (actual, expected)]
+    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (actual, expected)]
     assert records[0] == records[1]
     assert [c.step for c in checkpoints.find(actual)] == [2, 4, 6]
     assert not list(actual.glob(".checkpoint-*"))
@@ -177,7 +177,7 @@ def test_a_rule_with_history_resumes_exactly_and_the_warm_up_leaves_it_alone(fol
             assert run(folder, *arguments).returncode == 0
         paths.append(folder / name / "r")
     assert_same_run(*reversed(paths))
-    records = list(ledger.read(paths[0] / "rollouts.jsonl.zst"))
+    records = list(ledger.read(paths[0] / "rollouts.jsonl.gz"))
     assert [record["kept"] for record in records[:2]] == [[0, 1, 2, 3]] * 2  # no warm-up counted
     assert [record["kept"][0] for record in records[-2:]] == [1, 1]  # the second epoch
     states = [json.loads((p / "checkpoint-6" / "rule_state.json").read_text()) for p in paths]
@@ -213,7 +213,7 @@ def test_a_generation_with_two_updates_is_one_step_of_a_run(folder):
     lines = read_metrics(paths[0] / "metrics.jsonl")
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert lines[-1]["rollouts/generated"] == 3 * 2 * 8
-    records = list(ledger.read(paths[0] / "rollouts.jsonl.zst"))
+    records = list(ledger.read(paths[0] / "rollouts.jsonl.gz"))
     assert [record["step"] for record in records] == [1, 1, 3, 3, 5, 5]
     timed = ["updates_per_generation=2", "max_steps=null", "budget.train_seconds=0.5"]
     grid = ["checkpoint.every_steps=null", "checkpoint.every_seconds=0.1", "run=timed"]
@@ -292,10 +292,10 @@ def test_a_warm_up_is_reported_apart_and_leaves_no_trace(folder, reference):
 def test_another_seed_is_another_run(folder, reference):
     assert run(folder, "seed=1", "max_steps=2").returncode == 0
     path = folder / "checkpoints" / "r"
-    first = [next(ledger.read(p / "rollouts.jsonl.zst")) for p in (path, reference)]
+    first = [next(ledger.read(p / "rollouts.jsonl.gz")) for p in (path, reference)]
     assert first[0]["completions"] != first[1]["completions"]  # sampling
     orders = [
-        [r["question_id"] for r in ledger.read(p / "rollouts.jsonl.zst")][:4]
+        [r["question_id"] for r in ledger.read(p / "rollouts.jsonl.gz")][:4]
         for p in (path, reference)
     ]
     assert orders[0] != orders[1]  # data order

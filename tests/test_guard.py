@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from pods import seam
 from pods.config.errors import RunFailed
 from pods.engines import Completion, Live, Request, Work
 from pods.training.guard import Guard, random_adapter
@@ -43,9 +42,8 @@ class Faulty:
 
 
 def guarded(**fault: Any) -> tuple[Any, Guard, Faulty]:
-    trainer, rollouts = build(SETTINGS, dataset=rows())
-    rollouts.engine = Faulty(rollouts.engine, **fault)
-    return trainer, rollouts.guard, rollouts.engine
+    trainer = build(SETTINGS, dataset=rows(), wrap=lambda engine: Faulty(engine, **fault))
+    return trainer, trainer.sampler.engine, trainer.sampler.engine.engine
 
 
 def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
@@ -62,8 +60,8 @@ def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
     ]
     assert max(metrics.get("engine/logprob_gap", 0) for metrics in seen) < 1e-4
     assert engine.asked == [True, True, True, True, False, True]  # the second is the probe
-    plain, rollouts = build(SETTINGS, dataset=rows())
-    rollouts.guard = None
+    plain = build(SETTINGS, dataset=rows())
+    plain.sampler = replace(plain.sampler, engine=plain.sampler.engine.engine)
     plain.train()
     for (name, ours), (_, theirs) in zip(
         trainer.model.named_parameters(), plain.model.named_parameters(), strict=True
@@ -106,22 +104,22 @@ def test_an_engine_that_samples_from_the_base_is_found_before_the_first_update()
 )
 def test_the_changed_adapter_must_explain_the_engine_twice_as_well(seen, without, passes):
     class Engine:
-        def generate(self, works: list[Work], logprobs: bool) -> Iterator[tuple[Work, list]]:
+        def generate(self, works: list[Work], *, logprobs: bool) -> Iterator[tuple[Work, list]]:
             assert logprobs
             yield works[0], [[Completion([3], False, [-1.0])] for _ in works[0].requests]
 
-    guard, gaps = Guard(None, max_gap=0.1, check_every=1), iter([seen, without])
+    guard, gaps = Guard(Engine(), None, max_gap=0.1, check_every=1), iter([seen, without])
     guard.gap = lambda pairs: next(gaps)
     asked = [Request([1], [7, 8]), Request([2], [9, 10])]
     policy = Live(torch.nn.Linear(1, 1), 0)
     if passes:
-        found = guard._probe(Engine(), asked, policy)
+        found = guard._probe(asked, policy)
         assert found == {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
     else:
         with pytest.raises(
             RunFailed, match=r"ignores the adapter.* nats from those without the change$"
         ):
-            guard._probe(Engine(), asked, policy)
+            guard._probe(asked, policy)
 
 
 @pytest.mark.parametrize("offset", [0.2, float("nan")])
@@ -141,7 +139,7 @@ def test_a_forward_pass_of_the_check_leaves_the_training_mode():
     trainer, _, _ = guarded()
     for mode in (True, False):
         trainer.model.train(mode)
-        assert seam.token_logprobs(trainer, [5, 6], [7, 8, 1]).shape == (3,)
+        assert trainer.token_logprobs([5, 6], [7, 8, 1]).shape == (3,)
         assert trainer.model.training is mode
 
 

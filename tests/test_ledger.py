@@ -19,14 +19,14 @@ HOSTILE = ("<script>", "é\udc80")
 
 def write(path: Path, steps: int, texts: str = "first") -> ledger.Ledger:
     book = ledger.Ledger(path, texts)
-    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5], HOSTILE)
-    for number in range(1, steps + 1):
-        book.append(number, step)
+    for number in range(steps):
+        totals = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}
+        book.append(step_of(totals, [0, 1, 5], HOSTILE, number))
     return book
 
 
 def test_what_is_written_is_read(tmp_path):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 3).flush()
     records = list(ledger.read(path))
     assert [(r["step"], r["group"]) for r in records] == [(s, g) for s in (1, 2, 3) for g in (0, 1)]
@@ -39,43 +39,53 @@ def test_what_is_written_is_read(tmp_path):
     assert records[0]["lengths"] == [1, 2, 3, 4]
     assert records[0]["clipped"] == [False, False, False, True]
     first, _ = next(ledger.steps(path))
-    assert first.clipped.tolist() == [[False, False, False, True]] * 2
-    assert first.lengths.tolist() == [[1, 2, 3, 4]] * 2
+    assert first.clipped.tolist() == [False, False, False, True] * 2
+    assert first.lengths.tolist() == [1, 2, 3, 4] * 2
+    assert first.prompt.tolist() == [0] * 4 + [1] * 4
 
 
-def test_a_frame_of_sixteen_steps_is_written_at_once(tmp_path):
-    book = write(tmp_path / "rollouts.jsonl.zst", 15)
+def test_a_member_of_sixteen_steps_is_written_at_once(tmp_path):
+    book = write(tmp_path / "rollouts.jsonl.gz", 15)
     assert not book.path.exists()
-    step = step_of({"a": [0.0, 1.0]}, [0])
     for number in range(16, 33):
-        book.append(number, step)
+        book.append(step_of({"a": [0.0, 1.0]}, [0], number=number - 1))
         there = [r["step"] for r in ledger.read(book.path) if r["group"] == 0]
         assert there == [*range(1, 33 if number > 31 else 17)]
 
 
 @pytest.mark.parametrize(("texts", "with_text"), [("all", 2), ("first", 1), ("none", 0)])
 def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 1, texts).flush()
     for key in ("prompt", "completions"):
         assert sum(key in record for record in ledger.read(path)) == with_text
 
 
 def test_a_step_of_one_prompt_is_read_back(tmp_path):
-    book = ledger.Ledger(tmp_path / "rollouts.jsonl.zst", "none")
-    book.append(7, step_of({"c": [0.0, 1.0]}, [1]))
+    book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
+    book.append(step_of({"c": [0.0, 1.0]}, [1], number=6))
     book.flush()
     ((batch, selection),) = ledger.steps(book.path)
-    assert (batch.step, batch.question_ids.tolist(), selection.kept.tolist()) == (6, ["c"], [1])
-    assert batch.by_function["correctness"].tolist() == [[0.0, 1.0]]
+    assert (batch.prompt.tolist(), selection.kept.tolist()) == ([0, 0], [1])
+    assert batch.by_function["correctness"].tolist() == [0.0, 1.0]
+
+
+def test_prompts_may_have_different_numbers_of_rollouts(tmp_path):
+    book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
+    book.append(step_of({"a": [0.0, 1.0], "b": [1.0, 0.0, 0.5], "c": [0.5]}, [1, 3, 5]))
+    book.flush()
+    assert [record["kept"] for record in ledger.read(book.path)] == [[1], [1], [0]]
+    ((batch, selection),) = ledger.steps(book.path)
+    assert batch.prompt.tolist() == [0, 0, 1, 1, 1, 2]
+    assert (selection.kept.tolist(), selection.advantages.tolist()) == ([1, 3, 5], [-1, 0, 1])
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     book = write(path, 2)
     book.flush()
     whole = len(path.read_bytes())
-    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
+    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
     book.flush()
     data = path.read_bytes()
     for cut in range(whole, len(data)):
@@ -84,12 +94,12 @@ def test_a_torn_end_is_dropped_at_every_length(tmp_path):
 
 
 def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 5).flush()
     path.write_bytes(path.read_bytes() + b"torn")
     ledger.forget_after(path, 2)
     book = ledger.Ledger(path, "none")
-    book.append(3, step_of({"c": [0.0, 1.0]}, [0, 1]))
+    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
     book.flush()
     assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
     ledger.forget_after(tmp_path / "absent", 2)
@@ -98,7 +108,7 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
 
 def test_a_ledger_is_never_half_rewritten(tmp_path, monkeypatch):
     """A kill while later steps are dropped leaves all of them or none."""
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     write(path, 12).flush()
     before = path.read_bytes()
     calls = record(monkeypatch)
@@ -117,7 +127,7 @@ def test_a_ledger_is_never_half_rewritten(tmp_path, monkeypatch):
 
 
 def test_flushed_records_are_on_the_disk(tmp_path, monkeypatch):
-    path = tmp_path / "rollouts.jsonl.zst"
+    path = tmp_path / "rollouts.jsonl.gz"
     calls = record(monkeypatch)
     book = write(path, 2)
     assert calls == []
@@ -128,7 +138,7 @@ def test_flushed_records_are_on_the_disk(tmp_path, monkeypatch):
 def test_replay_chooses_again_from_the_same_rewards(tmp_path):
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    book = ledger.Ledger(run / "rollouts.jsonl.zst", "none")
+    book = ledger.Ledger(run / "rollouts.jsonl.gz", "none")
     for number in range(1, 5):
         book.append(number, step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 4, 5]))
     book.flush()
@@ -158,7 +168,7 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path):
 def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    book = ledger.Ledger(run / "rollouts.jsonl.zst", "none")
+    book = ledger.Ledger(run / "rollouts.jsonl.gz", "none")
     step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0, 0.0, 0.0, 0.0]}, [0, 1, 5])
     chosen = replace(step.selection, reasons=["low", "high", "low"])
     book.append(1, replace(step, selection=chosen))
@@ -166,7 +176,7 @@ def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
     assert [r["reasons"] for r in ledger.read(book.path)] == [["low", "high"], ["low"]]
     first = inspector.group(next(ledger.read(book.path)), "own.py:last")
     assert [first["reasons"][i] for i in first["why"][:2]] == ["kept: low", "kept: high"]
-    ((batch, kept),) = ledger.steps(run / "rollouts.jsonl.zst")
+    ((batch, kept),) = ledger.steps(run / "rollouts.jsonl.gz")
     assert (batch.shape, batch.step, kept.kept.tolist()) == ((2, 4), 0, [0, 1, 5])
     assert batch.question_ids.tolist() == ["a", "b"]
     (tmp_path / "own.py").write_text(
@@ -196,7 +206,7 @@ def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
 def test_replay_says_what_is_wrong(tmp_path, arguments, said):
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    write(run / "rollouts.jsonl.zst", 1).flush()
+    write(run / "rollouts.jsonl.gz", 1).flush()
     done = processes.run(tmp_path / "out", *arguments, script="scripts/replay.py", cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr

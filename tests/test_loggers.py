@@ -1,25 +1,31 @@
-"""The loggers trackio and tensorboard: metrics, tables of rollouts, a resume."""
+"""The loggers: console lines, and what each tracker holds after a run and its resume."""
 
-import html
-import io
 import json
 import sqlite3
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+import wandb
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pods.config import check
 from pods.config.errors import UserError
 from pods.training import logs
 from tests.configs import compose
-from tests.steps import step_of
 
-STEP = step_of({"7": [0.0, 1.0, 0.5]}, [0, 1])
+
+@pytest.fixture(autouse=True)
+def no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No account of this machine, and no session of an earlier test."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    yield
+    wandb.teardown()
 
 
 def log(folder: Path, steps: range, *overrides: str) -> None:
@@ -27,75 +33,78 @@ def log(folder: Path, steps: range, *overrides: str) -> None:
     folder.mkdir(exist_ok=True)
     config = compose("run=a-seed3", f"output_dir={folder.parent}", *overrides)
     with ExitStack() as stack:
-        loggers = logs.open_loggers(config, folder, stack, lambda: STEP)
+        loggers = logs.open_loggers(config, folder, stack)
         for step in steps:
             for logger in loggers:
                 logger(step, {"train_seconds": float(step)})
 
 
-def test_nothing_of_a_step_is_cut_on_a_terminal_of_80_columns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    screen = io.StringIO()
-    terminal = partial(Console, file=screen, force_terminal=True, width=80)
-    monkeypatch.setattr(logs, "Console", lambda stderr: terminal())
-    metrics = {"all/reward_mean": 0.5, "kept/reward_variance": 0.25, "train_seconds": 12.0}
+def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(capsys):
+    metrics = {"all/reward_mean": 0.5, "kept/reward_variance": 0.25, "wall_seconds": 20.0}
     metrics |= {f"seconds/{name}": 12.34 for name in ("generate", "score", "select", "update")}
-    line = "step 1234 reward 0.500 kept variance 0.250 generate 12.34s score 12.34s select 12.34s"
-    for kind in ("xterm", "dumb"):  # the second has lines in place of a bar
-        monkeypatch.setenv("TERM", kind)
-        with ExitStack() as stack:
-            logs.console(compose("budget.train_seconds=21600"), stack)(1234, metrics)
-        text = " ".join(screen.getvalue().split())
-        assert f"{line} update 12.34s" in text
-        assert "21588 s of training time left" in text
-        screen.truncate(0)
+    config = compose("budget.train_seconds=40", "evaluation.split=validation")
+    with ExitStack() as stack:
+        write = logs.console(config, Path(), stack)
+        for step, seconds in enumerate((5.0, 12.0, 15.5, 16.0, 40.0), start=1):
+            evaluated = {"eval/accuracy": 0.75} if step == 4 else {}
+            write(step, metrics | {"train_seconds": seconds} | evaluated)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == (
+        "step 1  reward 0.500  kept variance 0.250  generate 12.34s score 12.34s select 12.34s "
+        "update 12.34s  35 s of training time left"
+    )
+    assert [line.split("  ")[0] for line in others] == ["step 3", "step 4", "step 5"]
+    assert others[1] == "step 4  accuracy 0.750  (validation split, 16 s of training)"
 
 
-def test_tensorboard_shows_tables_at_both_ends(tmp_path: Path) -> None:
-    log(tmp_path, range(1, 6), "logger=[tensorboard]", "logger.tensorboard.samples_every=3")
-    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [(e.step, e.value) for e in found.Scalars("train_seconds")][::4] == [(1, 1.0), (5, 5.0)]
-    tables = found.Tensors("samples/text_summary")
-    assert [table.step for table in tables] == [1, 3, 5]
-    lines = tables[0].tensor_proto.string_val[0].decode().splitlines()
-    assert lines[0].startswith("| kept | reward | correctness |")
-    assert len(lines) == 2 + 3  # header, rule, rollouts
-    assert lines[2].startswith("| True | 1.0 |")
+def test_metrics_and_events_have_every_step(tmp_path: Path) -> None:
+    log(tmp_path, range(1, 6), "logger=[tensorboard]")
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines][4] == {"step": 5, "train_seconds": 5.0}
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    values = [(event.step, event.value) for event in events.Scalars("train_seconds")]
+    assert values == [(step, float(step)) for step in range(1, 6)]
 
 
-def test_texts_in_cells_are_no_markup() -> None:
-    hostile = "<think>\r\n| *a* |</think>\u2028<script>"
-    row = logs.shown({"completion": hostile, "reward": 0.5})
-    assert row["reward"] == 0.5
-    assert not {*"<>|*\r\n\u2028"} & {*row["completion"].replace("<br>", "")}
-    shown = html.unescape(row["completion"].replace("<br>", "\n"))
-    assert shown.splitlines() == hostile.splitlines()
-
-
-def test_trackio_holds_config_metrics_and_tables_and_goes_on_after_a_resume(
+def test_trackio_holds_config_and_metrics_and_goes_on_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     pytest.importorskip("trackio")
     for name in [name for name in sys.modules if name.startswith("trackio")]:
         if hasattr(sys.modules[name], "TRACKIO_DIR"):  # read at the first import, maybe of TRL
             monkeypatch.setattr(sys.modules[name], "TRACKIO_DIR", tmp_path / "trackio")
-    keys = ["logger=[trackio]", "logger.trackio.samples_every=3", "seed=3"]
     for steps in (range(1, 6), range(6, 8)):  # the second process resumes the run
-        log(tmp_path / "run", steps, *keys)
+        log(tmp_path / "run", steps, "logger=[trackio]")
     assert capsys.readouterr().out == ""  # stdout is for results
     with sqlite3.connect(tmp_path / "trackio" / "pods.db") as database:
         rows = database.execute("select run_id, run_name, step, metrics from metrics").fetchall()
         ((config,),) = database.execute("select config from configs").fetchall()
     assert {row[1] for row in rows} == {"a-seed3"}
     assert len({row[0] for row in rows}) == 1
-    logged = [(step, json.loads(values)) for *_, step, values in rows]
-    times = {step: m["train_seconds"] for step, m in logged if "train_seconds" in m}
+    times = {step: json.loads(values)["train_seconds"] for *_, step, values in rows}
     assert times == {step: float(step) for step in range(1, 8)}
-    tables = {step: m["samples"]["_value"] for step, m in logged if "samples" in m}
-    assert [*tables] == [1, 3, 5, 6, 7]
-    assert [row["kept"] for row in tables[1]] == [True, False, True]
     assert json.loads(config)["rollouts_per_prompt"] == 32
+
+
+def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    config = compose("run=a-pods-seed3-P-2", "logger=[wandb]", f"output_dir={tmp_path}")
+    runs = []
+    for _ in range(2):
+        with ExitStack() as stack:
+            logs.open_loggers(config, tmp_path, stack)[1](1, {"train_seconds": 1.0})
+            run = wandb.run
+            runs.append(run.id)
+            assert (run.name, run.group) == (config.run, "a-pods-P-2")  # one setting's seeds
+            assert run.config["optimizer"]["learning_rate"] == config.optimizer.learning_rate
+    assert runs[0] == runs[1] != config.run  # two folders may hold runs of one name
+
+
+def test_wandb_without_a_key_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^logger=wandb: .*; set WANDB_MODE=offline, or run wandb"):
+        log(tmp_path, range(1), "logger=[wandb]")
 
 
 def test_a_logger_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,8 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
         done = processes.run(tmp_path / name / "out", *arguments)
         assert done.returncode == 0, done.stderr
     plain, evaluated = (tmp_path / name / "r" for name in ("without", "with"))
-    assert list(ledger.read(plain / "rollouts.jsonl.zst")) == list(
-        ledger.read(evaluated / "rollouts.jsonl.zst")
+    assert list(ledger.read(plain / "rollouts.jsonl.gz")) == list(
+        ledger.read(evaluated / "rollouts.jsonl.gz")
     )
     weights = [
         (p / "checkpoint-4" / "adapter_model.safetensors").read_bytes() for p in (plain, evaluated)

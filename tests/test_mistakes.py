@@ -15,14 +15,13 @@ from omegaconf import OmegaConf
 
 import evaluate_run
 import train
-from scripts import chat, doctor, export, plot, replay, report, reproduce, speedup
+from scripts import chat, export, plot, replay, report, speedup
 from tests.configs import compose
 
 MAINS: dict[str, Callable[[], None]] = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
     "speedup.py": speedup.main, "report.py": report.main, "replay.py": replay.main,
-    "reproduce.py": reproduce.main, "doctor.py": doctor.main, "chat.py": chat.main,
-    "export.py": export.main,
+    "chat.py": chat.main, "export.py": export.main,
 }  # fmt: skip
 CASES = """
 $ train.py ++sampling.temprature=1
@@ -111,8 +110,8 @@ model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine wi
 model.load_in_4bit=false
 $ train.py task=own
 task.source=None: task=own needs it; set a JSONL file, folder or hub id
-$ doctor.py experiment=gsm9k
-experiment=gsm9k: must be one of chemistry_qwen, gsm8k_a100, gsm8k_h100, gsm8k_llama, ...
+$ train.py trial=maybe
+trial=maybe: must be true or false
 $ evaluate_run.py run=old engine=tgi
 engine=tgi: must be one of auto, vllm, transformers, unsloth
 $ evaluate_run.py run=old select_on=test
@@ -161,7 +160,7 @@ figur=quickstart: unknown; did you mean figure?
 $ plot.py run=old
 run=old: unknown; did you mean runs?
 $ replay.py run=old
-run=old: no ledger checkpoints/old/rollouts.jsonl.zst; runs with one: none
+run=old: no ledger checkpoints/old/rollouts.jsonl.gz; runs with one: none
 $ replay.py rule=max_reward
 run: has no value; set run=<value>
 $ chat.py run=old temprature=1
@@ -172,8 +171,6 @@ $ export.py run=old merge=x
 merge=x: must be true or false
 $ export.py run=old out=checkpoints
 out=checkpoints: exists; remove it, or set out=<a new folder>
-$ reproduce.py seeds=0
-seeds=0: must be 1 or more
 """
 
 

@@ -202,7 +202,7 @@ def recorded_run(folder: Path, steps: int, step_norm: float = 1.4) -> None:
     """Two prompts a step, 2 of 4 rollouts kept, with gradient norms in every step."""
     sizes = {"rollouts_per_prompt": 4, "kept_per_prompt": 2, "prompts_per_step": 2}
     path = make_run(folder / "checkpoints", "r", steps=(), **sizes)
-    book, rng = ledger.Ledger(path / "rollouts.jsonl.zst", "none"), np.random.default_rng(0)
+    book, rng = ledger.Ledger(path / "rollouts.jsonl.gz", "none"), np.random.default_rng(0)
     lines = []
     for number in range(1, steps + 1):
         rewards = (rng.random((2, 4)) < 0.4).astype(float)

@@ -95,7 +95,7 @@ def both_clocks(figure: str, baseline: str) -> list[float]:
 
 
 def over_max_variance(arm: str) -> list[float]:
-    """Of benchmarks/rules.py: mean accuracy of an arm less that of max_variance, in points, with
+    """Of results/rules.json: mean accuracy of an arm less that of max_variance, in points, with
     its interval, on the quickstart and on the miniature."""
     found = []
     for experiment in stored("rules").values():

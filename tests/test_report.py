@@ -1,6 +1,7 @@
 """scripts/report.py: the page opens, filters and expands in a browser, and runs nothing hostile."""
 
 import contextlib
+import gzip
 import json
 import random
 import re
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 from omegaconf import OmegaConf
 
 from pods.figures import inspector, report
@@ -71,8 +71,8 @@ def run_folder(folder: Path, steps: int, groups: int = 2, n: int = 64) -> None:
     torn = '{"step": 99, "tra'
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n" + torn)
     rows = (record(step, g, n) for step in range(1, steps + 1) for g in range(groups))
-    frame = zstandard.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
-    (run / "rollouts.jsonl.zst").write_bytes(frame + frame[:20])  # the last frame is torn by a kill
+    member = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (run / "rollouts.jsonl.gz").write_bytes(member + member[:20])  # the last is torn by a kill
     results = folder / "results"
     results.mkdir()
     metas = [{"train_seconds": 5.0 * k} for k in (1, 2)]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pods.batch import Batch
 from pods.config.errors import UserError
-from pods.rules import RULES, Batch, Selection, find, sees_batch, select, select_batch
+from pods.rules import RULES, find, keep, prepared, select
 
 floats = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 levels = st.sampled_from([0.0, 0.025, 0.1, 1.0, 1.2])  # graded rewards are full of ties
@@ -119,89 +120,46 @@ def test_a_million_rewards_agree_with_the_prefix_of_the_theorem():
     assert ((ranks < 1000) | (ranks >= 999_000)).all()  # only extremes
 
 
-PER_PROMPT = [name for name in RULES if name != "all" and not sees_batch(RULES[name])]
-
-
-@pytest.mark.parametrize("rule", PER_PROMPT)
-def test_a_batch_keeps_of_each_prompt_as_select_does(rule):
-    rewards = np.random.default_rng(1).normal(size=(3, 8))
-    whole = select_batch(rule, Batch(rewards=rewards), 12, rng=np.random.default_rng(7))
-    rng = np.random.default_rng(7)
-    each = [8 * p + select(rule, row, 4, rng=rng) for p, row in enumerate(rewards)]
-    assert whole.kept.tolist() == np.concatenate(each).tolist()
-    assert whole.advantages is None
-
-
-def shortest(batch: Batch, budget: int, rng: np.random.Generator | None, longest: bool = False):
-    order = np.argsort(batch.lengths.reshape(-1), kind="stable")
-    return order[-budget:] if longest else order[:budget]
-
-
-def test_a_batch_rule_shares_the_budget_out_as_it_likes():
-    lengths = np.array([[9, 8, 1, 7], [2, 3, 4, 5]])
-    batch = Batch(rewards=np.zeros((2, 4)), lengths=lengths)
-    assert select_batch(shortest, batch, 3).kept.tolist() == [2, 4, 5]
-    assert select_batch(shortest, batch, 3, longest=True).kept.tolist() == [0, 1, 3]
-    one = select(lambda batch, budget, rng: np.arange(budget), np.zeros(4), 2)
-    assert one.tolist() == [0, 1]  # a batch rule on one prompt
-
-
-def test_advantages_and_reasons_of_a_rule_follow_its_indices_into_ascending_order():
-    def rule(batch, budget, rng):
-        return Selection([5, 0, 3], [0.5, 0.0, 0.3], ["high", "low", "middle"])
-
-    chosen = select_batch(rule, Batch(rewards=np.zeros((2, 3))), 3)
-    assert chosen.kept.tolist() == [0, 3, 5]
-    assert chosen.advantages.tolist() == [0.0, 0.3, 0.5]
-    assert chosen.reasons == ["low", "middle", "high"]
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "all"])
+def test_keep_selects_of_each_prompt_those_that_have_a_reward(rule):
+    """8, 5 and 3 rollouts of three prompts, in mixed order; the last has fewer than m."""
+    rng = np.random.default_rng(1)
+    prompt = rng.permutation(np.repeat([0, 1, 2], [8, 5, 3]))
+    rewards = rng.normal(size=16)
+    rewards[np.flatnonzero(prompt == 0)[2]] = math.nan
+    kept = keep(Batch(prompt=prompt, rewards=rewards), rule, 4, np.random.default_rng(7))
+    rng, expected = np.random.default_rng(7), []
+    for p in range(3):
+        group = np.flatnonzero((prompt == p) & np.isfinite(rewards))
+        chosen = select(rule, rewards[group], 4, rng=rng) if len(group) > 4 else range(len(group))
+        expected += group[chosen].tolist()
+    assert kept.tolist() == expected
 
 
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
         ([0, 1], "rule broken returned 2 indices, not 3"),
-        ([0, 1, 1], "2 distinct indices"),
-        ([0, 1, 8], "whole numbers in 0..7"),
-        ([-1, 0, 1], "whole numbers in 0..7"),
+        ([0, 1, 1], "distinct whole numbers"),
+        ([0, 1, 8], "indices 0 to 8; 0 to 3 are required"),
+        ([-1, 0, 1], "indices -1 to 1"),
         ([0.0, 1.0, 2.0], "whole numbers"),
-        (Selection([0, 1, 2], [0.0, 1.0]), r"advantages of shape \(2,\)"),
-        (Selection([0, 1, 2], [0.0, 1.0, math.nan]), "not finite"),
-        (Selection([0, 1, 2], reasons=["best"]), "rule broken returned 1 reasons for 3 rollouts"),
     ],
 )
 def test_what_a_rule_returns_is_checked_by_name(returned, message):
-    def broken(batch, budget, rng):
+    def broken(rewards, m, rng):
         return returned
 
     with pytest.raises(ValueError, match=message):
-        select_batch(broken, Batch(rewards=np.zeros((2, 4))), 3)
+        select(broken, np.zeros(4), 3)
 
 
-@pytest.mark.parametrize(
-    ("rule", "budget", "message"),
-    [
-        ("max_variance", 3, "equally many of each of 2 prompts"),
-        (lambda values, m, rng: [0], 2, "its first parameter is 'values'"),
-        (lambda: [0], 2, "its first parameter is None; name it `rewards`"),
-        ("best", 2, "valid rules: max_variance"),
-    ],
-)
-def test_a_rule_that_does_not_fit_the_batch_is_refused(rule, budget, message):
-    with pytest.raises(ValueError, match=message):
-        select_batch(rule, Batch(rewards=np.zeros((2, 4))), budget)
-
-
-def test_a_rule_is_found_in_a_file_and_a_class_becomes_an_instance(tmp_path):
+def test_a_rule_is_found_in_a_file_and_takes_its_parameters(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(
-        "class Counting:\n"
-        "    def __init__(self): self.calls = 0\n"
-        "    def __call__(self, batch, budget, rng): self.calls += 1; return range(budget)\n"
-        "    def state(self): return {'calls': self.calls}\n"
-        "    def load(self, state): self.calls = state['calls']\n"
-    )
-    rule = find(f"{file}:Counting")
-    assert select_batch(rule, Batch(rewards=np.zeros((1, 4))), 2).kept.tolist() == [0, 1]
-    assert rule.state() == {"calls": 1}
+    file.write_text("def after(rewards, m, rng, first=0): return range(first, first + m)\n")
+    assert select(prepared(f"{file}:after", {"first": 1}), np.zeros(4), 2).tolist() == [1, 2]
+    assert find(f"{file}:after")(np.zeros(4), 2, None) == range(2)
+    with pytest.raises(ValueError, match=r"after cannot be called with .* after these are: first"):
+        prepared(f"{file}:after", {"last": 1})
     with pytest.raises(UserError, match=r"^rule.name=\S+:Missing: Missing is not defined"):
         find(f"{file}:Missing")

@@ -1,12 +1,13 @@
 """Rewards of the user's beside the built-in ones: TRL's signature, and what can go wrong."""
 
-from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from pods.scoring import RewardError, Rewards, Text, _own
+from pods.scoring import Reward, RewardError, Rewards, Text
 from tests.configs import compose
 
 ROWS = [
@@ -16,6 +17,18 @@ ROWS = [
 ]  # fmt: skip
 TEXTS = ["<think>a</think><answer>1</answer>", "5", "<answer>3</answer>"]
 IDS = [[1, 2], [3], [4, 5]]
+
+
+def scores(rewards: Rewards, texts: list[str] = TEXTS) -> dict[str, list[float]]:
+    """Each function called as TRL calls it, at step 4."""
+    rows = ROWS[: len(texts)]
+    columns = {name: [row[name] for row in rows] for name in ROWS[0] if name != "prompt"}
+    arguments: dict[str, Any] = {
+        "prompts": [row["prompt"] for row in rows], "completions": texts,
+        "completion_ids": IDS[: len(texts)], "trainer_state": SimpleNamespace(global_step=4),
+        "log_extra": None, "log_metric": None,
+    }  # fmt: skip
+    return {f.__name__: f(**arguments, **columns) for f in rewards.functions}
 
 
 def rewards(tmp_path, body: str, *overrides: str, name: str = "own") -> Rewards:
@@ -35,7 +48,7 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
         "    return [len(text) + 10 * n + len(ids) for text, n, ids in rows]"
     )
     with rewards(tmp_path, body) as score:
-        found = score(ROWS, TEXTS, IDS, 4)
+        found = scores(score)
     assert found["own"] == [len(t) + 10 * i + len(IDS[i]) for i, t in enumerate(TEXTS)]
     assert found["correctness"] == [1, 0, 1]
     assert list(found) == ["correctness", "format", "tags", "own"] == list(score.weights)
@@ -50,7 +63,7 @@ def test_the_weights_are_those_of_the_config_and_the_scores_stay_unweighted(tmp_
     config.rewards.weights["own"] = 0.3
     with Rewards(config.rewards) as score:
         assert score.weights == {"correctness": 2.5, "format": 1.0, "tags": 0.7, "own": 0.3}
-        found = score(ROWS, TEXTS, IDS, 0)
+        found = scores(score)
     assert found["own"] == [0.5] * 3
     assert found["correctness"] == [1, 0, 1]
     assert found["tags"] == pytest.approx([0.1, 0.0, 0.05])
@@ -66,18 +79,21 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
         "    return [1.0 if re.match('<think>', content) else None for content in contents]"
     )
     with rewards(tmp_path, body) as score:
-        assert score(ROWS, ["", *TEXTS[:2]], IDS, 0)["own"] == [0, 1, 0]
+        assert scores(score, ["", *TEXTS[:2]])["own"] == [0, 1, 0]
 
 
 def test_trls_own_function_works_unchanged():
-    config = compose("rewards=v2").rewards
-    config.functions = {}
-    with Rewards(config) as score:
-        from trl.rewards import think_format_reward
+    from trl.rewards import think_format_reward
 
-        score.sources = [(("think",), partial(_own, think_format_reward))]
-        texts = ["<think>\na\n</think>\nb", "no"]
-        assert score(ROWS[:2], texts, IDS[:2], 0) == {"think": [1.0, 0.0]}
+    reward = Reward("think", think_format_reward)
+    assert reward(["a", "b"], ["<think>\na\n</think>\nb", "no"], IDS[:2]) == [1.0, 0.0]
+
+
+def test_the_grader_is_the_correctness_that_has_a_weight():
+    for weight, grader in ((1.0, "correctness"), (0.0, None)):
+        config = compose("rewards=v2", f"rewards.weights.correctness={weight}").rewards
+        with Rewards(config) as rewards:
+            assert rewards.grader == grader
 
 
 def test_a_text_is_a_string_in_every_other_way():
@@ -103,7 +119,7 @@ def test_a_text_is_a_string_in_every_other_way():
 def test_an_error_names_function_completion_and_step(tmp_path, returned, message):
     body = f"def function(completions, **_):\n    return {returned}"
     with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=message) as caught:
-        score(ROWS, TEXTS, IDS, 4)
+        scores(score)
     assert caught.value.completion in TEXTS
 
 
@@ -111,5 +127,5 @@ def test_an_error_names_function_completion_and_step(tmp_path, returned, message
 def test_arrays_and_tensors_are_numbers(tmp_path, kind):
     body = f"import torch, numpy as np\ndef function(completions): return {kind}([1, 0, 2])"
     with rewards(tmp_path, body) as score:
-        assert score(ROWS, TEXTS, IDS, 0)["own"] == [1.0, 0.0, 2.0]
-        assert np.isfinite(torch.tensor(score(ROWS, TEXTS, IDS, 0)["tags"])).all()
+        assert scores(score)["own"] == [1.0, 0.0, 2.0]
+        assert np.isfinite(torch.tensor(scores(score)["tags"])).all()

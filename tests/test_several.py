@@ -19,7 +19,7 @@ def run(folder: Path, name: str, right: list[int], update: float, seed: int = 0)
     """Steps of one question each with 4 rollouts, of which the first right[step] are right."""
     path = folder / "checkpoints" / name
     path.mkdir(parents=True)
-    book, lines = Ledger(path / "rollouts.jsonl.zst", "all"), []
+    book, lines = Ledger(path / "rollouts.jsonl.gz", "all"), []
     for step, count in enumerate(right, start=1):
         rewards = (np.arange(4) < count).astype(float)
         texts = [f"{name} step {step} rollout {i}" for i in range(4)]

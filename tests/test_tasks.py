@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from pods import tasks
 from pods.config import keys as config
 from pods.config.errors import UserError
 from pods.tasks import math
-from pods.tasks.overlap import compare
 from tests.conftest import ROOT
 
 DIGESTS = {  # of id, question, answer and kind, recorded before the tasks were rewritten
@@ -353,37 +353,38 @@ def test_every_task_has_a_config(name: str) -> None:
     assert own["name"] == name
 
 
-def test_equal_and_templated_questions_are_counted() -> None:
-    splits = {
-        "train": ["What is 3 + 4?", "Name 'CCO'.\nA. ethanol\nB. water", "Who sells eggs?"],
-        "validation": ["What is  3 + 4?", "Who buys eggs?"],  # spacing is no difference
-        "test": ["who sells eggs?", "Name 'C1CC'.\nA. methane\nB. water", "Why?"],
-    }
-    count, seen = compare(splits)
-    assert count == 2
-    assert "1 in train/validation, 1 in train/test" in seen
-    assert "2 of 3 test questions follow a template of train" in seen
-    alone = compare({"train": ["What?"], "validation": ["Who?"], "test": ["Why?"]})
-    assert alone == (0, "no equal questions; 0 of 1 test questions follow a template of train")
+# What a template leaves open: options, quoted text, words with a digit (numbers, SMILES).
+OPEN = re.compile(r"(?m)^[A-Z]\. .*$|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\S*[0-9]\S*")
+
+
+def plain(question: str) -> str:
+    """In one case and spacing."""
+    return " ".join(question.split()).casefold()
+
+
+def disjoint(splits: dict[str, list[str]]) -> bool:
+    """Whether no two splits share a question."""
+    sets = [set(map(plain, questions)) for questions in splits.values()]
+    return len(set.union(*sets)) == sum(map(len, sets))
 
 
 def test_no_question_of_arithmetic_is_in_two_splits() -> None:
-    splits = {split: tasks.load("arithmetic", split)["question"] for split in tasks.SPLITS}
-    assert compare(splits)[0] == 0
+    assert disjoint({s: tasks.load("arithmetic", s)["question"] for s in tasks.SPLITS})
 
 
 @pytest.mark.parametrize(
     ("name", "templated"),
-    [("gsm8k", "0 of 1319"), ("chemistry", "210 of 210")],  # the README says so, too
+    [("gsm8k", 0), ("chemistry", 210)],  # docs/paper.md says so, too
 )
 def test_no_question_of_the_shared_data_is_in_two_splits(
-    name: str, templated: str, shared: Path
+    name: str, templated: int, shared: Path
 ) -> None:
     data = str(shared / "data")
-    splits = {split: tasks.load(name, split, data_dir=data)["question"] for split in tasks.SPLITS}
-    count, seen = compare(splits)
-    assert count == 0
-    assert f"; {templated} test questions follow a template" in seen
+    splits = {s: tasks.load(name, s, data_dir=data)["question"] for s in tasks.SPLITS}
+    assert disjoint(splits)
+    templates = {plain(OPEN.sub("#", question)) for question in splits["train"]}
+    count = sum(plain(OPEN.sub("#", question)) in templates for question in splits["test"])
+    assert count == templated
 
 
 def test_the_shared_data(shared: Path) -> None:

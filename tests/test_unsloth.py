@@ -202,11 +202,8 @@ def test_a_pad_token_must_be_known(model_folder):
     ],
 )
 def test_on_a_gpu_a_short_run_trains_through_the_engine(tmp_path: Path, overrides):
-    from benchmarks.random_model import write_random_model
-
-    write_random_model(tmp_path / "model", small=True)
     done = processes.fresh(  # imports Unsloth first
-        tmp_path, "train.py", f"model.path={tmp_path / 'model'}", "model.dtype=bfloat16",
+        tmp_path, "train.py", "model.dtype=bfloat16",
         "max_steps=3", "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",
         "engine.gpu_memory_utilization=0.3", *overrides,
     )  # fmt: skip

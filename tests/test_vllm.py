@@ -32,7 +32,7 @@ if not VLLM_PYTHON.is_file() and not os.environ.get("PODS_REQUIRE_VLLM"):
     )
 
 
-LEDGER = "rollouts.jsonl.zst"
+LEDGER = "rollouts.jsonl.gz"
 
 
 def fresh(folder: Path, *arguments: str, script: str) -> subprocess.CompletedProcess[str]:

@@ -7,11 +7,12 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from pods import seam
 from pods.clock import Clock
+from pods.rollouts import Prompt
+from pods.seam import TrlSeam
 from pods.training import loop
 from pods.training.metrics import Meter
-from pods.training.rehearsal import Rehearsal, rehearsal
+from pods.training.warm_up import record_of, warm_up
 from tests.configs import compose
 from tests.test_trainer import build, rows
 
@@ -32,8 +33,7 @@ class Spy(TrainerCallback):
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.seed_the_trainer_starts_from()
         self.before = state_of(self.trainer)
-        with rehearsal(self.trainer):
-            seam.warm_up(self.trainer)
+        warm_up(self.trainer, 40, 48)
         self.after = state_of(self.trainer)
         self.moments = dict(self.trainer.optimizer.state)
         self.gradients = [p.grad for p in self.trainer.model.parameters() if p.grad is not None]
@@ -47,8 +47,8 @@ class Spy(TrainerCallback):
 
 def train(*overrides: str) -> tuple[Spy, list[Any]]:
     """A run of one step: the spy, and each answer of the engine as (work, completions)."""
-    trainer, rollouts = build([*SETTINGS, *overrides], dataset=rows())
-    spy, engine, answers = Spy(), rollouts.engine, []
+    trainer = build([*SETTINGS, *overrides], dataset=rows())
+    spy, engine, answers = Spy(), trainer.sampler.engine, []
     spy.trainer, spy.seen = trainer, []
     generate, compute_loss = engine.generate, trainer.compute_loss
 
@@ -72,8 +72,9 @@ def test_it_generates_and_updates_at_the_longest_lengths(engine):
     spy, answers = train(f"engine={engine}")
     ((work, done),) = [answer for answer in answers if answer[0].full_length]
     others = answers[0][1]
-    assert [len(r.prompt) for r in work.requests] == [40, 40]
-    assert {len(c.token_ids) for group in done for c in group} == {48}
+    assert [len(r.prompt) for r in work.requests] == [40] * 16  # n of each of two prompts
+    if engine != "trl":  # TRL's own generation ends where it ends
+        assert {len(c.token_ids) for group in done for c in group} == {48}
     assert min(len(c.token_ids) for group in others for c in group) < 48
     assert spy.losses == 1
     assert spy.seen[0] == {"prompt": [40] * 4, "completion": [48] * 4}  # one micro-batch
@@ -88,48 +89,55 @@ def test_weights_optimiser_and_random_states_stay():
 
 
 def test_a_prompt_of_special_tokens_alone_still_gives_full_rows():
-    trainer, rollouts = build(SETTINGS, dataset=rows())
-    request = rollouts.requests([{"prompt": "<eos>", "id": "0"}], 0, trainer.processing_class)
-    found = Rehearsal(rollouts).at_the_limit(request, trainer)
-    (longest,), ((first, *_),) = found["requests"], found["completions"]
-    assert (len(longest.prompt), len(first.token_ids)) == (40, 48)
+    trainer = build(SETTINGS, dataset=rows())
+    special = trainer.processing_class.eos_token_id
+    record = record_of(trainer, [Prompt("0", rows()[0])], [[special] * 40], 48)
+    first = record.rollouts[0]
+    assert (len(first.prompt_ids), len(first.completion.token_ids)) == (40, 48)
 
 
 @pytest.mark.parametrize(("optimizer", "bytes_each"), [("adamw_torch_fused", 4), ("adamw_8bit", 1)])
 def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, bytes_each):
-    trainer, _ = build(SETTINGS, dataset=rows())
+    trainer = build(SETTINGS, dataset=rows())
     trainer.create_optimizer()
     trainer.args.optim = optimizer
+    batch = trainer.tensors(*handed(trainer))
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(
-        seam.torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
+        torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
     )
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    with seam.optimizer_memory(trainer):
-        assert sum(t.nbytes for t in taken) == 2 * bytes_each * trained
+    trainer.model_wrapped = trainer.model
+    trainer.rehearse(batch)
+    assert sum(t.nbytes for t in taken) >= 2 * bytes_each * trained
+    assert taken[0].dtype == (torch.uint8 if bytes_each == 1 else torch.float32)
     taken.clear()
     trainer.optimizer.state[next(trainer.model.parameters())] = {"step": 1}  # as after a resume
-    with seam.optimizer_memory(trainer):
-        assert taken == []
+    trainer.rehearse(batch)
+    assert sum(t.nbytes for t in taken) < 2 * bytes_each * trained
+
+
+def handed(trainer: Any) -> tuple:
+    record = record_of(trainer, [Prompt("0", rows()[0])], [[5, 6]], 8)
+    prompts = [record.prompts[0].row["prompt"]] * len(record.rollouts)
+    return prompts, record.rollouts, torch.zeros(len(record.rollouts), 3)
 
 
 def callback_of(clock: Clock) -> loop.RunCallback:
-    nothing = SimpleNamespace(ledger=None, path=None, newest=None)
-    found = loop.RunCallback(compose("backend.warmup=true"), nothing, clock, nothing, None)
-    rollouts = SimpleNamespace(state=lambda: None, load=lambda state: None)
-    found.trainer = SimpleNamespace(is_deepspeed_enabled=False, rollout_func=rollouts)
-    return found
+    trainer = SimpleNamespace(is_deepspeed_enabled=False, clock=clock)
+    folder, rewards = SimpleNamespace(ledger=None, path=None), SimpleNamespace(scorer=None)
+    return loop.RunCallback(compose("backend.warmup=true"), folder, trainer, rewards, None)
 
 
 def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     clock, readings = Clock(), iter([7.0, 0.0, 2.0])
     clock.peak = lambda: next(readings)
 
-    def warm_up(trainer: Any) -> None:
+    def warm_up(*_: Any) -> None:
         with clock.phase("generate"):
             pass
 
-    monkeypatch.setattr(seam, "warm_up", warm_up)
+    monkeypatch.setattr(loop, "warm_up", warm_up)
     monkeypatch.setattr(loop, "Ledger", lambda *_: None)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
     callback = callback_of(clock)
@@ -142,8 +150,9 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
 
 
 def test_one_warning_says_that_unsloth_stopped_packing(capsys):
-    meter, trainer = Meter(), SimpleNamespace(model=SimpleNamespace())
-    model, packing = trainer.model, meter._packing
+    meter, model = Meter(None), SimpleNamespace()
+    trainer = SimpleNamespace(packing=lambda: TrlSeam.packing(SimpleNamespace(model=model)))
+    packing = meter._packing
     assert packing(trainer) == {}  # another backend
     model._unsloth_seq_packing_grad_ok = True
     assert packing(trainer) == {"update/packed": 1.0}

@@ -84,6 +84,7 @@ def policy_as_unsloth_loads_it(config: Any) -> Any:
 
 def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[int]]]:
     from datasets import Dataset
+    from pods.training.rehearsal import rehearsal
     from transformers import TrainerCallback
 
     from pods import seam
@@ -91,7 +92,6 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
     from pods.engines.trl import TrlEngine
     from pods.rollouts import Rollouts
     from pods.trainer import build_trainer
-    from pods.training.rehearsal import rehearsal
     from tests.configs import compose
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3"]

@@ -179,23 +179,12 @@ class NoKeys:
 @dataclass
 class Wandb:
     project: str = MISSING
-    mode: str | None = one_of("online", "offline")
-    samples_every: int | None = positive()
-    entity: str | None = None
-    group: str | None = None
-    tags: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Trackio:
     project: str = MISSING
     space_id: str | None = None
-    samples_every: int | None = positive()
-
-
-@dataclass
-class Tensorboard:
-    samples_every: int | None = positive()
 
 
 @dataclass
@@ -203,7 +192,7 @@ class Logger:
     console: NoKeys | None = None
     wandb: Wandb | None = None
     trackio: Trackio | None = None
-    tensorboard: Tensorboard | None = None
+    tensorboard: NoKeys | None = None
 
 
 @dataclass
@@ -218,6 +207,7 @@ class TrainConfig:
     updates_per_generation: int = positive()
     max_steps: int | None = positive()
     resume: str = MISSING
+    trial: bool = MISSING
     init_from: str | None = MISSING
     init_mode: str = one_of("continue", "merge")
     data_dir: str | None = MISSING

@@ -1,4 +1,4 @@
-"""Who turns prompts into completions: one protocol for training, evaluation, doctor and the guard.
+"""Who turns prompts into completions: one protocol for training, evaluation and the guard.
 
 The published code generates through its trainer and evaluates merged copies in another engine.
 Here both use the same engines, and the scored policy is the trained one.

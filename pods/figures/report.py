@@ -56,14 +56,14 @@ def run_sections(run: str, output_dir: Path, results_dir: Path, megabytes: float
         sections.append(_chart("Time per phase", charts.phases(metrics), "phases"))
     if scores.is_file():
         sections.append(_chart("Accuracy", charts.accuracy(read(scores)), "accuracy"))
-    if (folder / "rollouts.jsonl.zst").is_file():
+    if (folder / "rollouts.jsonl.gz").is_file():
         from pods.runs import ledger
 
         rule = OmegaConf.select(config, "rule.name") or ""
-        records = ledger.read(folder / "rollouts.jsonl.zst")
+        records = ledger.read(folder / "rollouts.jsonl.gz")
         sections.append(rollouts(records, rule, 1e6 * megabytes))
     elif folder.is_dir():
-        warn(f"{run}: no rollouts.jsonl.zst; the page has no rollout inspector")
+        warn(f"{run}: no rollouts.jsonl.gz; the page has no rollout inspector")
     return sections
 
 

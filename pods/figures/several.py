@@ -72,7 +72,7 @@ def shared_seed(first: Series, second: Series, output_dir: Path) -> tuple[int | 
     """The first seed of which both arms have a ledger, and the two; no paths without one."""
     runs = dict(zip(first.seeds, first.runs, strict=True))
     for seed, run in zip(second.seeds, second.runs, strict=True):
-        paths = [output_dir / name / "rollouts.jsonl.zst" for name in (runs.get(seed, ""), run)]
+        paths = [output_dir / name / "rollouts.jsonl.gz" for name in (runs.get(seed, ""), run)]
         if seed is not None and all(path.is_file() for path in paths):
             return seed, paths
     return None, []

@@ -40,7 +40,7 @@ def choose_backend(name: str) -> tuple[str, str]:
         return "transformers", f"{world_size} processes; Unsloth trains on one GPU"
     if world_size > 1 and name == "unsloth":
         raise UserError(
-            f"backend=unsloth: it trains on one GPU, and {ranks} processes were launched; use "
+            f"backend=unsloth: it trains on one GPU, and {world_size} processes were launched; use "
             "backend=transformers"
         )
     if name == "auto":

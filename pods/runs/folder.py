@@ -42,7 +42,7 @@ class RunFolder:
         self.config = config
         self.metrics = self.path / "metrics.jsonl"
         self.evaluations = self.path / "evaluations.jsonl"
-        self.ledger = self.path / "rollouts.jsonl.zst"
+        self.ledger = self.path / "rollouts.jsonl.gz"
 
     def __enter__(self) -> "RunFolder":
         ranks.from_main(self._take)

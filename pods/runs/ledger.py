@@ -1,18 +1,19 @@
 """Stage 8: the record of every rollout, one line per prompt and step, append-only.
 
-`rollouts.jsonl.zst` is a chain of independent zstd frames, one per flush. A kill can tear only the
-last frame, which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
+`rollouts.jsonl.gz` is a chain of gzip members, one per flush. A kill can tear only the last member,
+which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
 """
 
+import gzip
 import itertools
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zstandard
 
 from pods.batch import Batch, Selection
 from pods.config.errors import UserError
@@ -21,14 +22,14 @@ from pods.runs.files import write_atomic
 if TYPE_CHECKING:
     from pods.rollouts import Record
 
-FLUSH_EVERY = 16  # steps in one frame; smaller loses less on a kill, larger compresses better
+FLUSH_EVERY = 16  # steps in one member; smaller loses less on a kill, larger compresses better
 
 
 class Ledger:
     """Writes the ledger of one run.
 
     Args:
-        path: <run folder>/rollouts.jsonl.zst.
+        path: <run folder>/rollouts.jsonl.gz.
         texts: first: the texts of each step's first prompt; all; none.
     """
 
@@ -36,7 +37,6 @@ class Ledger:
         self.path, self.texts = path, texts
         self._pending: list[str] = []
         self._steps = 0
-        self._compressor = zstandard.ZstdCompressor(level=3)
 
     def append(self, step: "Record") -> None:
         """Add the records of a finished step, one for each prompt."""
@@ -71,12 +71,11 @@ class Ledger:
         }
 
     def flush(self) -> None:
-        """Append the pending records as one frame and wait for the disk."""
+        """Append the pending records as one member and wait for the disk."""
         if not self._pending:
             return
-        frame = self._compressor.compress("".join(self._pending).encode())
         with open(self.path, "ab") as file:
-            file.write(frame)
+            file.write(gzip.compress("".join(self._pending).encode()))
             file.flush()
             os.fsync(file.fileno())
         self._pending.clear()
@@ -88,17 +87,25 @@ def short(values: np.ndarray) -> list[float]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a ledger in order of writing; a frame torn by a kill ends it."""
-    for frame in _frames(path.read_bytes()):
-        for line in frame.decode().splitlines():
-            yield json.loads(line)
+    """The records of a ledger in order of writing; a member torn by a kill ends it."""
+    data = path.read_bytes()
+    while data:
+        member = zlib.decompressobj(wbits=31)  # 31: gzip
+        try:
+            text = member.decompress(data)
+        except zlib.error:
+            return
+        if not member.eof:
+            return
+        data = member.unused_data
+        yield from map(json.loads, text.decode().splitlines())
 
 
 def find(output_dir: str, run: str) -> Path:
     """The ledger of a run; UserError naming the runs that have one where it is absent."""
-    path = Path(output_dir) / run / "rollouts.jsonl.zst"
+    path = Path(output_dir) / run / "rollouts.jsonl.gz"
     if not path.is_file():
-        runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.zst"))
+        runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.gz"))
         raise UserError(f"run={run}: no ledger {path}; runs with one: {', '.join(runs) or 'none'}")
     return path
 
@@ -131,17 +138,4 @@ def forget_after(path: Path, step: int) -> None:
     if not path.is_file():
         return
     lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
-    write_atomic(path, zstandard.ZstdCompressor(level=3).compress("".join(lines).encode()))
-
-
-def _frames(data: bytes) -> Iterator[bytes]:
-    while data:
-        decompressor = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            text = decompressor.decompress(data)
-        except zstandard.ZstdError:
-            return
-        if not decompressor.eof:
-            return
-        data = decompressor.unused_data
-        yield text
+    write_atomic(path, gzip.compress("".join(lines).encode()))

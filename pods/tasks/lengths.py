@@ -26,8 +26,7 @@ def within_length(
     prompts = [rendered(question, tokenizer, task) for question in dataset["question"]]
     lengths = list(map(len, tasks.encode_prompts(prompts, tokenizer)))
     short = [index for index, length in enumerate(lengths) if length <= max_prompt_length]
-    kept = dataset.select(short).add_column("prompt", [prompts[index] for index in short])
-    return kept, len(prompts) - len(short)
+    return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
 
 
 def rendered(question: str, tokenizer: Any, task: Task) -> str:
@@ -52,4 +51,14 @@ def load_prompts(config: TrainConfig, tokenizer: Any) -> Dataset:
             f"{key}: {len(prompts)} questions of {source} are left, prompts_per_step={needed} are "
             "needed; raise the limit"
         )
+    if config.trial and ranks.is_main():
+        show_first(prompts["prompt"], tokenizer)
     return prompts
+
+
+def show_first(prompts: list[str], tokenizer: Any) -> None:
+    """Print the first prompt as the policy sees it."""
+    ids = tasks.encode_prompt(prompts[0], tokenizer)
+    beginnings = ids.count(tokenizer.bos_token_id)
+    print(f"first of {len(prompts)} prompts, {len(ids)} tokens, {beginnings} of them BOS:")
+    print(prompts[0], flush=True)

@@ -69,9 +69,7 @@ class RunCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if ranks.is_main():
             self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
-            self.loggers = open_loggers(
-                self.config, self.folder.path, self.stack, lambda: self.trainer.newest
-            )
+            self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_after_step)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
@@ -227,7 +225,7 @@ def run(loop: RunCallback, start: checkpoints.Checkpoint | None) -> None:
     if not loop.finished(loop.saved_step):
         with one_line_errors(loop):
             trainer.train(resume_from_checkpoint=start and str(start.path))
-    if ranks.is_main():
+    if ranks.is_main() and not config.trial:
         best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
         print(
             f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of "

@@ -1,0 +1,64 @@
+"""docs/paper.md trains every arm of every figure; the same sweep again trains nothing."""
+
+import itertools
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from pods.config import command, sweeps
+from pods.config.check import settle
+from pods.config.keys import TrainConfig
+from tests import processes
+from tests.conftest import ROOT
+
+ROWS = re.findall(r"train\.py (?:-m )?(experiment=[^#\n]*)", (ROOT / "docs/paper.md").read_text())
+ROWS.append("experiment=gsm8k_h100 algorithm=grpo_ga")  # the line says it in words
+OURS = ("all", "miniature", "a100s")  # drawn from others' runs; ours alone; a comment of h100s
+FIGURES = sorted(
+    path.stem
+    for path in (command.CONFIG_DIR / "figure").glob("[!_]*.yaml")
+    if path.stem not in OURS and "experiment" not in path.read_text()
+)
+
+
+def names() -> set[str]:
+    """The runs that the lines of docs/paper.md train."""
+    runs = set()
+    for row in ROWS:
+        pairs = (word.split("=") for word in row.split())
+        choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
+        for overrides in itertools.product(*choices):
+            composed = command.compose("train", TrainConfig, list(overrides))
+            composed.run = sweeps.name(composed, overrides)
+            config = command.typed(TrainConfig, composed)
+            settle(config)
+            runs.add(config.run)
+    return runs
+
+
+def test_every_arm_of_every_figure_is_trained_by_a_line():
+    trained = names()
+    assert len(FIGURES) == 9
+    for figure in FIGURES:
+        series = command.compose(f"figure/{figure}", None, []).figure.series
+        for arm, settings in series.items():
+            assert any(fnmatch(run, p) for run in trained for p in settings.runs), (figure, arm)
+
+
+@pytest.mark.slow
+def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path: Path):
+    keys = ["-m", "algorithm=grpo,pods", "max_steps=2", "checkpoint.every_steps=1"]
+    keys += ["sampling.max_completion_length=8", "budget.train_seconds=null"]
+    first = processes.run(tmp_path, *keys)
+    assert first.returncode == 0, first.stderr
+    runs = sorted(path for path in (tmp_path / "checkpoints").glob("quickstart-*"))
+    (runs[1] / "checkpoint-2" / "meta.json").unlink()  # as after a kill
+    again = processes.run(tmp_path, *keys)
+    assert again.returncode == 0, again.stderr
+    assert [run.name for run in runs if f"{run.name}: 2 steps" not in again.stdout] == []
+    assert f"resuming checkpoints/{runs[0].name}/checkpoint-2" in again.stderr
+    assert f"resuming checkpoints/{runs[1].name}/checkpoint-1" in again.stderr
+    assert "step 1 " not in again.stderr
+    assert again.stderr.count("step 2 ") == 1

@@ -1,0 +1,54 @@
+"""trial=true: what it prints, that nothing stays, and its arithmetic against known seconds."""
+
+from pathlib import Path
+
+import pytest
+
+from pods.training import trial
+from tests import processes
+from tests.configs import compose
+
+
+@pytest.mark.parametrize(
+    ("overrides", "answers"),
+    [
+        (["budget.train_seconds=60"], ["budget: about 30 steps in 60 s of training"]),
+        (["budget.train_seconds=60", "updates_per_generation=2"], ["about 60 steps in 60 s"]),
+        (["max_steps=30"], ["about 30 steps in 60 s", "budget: 30 steps in about 60 s"]),
+    ],
+)
+def test_the_report_leaves_the_first_step_out(overrides, answers):
+    step = {"seconds/generate": 1.0, "seconds/score": 0.5, "seconds/select": 0.0}
+    steps = [step | {"seconds/update": seconds} for seconds in (100.0, 0.5, 0.5)]
+    steps[0] |= {"engine/logprob_gap": 0.0123, "peak_memory_gib/warmup_update": 12.5}
+    for metrics, gib in zip(steps, (7.5, 9.25, 8.0), strict=True):
+        metrics["peak_memory_gib/update"] = gib
+    report = trial.report(compose("experiment=quickstart", *overrides), steps)
+    assert "seconds a step: generate 1.00, score 0.50, select 0.00, update 0.50 (of 2.00" in report
+    assert "peak memory, GiB: warmup_update 12.5, update 9.25\nengine: logprob_gap 0.0123" in report
+    assert [answer for answer in answers if answer not in report] == []
+
+
+def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path: Path):
+    work = tmp_path / "work"
+    (work / "runs").mkdir(parents=True)
+    (work / "runs" / "mine").touch()
+    keys = ["trial=true", "output_dir=runs", "evaluation.every_seconds=0.01", "resume=never"]
+    done = processes.run(tmp_path, *keys, cwd=work)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("torch ")
+    assert "tokens, 0 of them BOS:" in lines[2]  # the tiny policy has none
+    assert lines[3].startswith("<user>")
+    assert any("steps in 60 s of training" in line for line in lines)
+    assert not any("evaluate_run.py" in line for line in lines)  # there is no run to evaluate
+    assert [path.name for path in work.rglob("*")] == ["runs", "mine"]
+
+
+def test_a_trial_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path):
+    work = tmp_path / "work"
+    work.mkdir()
+    done = processes.run(tmp_path, "trial=true", "sampling.max_prompt_length=1", cwd=work)
+    assert done.returncode == 2
+    assert "max_prompt_length=1" in done.stderr.splitlines()[-1]
+    assert list(work.iterdir()) == []
