@@ -1,13 +1,12 @@
 """A checkpoint as a folder that transformers, PEFT and vLLM load, with tokenizer and model card.
 
     uv run scripts/export.py run=<run> checkpoint=best
-    uv run scripts/export.py run=<run> merge=false out=<folder> push=<org>/<name>
+    uv run scripts/export.py run=<run> merge=false out=<folder>
 
 docs/export.md says how to score the folder, how to load it and how to make a GGUF file of it.
 """
 
 import json
-import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from omegaconf import MISSING
 
-from pods.config.command import CONFIG_DIR, command, one_line
-from pods.config.errors import RunFailed, UserError
+from pods.config.command import CONFIG_DIR, command
+from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.evaluation.config import OneCheckpoint, renamed_keys
 from pods.runs.files import replaced, write_atomic
@@ -62,7 +61,6 @@ was chosen {chosen}.
 class ExportConfig(OneCheckpoint):
     out: str | None = MISSING
     merge: bool = MISSING
-    push: str | None = MISSING
 
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
@@ -74,23 +72,15 @@ def main(config: ExportConfig) -> None:
 
 def check(config: ExportConfig) -> None:
     """Every rule of the config alone. Raises UserError."""
-    from huggingface_hub import get_token
-
     config.check()
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
     config.out = config.out or f"exports/{name}"
     if Path(config.out).exists():
         raise UserError(f"out={config.out}: exists; remove it, or set out=<a new folder>")
-    if config.push and not re.fullmatch(r"[\w.-]+/[\w.-]+", config.push):
-        raise UserError(f"push={config.push}: must be <org>/<name>")
-    if config.push and not get_token():
-        raise UserError(
-            f"push={config.push}: no token of the hub; run `hf auth login`, or set HF_TOKEN"
-        )
 
 
 def export(config: ExportConfig) -> None:
-    """Write the folder, describe it, upload it."""
+    """Write the folder and describe it."""
     from pods.evaluation.targets import find_one  # --help and mistakes wait for no torch
     from pods.models import initial
     from pods.models.policy import load_tokenizer
@@ -107,8 +97,6 @@ def export(config: ExportConfig) -> None:
         write_adapter(training, target.weights, tokenizer, out)
     write_atomic(out / "README.md", card(config, training, target, prompt))
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
-    if config.push:
-        push(config.push, out)
 
 
 def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: Path) -> None:
@@ -173,20 +161,6 @@ def scores(folder: Path, run: str, base: str, chosen: str) -> str:
                 f"| {policy} | {task} | {grader} | {mean:.1f} [{low:.1f}, {high:.1f}] | {asked} |"
             )
     return "\n".join(rows) if rows[2:] else f"Not scored: `uv run evaluate_run.py run={run}`"
-
-
-def push(repository: str, out: Path) -> None:
-    """Upload the folder; a repository that does not exist yet is made, for its owner alone."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        HfApi().create_repo(repository, private=True, exist_ok=True)
-        HfApi().upload_folder(repo_id=repository, folder_path=out)
-    except (HfHubHTTPError, OSError) as error:
-        again = f"{out} is complete: hf upload {repository} {out}"
-        raise RunFailed(f"push={repository}: {one_line(error)}; {again}") from error
-    print(f"pushed to https://huggingface.co/{repository}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -15,7 +14,7 @@ from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.config import command
-from pods.config.errors import RunFailed, UserError
+from pods.config.errors import UserError
 from pods.engines import Completion, choose
 from pods.evaluation.config import renamed_keys
 from pods.models.policy import load_tokenizer
@@ -103,37 +102,9 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
     assert "output_dir" not in card.text
 
 
-class Hub:
-    """The uploads instead of the hub's client."""
-
-    calls: list[tuple] = []  # noqa: RUF012
-
-    def create_repo(self, name: str, **options: Any) -> None:
-        if name.startswith("taken/"):
-            raise OSError("403 Forbidden")
-        self.calls.append((name, options))
-
-    def upload_folder(self, repo_id: str, folder_path: Path) -> None:
-        self.calls.append((repo_id, sorted(path.name for path in Path(folder_path).iterdir())))
-
-
-def test_a_push_uploads_the_whole_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
-    monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_x")
-    exported("push=me/model")
-    (created, options), (name, files) = Hub.calls
-    assert (created, name, options["private"]) == ("me/model", "me/model", True)
-    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {*files}
-    failed = r"403 Forbidden; other is complete: hf upload taken/x other"
-    with pytest.raises(RunFailed, match=failed):
-        exported("push=taken/x", "out=other")
-
-
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["push=me/model"], "push=me/model: no token of the hub; run `hf auth login`, or set HF_"),
-        (["push=model"], "push=model: must be <org>/<name>"),
         (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
         (["checkpoint=best"], "checkpoint=best: no checkpoint of checkpoints/fake has validation"),
         (["checkpoint=3"], "checkpoint=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
@@ -144,9 +115,8 @@ def test_a_push_uploads_the_whole_folder(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
-    overrides: list[str], line: str, monkeypatch: pytest.MonkeyPatch
+    overrides: list[str], line: str
 ) -> None:
-    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     add_checkpoint(make_run(Path("checkpoints"), "full", ()), 6, full=True)
     before = {*Path().iterdir()}
     with pytest.raises(UserError) as error:
