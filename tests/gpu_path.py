@@ -94,7 +94,7 @@ class Engine:
 
     def __init__(self, model: Any, config: Any, tokenizer: Any) -> None:
         from pods.engines import Limits
-        from pods.engines.training import sampling
+        from pods.engines.choose import sampling
         from pods.engines.transformers import TransformersEngine
 
         self.copy = copy.deepcopy(model)

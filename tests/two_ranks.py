@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pods.engines import Completion, Work, training
+from pods.engines import Completion, Work, choose
 from pods.training import build
 from tests import processes
 
@@ -89,5 +89,5 @@ class Fixed:
 
 def fixed_rollouts() -> None:
     """The same completions however many ranks draw them; log-probabilities are not compared."""
-    training.build = Fixed
+    choose.build_for_training = Fixed
     build.Guard = lambda engine, *_: engine

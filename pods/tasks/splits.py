@@ -65,9 +65,8 @@ def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dat
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
     found = own.define(task, split) if task.name == "own" else TASKS[task.name]
     if split != "test" and "train" not in found.splits:
-        raise UserError(
-            f"task={task.name}: has no {split} split, it is a test set; name another task"
-        )
+        line = f"{task.name}: has no {split} split, it is a test set; name another task"
+        raise UserError(line, key="task")
     carved = split != "test" and "validation" not in found.splits
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
     dataset = _dataset(read(found, "train" if carved else split, data_dir, task.legacy_gold))
@@ -86,8 +85,9 @@ def _carved(task: Task, dataset: "Dataset", split: str, wanted: int) -> "Dataset
         )
     if split == "validation" and size == 0:
         raise UserError(
-            f"task={task.name} validation_size={wanted}: leaves no validation questions ({count}"
-            " training questions); give at least 1 and 5 training questions for each"
+            f"{task.name} validation_size={wanted}: leaves no validation questions ({count}"
+            " training questions); give at least 1 and 5 training questions for each",
+            key="task",
         )
     order = np.random.default_rng(VALIDATION_SEED).permutation(count)
     return dataset.select(sorted(order[:size] if split == "validation" else order[size:]))
