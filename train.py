@@ -40,10 +40,10 @@ def train(config: TrainConfig, started: float) -> None:
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
             from pods import scoring
-            from pods.engines import training as engines
+            from pods.engines import choose
             from pods.models import initial, policy
             from pods.runs import folder as runs
-            from pods.tasks import lengths as prompts
+            from pods.tasks import prompts
             from pods.training import build, loop
 
             stack.enter_context(loop.signals_restored())
@@ -53,12 +53,11 @@ def train(config: TrainConfig, started: float) -> None:
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
-            initial.merge(config, folder.path)
             start = ranks.from_main(lambda: runs.find_start(config, folder))
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             clock.peak = peak_memory_reader()
             model = policy.load_policy(config, tokenizer)
-            engine = engines.build(config, model)
+            engine = choose.build_for_training(config, model)
             if engine is not None:
                 stack.enter_context(engine)
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
@@ -72,12 +71,12 @@ def train(config: TrainConfig, started: float) -> None:
 def prepare(config: TrainConfig) -> None:
     """Settle backend, optimiser and engine, print the reasons, and import Unsloth before the
     packages that it rewrites."""
-    from pods.engines import training as engines
+    from pods.engines import choose
     from pods.models.policy import choose_backend, choose_optimizer, set_threads
 
     config.backend.name, reason = choose_backend(config.backend.name)
     config.optimizer.name = choose_optimizer(config.optimizer.name)
-    config.engine.name, because = engines.choose(config)
+    config.engine.name, because = choose.for_training(config)
     ranks.say(
         f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because}), "
         f"{config.optimizer.name}"

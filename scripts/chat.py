@@ -1,16 +1,13 @@
-"""Ask a checkpoint and its base model the same questions, side by side.
+"""Ask a checkpoint and its base model the same questions, side by side: one line, one question.
 
     uv run scripts/chat.py run=<run> checkpoint=best
     echo "Tom has 3 pens and buys 4. How many has he? => 7" | uv run scripts/chat.py run=<run>
 
-Each line is one question, put into the prompt of the run's task; earlier lines are not seen, as in
-training. After ` => ` stands the right answer: the run's grader then judges both completions.
+After ` => ` stands the correct answer: the run's grader then judges both completions.
 """
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -20,96 +17,74 @@ import rewards
 from pods import tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.config.keys import TrainConfig
-from pods.config.schema import at_least
-from pods.engines import Completion, Limits, Request, Work, seed_of, texts
-from pods.engines import evaluation as engines
-from pods.engines.training import sampling
-from pods.evaluation.config import OneCheckpoint, check_one, own_keys
-from pods.tasks.lengths import rendered
-
-PIPED_WIDTH = 120  # columns of the table where no terminal shows it
+from pods.config.schema import at_least, one_of, share
+from pods.engines import Completion, Limits, Request, Work, choose, seed_of, texts
+from pods.evaluation.config import OneCheckpoint, renamed_keys
+from pods.tasks.prompts import rendered
 
 
 @dataclass
 class ChatConfig(OneCheckpoint):
+    seed: int = at_least(0)
+    engine: str = one_of("auto", "vllm", "transformers")
+    gpu_memory_utilization: float | None = share()
     temperature: float | None = at_least(0)
     max_tokens: int | None = at_least(1)
 
 
 @command("chat", ChatConfig, CONFIG_DIR / "checkpoint")
 def main(config: ChatConfig) -> None:
-    with own_keys(config):
-        check_one(config)
-        chat(config, *engines.choose(config.engine))
+    config.check()
+    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
+        chat(config)
 
 
-def chat(config: ChatConfig, name: str, reason: str) -> None:
-    """Answer every line with the engine `name`."""
-    # They import transformers, which Unsloth must precede.
-    from pods.evaluation import candidates
+def chat(config: ChatConfig) -> None:
+    from pods.evaluation.targets import find_one  # --help and mistakes wait for no torch
     from pods.models.policy import load_tokenizer
 
-    training, trained = candidates.one(config)
+    training, trained = find_one(config)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    drawn = sampling(training, config)
+    (engine, reason), sampling = (
+        choose.for_evaluation(config.engine),
+        choose.sampling(training, config),
+    )
     limits = Limits(gpu_memory_utilization=config.gpu_memory_utilization)
-    out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
-    print(f"engine: {name} ({reason}); {trained.weights}", file=sys.stderr)
-    with engines.build(name, training, tokenizer, drawn, limits, trained.lora_rank) as engine:
-        for number, line in enumerate(lines()):
-            question, given, gold = line.rpartition(" => ")
-            question, gold = (question, gold) if given else (line, "")
+    print(f"engine: {engine} ({reason}); {trained.weights}", file=sys.stderr)
+    with choose.build(engine, training, tokenizer, sampling, limits, trained.lora_rank) as built:
+        for number, line in enumerate(filter(str.strip, sys.stdin)):
+            question, _, gold = line.strip().partition(" => ")
             prompt = tasks.encode_prompt(rendered(question, tokenizer, training.task), tokenizer)
-            if len(prompt) > (limit := drawn.max_prompt_length):
-                print(
-                    f"skipped: {len(prompt)} tokens, over {limit} as in training", file=sys.stderr
-                )
+            if len(prompt) > sampling.max_prompt_length:
+                print(f"skipped: {len(prompt)} tokens, more than in training", file=sys.stderr)
                 continue
             requests = [Request(prompt, [seed_of(config.seed, number, question)])]
             works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
-            done = {work.label: groups[0][0] for work, groups in engine.generate(works)}
-            said = texts(tokenizer, list(done.values()), drawn.stop)
-            judged = map(partial(verdict, gold, training), said, done.values())
-            out.print(
-                side_by_side(question, dict(zip(done, zip(said, judged, strict=True), strict=True)))
-            )
+            table = Table(title=printable(question), title_justify="left", show_footer=True)
+            cells = []
+            for work, [[completion]] in built.generate(works):
+                (text,) = texts(tokenizer, [completion], sampling.stop)
+                cells.append(printable(text))
+                footer = printable(verdict(text, completion, gold, training))
+                table.add_column(work.label, footer=footer, ratio=1, overflow="fold")
+            table.add_row(*cells)
+            Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
 
 
-def lines() -> Iterator[str]:
-    """The questions of a terminal, until Ctrl-D, or of a pipe."""
-    while True:
-        try:
-            line = input("question [=> answer]: ") if sys.stdin.isatty() else input()
-        except (EOFError, KeyboardInterrupt):
-            return
-        if line.strip():
-            yield line.strip()
-
-
-def verdict(gold: str, training: TrainConfig, text: str, completion: Completion) -> str:
-    """What the run's grader says of a completion, and its length; gold "": no right answer."""
-    task, parts = training.task, [f"{len(completion.token_ids)} tokens"]
-    parts += ["cut at the limit"] * completion.clipped
+def verdict(text: str, completion: Completion, gold: str, training: TrainConfig) -> str:
+    """The judgement of the run's grader, the length and the format; gold "": no correct answer."""
+    task, words = training.task, [f"{len(completion.token_ids)} tokens"]
+    kind = str(task.kind) if task.name == "own" else tasks.TASKS[task.name].kind
     if gold:
-        kind = str(task.kind) if task.name == "own" else tasks.TASKS[task.name].kind
-        right = rewards.grade(text, gold, training.rewards.version, kind)
-        parts.insert(0, "right" if right else f"wrong, not {gold}")
-    return ", ".join([*parts, "well formed" if rewards.is_well_formed(text) else "not well formed"])
+        correct = rewards.grade(text, gold, training.rewards.version, kind)
+        words.insert(0, "correct" if correct else f"wrong, not {gold}")
+    formed = "" if rewards.is_well_formed(text) else "not "
+    return ", ".join([*words, *["clipped"] * completion.clipped, f"{formed}well formed"])
 
 
-def side_by_side(question: str, said: dict[str, tuple[str, str]]) -> Table:
-    """A column for each policy: its completion, and below it the verdict."""
-    title = Text(printable(question))
-    table = Table(title=title, title_justify="left", expand=True, show_footer=True)
-    for name, (_, judged) in said.items():
-        table.add_column(name, footer=Text(printable(judged)), ratio=1, overflow="fold")
-    table.add_row(*(Text(printable(text)) for text, _ in said.values()))
-    return table
-
-
-def printable(text: str) -> str:
-    """The text without control characters, with which a completion could steer the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+def printable(text: str) -> Text:
+    """No markup, and no control characters, with which a completion could steer the terminal."""
+    return Text("".join(c if c.isprintable() or c == "\n" else "�" for c in text))
 
 
 if __name__ == "__main__":

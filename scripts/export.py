@@ -1,101 +1,102 @@
 """A checkpoint as a folder that transformers, PEFT and vLLM load, with tokenizer and model card.
 
     uv run scripts/export.py run=<run> checkpoint=best
-    uv run scripts/export.py run=<run> merge=false out=<folder> push=<org>/<name>
+    uv run scripts/export.py run=<run> merge=false out=<folder>
 
-The exported folder answers a sample of validation questions again, and the difference is printed.
-docs/export.md says how to load it and how to make a GGUF file of it.
+docs/export.md says how to score the folder, how to load it and how to make a GGUF file of it.
 """
 
 import json
-import re
 import shutil
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from omegaconf import MISSING
 
-import rewards
-from pods.config.command import CONFIG_DIR, command, one_line
-from pods.config.errors import RunFailed, UserError
+from pods.config.command import CONFIG_DIR, command
+from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.config.schema import at_least
-from pods.engines import Limits, Request, Weights, Work, is_adapter, seed_of, texts
-from pods.engines import evaluation as engines
-from pods.engines.training import sampling
-from pods.evaluation.config import OneCheckpoint, check_one, own_keys
+from pods.evaluation.config import OneCheckpoint, renamed_keys
 from pods.runs.files import replaced, write_atomic
 
 if TYPE_CHECKING:
-    from pods.evaluation.questions import Questions
+    from pods.evaluation.targets import Target
+
+CHOSEN = {
+    "best": "by accuracy on validation questions, not on test questions: its validation accuracy "
+    "is overstated, its test accuracy is not",
+    "last": "as the last one of the run; no score had a part in the choice",
+}
+BY_NAME = "by hand: if the scores below had a part in it, they are overstated"
+PRIVATE = ("data_dir", "output_dir", "resume", "init_from", "logger", "backend")  # of the machine
+CARD = """---
+{head}---
+
+# {title}
+
+{model}, trained for {minutes:.1f} minutes with GRPO and rollout selection (PODS, arXiv 2504.13818)
+by the config below; commit {commit}. The folder holds {form}. The checkpoint, {name} of run {run},
+was chosen {chosen}.
+
+## Prompt
+
+```text
+{prompt}
+```
+
+## Accuracy in %, with 95 % intervals over questions
+
+{scores}
+
+## Config
+
+```yaml
+{config}```
+"""
 
 
 @dataclass
 class ExportConfig(OneCheckpoint):
     out: str | None = MISSING
     merge: bool = MISSING
-    questions: int = at_least(0)
-    data_dir: str | None = MISSING
-    push: str | None = MISSING
 
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
 def main(config: ExportConfig) -> None:
-    with own_keys(config):
-        check(config)
-        export(config, *engines.choose(config.engine))
+    check(config)
+    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
+        export(config)
 
 
 def check(config: ExportConfig) -> None:
     """Every rule of the config alone. Raises UserError."""
-    from huggingface_hub import get_token
-
-    check_one(config)
+    config.check()
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
     config.out = config.out or f"exports/{name}"
     if Path(config.out).exists():
         raise UserError(f"out={config.out}: exists; remove it, or set out=<a new folder>")
-    if config.push and not re.fullmatch(r"[\w.-]+/[\w.-]+", config.push):
-        raise UserError(f"push={config.push}: must be <org>/<name>")
-    if config.push and not get_token():
-        raise UserError(
-            f"push={config.push}: no token of the hub; run `hf auth login`, or set HF_TOKEN"
-        )
 
 
-def export(config: ExportConfig, engine: str, reason: str) -> None:
-    """Write the folder, score it again, describe it, upload it."""
-    # They import transformers, which Unsloth must precede.
-    from pods.evaluation import candidates, questions
-    from pods.evaluation.card import card
+def export(config: ExportConfig) -> None:
+    """Write the folder and describe it."""
+    from pods.evaluation.targets import find_one  # --help and mistakes wait for no torch
     from pods.models import initial
     from pods.models.policy import load_tokenizer
-    from pods.tasks.lengths import rendered
+    from pods.tasks.prompts import rendered
 
-    training, target = candidates.one(config)
+    training, target = find_one(config)
     if not config.merge and target.lora_rank is None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
-    tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    if config.questions:  # read first: a data set that is missing leaves nothing behind
-        drawn = tokenizer, config.questions, config.seed
-        asked = questions.load(training.task.name, "validation", training, *drawn)
-    print(f"engine: {engine} ({reason})", file=sys.stderr)
-    if config.merge:
-        initial.write_merged(training.model, target.weights, out := Path(config.out))
-    else:
-        write_adapter(training, target.weights, tokenizer, out := Path(config.out))
-    print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
-    again = ""
-    if config.questions:
-        again = compared(config, engine, training, target, tokenizer, asked)
-        print(again)
+    tokenizer, out = load_tokenizer(training.model.path, training.model.pad_token), Path(config.out)
     prompt = rendered("<the question>", tokenizer, training.task)
-    page = card(training, target, config.checkpoint, prompt, config.merge, again)
-    write_atomic(out / "README.md", str(page))
-    if config.push:
-        push(config.push, out)
+    if config.merge:
+        initial.write_merged(training.model, target.weights, out)
+    else:
+        write_adapter(training, target.weights, tokenizer, out)
+    write_atomic(out / "README.md", card(config, training, target, prompt))
+    print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
 
 
 def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: Path) -> None:
@@ -110,54 +111,56 @@ def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: 
         tokenizer.save_pretrained(folder)
 
 
-def compared(
-    config: ExportConfig, engine: str, training: TrainConfig, target: Any, tokenizer: Any,
-    asked: "Questions",
-) -> str:  # fmt: skip
-    """What checkpoint and exported folder answer to the same questions with the same seeds."""
-    alone = replace(training.model, path=config.out, load_in_4bit=False)
-    exported = replace(training, model=alone) if config.merge else training
-    policies = (training, target.weights), (exported, None if config.merge else Path(config.out))
-    said, right = [], []
-    for settings, weights in policies:
-        said.append(answers(config, engine, settings, weights, target.lora_rank, tokenizer, asked))
-        scores = rewards.score(said[-1], asked.answers, training.rewards.version, asked.kind)
-        right.append(100 * sum(scores["correctness"]) / len(asked.ids))
-    (before, after), count = right, len(asked.ids)
-    same = sum(a == b for a, b in zip(*said, strict=True))
-    return (
-        f"{count} validation questions of {training.task.name}: {target.name} {before:.1f} %, "
-        f"exported {after:.1f} %, difference {after - before:+.1f} points; "
-        f"{same} of {count} completions are the same"
+def card(config: ExportConfig, training: TrainConfig, target: "Target", prompt: str) -> str:
+    """The model card, in the format of the Hugging Face hub."""
+    from pods.models.policy import locate
+    from pods.runs import results
+
+    base, title = locate(training.model.path), f"{config.run}-{target.name}"
+    head = {"library_name": "transformers" if config.merge else "peft", "tags": ["grpo", "pods"]}
+    head |= {} if Path(base).is_dir() else {"base_model": base}
+    facts = results.facts_of(target.weights.parent / "meta.json")
+    keys = {key: value for key, value in asdict(training).items() if key not in PRIVATE}
+    return CARD.format(
+        head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
+        title=title,
+        model=training.model.name,
+        minutes=target.meta.get("train_seconds", 0) / 60,
+        commit=facts.get("git_commit"),
+        form="the whole model" if config.merge else "a LoRA adapter",
+        name=target.name,
+        run=config.run,
+        chosen=CHOSEN.get(config.checkpoint, BY_NAME),
+        prompt=prompt,
+        scores=scores(Path(config.results_dir), config.run, training.model.name, target.name),
+        config=yaml.safe_dump(keys, sort_keys=False),
     )
 
 
-def answers(
-    config: ExportConfig, engine: str, training: TrainConfig, weights: Weights,
-    lora_rank: int | None, tokenizer: Any, asked: "Questions",
-) -> list[str]:  # fmt: skip
-    """One completion of each question, drawn as in training."""
-    drawn, rank = sampling(training), lora_rank if weights and is_adapter(weights) else None
-    limits = Limits(gpu_memory_utilization=config.gpu_memory_utilization)
-    pairs = zip(asked.prompt_ids, asked.ids, strict=True)
-    requests = [Request(prompt, [seed_of(config.seed, id_)]) for prompt, id_ in pairs]
-    with engines.build(engine, training, tokenizer, drawn, limits, rank) as built:
-        [(_, groups)] = built.generate([Work(requests, weights)])
-    return texts(tokenizer, [completion for (completion,) in groups], drawn.stop)
+def scores(folder: Path, run: str, base: str, chosen: str) -> str:
+    """A Markdown table: the base model and every scored checkpoint, a row for each task."""
+    from pods.runs import results
 
-
-def push(repository: str, out: Path) -> None:
-    """Upload the folder; a repository that does not exist yet is made, for its owner alone."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        HfApi().create_repo(repository, private=True, exist_ok=True)
-        HfApi().upload_folder(repo_id=repository, folder_path=out)
-    except (HfHubHTTPError, OSError) as error:
-        again = f"{out} is complete: hf upload {repository} {out}"
-        raise RunFailed(f"push={repository}: {one_line(error)}; {again}") from error
-    print(f"pushed to https://huggingface.co/{repository}")
+    details = results.facts_of(folder / f"base-{base}.meta.json").get("details", {})
+    policies = {"base": details.get("scores", {})}
+    # The last two are of select_on=validation.
+    for path in (f"{run}.json", f"{run}/validation.json", f"{run}/selected.json"):
+        for step, policy in (
+            results.read(folder / path) if (folder / path).is_file() else {}
+        ).items():
+            by_task = policies.setdefault(f"checkpoint-{step}", {})
+            by_task |= policy.meta.get("scores", {})
+    rows = ["| policy | task | grader | accuracy | questions x repeats |", "|---|---|---|---|---|"]
+    for name, by_task in policies.items():
+        for task, numbers in by_task.items():
+            grader, metrics = next(iter(numbers["rewards"].items()))
+            mean, low, high = (100 * metrics["answer"][key] for key in ("mean", "low", "high"))
+            policy = f"**{name}**" if name == chosen else name
+            asked = f"{numbers['questions']} x {numbers['repeats']}"
+            rows.append(
+                f"| {policy} | {task} | {grader} | {mean:.1f} [{low:.1f}, {high:.1f}] | {asked} |"
+            )
+    return "\n".join(rows) if rows[2:] else f"Not scored: `uv run evaluate_run.py run={run}`"
 
 
 if __name__ == "__main__":

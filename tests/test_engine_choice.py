@@ -6,7 +6,7 @@ import pytest
 
 from pods import ranks
 from pods.config.errors import UserError
-from pods.engines import Limits, Sampling, evaluation, training
+from pods.engines import Limits, Sampling, choose
 from tests.configs import compose
 
 FULL = ["lora.rank=null", "lora.alpha=1"]
@@ -17,15 +17,9 @@ ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": 
 def on_a_machine(monkeypatch, cuda: bool, vllm: bool, environment: dict[str, str]) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(training, "cuda", lambda: cuda)
-    monkeypatch.setattr(training, "installed", lambda name: vllm and name == "vllm")
-    monkeypatch.setattr(training, "vllm_runs", lambda: cuda and vllm)
-
-
-def choose(*overrides: str, backend: str = "transformers") -> tuple[str, str]:
-    config = compose(*overrides)
-    config.backend.name = backend
-    return training.choose(config)
+    monkeypatch.setattr(choose, "cuda", lambda: cuda)
+    monkeypatch.setattr(choose, "installed", lambda name: vllm and name == "vllm")
+    monkeypatch.setattr(choose, "vllm_runs", lambda: cuda and vllm)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +44,7 @@ def test_the_choice_and_its_reason(
     config = compose(*sizes, *overrides)
     config.backend.name = backend
     on_a_machine(monkeypatch, cuda, vllm, environment)
-    found = training.choose(config)
+    found = choose.for_training(config)
     assert found[0] == name
     assert reason in found[1]
 
@@ -58,7 +52,13 @@ def test_the_choice_and_its_reason(
 @pytest.mark.parametrize(
     ("cuda", "backend", "overrides", "environment", "said"),
     [
-        (True, "transformers", ["engine=unsloth"], {}, "set backend=unsloth or engine=vllm"),
+        (
+            True,
+            "transformers",
+            ["engine=unsloth"],
+            {},
+            "set engine=vllm, or in training backend=unsloth",
+        ),
         (True, "unsloth", ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
         (True, "transformers", ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
         (True, "transformers", ["engine=vllm", *FULL], {}, "set engine=trl engine.vllm_mode=coloc"),
@@ -74,7 +74,7 @@ def test_an_engine_that_cannot_serve_is_refused_with_the_remedy(
     config.backend.name = backend
     on_a_machine(monkeypatch, cuda, cuda, environment)
     with pytest.raises(UserError, match=f"engine={config.engine.name}: .*{said}"):
-        training.choose(config)
+        choose.for_training(config)
 
 
 @pytest.mark.parametrize(("algorithm", "count"), [("pods", 64), ("grpo_ga", 64)])
@@ -107,24 +107,26 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
 
 def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_policy(monkeypatch):
     given = []
-    monkeypatch.setattr(evaluation, "build", lambda *arguments: given.append(arguments))
+    monkeypatch.setattr(choose, "build", lambda *arguments: given.append(arguments))
     config = compose(
         "engine=transformers", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4",
         "sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", "lora.rank=16",
         "sampling.max_completion_length=20", "sampling.max_prompt_length=30", "sampling.stop=[b]",
         "engine.gpu_memory_utilization=0.4",
     )  # fmt: skip
-    training.build(config, SimpleNamespace(tokenizer="t", end_tokens=[3, 9]))  # 9: Unsloth's pad
+    choose.build_for_training(
+        config, SimpleNamespace(tokenizer="t", end_tokens=[3, 9])
+    )  # 9: Unsloth's pad
     drawn = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
     limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)
     assert given == [("transformers", config, "t", drawn, limits, 16)]
-    assert training.build(compose("engine=trl"), None) is None  # the trainer generates
+    assert choose.build_for_training(compose("engine=trl"), "policy") is None  # the trainer does
 
 
 def test_an_engine_of_the_users_is_given_config_and_policy(tmp_path):
     (tmp_path / "mine.py").write_text("def made(config, policy): return config.run, policy")
     config = compose(f"engine.name={tmp_path}/mine.py:made", "run=r")
-    assert training.build(config, "policy") == ("r", "policy")
+    assert choose.build_for_training(config, "policy") == ("r", "policy")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,27 @@ def test_an_engine_of_the_users_is_given_config_and_policy(tmp_path):
     ],
 )
 def test_which_engines_give_log_probabilities(name, overrides, given):
-    assert (
-        training.gives_logprobs(compose("lora.rank=null", "lora.alpha=1", *overrides), name)
-        is given
-    )
+    config = compose("lora.rank=null", "lora.alpha=1", *overrides)
+    assert choose.job_of(config).gives_logprobs(name) is given
+
+
+@pytest.mark.parametrize(
+    ("cuda", "vllm", "name", "expected"),
+    [
+        (False, False, "auto", "transformers"),
+        (True, False, "auto", "transformers"),
+        (True, True, "auto", "vllm"),
+        (True, True, "vllm", "vllm"),
+        (True, False, "vllm", "needs a CUDA device and vllm .*; set engine=transformers"),
+        (True, True, "unsloth", "shares its weights with Unsloth's trainer; set engine=vllm"),
+    ],
+)
+def test_an_evaluation_takes_the_fastest_engine_and_refuses_one_that_cannot_run(
+    monkeypatch, cuda, vllm, name, expected
+):
+    on_a_machine(monkeypatch, cuda, vllm, {})
+    if " " not in expected:
+        assert choose.for_evaluation(name)[0] == expected
+        return
+    with pytest.raises(UserError, match=f"engine={name}: .*{expected}"):
+        choose.for_evaluation(name)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
-from pods.engines import Limits, Live, Request, Sampling, Work, evaluation, training
+from pods.engines import Limits, Live, Request, Sampling, Work, choose
 from pods.models import policy
 from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
@@ -68,13 +68,13 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)
     yield started
-    for name in ("pods.engines.vllm", "pods.engines.unsloth"):
+    for name in ("pods.engines.vllm",):
         sys.modules.pop(name, None)  # they hold the fakes
 
 
 def build(name: str = "vllm", sampling: Sampling = SAMPLING, limits: Limits = FEW, **keys: Any):
     config = quickstart_config(*(f"{key}={value}" for key, value in keys.items()))
-    return evaluation.build(name, config, TOKENIZER, sampling, limits, lora_rank=20)
+    return choose.build(name, config, TOKENIZER, sampling, limits, lora_rank=20)
 
 
 def work(weights: Any = None, seeds: tuple[int, ...] = (3, 4), label: str = "") -> Work:
@@ -237,48 +237,6 @@ def test_the_share_of_a_card_is_what_is_free_unless_it_is_set(
         with build(limits=limits):
             found = engines[0].arguments["gpu_memory_utilization"]
             assert found == pytest.approx(share)
-
-
-def test_unsloth_builds_the_engine_on_exactly_this_model(
-    engines: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
-
-    class FastLanguageModel:
-        @staticmethod
-        def from_pretrained(**arguments: Any) -> tuple[Any, None]:
-            asked.update(arguments)
-            return SimpleNamespace(vllm_engine=RecordingLLM()), None
-
-    fake = ModuleType("unsloth")
-    fake.FastLanguageModel = FastLanguageModel
-    monkeypatch.setitem(sys.modules, "unsloth", fake)
-    with build("unsloth") as engine:
-        ((_, groups),) = engine.generate([work()])
-    assert groups[0][1].token_ids == [4, 1]
-    assert asked["use_exact_model_name"] is asked["fast_inference"] is True
-    assert (asked["max_lora_rank"], asked["max_seq_length"]) == (32, 12)
-    assert not engines
-
-
-def test_which_engine_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [  # CUDA, vllm installed, engine -> chosen, or a part of the error
-        (False, False, "auto", "transformers"),
-        (True, False, "auto", "transformers"),
-        (True, True, "auto", "vllm"),
-        (True, True, "vllm", "vllm"),
-        (True, False, "vllm", "is not installed"),
-        (False, True, "unsloth", "needs a CUDA device"),
-    ]
-    for cuda, installed, name, expected in cases:
-        monkeypatch.setattr(training, "cuda", lambda cuda=cuda: cuda)
-        monkeypatch.setattr(training, "vllm_runs", lambda: True)
-        monkeypatch.setattr(training, "installed", lambda _, there=installed: there)
-        if " " in expected:
-            with pytest.raises(UserError, match=f"engine={name}: .*{expected}"):
-                evaluation.choose(name)
-        else:
-            assert evaluation.choose(name)[0] == expected
 
 
 @pytest.mark.parametrize(("reason", "clipped"), [("stop", False), ("length", True)])

@@ -1,10 +1,12 @@
-"""export.py on random adapters of the tiny policy: the folder loads, is scored, described."""
+"""export.py and chat.py on random adapters of the tiny policy."""
 
+import io
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -12,14 +14,16 @@ from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.config import command
-from pods.config.errors import RunFailed, UserError
-from pods.evaluation.config import own_keys
-from pods.models import initial
+from pods.config.errors import UserError
+from pods.engines import Completion, choose
+from pods.evaluation.config import renamed_keys
+from pods.models.policy import load_tokenizer
 from pods.runs import results
-from scripts import export
+from scripts import chat, export
 from tests.fake_run import TINY, add_checkpoint, make_run
 
 ACCURACY = {"mean": 0.75, "low": 0.625, "high": 0.875}
+QUESTION = "12+5-3=?"
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +32,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_run(Path("checkpoints"), steps=(2, 4), scale=0.05)
 
 
+def configured(name: str, schema: type, *overrides: str) -> Any:
+    folder = command.CONFIG_DIR / "checkpoint"
+    return command.typed(schema, command.compose(name, schema, ["run=fake", *overrides], folder))
+
+
 def exported(*overrides: str) -> Path:
-    fixed = ["run=fake", "out=exported", "questions=0", *overrides]
-    composed = command.compose(
-        "export", export.ExportConfig, fixed, command.CONFIG_DIR / "checkpoint"
-    )
-    config = command.typed(export.ExportConfig, composed)
-    with own_keys(config):
+    config = configured("export", export.ExportConfig, "out=exported", *overrides)
+    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
         export.check(config)
-        export.export(config, "transformers", "a test")
+        export.export(config)
     return Path(config.out)
 
 
@@ -45,44 +50,17 @@ def merged(checkpoint: Path) -> dict[str, torch.Tensor]:
     return PeftModel.from_pretrained(base, checkpoint).merge_and_unload().state_dict()
 
 
-def test_the_merged_model_gives_the_completions_of_the_checkpoint(
-    run: Path, capsys: pytest.CaptureFixture
-) -> None:
-    out = exported("questions=8")
-    model = AutoModelForCausalLM.from_pretrained(out)
-    for name, values in merged(run / "checkpoint-4").items():
-        torch.testing.assert_close(model.state_dict()[name], values, rtol=0, atol=1e-7)
-    assert AutoTokenizer.from_pretrained(out)("1+2=")["input_ids"]
-    said = capsys.readouterr().out
-    assert "exported: checkpoints/fake/checkpoint-4, merged" in said
-    assert "8 validation questions of arithmetic: checkpoint-4 " in said
-    assert "difference +0.0 points; 8 of 8 completions are the same" in said
-    assert "8 of 8 completions" in (out / "README.md").read_text()
-
-
-def test_it_is_the_exported_folder_that_is_scored(
-    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def base_alone(model: object, checkpoint: Path, folder: Path) -> None:
-        AutoModelForCausalLM.from_pretrained(TINY).save_pretrained(folder)
-
-    monkeypatch.setattr(initial, "write_merged", base_alone)
-    exported("questions=16")
-    said = capsys.readouterr().out
-    assert "of 16 completions are the same" in said
-    assert "16 of 16" not in said
-
-
-def test_weights_are_rounded_once_to_the_type_of_the_base() -> None:
-    run = make_run(Path("checkpoints"), "half", (2,), 0.05, **{"model.dtype": "bfloat16"})
-    model = AutoModelForCausalLM.from_pretrained(exported("run=half"))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype: str) -> None:
+    run = make_run(Path("checkpoints"), "typed", (2,), 0.05, **{"model.dtype": dtype})
+    model = AutoModelForCausalLM.from_pretrained(out := exported("run=typed"))
     for name, values in merged(run / "checkpoint-2").items():
-        assert torch.equal(model.state_dict()[name], values.to(torch.bfloat16))
+        assert torch.equal(model.state_dict()[name], values.to(getattr(torch, dtype)))
+    assert AutoTokenizer.from_pretrained(out)("1+2=")["input_ids"]
 
 
-def test_an_adapter_is_loaded_by_peft_on_its_base(run: Path, capsys: pytest.CaptureFixture) -> None:
-    out = exported("merge=false", "checkpoint=checkpoint-2", "questions=4")
-    assert "4 of 4 completions are the same" in capsys.readouterr().out
+def test_an_adapter_is_loaded_by_peft_on_its_base(run: Path) -> None:
+    out = exported("merge=false", "checkpoint=checkpoint-2")
     ids = torch.tensor([[5, 6, 7]])
     ours = AutoPeftModelForCausalLM.from_pretrained(run / "checkpoint-2")(ids).logits
     assert torch.equal(AutoPeftModelForCausalLM.from_pretrained(out)(ids).logits, ours)
@@ -96,80 +74,37 @@ def scores(questions: int, repeats: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "said"),
+    ("checkpoint", "chosen"),
     [
-        ("best", "chosen by accuracy on validation questions, not on test questions"),
-        ("last", "the last checkpoint of the run"),
-        ("4", "If the choice was made by the scores below, they are overstated"),
+        ("best", "by accuracy on validation questions, not on test questions"),
+        ("last", "as the last one of the run"),
+        ("4", "by hand: if the scores below had a part in it, they are overstated"),
     ],
 )
 def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
-    run: Path, checkpoint: str, said: str
+    run: Path, checkpoint: str, chosen: str
 ) -> None:
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
-    (run / "meta.json").write_text(json.dumps({**best, "versions": {"trl": "1.13.0"}}))
-    entry = results.Entry([0.75], [1.0], [0.75], [9.0])
-    marks = {
-        step: results.Checkpoint(
-            {"gsm8k": entry}, {"train_seconds": 2.5 * step, "scores": scores(8, 5)}
-        )
-        for step in (2, 4)
-    }
-    results.write("results/fake.json", {4: marks.pop(4)})
-    marks[2].meta["scores"] = {"gsm8k.validation": scores(8, 1)["gsm8k"]}
-    results.write("results/fake/validation.json", marks)  # earlier, though read later
+    (run / "meta.json").write_text(json.dumps(best))
+    scored = results.Checkpoint({"gsm8k": results.Entry([0.75])}, {"scores": scores(8, 5)})
+    results.write("results/fake.json", {4: scored})
     facts = {"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}
     Path("results/fake.meta.json").write_text(json.dumps(facts))
     base = {"tasks": {}, "details": {"scores": scores(8, 1)}}
     Path("results/base-tiny.meta.json").write_text(json.dumps(base))
     card = ModelCard.load(exported(f"checkpoint={checkpoint}") / "README.md")
-    (result,) = card.data.eval_results
-    assert (result.metric_value, result.metric_args) == (0.75, {"ci95": [0.625, 0.875]})
-    assert (result.dataset_type, result.dataset_name) == ("openai/gsm8k", "gsm8k")
-    assert said in card.text
-    accuracy = "75.0 [62.5, 87.5]"
-    rows = f"| base | 0 | {accuracy} |  |\n| checkpoint-2 | 5 |  | {accuracy} |\n"
-    assert f"| gsm8k | gsm8k.validation |\n| --- | --- | --- | --- |\n{rows}" in card.text
-    assert f"| **checkpoint-4** | 10 | {accuracy} |  |" in card.text
-    assert "gsm8k: 8 questions x 5 completions, seed 7" in card.text
+    assert f"chosen {chosen}" in " ".join(card.text.split())
+    row = "| gsm8k | v2 | 75.0 [62.5, 87.5] | 8 x"
+    assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
     assert "rollouts_per_prompt: 32" in card.text
-    assert "git_commit abc, trl 1.13.0" in card.text
+    assert "commit abc" in card.text
     assert card.data.base_model is None  # a folder of this machine
     assert "output_dir" not in card.text
 
 
-class Hub:
-    """The uploads instead of the hub's client."""
-
-    calls: list[tuple] = []  # noqa: RUF012
-
-    def create_repo(self, name: str, **options: Any) -> None:
-        if name.startswith("taken/"):
-            raise OSError("403 Forbidden")
-        self.calls.append((name, options))
-
-    def upload_folder(self, repo_id: str, folder_path: Path) -> None:
-        self.calls.append((repo_id, sorted(path.name for path in Path(folder_path).iterdir())))
-
-
-def test_a_push_uploads_the_whole_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
-    monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_x")
-    exported("push=me/model")
-    (created, options), (name, files) = Hub.calls
-    assert (created, name, options["private"]) == ("me/model", "me/model", True)
-    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {*files}
-    with pytest.raises(
-        RunFailed, match=r"403 Forbidden; other is complete: hf upload taken/x other"
-    ):
-        exported("push=taken/x", "out=other")
-
-
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "line"),
     [
-        (["push=me/model"], "push=me/model: no token of the hub; run `hf auth login`, or set HF_"),
-        (["push=model"], "push=model: must be <org>/<name>"),
         (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
         (["checkpoint=best"], "checkpoint=best: no checkpoint of checkpoints/fake has validation"),
         (["checkpoint=3"], "checkpoint=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
@@ -180,13 +115,49 @@ def test_a_push_uploads_the_whole_folder(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
-    overrides: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+    overrides: list[str], line: str
 ) -> None:
-    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     add_checkpoint(make_run(Path("checkpoints"), "full", ()), 6, full=True)
     before = {*Path().iterdir()}
     with pytest.raises(UserError) as error:
         exported(*overrides)
-    assert said in str(error.value)
+    assert line in str(error.value)
     assert "\n" not in str(error.value)
     assert {*Path().iterdir()} == before
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, typed: str, *texts: str, **keys: Any) -> list[list]:
+    """The works of each line that chat.py is given; `texts`: of base and checkpoint."""
+    tokenizer, asked = load_tokenizer(str(TINY)), []
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+
+    def generate(works: list) -> Any:
+        asked.append(works)
+        return [(w, [[Completion(i, clipped=False)]]) for w, i in zip(works, ids, strict=True)]
+
+    engine = nullcontext(SimpleNamespace(generate=generate))
+    monkeypatch.setattr(choose, "build", lambda *_: engine)
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    chat.chat(configured("chat", chat.ChatConfig, *(f"{k}={v}" for k, v in keys.items())))
+    return asked
+
+
+def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    typed = f"\n{QUESTION} => 14\n{QUESTION} => 14\n{'1+' * 300}1=?\n"
+    texts = "<answer>15</answer>", "<think>12+5=17</think><answer>14</answer>"
+    (first, second) = answered(monkeypatch, typed, *texts, checkpoint=2)
+    assert [work.weights for work in first] == [None, run / "checkpoint-2"]
+    assert first[0].requests == first[1].requests != second[0].requests  # asked again: other seed
+    prompt = load_tokenizer(str(TINY)).decode(first[0].requests[0].prompt)
+    assert prompt == f"<user>{QUESTION}<assistant>"
+    shown = capsys.readouterr()
+    assert "wrong, not 14, 4 tokens, not well formed" in shown.out
+    assert "correct, 13 tokens, well formed" in shown.out
+    assert "tokens, more than in training" in shown.err  # the third line, which is skipped
+
+
+def test_text_is_never_markup_nor_control_characters() -> None:
+    assert chat.printable("[bold]a\x1b[2J\n").plain == "[bold]a�[2J\n"
+    assert not chat.printable("[bold]a").spans

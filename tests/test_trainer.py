@@ -16,7 +16,7 @@ from transformers import TrainerCallback, set_seed
 from pods.batch import Selection
 from pods.clock import Clock
 from pods.config.keys import TrainConfig
-from pods.engines import Live, Request, Work, training
+from pods.engines import Live, Request, Work, choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import Policy, load_policy, load_tokenizer
 from pods.rollouts import AlgorithmError, Record
@@ -77,8 +77,8 @@ def build(
     """algorithm: in place of the config's. wrap: around the engine."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
-    config.engine.name = training.choose(config)[0]
-    engine = training.build(config, policy)
+    config.engine.name = choose.for_training(config)[0]
+    engine = choose.build_for_training(config, policy)
     engine = wrap(engine) if wrap else engine
     trainer = build_trainer(config, policy, dataset, rewards_of(), engine, Clock())
     if algorithm is not None:

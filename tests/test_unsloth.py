@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from pods.config.errors import UserError
-from pods.engines import loading, training
+from pods.engines import loading
+from pods.engines.trl import generation_arguments
 from pods.models import unsloth
 from pods.models.policy import ROOT, end_tokens, load_tokenizer
 from tests import processes
@@ -39,7 +40,7 @@ def test_the_engine_runs_every_rollout_of_a_step_at_once(n, prompts, expected):
 
 def test_settings_are_passed_by_value():
     def arguments(*overrides: str) -> dict:
-        return training.trl_arguments(compose("engine=unsloth", *overrides), [1, 0])
+        return generation_arguments(compose("engine=unsloth", *overrides), [1, 0])
 
     assert arguments("engine.gpu_memory_utilization=0.4")["vllm_gpu_memory_utilization"] == 0.4
     assert arguments()["top_k"] == -1  # sampling.top_k=0 in vLLM's words
@@ -119,7 +120,7 @@ def test_every_model_that_unsloth_loads_is_the_one_that_is_named():
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Model.from_pretrained")
         and "Fast" in ast.unparse(node.func)
     ]  # fmt: skip
-    assert len(calls) == 2  # training and evaluation
+    assert len(calls) == 1
     assert all("use_exact_model_name" in keywords for keywords in calls)
 
 

@@ -2,9 +2,20 @@
 
 
 class UserError(Exception):
-    """A mistake that the user can correct: one line with key, value, rule and remedy."""
+    """A mistake that the user can correct: one line with key, value, rule and remedy.
+
+    key: the key that the line begins with, in code that serves several commands: one of them may
+    call it otherwise (pods.evaluation.config.renamed_keys).
+    """
 
     exit_code = 2
+
+    def __init__(self, text: str, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.args[0]}" if self.key else str(self.args[0])
 
 
 class Skipped(UserError):

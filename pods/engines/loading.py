@@ -40,5 +40,5 @@ def loading_error(path: str, share: str, error: Exception) -> UserError:
     if full or any(words in said for words in FULL):
         return OutOfMemory(f"out of GPU memory while loading; lower {share} ({error})")
     if isinstance(error, OSError | ValueError) or UNREADABLE in said:
-        return UserError(f"model.path={path}: {error}")
+        return UserError(f"{path}: {error}", key="model.path")
     return RunFailed(f"the engine did not start; {FALLBACK}, or set another engine ({error})")

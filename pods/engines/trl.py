@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Advance, Completion, Work
+from pods.engines.choose import vllm_mode
 
 
 class TrlEngine(AbstractContextManager):
@@ -41,3 +43,29 @@ class TrlEngine(AbstractContextManager):
         return Completion(ids, ids[-1] not in self.ends, logprobs and logprobs[:end])
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def generation_arguments(config: TrainConfig, ends: list[int]) -> dict[str, Any]:
+    """GRPOConfig's arguments for generation by TRL; none where another engine generates."""
+    engine, name, keys = config.engine, config.engine.name, config.sampling
+    mode = "colocate" if name == "unsloth" else vllm_mode(config)
+    if name not in ("trl", "unsloth"):
+        return {}
+    if mode == "none":
+        return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
+    stop = {"stop": list(keys.stop)} if keys.stop else {}
+    arguments = {
+        "use_vllm": True,
+        "vllm_mode": mode,
+        "top_k": keys.top_k or -1,  # vLLM's value for "off"
+        "generation_kwargs": {"stop_token_ids": ends, **stop},
+    }
+    if mode == "server":
+        return arguments | {"vllm_server_base_url": engine.server_url}
+    arguments |= {
+        "vllm_gpu_memory_utilization": engine.gpu_memory_utilization,
+        "vllm_enable_sleep_mode": engine.standby,
+    }
+    if name == "trl":  # Unsloth's engine has its length already
+        arguments["vllm_max_model_length"] = keys.max_prompt_length + keys.max_completion_length
+    return arguments

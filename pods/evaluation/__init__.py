@@ -1,4 +1,4 @@
 """Checkpoints -> results: one engine a run, every checkpoint an adapter on it, crash-safe records.
 
-session (the command) -> candidates, questions -> evaluation -> engines -> records -> scores
+evaluate_run.py -> plan (targets, questions) -> run (engine, records, scores) -> scoreboard
 """

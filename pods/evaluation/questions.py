@@ -13,15 +13,16 @@ from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import seed_of
-from pods.tasks.lengths import read_prompts
+from pods.tasks.prompts import read_prompts
 
 
 @dataclass(frozen=True)
 class Questions:
     """One split of one task, ready for an engine."""
 
-    task: str  # the task's name; of the validation split "<name>.validation", of a sample of k
-    # questions "<name>.sample<k>"
+    task: (
+        str  # <name>; of the validation split <name>.validation, of a sample of k <name>.sample<k>
+    )
     kind: str  # how answers are graded: math | choice
     ids: list[str]
     answers: list[str]
@@ -31,10 +32,25 @@ class Questions:
     total: int | None = None  # questions that a sample was drawn from
 
     @property
-    def digest(self) -> str:
-        """Changes with any prompt or gold answer."""
+    def name(self) -> str:
+        return self.task.partition(".")[0]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is noted beside scores; the digest changes with any prompt or gold answer."""
         content = json.dumps([self.ids, self.answers, self.prompt_ids])
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        facts = {"questions": len(self.ids), "dropped": self.dropped, "digest": digest}
+        return facts | ({"sampled_from": self.total} if self.total else {})
+
+    @property
+    def count(self) -> str:
+        dropped = f", {self.dropped} longer than in training left out" if self.dropped else ""
+        return f"{self.task}: {len(self.ids)} questions{dropped}"
+
+    @property
+    def note(self) -> str:
+        return f"{self.task}: a sample of {len(self.ids)} of {self.total} questions"
 
 
 def load(
@@ -55,13 +71,7 @@ def load(
         order = sorted(range(len(rows)), key=lambda i: seed_of(seed, name, split, rows[i]["id"]))
         rows, total = rows.select(sorted(order[:sample])), len(rows)
         label += f".sample{sample}"
-    return Questions(
-        task=label,
-        kind=kind,
-        ids=list(rows["id"]),
-        answers=list(rows["answer"]),
-        prompts=list(rows["prompt"]),
-        prompt_ids=tasks.encode_prompts(rows["prompt"][:], tokenizer),
-        dropped=dropped,
-        total=total,
-    )
+    prompts = list(rows["prompt"])
+    prompt_ids = tasks.encode_prompts(prompts, tokenizer)
+    ids, answers = list(rows["id"]), list(rows["answer"])
+    return Questions(label, kind, ids, answers, prompts, prompt_ids, dropped, total)

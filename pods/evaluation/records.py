@@ -21,9 +21,10 @@ Record = dict[str, Any]
 
 
 class Store:
-    """The files of one run (or base model); UserError where another program wrote the summary."""
+    """The files of one run, or of one base model; UserError where another program wrote them."""
 
-    def __init__(self, results_dir: Path, name: str) -> None:
+    def __init__(self, results_dir: Path, name: str, base: bool = False) -> None:
+        self.base = base
         self.folder = results_dir / name
         self.summary = results_dir / f"{name}.json"
         self.facts_path = results.facts_path(self.summary)
@@ -58,11 +59,19 @@ class Store:
         self.facts = {**facts, **self.facts}
         self.facts["tasks"][task] = settings
 
-    def knows(self, checkpoint: str, weights: str) -> bool:
-        """Whether the scores of `checkpoint`, if any, are of these weights (a digest)."""
-        if not any((self.folder / checkpoint).glob("*/repeat-*.jsonl")):
-            self.facts["weights"][checkpoint] = weights
-        return self.facts["weights"].get(checkpoint) == weights
+    def refuse_mixture(self, from_training: bool) -> None:
+        """Raise UserError where the run's scores here are from the other source."""
+        if self.facts["tasks"] and self.facts.get("from_training", False) != from_training:
+            source = "its checkpoints" if from_training else "its training (from_training=true)"
+            raise UserError(
+                f"results_dir={self.summary.parent}: holds scores of {self.folder.name} from "
+                f"{source}, and the two kinds are not mixed; choose another results_dir"
+            )
+
+    def same_weights(self, checkpoint: str, digest: str) -> bool:
+        """Whether the scores of `checkpoint`, if any, are of the weights with this digest."""
+        scored = any((self.folder / checkpoint).glob("*/repeat-*.jsonl"))
+        return not scored or self.facts["weights"].get(checkpoint) == digest
 
     def path(self, checkpoint: str, task: str, repeat: int) -> Path:
         return self.folder / checkpoint / task / f"repeat-{repeat}.jsonl"
@@ -72,9 +81,42 @@ class Store:
         files = (self.folder / checkpoint / task).glob("repeat-*.jsonl")
         return sorted(files, key=lambda path: int(path.stem.removeprefix("repeat-")))
 
+    def files(self, summary: Path | None = None) -> list[Path]:
+        """What is written: the summary, its facts, and the folder of completions."""
+        return [summary or self.summary, self.facts_path, self.folder]
+
     def write_facts(self) -> None:
         with named_disk_errors(self.facts_path):
             write_atomic(self.facts_path, json.dumps(self.facts, indent=1) + "\n")
+
+    def publish(
+        self, path: Path, step: int, meta: dict[str, Any],
+        scores: dict[str, tuple[results.Entry, dict[str, Any]]],
+    ) -> None:  # fmt: skip
+        """Put the scores of one policy, by task, into the summary `path`; others stay as they are.
+
+        The published base schema has no place for details: they stand among the facts.
+        """
+        run = results.read(path) if path.exists() and not self.base else {}
+        if self.base and path.exists():
+            run[step] = results.read_base(path)
+            run[step].meta = self.facts.get("details", {})
+        policy = run.setdefault(step, results.Checkpoint())
+        policy.meta |= meta
+        for task, (entry, details) in scores.items():
+            policy.datasets = dict(sorted((policy.datasets | {task: entry}).items()))
+            first = next(iter(details["rewards"].values()))  # its numbers are the published ones
+            by_k = {name[5:]: first[name]["mean"] for name in first if name.startswith("pass@")}
+            for key, value in (("scores", details), ("pass@k", by_k)):
+                policy.meta[key] = dict(sorted({**policy.meta.get(key, {}), task: value}.items()))
+        if self.base:
+            self.facts["details"] = policy.meta
+        self.write_facts()
+        with named_disk_errors(path):
+            if self.base:
+                results.write_base(path, policy)
+            else:
+                results.write(path, run)
 
 
 def read(path: Path) -> list[Record]:

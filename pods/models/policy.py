@@ -15,7 +15,6 @@ import torch
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.tasks.hub import go_offline_if_unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -86,7 +85,9 @@ def locate(path: str) -> str:
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):
-        raise UserError(f"model.path={path}: no such folder; give a folder or a hub id (org/name)")
+        raise UserError(
+            f"{path}: no such folder; give a folder or a hub id (org/name)", "model.path"
+        )
     return path
 
 
@@ -98,17 +99,16 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
     from transformers import AutoTokenizer
 
     place = locate(path)
-    if not Path(place).is_dir():
-        go_offline_if_unreachable()
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             place, padding_side="left", trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         raise UserError(
-            f"model.path={path}: not a local model folder, and the hub did not give it "
-            f"({type(error).__name__}); download it on a machine with a network and set "
-            "model.path=<folder>"
+            f"{path}: not a local model folder, and the hub did not give it "
+            f"({type(error).__name__}); download it on a machine with a network and name the "
+            "folder, or set HF_HUB_OFFLINE=1 where the cache has it",
+            key="model.path",
         ) from error
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():
@@ -116,9 +116,10 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
         tokenizer.pad_token = pad_token
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         raise UserError(
-            f"model.path={path}: the tokenizer's pad token must differ from its end token "
+            f"{path}: the tokenizer's pad token must differ from its end token "
             f"{tokenizer.eos_token!r}, because masks are rebuilt from it; set "
-            "model.pad_token=<another special token of the tokenizer>"
+            "model.pad_token=<another special token of the tokenizer>",
+            key="model.path",
         )
     return tokenizer
 
@@ -192,7 +193,7 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
             use_safetensors=True,
         )
     except (OSError, ValueError) as error:
-        raise UserError(f"model.path={config.model.path}: {error}") from error
+        raise UserError(f"{config.model.path}: {error}", key="model.path") from error
     return Policy(
         model,
         tokenizer,

@@ -17,9 +17,8 @@ from pods.config.errors import UserError
 from pods.tasks.chemistry import CHOICE
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
-from pods.tasks.prompts import MATH
 from pods.tasks.reading import download, json_lines
-from pods.tasks.task import Placed, Row, Task, numbered, short, text, text_or_number
+from pods.tasks.task import MATH, Placed, Row, Task, numbered, short, text, text_or_number
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL file, folder or hub id",
@@ -104,11 +103,12 @@ def _parts(task: config.Task) -> dict[str, Iterable[Placed]]:
     if path.is_dir():
         files = {split: path / f"{split}.jsonl" for split in ("train", "validation", "test")}
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
-    key, (hub, _, subset) = f"task.source={source}", source.partition(":")
+    hub, _, subset = source.partition(":")
     if path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith("."):
-        raise UserError(f"{key}: no such file or folder (from {Path.cwd()}); correct the path")
+        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
+        raise UserError(line, key="task.source")
     remedy = "give a JSONL file, a folder or a hub id (hub_id:subset where it has several)"
-    found = download(key, hub, subset or None, remedy)
+    found = download("task.source", source, hub, subset or None, remedy)
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in found.items()}
     return parts if len(parts) > 1 else _divided(task, list(*parts.values()))
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from pods.config.errors import UserError
-from pods.tasks.hub import go_offline_if_unreachable
 from pods.tasks.task import Placed, Row, Task
 
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
@@ -76,22 +75,22 @@ def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]
 
 def _hub(task: Task, split: str) -> Iterator[Placed]:
     numbers, file = count(1), f"{task.name}/{split}.jsonl"
-    remedy = f"set data_dir=<folder> with {file} in it, or load it once where there is a network"
+    remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:
-        rows = download(f"task={task.name}", task.hub, subset, remedy, split=task.splits[split])
+        rows = download("task", task.name, task.hub, subset, remedy, split=task.splits[split])
         source = f"{task.hub}/{subset}" if subset else task.hub
         for row in task.select(rows, split) if task.select else rows:
             number = next(numbers)
             yield f"{source}, {split} row {number}", number, row
 
 
-def download(key: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
-    """One split of a hub data set, or all. UserError names `key` and `remedy` without a network."""
+def download(key: str, value: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
+    """One split of a hub data set, or all. UserError names key=value and `remedy` without a
+    network."""
     import datasets  # takes seconds, and only the hub needs it
 
-    go_offline_if_unreachable()
     try:
         return datasets.load_dataset(hub, subset, **split)
     except Exception as error:  # the hub's client raises a dozen unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{key}: cannot get {hub} ({reason}); {remedy}") from None
+        raise UserError(f"{value}: cannot get {hub} ({reason}); {remedy}", key) from None

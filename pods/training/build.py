@@ -10,8 +10,8 @@ from pods import ranks
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import Engine, training
-from pods.engines.trl import TrlEngine
+from pods.engines import Engine, choose
+from pods.engines.trl import TrlEngine, generation_arguments
 from pods.models.policy import Policy
 from pods.scoring import Rewards
 from pods.trainer import PodsConfig, PodsTrainer
@@ -82,7 +82,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
-    return arguments | training.trl_arguments(config, policy.end_tokens) | config.trl
+    return arguments | generation_arguments(config, policy.end_tokens) | config.trl
 
 
 def build_trainer(
@@ -131,7 +131,7 @@ def sampler_of(
 ) -> EngineSampler:
     """Rollouts by the engine, compared with the trainer where that can be done."""
     engine = engine or TrlEngine(trainer, policy.end_tokens)
-    if training.gives_logprobs(config, config.engine.name):
+    if choose.job_of(config).gives_logprobs(config.engine.name):
         limits = config.engine.max_logprob_gap, config.engine.check_every
         engine = Guard(engine, trainer, *limits)
     elif config.engine.name == "vllm":
