@@ -1,10 +1,12 @@
 """Every example of docs/extending.md, written to files and run as it stands."""
 
-import json
 import re
 import shlex
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from pods.runs import ledger
@@ -13,99 +15,105 @@ from tests import processes
 from tests.conftest import ROOT
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-LONGEST = 40  # lines of an example, the first one being its name
+LONGEST = 30  # lines of an example, beside the first one, which is its file's name
 SMALL = [
-    "prompts_per_step=2",
-    "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "run=r",
+    "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2",
     "sampling.max_completion_length=24", "checkpoint.every_seconds=null", "ledger.texts=all",
+    "run=r",
 ]  # fmt: skip
-
-
-def sections() -> dict[str, list[tuple[str, str]]]:
-    """Heading -> (language, text) of its code blocks."""
-    parts = re.split(r"^## (.+)$", (ROOT / "docs" / "extending.md").read_text(), flags=re.M)[1:]
-    return {name: BLOCK.findall(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)[1:]
+# heading -> (language, text) of its code blocks
+SECTIONS = {name: BLOCK.findall(text) for name, text in zip(PARTS[::2], PARTS[1::2], strict=True)}
+FILES = {
+    text.split()[1]: text
+    for blocks in SECTIONS.values()
+    for language, text in blocks
+    if language == "python"
+}
 
 
 @pytest.fixture
 def run(tmp_path: Path):
-    def start(heading: str, *overrides: str) -> Path:
-        command = []
-        for language, text in sections()[heading]:
-            if language == "python":
-                name = text.splitlines()[0].removeprefix("# ")
-                (tmp_path / name).write_text(text)
-                assert len(text.splitlines()) - 1 <= LONGEST
-            elif language == "json":
-                (tmp_path / "countdown.jsonl").write_text(text)
-            else:
-                command = shlex.split(text.replace("\\\n", " "))
+    """Run a section's command in a folder with all files of the page; returns the run's folder."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+
+    def start(heading: str) -> Path:
+        texts = dict(SECTIONS[heading])
+        (tmp_path / "countdown.jsonl").write_text(texts.get("json", ""))
+        command = shlex.split(texts["bash"].replace("\\\n", " "))
         assert command[:3] == ["uv", "run", "train.py"]
         keys = [key for key in command[3:] if not key.startswith("run=")]
-        done = processes.run(tmp_path, *SMALL, *keys, *overrides)
-        assert done.returncode == 0, done.stderr
+        ended = processes.run(tmp_path, *SMALL, *keys)
+        assert ended.returncode == 0, ended.stderr
         return tmp_path / "checkpoints" / "r"
 
     return start
 
 
+def steps(folder: Path) -> list[list[dict[str, Any]]]:
+    """The ledger's records of every step, one for each prompt."""
+    records = ledger.read(folder / "rollouts.jsonl.gz")
+    return [list(group) for _, group in groupby(records, key=lambda record: record["step"])]
+
+
 def test_every_section_is_run_here():
-    assert list(sections()) == [
-        "A rule that sees lengths", "A rule with history", "Advantages from all n",
-        "A choice of prompts",
-        "A task with its own reward: Countdown", "An engine",
+    assert list(SECTIONS) == [
+        "An algorithm with two rounds", "An algorithm with history", "A rule", "An advantage",
+        "A reward and a data set: Countdown", "An engine",
     ]  # fmt: skip
 
 
-def test_a_rule_that_sees_lengths(run):
-    folder = run("A rule that sees lengths")
-    for batch, kept in ledger.steps(folder / "rollouts.jsonl.gz"):
-        lengths = batch.lengths.reshape(-1)
-        assert len(kept.kept) == 8
-        if (lengths <= 0.9 * lengths.max()).sum() >= 8:  # rule.params.limit=0.9
-            assert (lengths[kept.kept] <= 0.9 * lengths.max()).all()
+@pytest.mark.parametrize("name", FILES)
+def test_an_example_is_short(name: str):
+    assert len(FILES[name].splitlines()) - 1 <= LONGEST
 
 
-def test_a_rule_with_history(run):
-    folder = run("A rule with history")
-    state = json.loads((folder / "checkpoint-3" / "rule_state.json").read_text())
-    asked = {
-        q for batch, _ in ledger.steps(folder / "rollouts.jsonl.gz") for q in batch.question_ids
-    }
-    assert set(state["means"]) == asked
+def test_an_algorithm_with_two_rounds(run):
+    folder = run("An algorithm with two rounds")
+    for records in steps(folder):
+        drawn = [len(record["total"]) for record in records]
+        assert min(drawn) >= 6  # algorithm.params.first
+        assert sum(drawn) in (15, 16)  # P n, the second round rounded down
+        assert [len(record["kept"]) for record in records] == [4, 4]
+    assert [line["generate/rounds"] for line in read_metrics(folder / "metrics.jsonl")] == [2, 2]
 
 
-def test_advantages_from_all_n(run):
-    folder = run("Advantages from all n")
-    for record in ledger.read(folder / "rollouts.jsonl.gz"):
-        total = record["total"]
-        mean = sum(total) / 8
-        std = (sum((r - mean) ** 2 for r in total) / 7) ** 0.5
-        by_hand = [(total[i] - mean) / (std + 1e-4) for i in record["kept"]]
-        assert record["advantages"] == pytest.approx(by_hand, abs=1e-4)
+def test_an_algorithm_with_history(run):
+    first, second = steps(run("An algorithm with history"))
+    overall = np.mean([record["total"] for record in first])
+    assert {r["question_id"] for r in first}.isdisjoint(r["question_id"] for r in second)
+    for record in (*first, *second):  # first visits: less the mean of what was seen so far
+        assert record["kept"] == [0, 1, 2, 3]
+        by_hand = np.array(record["total"]) - overall
+        assert record["advantages"] == pytest.approx(by_hand.tolist(), abs=1e-5)
 
 
-def test_a_choice_of_prompts(run):
-    folder = run("A choice of prompts", "model=tiny_60", "sampling.max_completion_length=48")
-    latest: dict[str, float] = {}
-    again = 0
-    for batch, _ in ledger.steps(folder / "rollouts.jsonl.gz"):
-        mixed = {name for name, right in latest.items() if 0 < right < 0.9}
-        if len(mixed) >= 2:
-            assert set(batch.question_ids) <= mixed
-            again += 1
-        right = (batch.by_function["correctness"] > 0).mean(axis=1)
-        latest |= dict(zip(batch.question_ids, right, strict=True))
-    assert again
+def test_a_rule(run):
+    for records in steps(run("A rule")):
+        for record in records:
+            order = np.argsort(record["total"], kind="stable")
+            assert record["kept"] == sorted([*order[:3], order[7]])  # rule.params.high=0.25
 
 
-def test_countdown(run):
-    folder = run("A task with its own reward: Countdown")
-    records = list(ledger.read(folder / "rollouts.jsonl.gz"))
+def test_an_advantage(run):
+    for records in steps(run("An advantage")):
+        for record in records:
+            total = np.array(record["total"])
+            by_hand = (total - total.mean()) / (total.std(ddof=1) + 1e-4)
+            expected = by_hand[record["kept"]].tolist()
+            assert record["advantages"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_reward_and_a_data_set(run):
+    folder = run("A reward and a data set: Countdown")
+    records = [record for step in steps(folder) for record in step]
     assert {record["answer"] for record in records} <= {"15", "2", "8"}
-    assert all(set(record["rewards"]) >= {"countdown", "correctness"} for record in records)
+    assert all(set(record["rewards"]) >= {"countdown", "brevity"} for record in records)
+    assert any(any(record["rewards"]["brevity"]) for record in records)
     namespace: dict = {}
-    exec((folder.parents[1] / "my_rewards.py").read_text(), namespace)
+    exec(FILES["my_rewards.py"], namespace)
     texts = ["<answer>7+3+5</answer>", "<answer>15</answer>", "<answer>7+7+1</answer>", "7+3+5"]
     grades = namespace["countdown"](texts, [15] * 4, [[7, 3, 5]] * 4)
     assert grades == [1, 0, 0, 0]
