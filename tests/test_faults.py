@@ -236,7 +236,7 @@ def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
 
 
 def wait_for_a_step(path: Path, process: processes.Process) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 500
     while not (path / "metrics.jsonl").is_file() or not read_metrics(path / "metrics.jsonl"):
         assert not process.poll(), process.stderr
         assert time.monotonic() < deadline
