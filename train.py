@@ -43,7 +43,7 @@ def train(config: TrainConfig, started: float) -> None:
             from pods.engines import choose
             from pods.models import initial, policy
             from pods.runs import folder as runs
-            from pods.tasks import lengths as prompts
+            from pods.tasks import prompts
             from pods.training import build, loop
 
             stack.enter_context(loop.signals_restored())
@@ -53,7 +53,6 @@ def train(config: TrainConfig, started: float) -> None:
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
-            initial.merge(config, folder.path)
             start = ranks.from_main(lambda: runs.find_start(config, folder))
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             clock.peak = peak_memory_reader()

@@ -66,7 +66,10 @@ def find(name: str) -> Advantage:
     if functions.is_path(name):
         return functions.load("advantage.name", name)
     if name not in ADVANTAGES:
-        raise ValueError(f"advantage {name!r} is unknown; one of {', '.join(ADVANTAGES)}")
+        names = ", ".join(ADVANTAGES)
+        raise ValueError(
+            f"advantage {name!r} is unknown; one of {names}, or path/to/file.py:function"
+        )
     return ADVANTAGES[name]
 
 

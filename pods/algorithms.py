@@ -200,7 +200,10 @@ def prepared(algorithm: str | Algorithm, params: dict[str, Any], rule: Rule) -> 
     elif algorithm in ALGORITHMS:
         function = ALGORITHMS[algorithm]
     else:
-        raise ValueError(f"algorithm {algorithm!r} is unknown; one of {', '.join(ALGORITHMS)}")
+        names = ", ".join(ALGORITHMS)
+        raise ValueError(
+            f"algorithm {algorithm!r} is unknown; one of {names}, or path/to/file.py:function"
+        )
     if not inspect.isgeneratorfunction(function):
         raise ValueError(
             f"algorithm {label(function)}: no generator function; it must yield (prompts, count)"

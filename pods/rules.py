@@ -79,7 +79,10 @@ def find(name: str) -> Rule:
     if functions.is_path(name):
         return functions.load("rule.name", name)
     if name not in RULES:
-        raise ValueError(f"rule {name!r} is unknown; valid rules: {', '.join(RULES)}")
+        names = ", ".join(RULES)
+        raise ValueError(
+            f"rule {name!r} is unknown; valid rules: {names}, or path/to/file.py:function"
+        )
     return RULES[name]
 
 

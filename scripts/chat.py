@@ -20,7 +20,7 @@ from pods.config.keys import TrainConfig
 from pods.config.schema import at_least, one_of, share
 from pods.engines import Completion, Limits, Request, Work, choose, seed_of, texts
 from pods.evaluation.config import OneCheckpoint, renamed_keys
-from pods.tasks.lengths import rendered
+from pods.tasks.prompts import rendered
 
 
 @dataclass

@@ -9,29 +9,26 @@ import json
 from pathlib import Path
 
 from pods.config.command import command
-from pods.figures import drawing, speedup
-from pods.figures.chosen import each, finish
-from pods.figures.curves import load, to_json
+from pods.figures import curves, drawing, speedup
 from pods.figures.drawing import PlotConfig
+from pods.figures.figure import Figure, Note, finish, for_each
 from pods.runs.files import write_atomic
 
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
-    _, skipped = each("plot", config, draw)
-    finish(skipped)
+    def draw(figure: Figure) -> tuple[None, list[Note]]:
+        series, notes = curves.read(figure, config.results_dir)
+        named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
+        headline = speedup.headline(figure, speedup.pairs(figure, named, config))
+        out = Path(config.out_dir) / figure.name
+        drawing.save(drawing.main_figure(figure, series, headline, config.x), out / "main")
+        drawing.save(drawing.length_figure(figure, series, config.x), out / "length")
+        write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")
+        print(out)
+        return None, notes
 
-
-def draw(config: PlotConfig, skipped: list[str]) -> None:
-    """Read, draw and write one figure."""
-    figure, series = config.figure, load(config.figure, config.results_dir, skipped)
-    named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
-    headline = speedup.headline(figure, speedup.pairs(figure, named, config))
-    out = Path(config.out_dir) / figure.name
-    drawing.save(drawing.main_figure(series, headline, config), out / "main")
-    drawing.save(drawing.length_figure(series, config), out / "length")
-    write_atomic(out / "curves.json", json.dumps(to_json(series), indent=1) + "\n")
-    print(out)
+    finish(for_each(config, draw)[1])
 
 
 if __name__ == "__main__":

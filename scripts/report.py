@@ -1,4 +1,4 @@
-"""One HTML page: a run's facts, curves, seconds and rollouts, and a figure's speed-ups.
+"""One HTML page: a run's facts, curves, seconds and rollouts, or several arms side by side.
 
     uv run scripts/report.py run=<run>
     uv run scripts/report.py figure=quickstart
@@ -7,28 +7,25 @@
 The page needs no network. The paper shows only means over the kept rollouts.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import MISSING
 
-from pods.config.command import command, compose, typed
+from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.schema import positive
-from pods.figures.chosen import finish, of_runs
-from pods.figures.definition import Comparison, Figure
+from pods.figures import curves, drawing, page, speedup, tables
+from pods.figures.figure import Figure, FigureConfig, Note, finish, for_each
 from pods.runs.files import write_atomic
 
 
 @dataclass
-class ReportConfig(Comparison):
+class ReportConfig(FigureConfig):
     run: str | None = MISSING
     output_dir: str = MISSING
-    results_dir: str = MISSING
     out_dir: str = MISSING
     max_megabytes: float = positive()
-    figure: Figure | None = None
-    runs: dict[str, list[str]] = field(default_factory=dict)
 
 
 @command("report", ReportConfig)
@@ -37,26 +34,29 @@ def main(config: ReportConfig) -> None:
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
-    from pods.figures import curves, report, speedup
 
-    sections, skipped, figure, run = [], [], config.figure, config.run
-    if config.runs:
-        axes = figure or typed(Figure, compose("figure/quickstart", None, []).figure)
-        figure = of_runs(config, axes, None, chosen=figure is not None)
-    if figure is not None:
-        series = curves.load(figure, config.results_dir, skipped)
+    def arms(figure: Figure) -> tuple[list[str], list[Note]]:
+        series, notes = curves.read(figure, config.results_dir)
         pairs = speedup.pairs(figure, series, config)
-        sections += report.figure_sections(figure, series, pairs, Path(config.output_dir))
-    if run is not None:
-        folders = (Path(config.output_dir), Path(config.results_dir))
-        sections += report.run_sections(run, *folders, config.max_megabytes)
-    given = {"run": run} if run else {}
-    given |= {"figure": figure.name} if figure else {}
-    name, words = next(iter(given.values())), " ".join(f"{k}={v}" for k, v in given.items())
+        picture = drawing.main_figure(figure, series, speedup.headline(figure, pairs))
+        sections = [page.section(figure.title, page.svg(picture))]
+        for title, note, row in tables.TABLES if pairs else ():
+            rows = [row(figure.name, pair) for pair in pairs]
+            sections.append(page.section(title, page.table(rows), note))
+        labels = {arm.label: arm.runs for arm in series}
+        return [*sections, *page.arm_sections(labels, Path(config.output_dir))], notes
+
+    sections, left_out = [], []
+    if config.figure or config.runs:
+        (sections,), left_out = for_each(config, arms)
+    if config.run is not None:
+        folder = Path(config.output_dir) / config.run
+        sections += page.run_sections(folder, config.max_megabytes)
+    name = config.run or ("runs" if config.runs else config.figure.name)
     out = Path(config.out_dir) / f"{name}.html"
-    write_atomic(out, report.page(f"PODS: {name}", f"made by scripts/report.py {words}", sections))
+    write_atomic(out, page.page(f"PODS: {name}", sections))
     print(out)
-    finish(skipped)
+    finish(left_out)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,9 @@ from omegaconf import MISSING
 
 from pods.config.command import command
 from pods.config.schema import one_of
-from pods.figures import speedup, tables
-from pods.figures.chosen import each, finish
-from pods.figures.curves import load
-from pods.figures.definition import Absent, FigureConfig
-from pods.runs.results import warn
+from pods.figures import curves, speedup, tables
+from pods.figures.figure import Absent, Figure, FigureConfig, Note, finish, for_each
+from pods.figures.speedup import Speedup
 
 
 @dataclass
@@ -29,37 +27,31 @@ class SpeedupConfig(FigureConfig):
 
 @command("speedup", SpeedupConfig)
 def main(config: SpeedupConfig) -> None:
-    found, skipped = each("speedup", config, compare)
-    everything = [(name, pair) for name, _, pairs in found for pair in pairs]
+    def compare(figure: Figure) -> tuple[tuple[Figure, list[Speedup]], list[Note]]:
+        series, notes = curves.read(figure, config.results_dir)
+        if len(series) < 2:
+            text = f"figure={figure.name}: only {series[0].label} has results"
+            raise Absent(f"{text}, two arms are needed", notes)
+        pairs = speedup.pairs(figure, series, config)
+        if figure.baseline and speedup.headline(figure, pairs) is None:
+            arms = f"{figure.baseline} or {figure.pods}"
+            text = f"figure {figure.name}: {arms} has no results; no headline speed-up"
+            notes.append(Note(text))
+        return (figure, pairs), notes
+
+    compared, left_out = for_each(config, compare)
     if config.json or config.format == "json":
         content = {
-            name: asdict(headline) | {"pairs": [asdict(pair) for pair in pairs]}
-            for name, headline, pairs in found
-            if headline
+            figure.name: asdict(headline) | {"pairs": [asdict(pair) for pair in pairs]}
+            for figure, pairs in compared
+            if (headline := speedup.headline(figure, pairs))
         }
         print(json.dumps(content, indent=1))
-    elif not everything:
-        print("no pair of arms has results")
+    elif every := [(figure.name, pair) for figure, pairs in compared for pair in pairs]:
+        print(tables.text(every, config.format))
     else:
-        print(tables.text(everything, config.format))
-    finish(skipped)
-
-
-def compare(
-    config: SpeedupConfig, skipped: list[str]
-) -> tuple[str, speedup.Speedup | None, list[speedup.Speedup]]:
-    """A figure's name, its headline pair (None if its YAML names none) and all pairs."""
-    figure, series = config.figure, load(config.figure, config.results_dir, skipped)
-    if len(series) < 2:
-        raise Absent(
-            f"figure={figure.name}: only {series[0].label} has results, two arms are needed"
-        )
-    pairs = speedup.pairs(figure, series, config)
-    headline = speedup.headline(figure, pairs)
-    if figure.baseline and headline is None:
-        arms = f"{figure.baseline} or {figure.pods}"
-        warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
-    return figure.name, headline, pairs
+        print("no pair of arms has results")
+    finish(left_out)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 import gc
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +56,3 @@ def run_command(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
         return processes.run(said, *arguments, script=script, cwd=tmp_path)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Debian's chromium: `apt-get install chromium`."""
-    executable = shutil.which("chromium") or shutil.which("chromium-browser")
-    if executable is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    off = ("gpu", "quic", "background-networking", "component-update", "sync")
-    flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{feature}" for feature in off)]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, args=flags)
-        yield chromium
-        chromium.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from pods import rollouts, rules
+from pods import rules, trainer
 from pods.runs import checkpoints, ledger
 from rewards import functions
 
@@ -31,7 +31,7 @@ def before(owner: Any, name: str, act: Any) -> None:
 
 
 def kill_in_step() -> None:
-    before(rollouts.Rollouts, "score", lambda self, *_: kill() if at_step(self) else None)
+    before(trainer.PodsTrainer, "score", lambda self, *_: kill() if at_step(self) else None)
 
 
 def at_step(self: Any) -> bool:

@@ -1,18 +1,19 @@
 """Result files of the published kinds, made up small: what the figure tests read."""
 
 import csv
+import gzip
 import json
 import random
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from hydra.core.global_hydra import GlobalHydra
 
-from pods.figures.definition import Figure, FigureSeries
+from pods.figures.figure import Figure, FigureSeries
 from tests.conftest import ROOT
 
 
@@ -74,16 +75,12 @@ def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> N
     (folder / f"{name}.meta.json").write_text(json.dumps(facts))
 
 
-def record_files(folder: Path, name: str, steps: Sequence[int], right: Sequence[bool]) -> None:
-    """results/<name>/checkpoint-<step>/gsm8k/repeat-0.jsonl with one record a question."""
-    records = [
-        {"id": f"q{i}", "correct": {"v2": flag}, "well_formed": False}
-        for i, flag in enumerate(right)
-    ]
-    for step in steps:
-        path = folder / name / f"checkpoint-{step}" / "gsm8k" / "repeat-0.jsonl"
-        path.parent.mkdir(parents=True)
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+def ledger_file(run: Path, records: Iterable[dict[str, Any]]) -> Path:
+    """<run>/rollouts.jsonl.gz of these records, its last frame torn as by a kill."""
+    path = run / "rollouts.jsonl.gz"
+    frame = gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode())
+    path.write_bytes(frame + frame[:20])
+    return path
 
 
 def base_file(folder: Path, name: str, accuracy: float, dataset: str = "gsm8k") -> None:
@@ -170,7 +167,6 @@ def figure(**changes: Any) -> Figure:
         "baseline": "GRPO",
         "pods": "GRPO-PODS",
         "wandb_export": None,
-        "split_by": [],
         "series": {
             "GRPO": FigureSeries(["grpo-*"]),
             "GRPO-PODS": FigureSeries(["pods-*"]),

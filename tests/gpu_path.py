@@ -135,18 +135,15 @@ class Engine:
 def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
     """Our trainer in Unsloth's, with the engine above where Unsloth puts vLLM."""
     from datasets import Dataset
-    from pods.training.rehearsal import rehearsal
     from transformers import TrainerCallback
     from unsloth_zoo import vllm_utils
 
-    from pods import seam
     from pods.clock import Clock
-    from pods.engines.trl import TrlEngine
     from pods.models import unsloth
-    from pods.rollouts import Rollouts
-    from pods.trainer import build_trainer
+    from pods.training.build import build_trainer
+    from pods.training.warm_up import warm_up
     from tests.configs import compose
-    from tests.unsloth_drift import Letters, policy_as_unsloth_loads_it
+    from tests.unsloth_drift import letters, policy_as_unsloth_loads_it
 
     config = compose(*SETTINGS, f"output_dir={folder}", *overrides)
     config.backend.name = "unsloth"
@@ -154,7 +151,6 @@ def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
     policy.model.vllm_engine = engine = Engine(policy.model, config, policy.tokenizer)
     policy.model.load_lora = functools.partial(vllm_utils.load_lora, policy.model)
     unsloth.use_temporary_folder(policy.model)
-    rollouts = Rollouts(config, TrlEngine(policy.end_tokens), Letters(), Clock())
     rows = [
         {"id": str(i), "prompt": f"<user>{i}+{i % 7}=?<assistant>", "answer": "1", "kind": "math"}
         for i in range(8)
@@ -162,18 +158,19 @@ def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
 
     class Loop(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            with rehearsal(trainer):
-                seam.warm_up(trainer)
+            sampling = config.sampling
+            warm_up(trainer, sampling.max_prompt_length, sampling.max_completion_length)
 
         def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            found.append(dict(rollouts.guard.metrics))
+            found.append(dict(trainer.sampler.engine.metrics))
             if state.global_step == 2 and not list(folder.glob("checkpoint-2")):
                 from pods.runs import checkpoints
 
                 checkpoints.write(trainer, folder, {})
 
     found: list[dict[str, float]] = []
-    trainer = build_trainer(config, policy, Dataset.from_list(rows), rollouts, Loop())
+    trainer = build_trainer(config, policy, Dataset.from_list(rows), letters(), None, Clock())
+    trainer.add_callback(Loop())
     trainer.found = found
     return trainer, engine
 
@@ -185,8 +182,6 @@ def adapter_of(trainer: Any) -> dict[str, Any]:
 def training(folder: Path, correction: bool) -> dict[str, Any]:
     """Three steps; then the third again from the checkpoint of the second."""
     import torch
-
-    from pods import seam
 
     folder.mkdir()
     setting = f"engine.importance_sampling_correction={correction}"
@@ -204,7 +199,7 @@ def training(folder: Path, correction: bool) -> dict[str, Any]:
         "moved": max((whole[k] - fresh[k]).abs().max().item() for k in whole),
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),
         "moment_types": sorted({str(state["state1"].dtype) for state in moments}),
-        "packing": seam.packing(trainer),
+        "packing": trainer.packing(),
         "lora_ids": [call.lora.lora_int_id for call in engine.calls],
         "lora_shape": [engine.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
         "full_length_calls": [call.params.ignore_eos for call in engine.calls],

@@ -32,7 +32,7 @@ from pods.config import check  # noqa: F401
 from pods.engines import choose, transformers  # noqa: F401
 from pods.evaluation import run as evaluation  # noqa: F401
 from pods.runs import folder as runs  # noqa: F401
-from pods.tasks import lengths as prompts  # noqa: F401
+from pods.tasks import prompts  # noqa: F401
 from pods.training import loop  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,4 +1,4 @@
-"""pods/figures/chosen.py: any runs without a figure's file, and exit 3 where one is left out."""
+"""pods/figures/figure.py: any runs without a figure's file, and exit 3 where one is left out."""
 
 import itertools
 import json

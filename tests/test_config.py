@@ -47,7 +47,7 @@ def test_every_field_that_breaks_its_rule_is_named_in_order():
 
 @pytest.mark.parametrize(
     "group",
-    ["rule", "advantage", "prompts", "resample", "engine", "backend", "rewards", "model"],
+    ["rule", "advantage", "algorithm", "engine", "backend", "rewards", "model"],
 )
 def test_every_choice_of_a_group_composes(group):
     names = [p.stem for p in (CONFIG_DIR / group).glob("*.yaml") if not p.stem.startswith("_")]
@@ -68,14 +68,14 @@ def test_dict_fields_take_new_keys_as_typed():
             TrainConfig,
             [
                 "rewards.functions.brevity=my_rewards.py:brevity", "rewards.weights.brevity=0.5",
-                "rule.params.k=3", "advantage.params={scale: 2}", "optimizer.swept.mine=1e-3",
+                "rule.params.k=3", "advantage.params={scale: 2}", "algorithm.params.rounds=2",
             ],
         ),
     )  # fmt: skip
     assert config.rewards.functions == {"brevity": "my_rewards.py:brevity"}
     assert config.rewards.weights == {"correctness": 1, "format": 1, "tags": 1, "brevity": 0.5}
     assert (config.rule.params, config.advantage.params) == ({"k": 3}, {"scale": 2})
-    assert config.optimizer.swept["mine"] == 1e-3
+    assert config.algorithm.params == {"rounds": 2}
 
 
 def test_composing_inside_a_job_leaves_its_hydra_alone():

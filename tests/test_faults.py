@@ -152,25 +152,20 @@ def test_a_broken_function_stops_the_run_which_loses_nothing(folder, reference, 
 
 
 HISTORY = """
-class Alternating:
-    \"\"\"Keeps other rollouts of a prompt each time it comes; the history is the count.\"\"\"
-    def __init__(self): self.seen = {}
-    def __call__(self, batch, budget, rng):
-        m, (prompts, n) = budget // batch.shape[0], batch.shape
-        first = [self.seen.get(q, 0) % (n - m + 1) for q in batch.question_ids]
-        for q in batch.question_ids: self.seen[q] = self.seen.get(q, 0) + 1
-        return [p * n + start + i for p, start in enumerate(first) for i in range(m)]
-    def state(self): return {"seen": self.seen}
-    def load(self, state): self.seen = dict(state["seen"])
+def alternating(step):
+    \"\"\"Keeps other rollouts of a prompt each time it comes, and asks for one that is fresh.\"\"\"
+    batch = yield [*step.prompts, *step.fresh(1)], [step.n, step.n, 2]
+    first = [len(step.history.get(p, ())) % (step.n - step.m + 1) for p in step.prompts]
+    return [p * step.n + start + i for p, start in enumerate(first) for i in range(step.m)]
 """
 
 
-def test_a_rule_with_history_resumes_exactly_and_the_warm_up_leaves_it_alone(folder):
+def test_history_and_fresh_prompts_resume_exactly_and_the_warm_up_leaves_them_alone(folder):
     (folder / "own.py").write_text(HISTORY)
-    rule = [f"rule.name={folder / 'own.py'}:Alternating", "backend.warmup=true"]
+    own = [f"algorithm.name={folder / 'own.py'}:alternating", "backend.warmup=true"]
     paths = []
     for name, fault in (("whole", None), ("killed", faults.kill_in_step)):
-        arguments = [*rule, f"output_dir={folder / name}"]
+        arguments = [*own, f"output_dir={folder / name}"]
         first = run(folder, *arguments, fault=fault)
         if fault:
             assert first.returncode == -signal.SIGKILL
@@ -179,10 +174,13 @@ def test_a_rule_with_history_resumes_exactly_and_the_warm_up_leaves_it_alone(fol
     assert_same_run(*reversed(paths))
     records = list(ledger.read(paths[0] / "rollouts.jsonl.gz"))
     assert [record["kept"] for record in records[:2]] == [[0, 1, 2, 3]] * 2  # no warm-up counted
-    assert [record["kept"][0] for record in records[-2:]] == [1, 1]  # the second epoch
-    states = [json.loads((p / "checkpoint-6" / "rule_state.json").read_text()) for p in paths]
+    assert [record["kept"][0] for record in records if record["group"] < 2][-2:] == [1, 1]
+    questions = [record["question_id"] for record in records]
+    assert questions[2] != questions[3]  # the next step goes on after the fresh prompt
+    states = [json.loads((p / "checkpoint-6" / "pods_state.json").read_text()) for p in paths]
     assert states[0] == states[1]
-    assert sum(states[0]["seen"].values()) == 12  # six steps with two prompts
+    assert states[0]["fresh_drawn"] == 6
+    assert sum(map(len, states[0]["history"].values())) == 18  # six steps with three prompts
 
 
 def test_the_learning_rate_is_that_of_the_train_seconds_also_after_a_kill(folder):

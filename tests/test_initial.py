@@ -1,22 +1,18 @@
-"""init_from: a run from another run's weights, its adapter continued or merged into the base."""
+"""init_from: a run from another run's weights, its adapter continued."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
 
 from pods.config.errors import UserError
-from pods.evaluation import targets
 from pods.models import initial
 from tests import processes
 from tests.configs import compose
-from tests.fake_run import TINY, add_checkpoint, make_run
+from tests.fake_run import add_checkpoint, make_run
 
 SMALL = [
     "prompts_per_step=2",
@@ -47,26 +43,9 @@ def test_an_adapter_is_continued(old: Path, tmp_path: Path) -> None:
     assert weights.keys() == after.keys()
     for name, values in weights.items():
         torch.testing.assert_close(after[name], values, atol=1e-9, rtol=0)
-    assert (noted["checkpoint"], noted["step"], noted["mode"]) == (str(old), 2, "continue")
+    assert (noted["checkpoint"], noted["step"]) == (str(old), 2)
     digest = json.loads((old / "meta.json").read_text())["files"]["adapter_model.safetensors"]
     assert noted["sha256"] == {"adapter_model.safetensors": digest["sha256"]}
-
-
-def test_a_merged_adapter_is_the_base_of_a_run_that_resumes(old: Path, tmp_path: Path) -> None:
-    train(tmp_path, "init_mode=merge", "lora.rank=4")
-    base = AutoModelForCausalLM.from_pretrained("checkpoints/new/base").state_dict()
-    model = AutoModelForCausalLM.from_pretrained(TINY)
-    assert any((base[name] != values).any() for name, values in model.state_dict().items())
-    merged = PeftModel.from_pretrained(model, old).merge_and_unload()
-    for name, values in merged.state_dict().items():
-        torch.testing.assert_close(base[name], values)
-    store = SimpleNamespace(same_weights=lambda *_: True)
-    new = Path("checkpoints/new")
-    found, problems = targets.find(new, None, "checkpoints/new/base", store)
-    assert ([target.lora_rank for target in found], problems) == ([4], [])
-    old.rename(tmp_path / "gone")  # a run that has started does not need it
-    train(tmp_path, "init_mode=merge", "lora.rank=4", "max_steps=2")
-    assert Path("checkpoints/new/checkpoint-2").is_dir()
 
 
 def spoil(old: Path) -> None:
@@ -83,10 +62,10 @@ def whole_model(old: Path) -> None:
     [
         (None, ["init_from=nowhere/checkpoint-3"], "init_from=nowhere/checkpoint-3: no finished"),
         (None, ["lora.rank=8"], "lora.rank=32 lora.alpha=32 lora.target_modules=[down_proj,"),
-        (None, ["lora.rank=null"], "set these, or init_mode=merge"),
+        (None, ["lora.rank=null"], "set these, or export it (scripts/export.py)"),
         (None, ["model.path=Qwen/Qwen2.5-3B-Instruct"], "set model.path=pods/tiny_policy model.n"),
         (spoil, [], "adapter_model.safetensors has 0 bytes"),
-        (whole_model, [], "checkpoint-2 has no adapter; set init_mode=merge"),
+        (whole_model, [], "checkpoint-2: has no adapter; export it"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(

@@ -2,15 +2,13 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pods.figures import inspector
 from pods.rules import RULES
 from pods.runs import ledger
-from tests import processes
+from tests.figures import in_process, ledger_file
 from tests.steps import step_of
 from tests.test_files import of, record
 
@@ -135,82 +133,50 @@ def test_flushed_records_are_on_the_disk(tmp_path, monkeypatch):
     assert calls == [of("fsync", path)]  # with every byte of it: the size is compared
 
 
-def test_replay_chooses_again_from_the_same_rewards(tmp_path):
-    run = tmp_path / "checkpoints" / "r"
-    run.mkdir(parents=True)
-    book = ledger.Ledger(run / "rollouts.jsonl.gz", "none")
-    for number in range(1, 5):
-        book.append(number, step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 4, 5]))
-    book.flush()
-    done = processes.run(
-        tmp_path / "out", "run=r", "rule=max_reward", script="scripts/replay.py", cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    rows = {}
-    for line in done.stdout.splitlines():
-        cells = [cell.strip() for cell in line.strip("│").split("│")]
-        if len(cells) == 3:
-            rows[cells[0]] = cells[1]
-    # a: {0, 1} -> {1, 2}; b: all rewards are equal, so the first two
-    assert rows["differs"] == "0.5000"
-    assert rows["rollouts in common"] == "0.7500"
-    assert rows["variance kept by the run"] == "0.1250"
-    assert rows["variance kept now"] == "0.0312"
-    done = processes.run(tmp_path / "out", "run=r", script="scripts/replay.py", cwd=tmp_path)
-    rows = [[c.strip() for c in row.strip("│").split("│")] for row in done.stdout.splitlines()]
-    found = {row[0]: row[1:5] for row in rows if len(row) == 6 and row[0] in RULES}
-    assert set(found) == set(RULES) - {"all"}  # n > m
-    # max_variance keeps 0 and 1 of a: S = .5 and 0, J = 2 (.25)^2 / .5
-    assert found["max_variance"] == ["0.1250", "0.2500", "0.5000", "1.0000"]
-    assert found["max_reward"] == ["0.0312", "0.0625", "0.5000", "0.7500"]
+def replay(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list]:
+    """The rows of the table of scripts/replay.py."""
+    where = (f"output_dir={folder}/checkpoints", "run=r")
+    assert in_process("scripts/replay.py", *where, *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    return {row[0]: row[1:] for row in rows if len(row) == 7}
 
 
-def test_a_batch_rule_is_replayed_on_steps_with_uneven_groups(tmp_path):
+def test_replay_chooses_again_from_the_same_rewards(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    book = ledger.Ledger(run / "rollouts.jsonl.gz", "none")
-    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0, 0.0, 0.0, 0.0]}, [0, 1, 5])
-    chosen = replace(step.selection, reasons=["low", "high", "low"])
-    book.append(1, replace(step, selection=chosen))
-    book.flush()
-    assert [r["reasons"] for r in ledger.read(book.path)] == [["low", "high"], ["low"]]
-    first = inspector.group(next(ledger.read(book.path)), "own.py:last")
-    assert [first["reasons"][i] for i in first["why"][:2]] == ["kept: low", "kept: high"]
-    ((batch, kept),) = ledger.steps(run / "rollouts.jsonl.gz")
-    assert (batch.shape, batch.step, kept.kept.tolist()) == ((2, 4), 0, [0, 1, 5])
-    assert batch.question_ids.tolist() == ["a", "b"]
-    (tmp_path / "own.py").write_text(
-        "from pods.rules import Selection\n"
-        "def last(batch, budget, rng):\n"
-        "    return Selection(range(8 - budget, 8), reasons=['late'] * budget)\n"
-    )
-    done = processes.run(
-        tmp_path / "out", "run=r", f"rule.name={tmp_path}/own.py:last", script="scripts/replay.py",
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "0.3333" in done.stdout  # one of three rollouts in common: 5 of (5, 6, 7)
-    shares = {"kept by the run: low": "0.6667", "kept now: late": "1.0000"}
-    lines = done.stdout.splitlines()
-    assert [any(k in line and v in line for line in lines) for k, v in shares.items()] == [True] * 2
+    record = {"step": 1, "kept": [0, 1], "total": [0.0, 1.0, 0.5, 0.2]}
+    ledger_file(run, [record, record | {"total": [1.0] * 4}, record | {"kept": []}] * 4)
+    rows = replay(tmp_path, capsys)
+    assert set(rows) == {"the run", *RULES} - {"all"}, "n > m"
+    # max_variance keeps 0 and 1: S = .5 and 0, J = 2 (.25)^2 / .5
+    assert rows["max_variance"] == ["2", "0.7500", "0.1250", "0.2500", "0.5000", "1.0000"]
+    assert rows["the run"] == rows["max_variance"]
+    # max_reward keeps 1 and 2, and of equal rewards the first two
+    assert rows["max_reward"] == ["2", "0.8750", "0.0312", "0.0625", "0.5000", "0.7500"]
+    (tmp_path / "own.py").write_text("def last(rewards, m, rng): return range(4 - m, 4)\n")
+    rows = replay(tmp_path, capsys, f"rule.name={tmp_path}/own.py:last", "kept_per_prompt=3")
+    assert [row[0] for row in rows.values()] == ["2", "3"]
+    assert next(reversed(rows.values()))[-1] == "0.3333", "1 of 1, 2 and 3"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["run=absent"], "runs with one: r"),
         (["run=r", "kept_per_prompt=9"], "kept_per_prompt=9"),
         (["run=r", "rule=best"], "max_variance"),
     ],
 )
-def test_replay_says_what_is_wrong(tmp_path, arguments, said):
+def test_replay_says_what_is_wrong(tmp_path, capsys, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
     write(run / "rollouts.jsonl.gz", 1).flush()
-    done = processes.run(tmp_path / "out", *arguments, script="scripts/replay.py", cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert in_process("scripts/replay.py", *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
 
 
 def test_records_are_plain_json():

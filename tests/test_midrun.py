@@ -40,7 +40,9 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     metrics = read_metrics(evaluated / "metrics.jsonl")
     meta = json.loads((evaluated / "checkpoint-4" / "meta.json").read_text())
     seconds = sum(line["eval/seconds"] for line in metrics)
-    assert meta["outside_seconds"]["evaluate"] == pytest.approx(seconds, rel=0.2)
+    assert 0 < seconds <= meta["outside_seconds"]["evaluate"]
+    phases = [v for line in metrics for k, v in line.items() if k.startswith("seconds/")]
+    assert metrics[-1]["train_seconds"] == pytest.approx(sum(phases))
     assert meta["train_seconds"] == metrics[-1]["train_seconds"]
     assert_records(evaluated)
 

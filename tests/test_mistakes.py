@@ -33,7 +33,7 @@ rewards.weights.tags=big: must be a number
 $ train.py model.path=no/such/folder
 model.path=no/such/folder: no such folder; give a folder or a hub id (org/name)
 $ train.py rule=my.py:f
-rule=my.py:f: must be one of all, cppo, d3s, gfpo, half_right, max_abs_advantage, max_reward, ...
+rule=my.py:f: must be one of all, max_reward, max_variance, percentile, random; ...
 $ train.py kept_per_prompts=4
 kept_per_prompts=4: unknown; did you mean kept_per_prompt?
 $ train.py sampling.temprature=1
@@ -73,7 +73,7 @@ seed: cannot be read as key=value; no spaces around =, and quotes for the shell
 $ train.py lora=3
 lora=3: must be a group of keys (rank, alpha, dropout, target_modules)
 $ train.py rule=best
-rule=best: must be one of all, cppo, d3s, gfpo, half_right, max_abs_advantage, max_reward, ...
+rule=best: must be one of all, max_reward, max_variance, percentile, random; ...
 $ train.py rule.name=my.py:none
 rule.name=my.py:none: none is not defined in my.py; correct the name or the file
 $ train.py rewards.functions.brevity=my.py:number
@@ -99,8 +99,6 @@ $ train.py resume=nowhere/checkpoint-3
 resume=nowhere/checkpoint-3: no such folder; set auto, never or a checkpoint folder
 $ train.py init_from=nowhere/checkpoint-3
 init_from=nowhere/checkpoint-3: no finished checkpoint; give <run>/checkpoint-<step>
-$ train.py init_from=nowhere init_mode=join
-init_mode=join: must be one of continue, merge
 $ train.py run=a/b
 run=a/b: must be a folder name without / and without a dot at the start
 $ train.py backend=unsloth

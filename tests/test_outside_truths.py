@@ -1,6 +1,5 @@
 """Expected values from outside the code: the published settings, and updates computed by hand."""
 
-import copy
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -12,8 +11,8 @@ from transformers import TrainerCallback
 
 from pods.config.keys import TrainConfig
 from pods.models.policy import Policy
-from pods.rollouts import Step
-from pods.trainer import trl_arguments
+from pods.rollouts import Record
+from pods.training.build import trl_arguments
 from tests.configs import compose
 from tests.test_trainer import adapter, build, policy_of, rows
 
@@ -109,31 +108,36 @@ CASES = {
 def test_updates_computed_by_hand(case):
     """Temperature, k3, reductions, clipping, masks, reward weights and AdamW in plain torch."""
     overrides = [*SETTINGS, *CASES[case]]
-    trainer, rollouts = build(overrides, dataset=rows())
-    weights, steps = [adapter(trainer)], []
-    inner = type(rollouts).__call__
+    trainer = build(overrides, dataset=rows())
+    weights, norms, steps = [adapter(trainer)], [], []
+    inner = trainer.hand_over
 
-    class Spy(type(rollouts)):
-        def __call__(self, *arguments: Any) -> dict:
-            handed = inner(self, *arguments)
-            steps.append((self.newest, copy.deepcopy(handed["prompt_ids"])))
-            return handed
+    def spy(record: Record) -> Any:
+        batch, record = inner(record)
+        steps.append(record)
+        return batch, record
 
-    class Weights(TrainerCallback):
+    trainer.hand_over = spy
+
+    class Watch(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
             weights.append(adapter(trainer))
 
-    rollouts.__class__ = Spy
-    trainer.add_callback(Weights())
+        def on_log(self, *_: Any, logs: dict, **__: Any) -> None:
+            norms.extend([logs["grad_norm"]] if "grad_norm" in logs else [])
+
+    trainer.add_callback(Watch())
     trainer.train()
     assert len(steps) == 2
     config = compose(*overrides)
     double, single = (ByHand(config, weights, kind) for kind in (torch.float64, torch.float32))
     for by_hand in (double, single):
-        for step, prompts in steps:
-            by_hand.generation(step, prompts)
+        for step in steps:
+            by_hand.generation(step)
         assert by_hand.seen >= SEEN.get(case, set())  # else the case does not test its knob
     assert len(double.gradients) == len(single.gradients) == len(weights) - 1
+    # AdamW and clipping hide a factor that all gradients share; their norm does not.
+    assert norms == pytest.approx(double.norms, rel=1e-4)
     assert_adamw(weights, double.gradients, single.gradients)
     for name, value in weights[-1].items():
         if "lora_B" in name:
@@ -193,13 +197,14 @@ class ByHand:
         self.model = get_peft_model(policy.model, policy.peft_config).to(dtype)
         self.model.load_state_dict(weights[0], strict=False)
         self.weights = {k: p for k, p in self.model.named_parameters() if "lora_" in k}
-        self.gradients: list[Tensors] = []  # of each update, in float64
+        self.gradients: list[Tensors] = []  # of each update, clipped, in float64
+        self.norms: list[float] = []  # before clipping
 
-    def generation(self, step: Step, prompts: list[list[int]]) -> None:
+    def generation(self, step: Record) -> None:
         """All updates on the rollouts of one generation."""
-        kept, n = step.selection.kept.tolist(), step.batch.shape[1]
-        chosen = [step.completions[place // n][place % n] for place in kept]
-        texts = [(prompt, c.token_ids) for prompt, c in zip(prompts, chosen, strict=True)]
+        kept = step.selection.kept.tolist()
+        chosen = [step.rollouts[place].completion for place in kept]
+        texts = [(step.rollouts[i].prompt_ids, step.rollouts[i].completion.token_ids) for i in kept]
         advantages = [advantage_of(step, place) for place in kept]
         masked = [self.config.loss.mask_truncated_completions and c.clipped for c in chosen]
         if self.config.loss.mask_truncated_completions:
@@ -253,21 +258,21 @@ class ByHand:
     def update(self, loss: torch.Tensor) -> None:
         """Record the gradient, clipped, and go on from the trainer's next weights."""
         gradients = [g.double() for g in torch.autograd.grad(loss, list(self.weights.values()))]
-        norm = torch.sqrt(sum((g**2).sum() for g in gradients))
+        norm = sum((g**2).sum().item() for g in gradients) ** 0.5
         assert norm > CLIP or self.gradients  # else clipping is not tested
-        scale = min(1.0, CLIP / (norm.item() + 1e-6))
-        self.gradients.append(
-            {name: g * scale for name, g in zip(self.weights, gradients, strict=True)}
-        )
+        scale = min(1.0, CLIP / (norm + 1e-6))
+        clipped = {name: g * scale for name, g in zip(self.weights, gradients, strict=True)}
+        self.gradients.append(clipped)
+        self.norms.append(norm)
         self.model.load_state_dict(self.recorded[len(self.gradients)], strict=False)
 
 
-def advantage_of(step: Step, place: int) -> float:
+def advantage_of(step: Record, place: int) -> float:
     """(r - mean) / (std + 1e-4) over the kept of the prompt, from the rewards by function."""
-    n = step.batch.shape[1]
     weights = {"correctness": 1.0, "format": 0.7, "tags": 1.3}
-    total = sum(w * torch.tensor(step.batch.by_function[k]).reshape(-1) for k, w in weights.items())
-    mine = [i for i in step.selection.kept.tolist() if i // n == place // n]
+    total = sum(w * torch.tensor(step.batch.by_function[k]) for k, w in weights.items())
+    prompt = step.batch.prompt
+    mine = [i for i in step.selection.kept.tolist() if prompt[i] == prompt[place]]
     kept = total[mine]
     return ((total[place] - kept.mean()) / (kept.std() + 1e-4)).item()
 

@@ -92,33 +92,24 @@ def test_an_arm_of_a_figure_can_be_dropped(tmp_path: Path, drop: str) -> None:
     assert list(series) == ["GRPO", "GRPO-equal-cost", "GRPO-PODS"]
 
 
-def drawn(runs: int, band: str) -> tuple[int, int, tuple[float, float]]:
-    """Numbers of lines and bands, and the limits of the axis, of an arm of so many runs."""
+@pytest.mark.parametrize(
+    ("runs", "lines", "bands"),
+    [
+        pytest.param(1, 1, 0, id="one run has no band"),
+        pytest.param(2, 3, 1, id="two runs: both, and their band"),
+        pytest.param(4, 5, 1, id="four runs: all"),
+        pytest.param(5, 1, 1, id="five runs: the band alone"),
+    ],
+)
+def test_few_runs_are_drawn_one_by_one(runs: int, lines: int, bands: int) -> None:
     values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
     arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), True)
     axes = Figure().subplots()
-    keys = {"figure": figure(), "out_dir": "", "x": "time", "band": band, "results_dir": ""}
-    config = drawing.PlotConfig(0.99, None, 100, 0, metric=None, dataset=None, **keys)
-    drawing._curves(axes, [arm], "value", 1.0, config)
-    bands = [c for c in axes.collections if np.isfinite(c.get_datalim(axes.transData).y1)]
-    return len(axes.lines), len(bands), axes.get_ylim()
-
-
-@pytest.mark.parametrize(
-    ("runs", "band", "expected"),
-    [
-        pytest.param(1, "t", (1, 0), id="one run has no band"),
-        pytest.param(2, "t", (3, 1), id="two runs: both, and their band"),
-        pytest.param(4, "t", (5, 1), id="four runs: all"),
-        pytest.param(5, "t", (1, 1), id="five runs: the band alone"),
-        pytest.param(5, "runs", (6, 0), id="single runs on request"),
-    ],
-)
-def test_few_runs_are_drawn_one_by_one(runs: int, band: str, expected: tuple[int, int]) -> None:
-    lines, bands, (low, high) = drawn(runs, band)
-    assert (lines, bands) == expected
-    assert low > 0.3, "a band of 13 standard errors does not flatten the curves"
-    assert high < 0.9
+    drawing._curves(axes, figure(), [arm], "value", 1.0, "time")
+    shown = [c for c in axes.collections if np.isfinite(c.get_datalim(axes.transData).y1)]
+    assert (len(axes.lines), len(shown)) == (lines, bands)
+    low, high = axes.get_ylim()
+    assert 0.3 < low < high < 0.9, "a band of 13 standard errors does not flatten the curves"
 
 
 def test_every_figure_of_the_paper_has_a_definition() -> None:
@@ -135,11 +126,14 @@ def test_every_figure_of_the_paper_has_a_definition() -> None:
         pytest.param(["figure=math_main"], "Instruct-MATH-NF-512-8-8-*", id="files are absent"),
         pytest.param(["figure=nothing"], "gsm8k_main", id="unknown figure, choices listed"),
         pytest.param(["x=tokens"], "tokens_trained", id="unknown axis, choices listed"),
-        pytest.param(["band=std"], "one of t, runs", id="unknown band, choices listed"),
         pytest.param(
             ["run=x"], "run=x: unknown; did you mean runs?", id="the key of another command"
         ),
         pytest.param(["metric=acc"], "both_acc", id="unknown metric, choices listed"),
+        pytest.param(
+            ["figure=quickstart", "figure.grid_seconds=0"], "greater than 0", id="no grid"
+        ),
+        pytest.param(["figure=quickstart", "figure.time_unit=days"], "one of hours,", id="unit"),
         pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
         pytest.param(["+figure.colour=red"], "colour", id="unknown key, forced in"),
     ],
@@ -170,23 +164,14 @@ def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:
         assert is_training(tmp_path)
 
 
-def test_a_title_wider_than_the_canvas_is_broken() -> None:
-    toy = replace(toy_arm(), quantities={"length": np.array([[9.0, 8.0], [7.0, 6.0]])})
-    keys = {"out_dir": "", "x": "time", "band": "t", "results_dir": ""}
-    config = drawing.PlotConfig(
-        0.99,
-        None,
-        100,
-        0,
-        metric=None,
-        dataset=None,
-        figure=figure(title="my-runs-*, " * 12),
-        **keys,
-    )
-    canvas = drawing.length_figure([toy], config)
+def test_a_title_wider_than_the_canvas_is_broken_and_names_the_clock() -> None:
+    lengths = {"length": np.array([[9.0, 8.0], [7.0, 6.0]])}
+    toy = replace(toy_arm(), quantities=lengths, clock="l40s")
+    canvas = drawing.length_figure(figure(title="my-runs-*, " * 12), [toy])
     canvas.draw_without_rendering()
     box = canvas._suptitle.get_window_extent()
     assert canvas.bbox.x0 <= box.x0 < box.x1 <= canvas.bbox.x1
+    assert "; time priced: l40s: completion length" in canvas._suptitle.get_text()
 
 
 def toy_arm(measured: bool = True) -> Series:

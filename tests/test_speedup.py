@@ -12,7 +12,7 @@ import pytest
 
 from pods.figures import drawing, speedup, tables
 from pods.figures.curves import Series
-from pods.figures.definition import Comparison
+from pods.figures.figure import Comparison
 from tests.figures import in_process, published_files, run_file
 
 Run = Callable[..., CompletedProcess[str]]

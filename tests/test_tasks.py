@@ -305,7 +305,6 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
         return datasets.Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", answer)
-    monkeypatch.setattr("pods.tasks.reading.go_offline_if_unreachable", lambda: None)
     monkeypatch.delenv("PODS_DATA_DIR", raising=False)
     sizes = {name: len(tasks.load(name, "test")) for name in ROWS}
     assert sizes == {"gsm8k": 1, "math": 7, "math500": 1, "amc23": 1, "aime24": 1, "chemistry": 2}
@@ -325,7 +324,6 @@ def test_an_absent_hub_is_one_error_with_a_remedy(monkeypatch: pytest.MonkeyPatc
         raise ConnectionError("no route\nmany more lines")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    monkeypatch.setattr("pods.tasks.reading.go_offline_if_unreachable", lambda: None)
     monkeypatch.delenv("PODS_DATA_DIR", raising=False)
     with pytest.raises(
         UserError, match=r"task=gsm8k: cannot get openai/gsm8k \(no route\); set data_dir="

@@ -129,7 +129,6 @@ def test_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
         }
 
     monkeypatch.setattr(datasets, "load_dataset", answer)
-    monkeypatch.setattr("pods.tasks.reading.go_offline_if_unreachable", lambda: None)
     assert [len(own("me/sums", split)) for split in tasks.SPLITS] == [16, 4, 4]
     del parts["test"]  # one split only: divided like a file
     assert [len(own("me/sums:easy", split)) for split in tasks.SPLITS] == [13, 3, 4]
@@ -141,7 +140,6 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError("no such data set")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    monkeypatch.setattr("pods.tasks.reading.go_offline_if_unreachable", lambda: None)
     message = r"^task\.source=me/sums: cannot get me/sums \(no such data set\); give a JSONL file"
     with pytest.raises(UserError, match=message):
         own("me/sums")

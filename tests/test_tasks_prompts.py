@@ -10,7 +10,7 @@ from datasets import Dataset
 from pods.config.errors import UserError
 from pods.config.keys import Task
 from pods.tasks import TASKS, encode_prompt, encode_prompts, render_prompt, system_texts
-from pods.tasks.lengths import within_length
+from pods.tasks.prompts import within_length
 from tests.tokenizers_like import like
 
 TASK = Task(name="gsm8k", style="instruct", system=None, date="26 Jul 2024")

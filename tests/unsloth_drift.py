@@ -13,7 +13,8 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 from tests import gpu_path
 
@@ -26,8 +27,12 @@ CASES = {
                 "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.5",
                 "sampling.max_completion_length=7", "trl={delta: 1.05, entropy_coef: 0.1}"],
     "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4"],
+    "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm.params.rounds=2"],
 }  # fmt: skip
-METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
+METHODS = (
+    "_generate_and_score_completions", "_generate", "_calculate_rewards", "_generate_single_turn",
+    "_get_train_sampler",
+)  # fmt: skip
 
 
 def import_rewritten(folder: str) -> None:
@@ -51,16 +56,17 @@ def import_rewritten(folder: str) -> None:
     patch_gradient_accumulation_fix(Trainer)  # loading a model does
 
 
-class Letters:
+def letters() -> Any:
     """Rewards that differ between completions, so that a mix-up of rows changes the loss."""
 
-    weights: ClassVar = {"letters": 1.0, "length": 0.5}
+    def letters(completions: list[str], **_: Any) -> list[float]:
+        return [float(sum(map(ord, text)) % 17) for text in completions]
 
-    def __call__(self, rows: list, texts: list[str], ids: list, step: int) -> dict[str, list]:
-        return {
-            "letters": [float(sum(map(ord, text)) % 17) for text in texts],
-            "length": [-0.01 * len(text) for text in texts],
-        }
+    def length(completions: list[str], **_: Any) -> list[float]:
+        return [-0.01 * len(text) for text in completions]
+
+    weights = {"letters": 1.0, "length": 0.5}
+    return SimpleNamespace(functions=[letters, length], weights=weights, grader=None)
 
 
 def policy_as_unsloth_loads_it(config: Any) -> Any:
@@ -84,14 +90,11 @@ def policy_as_unsloth_loads_it(config: Any) -> Any:
 
 def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[int]]]:
     from datasets import Dataset
-    from pods.training.rehearsal import rehearsal
     from transformers import TrainerCallback
 
-    from pods import seam
     from pods.clock import Clock
-    from pods.engines.trl import TrlEngine
-    from pods.rollouts import Rollouts
-    from pods.trainer import build_trainer
+    from pods.training.build import build_trainer
+    from pods.training.warm_up import warm_up
     from tests.configs import compose
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3"]
@@ -103,26 +106,23 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
         for i in range(8)
     ]
     policy = policy_as_unsloth_loads_it(config)
-    rollouts = Rollouts(config, TrlEngine(policy.end_tokens), Letters(), Clock())
     kept: list[list[int]] = []
 
     class Spy(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            with rehearsal(trainer):
-                seam.warm_up(trainer)
+            warm_up(trainer, 20, 24)
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            kept.append(rollouts.newest.selection.kept.tolist())
+            kept.append(trainer.newest.selection.kept.tolist())
 
-    trainer = build_trainer(config, policy, Dataset.from_list(rows), rollouts, Spy())
+    trainer = build_trainer(config, policy, Dataset.from_list(rows), letters(), None, Clock())
+    trainer.add_callback(Spy())
     # A sampled pad would leave Unsloth's loss (masks are rebuilt as ids != pad), not TRL's.
     trainer.generation_config.suppress_tokens = [policy.tokenizer.pad_token_id]
     return trainer, kept
 
 
 def run(side: str, case: str, folder: str) -> dict[str, Any]:
-    from pods import seam
-
     trainer, kept = build(folder, CASES[case], side)
     generated, generate = [], trainer._generate_single_turn
 
@@ -132,7 +132,7 @@ def run(side: str, case: str, folder: str) -> dict[str, Any]:
 
     trainer._generate_single_turn = spy
     prompt, completion = [22, 17, 23, 35], [23, 6, 24, 25, 1]
-    logprobs = seam.token_logprobs(trainer, prompt, completion).tolist()
+    logprobs = trainer.token_logprobs(prompt, completion).tolist()
     before = {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_B" in k}
     trainer.train()
     history = [line for line in trainer.state.log_history if "loss" in line]
@@ -167,16 +167,15 @@ def loader_signatures() -> dict[str, Any]:
 
 def engine_arguments_survive(folder: str) -> bool:
     """The arguments of a run with a vLLM engine, passed through the config class as it is now."""
-    import trl
-
     from pods.models.policy import Policy
-    from pods.trainer import refuse_changes, trl_arguments
+    from pods.trainer import PodsConfig
+    from pods.training.build import refuse_changes, trl_arguments
     from tests.configs import compose
 
     config = compose("experiment=gsm8k_qwen", "engine=unsloth", f"output_dir={folder}")
     policy = Policy(None, None, None, "unsloth", "cpu", "float32", [1])  # bfloat16 needs a GPU
     wanted = trl_arguments(config, policy)
-    refuse_changes(trl.GRPOConfig(**wanted), wanted)  # raises
+    refuse_changes(PodsConfig(**wanted), wanted)  # raises
     return True
 
 

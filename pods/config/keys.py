@@ -209,7 +209,6 @@ class TrainConfig:
     resume: str = MISSING
     trial: bool = MISSING
     init_from: str | None = MISSING
-    init_mode: str = one_of("continue", "merge")
     data_dir: str | None = MISSING
     output_dir: str = MISSING
     task: Task = field(default_factory=Task)

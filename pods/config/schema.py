@@ -138,7 +138,7 @@ def _no_such_choice(error: MissingConfigException) -> str:
     group, _, name = str(error.missing_cfg_file).partition("/")
     options = [option for option in error.options if not option.startswith("_")]
     line = f"{group}={name}: must be one of {', '.join(options)}"
-    if group in ("rule", "advantage", "prompts"):
+    if group in ("algorithm", "rule", "advantage"):
         line += f"; for a function in a file set {group}.name=path/to/file.py:function"
     return line
 

@@ -13,7 +13,7 @@ from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import seed_of
-from pods.tasks.lengths import read_prompts
+from pods.tasks.prompts import read_prompts
 
 
 @dataclass(frozen=True)

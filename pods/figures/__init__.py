@@ -1,4 +1,4 @@
-"""Results -> figures: aligned curves, speed-ups with intervals, drawings, the HTML page.
+"""Results -> figures: curves, comparisons with intervals, drawings, the HTML page, the planner.
 
-results/*.json -> samples, wandb_export -> curves -> speedup, drawing, report (charts, inspector)
+figure (the keys) -> published, reading -> curves -> statistics, speedup -> tables, drawing, page
 """

@@ -1,33 +1,25 @@
-"""From result files to the series of a figure: runs x marks on one time grid, gaps as NaN.
+"""The arms of a figure on one time grid: runs x marks, gaps as NaN.
 
-Departs from the published plotting code: measured train_seconds replace the checkpoint's index
-where a file has them, and an irregular run is aligned or left out with a warning.
-    uv run scripts/plot.py figure=gsm8k_main
+uv run scripts/plot.py figure=gsm8k_main
 """
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.figures import wandb_export
-from pods.figures.alignment import listed
-from pods.figures.arms import arms
-from pods.figures.definition import Absent, Figure, FigureSeries, SecondsPerStep
-from pods.figures.retiming import retime
-from pods.figures.samples import QUANTITIES, Samples, base_point, from_results, on_grid
-from pods.runs.results import Results, find, read, warn
+from pods.figures import reading
+from pods.figures.figure import Absent, Figure, Note, SecondsPerStep, Unlike
+from pods.figures.published import listed
+from pods.figures.reading import QUANTITIES, Samples, nearest
 
-UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
-ACCURACIES = ("ans_acc", "for_acc", "both_acc")
+FAR = 120.0  # s: a mark that takes a farther sample is reported
 
 
-@dataclass
+@dataclass(frozen=True)
 class Series:
     """One arm of a figure. Arrays are (runs, marks); mark k stands at k grid intervals."""
 
@@ -40,7 +32,7 @@ class Series:
     seconds_per_step: SecondsPerStep | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
-    samples: list[Samples] = field(default_factory=list)  # the runs as they were read
+    clock: str = "measured"  # or the price list whose seconds train_seconds are
 
     @property
     def title(self) -> str:
@@ -48,45 +40,47 @@ class Series:
         return f"{self.label} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
 
 
-def load(figure: Figure, results_dir: Path | str, skipped: list[str] | None = None) -> list[Series]:
+def read(figure: Figure, results_dir: Path | str) -> tuple[list[Series], list[Note]]:
     """The arms of a figure that have files, in the order of its YAML.
 
-    skipped: the names of files that are left out are added. Raises Absent if no arm has a file,
-    Unlike if the runs of an arm must not be averaged.
+    Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared.
     """
-    _check(figure)
-    skipped = [] if skipped is None else skipped
-    folder, export = Path(results_dir), figure.wandb_export
+    folder = Path(results_dir)
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
-    files = [export.accuracy, export.length] if export else []
-    exported = any((folder / name).is_file() for name in files)
-    runs = _from_export(figure, folder) if exported else _from_files(figure, folder, skipped)
-    retime(figure, [run for group in runs.values() for run in group])
-    base = base_point(figure, folder, skipped) if any(runs.values()) and not exported else {}
-    found = {
-        name: _series(figure.series[label], name, samples, figure, base, skipped)
-        for label, group in runs.items()
-        for name, samples in arms(figure, label, group).items()
-    }
-    if not any(found.values()):
-        wanted = ", ".join([*files, *_patterns(figure)])
-        raise Absent(
-            f"figure={figure.name}: no usable file in results_dir={results_dir} matches {wanted};"
-            " run evaluate_run.py first, or set results_dir to the folder with the results"
+    runs, notes = reading.runs(figure, folder)
+    base, of_base = reading.base_point(figure, folder) if any(runs.values()) else ({}, [])
+    notes += of_base
+    arms = {}
+    for label, samples in runs.items():
+        notes += reading.differences(figure, label, samples)
+        arms[label], of_arm = _series(figure, label, samples, base)
+        notes += of_arm
+    if not any(arms.values()):
+        wanted = [pattern for arm in figure.series.values() if arm for pattern in arm.runs]
+        export = figure.wandb_export
+        listing = ", ".join([export.accuracy, export.length, *wanted] if export else wanted)
+        text = (
+            f"figure={figure.name}: no usable file in results_dir={results_dir} matches {listing}"
         )
-    for label, arm in found.items():
-        if arm is None:
-            warn(f"figure {figure.name}: no results of {label}, drawn without it")
-    return [arm for arm in found.values() if arm]
+        remedy = "run evaluate_run.py first, or set results_dir to the folder with the results"
+        raise Absent(f"{text}; {remedy}", notes)
+    for label in (label for label, arm in arms.items() if arm is None):
+        notes.append(Note(f"figure {figure.name}: no results of {label}, drawn without it"))
+    present = [arm for arm in arms.values() if arm]
+    if len(clocks := {arm.clock: arm.label for arm in present}) > 1:
+        parts = ", ".join(f"{clock} of {label}" for clock, label in clocks.items())
+        text = f"figure={figure.name}: seconds of two clocks cannot be compared: {parts}"
+        raise Unlike(f"{text}; match runs of one clock", notes)
+    return present, notes
 
 
 def statistics(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean, standard error (ddof 1; 0 for one run) and count over runs; gaps do not count."""
-    there = np.isfinite(values)
-    n = there.sum(axis=0)
-    mean = np.where(there, values, 0).sum(axis=0) / np.where(n, n, np.nan)
-    squares = np.where(there, (values - mean) ** 2, 0).sum(axis=0)
+    known = np.isfinite(values)
+    n = known.sum(axis=0)
+    mean = np.where(known, values, 0).sum(axis=0) / np.where(n, n, np.nan)
+    squares = np.where(known, (values - mean) ** 2, 0).sum(axis=0)
     return mean, np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1)), n
 
 
@@ -104,112 +98,67 @@ def to_json(series: list[Series]) -> dict[str, Any]:
     return {"series": content}
 
 
-def _check(figure: Figure) -> None:
-    if figure.metric not in ACCURACIES and not figure.metric.startswith("pass@"):
-        raise UserError(f"metric={figure.metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
-    if not 0 < figure.grid_seconds <= figure.budget_seconds:
-        raise UserError(
-            f"figure.grid_seconds={figure.grid_seconds}: must lie above 0 and at most at"
-            f" figure.budget_seconds={figure.budget_seconds}"
-        )
-    if figure.time_unit not in UNITS:
-        raise UserError(f"figure.time_unit={figure.time_unit}: needs {' | '.join(UNITS)}")
-
-
-def _patterns(figure: Figure) -> list[str]:
-    """The patterns of run names of all arms."""
-    return [pattern for arm in figure.series.values() if arm for pattern in arm.runs]
-
-
-def _from_files(figure: Figure, folder: Path, skipped: list[str]) -> dict[str, list[Samples]]:
-    """label -> runs, from results/<run>.json."""
-    files = {label: find(folder, arm.runs) for label, arm in figure.series.items() if arm}
-    results = {path: _read_or_warn(path) for paths in files.values() for path in paths}
-    skipped += [path.name for path, run in results.items() if not run]
-    counts = Counter(len(run) for run in results.values() if run)
-    expected = figure.checkpoints or (counts.most_common(1)[0][0] if counts else 0)
-    return {
-        label: [from_results(p, results[p], figure, expected) for p in paths if results[p]]
-        for label, paths in files.items()
-    }
-
-
-def _from_export(figure: Figure, folder: Path) -> dict[str, list[Samples]]:
-    """label -> runs, from the wandb export."""
-    if figure.metric != "ans_acc":
-        raise UserError(
-            f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
-        )
-    paths = [folder / figure.wandb_export.accuracy, folder / figure.wandb_export.length]
-    if missing := next((path.name for path in paths if not path.is_file()), None):
-        raise Absent(
-            f"figure={figure.name}: results_dir={folder} has no {missing}; set results_dir to the"
-            " folder with both files"
-        )
-    if unused := [path.stem for path in find(folder, _patterns(figure))]:
-        warn(
-            f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}; to draw"
-            " these, move them to another folder"
-        )
-    runs = wandb_export.load(*paths)
-    return {
-        label: [run for run in runs if any(fnmatchcase(run.name, p) for p in arm.runs)]
-        for label, arm in figure.series.items()
-        if arm
-    }
-
-
 def _series(
-    arm: FigureSeries,
-    label: str,
-    runs: list[Samples],
-    figure: Figure,
-    base: dict[str, float],
-    skipped: list[str],
-) -> Series | None:
-    """One arm on the grid; warns of every irregular run. None without a usable run."""
-    marks = round(figure.budget_seconds / figure.grid_seconds)
-    grid, kept = figure.grid_seconds * np.arange(1, marks + 1), []
+    figure: Figure, label: str, runs: list[Samples], base: dict[str, float]
+) -> tuple[Series | None, list[Note]]:
+    """One arm on the grid, and every irregularity; None without a usable run."""
+    marks = max(1, round(figure.budget_seconds / figure.grid_seconds))
+    grid, used, notes = figure.grid_seconds * np.arange(1, marks + 1), [], []
     for run in runs:
-        values, notes = on_grid(run, grid)
+        values, irregular = _on_grid(run, grid)
+        notes += [Note(f"{run.name}: {text}") for text in irregular]
         if np.isfinite(values["value"]).any():
-            kept.append((run, values))
+            used.append((run, values))
         else:
             value = f"{figure.dataset} {figure.metric}"
-            notes.append(f"has no {value} within the budget; the run is left out")
-            skipped.append(run.name)
-        for note in notes:
-            warn(f"{run.name}: {note}")
-    if not kept:
-        return None
-    settings = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run, _ in kept)
-    if len(settings) > 1:
-        warn(f"{label}: averages runs of different settings: {listed(list(settings))}")
-    measured = [run.measured for run, _ in kept]
+            text = f"{run.name}: has no {value} within the budget; the run is left out"
+            notes.append(Note(text, run.name))
+    if not used:
+        return None, notes
+    names = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run, _ in used)
+    if len(names) > 1:
+        notes.append(Note(f"{label}: averages runs of different settings: {listed(list(names))}"))
+    measured = [run.measured for run, _ in used]
     if any(measured) and not all(measured):
-        warn(f"{label}: some runs have measured times and some the published grid")
-    if len({run.seed for run, _ in kept} - {None}) == len(kept):
-        kept.sort(key=lambda pair: pair[0].seed)
+        notes.append(Note(f"{label}: some runs have measured times and some the published grid"))
+    if len({run.seed for run, _ in used} - {None}) == len(used):
+        used.sort(key=lambda pair: pair[0].seed)
+    arm = figure.series[label]
     return Series(
         label=label,
-        colour=arm.colour if figure.series.get(label) else None,  # parts of a series differ
-        runs=[run.name for run, _ in kept],
-        quantities={q: np.stack([values[q] for _, values in kept]) for q in QUANTITIES},
+        colour=arm.colour,
+        runs=[run.name for run, _ in used],
+        quantities={q: np.stack([values[q] for _, values in used]) for q in QUANTITIES},
         hours=grid / 3600,
         measured=all(measured),
         seconds_per_step=None if any(measured) else arm.seconds_per_step,
         base=base,
-        seeds=[run.seed for run, _ in kept],
-        samples=[run for run, _ in kept],
-    )
+        seeds=[run.seed for run, _ in used],
+        clock=used[0][0].settings.get("clock.name", "measured"),
+    ), notes
 
 
-def _read_or_warn(path: Path) -> Results | None:
-    try:
-        results = read(path)
-    except UserError as error:
-        warn(f"{error}; the run is left out")
-        return None
-    if not results:
-        warn(f"{path.stem}: has no checkpoint; the run is left out")
-    return results
+def _on_grid(run: Samples, grid: np.ndarray) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The quantities at the grid times, (marks,), and the irregularities of the run in words."""
+    seconds = run.quantities["seconds"]
+    index = nearest(seconds, grid, run.reach)
+    known = index >= 0
+    values = {
+        name: np.where(known, column[index], np.nan) if len(column) else np.full(len(grid), np.nan)
+        for name, column in run.quantities.items()
+    }
+    notes = list(run.notes)
+    unused = int(np.sum(seconds < grid[-1] + run.reach)) - len(set(index[known]))
+    if unused and run.measured:
+        notes.append(f"{unused} checkpoints between the marks are not used")
+    if len(empty := grid[~known & (grid < run.expected_until)]):
+        notes.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
+    if len(far := grid[np.abs(values["seconds"] - grid) > max(FAR, grid[0] / 2)]):
+        notes.append(f"the checkpoint used at {_times(far)} s is over {FAR:g} s away")
+    if len(blank := values["steps"][known & np.isnan(values["value"])]):
+        notes.append(f"no value at steps {listed([int(step) for step in blank])}; left empty")
+    return values, notes
+
+
+def _times(seconds: np.ndarray) -> str:
+    return listed([f"{second:g}" for second in seconds])

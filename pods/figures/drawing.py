@@ -18,8 +18,8 @@ from omegaconf import MISSING
 from pods.config.errors import UserError
 from pods.config.schema import one_of
 from pods.figures import tables
-from pods.figures.curves import UNITS, Series, statistics
-from pods.figures.definition import Figure, FigureConfig
+from pods.figures.curves import Series, statistics
+from pods.figures.figure import UNITS, Figure, FigureConfig
 from pods.figures.speedup import Speedup, published_interval
 from pods.figures.statistics import t95
 
@@ -37,26 +37,13 @@ AXES = {
     "tokens_generated": "Generated tokens",
     "tokens_trained": "Trained tokens",
 }
-BANDS = {
-    "t": "band: Student's 95% interval over runs",
-    "runs": "thin lines: single runs",
-}
+BAND = "band: Student's 95% interval over runs"
 FEW = 5  # runs: below, every single run is drawn
-STYLE = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.edgecolor": "none",
-    "legend.framealpha": 0.85,
-    "legend.handlelength": 3.2,
-    "pdf.fonttype": 42,  # TrueType, which journals accept
-    "hatch.linewidth": 0.6,
-}
+STYLE = dict(
+    matplotlib.rc_params_from_file(
+        Path(__file__).with_name("style.mplstyle"), use_default_template=False
+    )
+)
 
 
 @dataclass
@@ -65,38 +52,42 @@ class PlotConfig(FigureConfig):
 
     out_dir: str = MISSING
     x: str = one_of("time", "gpu_hours", *AXES)
-    band: str = one_of(*BANDS)
 
 
-def main_figure(series: list[Series], headline: Speedup | None, config: PlotConfig) -> Canvas:
+def main_figure(
+    figure: Figure, series: list[Series], headline: Speedup | None, x: str = "time"
+) -> Canvas:
     """Accuracy on the left, seconds per step on the right, and the speed-up with its interval."""
-    figure = config.figure
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
-        _curves(curve, series, "value", 100.0, config)
+        _curves(curve, figure, series, "value", 100.0, x)
         name = metric_name(figure)
         curve.set_ylabel(name[0].upper() + name[1:])
-        if headline and headline.baseline_hours is not None and config.x == "time":
+        if headline and headline.baseline_hours is not None and x == "time":
             _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
-        lines = [figure.title, f"mean over runs; {band_name(series, config.band)}"]
+        lines = [_title(figure, series), f"mean over runs; {band_name(series)}"]
         lines += [sentence(headline), published_sentence(headline)] if headline else []
         canvas.suptitle("\n".join(lines), fontsize=10, wrap=True)
     return canvas
 
 
-def length_figure(series: list[Series], config: PlotConfig) -> Canvas:
+def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
     """Mean completion length against the same axis."""
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(6.0, 3.6), layout="constrained")
         axes = canvas.subplots()
-        _curves(axes, series, "length", 1.0, config)
+        _curves(axes, figure, series, "length", 1.0, x)
         axes.set_ylabel("Mean completion length, tokens")
-        bands = f"mean over runs; {band_name(series, config.band)}"
-        title = f"{config.figure.title}: completion length\n{bands}"
-        canvas.suptitle(title, fontsize=10, wrap=True)
+        title = f"{_title(figure, series)}: completion length"
+        canvas.suptitle(f"{title}\nmean over runs; {band_name(series)}", fontsize=10, wrap=True)
     return canvas
+
+
+def _title(figure: Figure, series: list[Series]) -> str:
+    clock = series[0].clock
+    return figure.title if clock == "measured" else f"{figure.title}; time priced: {clock}"
 
 
 def save(canvas: Canvas, stem: Path) -> None:
@@ -128,53 +119,48 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
         return arm.hours * figure.gpus
     mean, _, _ = statistics(arm.quantities[x])
     if not np.isfinite(mean).any():
-        raise UserError(
-            f"x={x}: the results of {arm.label} do not have it (published files have only steps);"
-            " use x=time, x=steps or x=gpu_hours"
-        )
+        text = f"x={x}: the results of {arm.label} do not have it"
+        raise UserError(f"{text}; published files have x=time, x=steps and x=gpu_hours")
     return mean
 
 
 def _x_label(figure: Figure, x: str, measured: bool) -> str:
-    if x == "time":
-        mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
-        index = "" if measured or figure.wandb_export else f" (checkpoint index × {mark:g})"
-        return f"Training time, {figure.time_unit}{index}"
-    gpus = f"GPU-hours ({figure.gpus} GPU{'s' if figure.gpus > 1 else ''})"
-    return AXES.get(x, gpus)
+    if x != "time":
+        return AXES.get(x, f"GPU-hours ({figure.gpus} GPU{'s' * (figure.gpus > 1)})")
+    mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
+    index = "" if measured or figure.wandb_export else f" (checkpoint index × {mark:g})"
+    return f"Training time, {figure.time_unit}{index}"
 
 
 def _curves(
-    axes: Axes, series: list[Series], quantity: str, scale: float, config: PlotConfig
+    axes: Axes, figure: Figure, series: list[Series], quantity: str, scale: float, x: str
 ) -> None:
     bands = []
     for index, arm in enumerate(series):
-        x, mean, band, values = line(config.figure, arm, quantity, config.x, scale)
+        at, mean, band, values = line(figure, arm, quantity, x, scale)
         look = style(index, arm.colour)
-        axes.plot(x, mean, label=arm.title, markersize=4, linewidth=1.6, **look)
-        if config.band == "runs" or 1 < len(values) < FEW:
-            axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
-        if config.band != "runs":
-            bands.append((x, *band, look["color"]))
+        axes.plot(at, mean, label=arm.title, markersize=4, linewidth=1.6, **look)
+        if 1 < len(values) < FEW:
+            axes.plot(at, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
+        bands.append((at, *band, look["color"]))
     limits = axes.get_ylim()  # of the curves: two runs have a band of 13 standard errors
-    for x, low, high, colour in bands:
-        axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    for at, low, high, colour in bands:
+        axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylim(limits)
-    axes.set_xlabel(_x_label(config.figure, config.x, all(arm.measured for arm in series)))
+    axes.set_xlabel(_x_label(figure, x, all(arm.measured for arm in series)))
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
     axes.set_xlim(left=min(left, -0.02 * right))  # show time 0 also without a base
-    if config.x.startswith("tokens"):
+    if x.startswith("tokens"):
         axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(loc="best")
     axes.yaxis.set_major_locator(MaxNLocator(8))
 
 
-def band_name(series: list[Series], band: str) -> str:
+def band_name(series: list[Series]) -> str:
     """What the band is, and which arms show single runs."""
-    if band != "runs" and any(1 < len(arm.runs) < FEW for arm in series):
-        return f"{BANDS[band]}; thin lines: single runs of arms with fewer than {FEW}"
-    return BANDS[band]
+    few = any(1 < len(arm.runs) < FEW for arm in series)
+    return BAND + f"; thin lines: single runs of arms with fewer than {FEW}" * few
 
 
 def line(

@@ -1,30 +1,34 @@
-"""Which n, m and P learn fastest: the signal of a step's gradient against the seconds it takes.
+"""Which n, m and P should learn fastest: the signal of a step's gradient over the step's seconds.
 
-    T(n, m, P) = a + g n P + u m P         seconds a step
-    J(n, m)    = m E[S]^2 / P(S > 0)       S: population std of the kept rewards of a prompt
-    SNR2       = P / (A + 1 / (kappa J))   signal-to-noise of the step's gradient, squared
-    rate       = SNR2 / (1 + SNR2) / T     1/s; of the root of the fraction with the lr held fixed
+    T(P, n, m) = fixed + generate n P + update m P     seconds a step
+    J(n, m)    = m E[S]^2 / P(S > 0)                   S: population std of a prompt's kept rewards
+    SNR2       = P / (A + 1 / (kappa J))               signal-to-noise of the gradient, squared
+    rate       = SNR2 / (1 + SNR2) / T                 1/s
 
-docs/planner.md derives it and names its assumptions. Pure: arrays in, arrays out. An estimate from
-a run is an array (1 + B,): the run's own value, then those of B resamplings of its steps. J changes
-while the policy learns: it is estimated in each of K phases, (1 + B, K).
-Used by scripts/plan.py.
+docs/planner.md derives it, and says how it failed its registered tests.
+    uv run scripts/plan.py run=<run>
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
-from scipy.optimize import minimize, nnls
-from scipy.stats import betabinom, binom
+from matplotlib.figure import Figure as Canvas
+from omegaconf import OmegaConf
+from scipy.optimize import nnls
+from scipy.stats import binom
 
+from pods.config.errors import UserError
+from pods.figures.drawing import STYLE
 from pods.rules import select
+from pods.runs import ledger
+from pods.runs.folder import read_metrics
 
-FEWEST_STEPS = 10  # below it a bootstrap over steps is too narrow
-MOST_PHASES = 5
-DRAWS = 1000  # groups of n' rollouts drawn for one J: its noise is then below that of the steps
-TINY = 1e-12
+SIZES = ("prompts_per_step", "rollouts_per_prompt", "kept_per_prompt")
+FEWEST_STEPS = 10  # with fewer, J and the costs are mostly noise
+DRAWS = 1000  # groups of n rollouts drawn for one J
+CLEAR = 1.2  # the registered tests could not tell predicted ratios nearer to 1 apart
 
 
 class Cell(NamedTuple):
@@ -35,266 +39,138 @@ class Cell(NamedTuple):
     m: int
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Seconds, arrays (1 + B,) or numbers: of a step, of a generated rollout, of a trained one."""
+class Cost(NamedTuple):
+    """Seconds of a step, of each generated rollout and of each trained rollout."""
 
-    fixed: np.ndarray | float
-    generate: np.ndarray | float
-    update: np.ndarray | float
-    residual: dict[str, float] | None = None  # phase -> residual sd as a share of its mean seconds
-
-    def of(self, cell: Cell) -> np.ndarray | float:
-        """Seconds of a step of this cell, shaped as the costs."""
-        drawn, kept = cell.n * cell.prompts, cell.m * cell.prompts
-        return self.fixed + self.generate * drawn + self.update * kept
+    fixed: float
+    generate: float
+    update: float
 
 
-@dataclass(frozen=True)
-class Steps:
-    """Recorded steps of a run with cell `cell`."""
-
+class Prediction(NamedTuple):
     cell: Cell
-    rewards: np.ndarray  # (steps, P, n)
-    right: np.ndarray  # (steps, P, n) bool
-    seconds: dict[str, np.ndarray]  # (steps,) of generate, score (with selection), update
-    generated: np.ndarray  # (steps,) tokens of all P * n rollouts
-    trained: np.ndarray  # (steps,) tokens of the P * m kept
-    longest: np.ndarray  # (steps,) tokens of the longest completion
-
-    @property
-    def steps(self) -> np.ndarray:
-        return np.ones(len(self.rewards))
-
-    @property
-    def kept(self) -> np.ndarray:
-        """(steps,) rollouts that are trained on."""
-        return self.steps * self.cell.m * self.cell.prompts
+    seconds: float  # of a step
+    snr2: float  # in units of kappa where kappa is unknown
+    rate: float  # 1/s, likewise
 
 
-def resampled(steps: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """(1 + B, steps) weights that add up to 1: equal ones, then B bootstrap samples of the steps.
+def predict(
+    cell: Cell, cost: Cost, signal: float, kappa: float | None, between: float
+) -> Prediction:
+    """Seconds, SNR2 and rate of a cell with J = signal; kappa None: the limit of small signals."""
+    prompts, n, m = cell
+    seconds = cost.fixed + cost.generate * n * prompts + cost.update * m * prompts
+    if kappa is None:
+        return Prediction(cell, seconds, prompts * signal, prompts * signal / seconds)
+    snr2 = prompts * kappa * signal / (1 + between * kappa * signal)
+    return Prediction(cell, seconds, snr2, snr2 / (1 + snr2) / seconds)
 
-    Raises ValueError below FEWEST_STEPS.
+
+def signal_of_accuracy(rule: str, n: int, m: int, accuracy: float) -> float:
+    """J where each rollout has reward 1 with this probability, else 0: exact."""
+    if rule == "random":  # m drawn from n independent rollouts are m independent rollouts
+        n = m
+    groups = [(np.arange(n) < correct).astype(float) for correct in range(n + 1)]
+    spreads = np.array([_spread(rule, group, m, None) for group in groups])
+    return _signal(m, spreads, binom.pmf(np.arange(n + 1), n, accuracy))
+
+
+def signal_of_rewards(
+    rule: str, n: int, m: int, rewards: list[np.ndarray], rng: np.random.Generator
+) -> float:
+    """J of the rule at (n, m), from groups of n drawn from each prompt's recorded rewards.
+
+    Beyond the recorded number a rollout repeats one of the same prompt or, as if one more had been
+    recorded, one of any prompt, because a prompt without a success may still have one.
     """
-    if steps < FEWEST_STEPS:
-        raise ValueError(f"{steps} steps; intervals need {FEWEST_STEPS} or more")
-    drawn = rng.multinomial(steps, np.full(steps, 1 / steps), size=resamples)
-    return np.vstack([np.ones(steps), drawn]) / steps
+    every, draws, spreads = np.concatenate(rewards), -(-DRAWS // len(rewards)), []
+    for group in rewards:
+        size, more = len(group), max(0, n - len(group))
+        for _ in range(draws if n != size or rule == "random" else 1):
+            own = rng.random(more) < size / (size + 1)
+            further = np.where(own, rng.choice(group, more), rng.choice(every, more))
+            group_of_n = np.concatenate([rng.permutation(group)[:n], further])
+            spreads.append(_spread(rule, group_of_n, m, rng))
+    return _signal(m, np.array(spreads), np.full(len(spreads), 1 / len(spreads)))
 
 
-def fit_costs(runs: list[Steps], weights: list[np.ndarray]) -> Costs:
-    """a, g and u of the first run, by least squares with coefficients of 0 or more.
-
-    Generation: fixed + the longest completion + tokens. Update: kept rollouts, which micro-batches
-    take one after the other, + their tokens. Lengths then are the means of the first run, and
-    scoring and selection count per generated rollout. The steps of one run are alike; runs of
-    other n and m tell a, g and u apart.
-    """
-    own, mean = runs[0], weights[0]
-    drawn, kept = own.cell.n * own.cell.prompts, own.cell.m * own.cell.prompts
-    regressors = {"generate": ("steps", "longest", "generated"), "update": ("kept", "trained")}
-    found, residual = {}, {}
-    for phase, (first, *others) in regressors.items():
-        columns = [np.concatenate([getattr(run, name) for run in runs]) for name in others]
-        columns = [column * (np.ptp(column) > 0) for column in columns]  # equal: counts as `first`
-        table = np.column_stack([np.concatenate([getattr(run, first) for run in runs]), *columns])
-        seconds = np.concatenate([run.seconds[phase] for run in runs])
-        roots = np.sqrt(np.hstack(weights))
-        fits = np.array([nnls(table * root[:, None], seconds * root)[0] for root in roots])
-        residual[phase] = float(np.std(seconds - table @ fits[0]) / seconds.mean())
-        found[phase] = fits.T
-    start, wait, token = found["generate"]
-    row, trained = found["update"]
-    return Costs(
-        fixed=start + wait * (mean @ own.longest),
-        generate=(token * (mean @ own.generated) + mean @ own.seconds["score"]) / drawn,
-        update=row + trained * (mean @ own.trained) / kept,
-        residual=residual,
-    )
+def read(folder: Path, window: list[int] | None) -> tuple[Cell, Cost, list[np.ndarray]]:
+    """The sizes of a run, its mean costs and the (n,) rewards of every prompt in the window."""
+    first, last = window or (1, np.inf)
+    path = ledger.find(str(folder.parent), folder.name)
+    lines = {line["step"]: line for line in read_metrics(folder / "metrics.jsonl")}
+    steps: dict[int, list[dict[str, Any]]] = {}
+    for record in ledger.read(path):
+        if record["step"] in lines and first <= record["step"] <= last:
+            steps.setdefault(record["step"], []).append(record)
+    if len(steps) < FEWEST_STEPS:
+        raise UserError(
+            f"run={folder.name}: has {len(steps)} steps, a plan needs {FEWEST_STEPS} or more; train"
+            " longer, or widen window"
+        )
+    config = OmegaConf.load(folder / ".hydra" / "config.yaml")
+    rewards = [np.array(record["total"]) for step in steps.values() for record in step]
+    cost = _mean_cost([lines[step] for step in steps], list(steps.values()))
+    return Cell(*(config[size] for size in SIZES)), cost, rewards
 
 
-def phases(steps: int) -> list[np.ndarray]:
-    """The steps of each of the K phases of a window, as even as they come."""
-    return np.array_split(np.arange(steps), max(1, min(MOST_PHASES, steps // FEWEST_STEPS)))
+def verdict(predictions: list[Prediction]) -> str:
+    """Whether the best cell with n > m is clearly faster than the best with n = m."""
+    grpo, pods = ([p for p in predictions if (p.cell.n > p.cell.m) == kind] for kind in (0, 1))
+    if not (grpo and pods):
+        return f"only {'PODS (n > m)' if pods else 'GRPO (n = m)'} was compared"
+    best = [max(kind, key=lambda prediction: prediction.rate) for kind in (pods, grpo)]
+    ratio = best[0].rate / best[1].rate if best[1].rate else np.inf
+    words = "should pay" if ratio > CLEAR else "should not pay"
+    words = "makes no clear difference" if 1 / CLEAR <= ratio <= CLEAR else words
+    names = ["P = {}, n = {}, m = {}".format(*prediction.cell) for prediction in best]
+    return f"PODS {words}: {names[0]} is predicted {ratio:.3g} times as fast as GRPO, {names[1]}"
 
 
-def spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> float:
-    """S: population std of the m of the (n,) rewards that the rule keeps."""
+def heat_map(predictions: list[Prediction], base: Prediction, title: str) -> Canvas:
+    """The rate over (n, m) at the best cell's P, relative to that of `base`."""
+    best = max(predictions, key=lambda prediction: prediction.rate)
+    shown = {p.cell[1:]: p.rate / base.rate for p in predictions if p.cell[0] == best.cell[0]}
+    ns, ms = (sorted({cell[i] for cell in shown}) for i in (0, 1))
+    grid = np.array([[shown.get((n, m), np.nan) for n in ns] for m in ms])
+    with matplotlib.rc_context(STYLE | {"axes.grid": False}):
+        canvas = Canvas(figsize=(2.5 + 0.6 * len(ns), 2 + 0.4 * len(ms)), layout="constrained")
+        axes = canvas.subplots()
+        image = axes.imshow(grid, origin="lower", aspect="auto", cmap="viridis", vmin=0)
+        for i, j in np.argwhere(np.isfinite(grid)):
+            colour = "white" if grid[i, j] < 0.6 * np.nanmax(grid) else "black"
+            axes.text(j, i, f"{grid[i, j]:.2f}", ha="center", va="center", color=colour)
+        axes.set_xticks(range(len(ns)), ns)
+        axes.set_yticks(range(len(ms)), ms)
+        axes.set(xlabel="n, rollouts per prompt", ylabel="m, kept per prompt")
+        canvas.colorbar(image, label="speed / that of P = {}, n = {}, m = {}".format(*base.cell))
+        canvas.suptitle(f"{title}\nP = {best.cell.prompts}", fontsize=9, wrap=True)
+    return canvas
+
+
+def _mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Cost:
+    """Generation is split by least squares (coefficients of 0 or more) on a constant, the longest
+    completion and all tokens; scoring counts per generated, the update per trained rollout."""
+    lengths = [np.concatenate([record["lengths"] for record in step]) for step in steps]
+    table = np.array([[1.0, step.max(), step.sum()] for step in lengths])
+    table[:, 1:] *= np.ptp(table[:, 1:], axis=0) > 0  # equal lengths count as the constant
+    columns = ("generate", "score", "select", "update")
+    seconds = np.array([[line[f"seconds/{name}"] for name in columns] for line in lines])
+    parts = nnls(table, seconds[:, 0])[0] * table.mean(axis=0)  # s of a step
+    generated = np.mean([len(step) for step in lengths])
+    trained = np.mean([sum(len(record["kept"]) for record in step) for step in steps])
+    _, score, selection, update = seconds.mean(axis=0)
+    generate = (parts[2] + score + selection) / generated
+    return Cost(float(parts[0] + parts[1]), float(generate), float(update / trained))
+
+
+def _spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> float:
+    """S: population std of the m rewards that the rule keeps."""
     kept = rewards if m == len(rewards) else rewards[select(rule, rewards, m, rng=rng)]
     return float(np.std(kept)) if np.ptp(kept) else 0.0  # equal floats can have a std of 1e-17
 
 
-def signal_of_accuracy(rule: str, n: int, m: int, accuracy: float) -> float:
-    """J of rewards 0 and 1, every rollout right with probability `accuracy`: exact."""
-    if rule == "random":  # m drawn from n independent rollouts are m independent rollouts
-        n = m
-    right = np.arange(n + 1)
-    spreads = [spread(rule, (np.arange(n) < k).astype(float), m, None) for k in right]
-    return float(_signal(m, np.array(spreads), binom.pmf(right, n, accuracy)[None])[0])
-
-
-def signal(
-    recorded: Steps, rule: str, n: int, m: int, weights: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """(1 + B, K) J of the rule at (n, m), from groups of n drawn from recorded ones."""
-    steps, prompts, most = recorded.rewards.shape
-    more = Further(recorded, rng) if n > most else None
-    fixed = n == most and rule != "random"  # every draw is the recorded group
-    draws = 1 if fixed else -(-DRAWS // (steps * prompts))
-    spreads = np.empty((steps, prompts, draws))
-    for step, prompt, draw in np.ndindex(spreads.shape):
-        group = recorded.rewards[step, prompt]
-        if more is not None:
-            group = np.concatenate([group, more(recorded.right[step, prompt], n - most)])
-        elif not fixed:
-            group = rng.permutation(group)[:n]
-        spreads[step, prompt, draw] = spread(rule, group, m, rng)
-    parts = phases(steps)
-    return np.stack([_signal(m, spreads[part], weights[:, part]) for part in parts], axis=1)
-
-
-def _signal(m: int, spreads: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(1 + B,) J from (steps, ...) spreads and (1 + B, steps) weights."""
-    spreads = spreads.reshape(len(spreads), -1)
-    weights = weights / np.maximum(weights.sum(axis=1, keepdims=True), TINY)
-    mean, alive = weights @ spreads.mean(axis=1), weights @ (spreads > 0).mean(axis=1)
-    return m * mean**2 / np.maximum(alive, TINY)
-
-
-class Further:
-    """More rollouts of a recorded prompt: right or wrong by a beta-binomial fit over the prompts,
-    with the reward of any recorded rollout that was right or wrong too."""
-
-    def __init__(self, recorded: Steps, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.shape = fit_beta(recorded.right.sum(axis=2).ravel(), recorded.right.shape[2])
-        parts = (recorded.rewards[~recorded.right], recorded.rewards[recorded.right])
-        self.pools = [part if len(part) else recorded.rewards.ravel() for part in parts]
-
-    def __call__(self, right: np.ndarray, count: int) -> np.ndarray:
-        """(count,) further rewards of a prompt whose recorded rollouts are (n,) `right`."""
-        hits = right.sum()
-        share = self.rng.beta(self.shape[0] + hits, self.shape[1] + len(right) - hits)
-        wrong, good = (self.rng.choice(pool, size=count) for pool in self.pools)
-        return np.where(self.rng.random(count) < share, good, wrong)
-
-
-def fit_beta(right: np.ndarray, n: int) -> tuple[float, float]:
-    """(alpha, beta) of greatest likelihood for (prompts,) counts of right among n."""
-    counts, times = np.unique(right, return_counts=True)
-
-    def loss(logs: np.ndarray) -> float:
-        return -float(times @ betabinom.logpmf(counts, n, *np.exp(logs)))
-
-    found = minimize(loss, np.zeros(2), method="Nelder-Mead", bounds=[(-7, 7)] * 2)
-    alpha, beta = np.exp(found.x)
-    return float(alpha), float(beta)
-
-
-def fit_noise(
-    norms: np.ndarray, prompts: int, own: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """kappa and A, both (1 + B,), from squared gradient norms (pods/training/gradient_noise.py).
-
-    Args:
-        norms: (steps, 3) of the mean over half a prompt, a prompt and the step; NaN: not measured.
-        prompts: P of the run; with 1 the noise between prompts is unknown, None.
-        own: (1 + B,) J of the run's cell.
-        weights: (1 + B, steps).
-
-    Returns:
-        None for kappa with fewer than FEWEST_STEPS measured steps.
-    """
-    measured = np.isfinite(norms[:, 0])
-    if measured.sum() < FEWEST_STEPS:
-        return None, None
-    weights = weights[:, measured] + TINY  # a resampling may hold none of these steps
-    half, prompt, step = (weights @ norms[measured] / weights.sum(axis=1, keepdims=True)).T
-    within, mean = half - prompt, 2 * prompt - half
-    common = mean if prompts == 1 else (prompts * step - prompt) / (prompts - 1)
-    common = np.maximum(common, TINY * prompt)  # the noise can hide the signal
-    kappa = common / np.maximum(within * own, TINY * prompt)
-    return kappa, None if prompts == 1 else np.maximum(mean / common - 1, 0)
-
-
-def snr2(
-    signal: np.ndarray, prompts: int, kappa: np.ndarray | float, between: np.ndarray | float
-) -> np.ndarray:
-    """Squared signal-to-noise ratio of a step's gradient: P / (A + 1 / (kappa J))."""
-    single = kappa * signal
-    return prompts * single / (1 + between * single)
-
-
-def break_even(accuracy: float) -> float:
-    """u / g above which PODS pays: 1 / |1 - 2p|, for large n, small SNR and a spread over many
-    prompts."""
-    return 1 / abs(1 - 2 * accuracy) if accuracy != 0.5 else float("inf")
-
-
-def where_it_pays(ratio: float) -> str:
-    """The shares right at which PODS should pay where u / g is `ratio`, in words."""
-    if ratio <= 1:
-        return f"u/g = {ratio:.2g}: choosing rollouts should not pay, which needs more than 1"
-    edge = (1 - 1 / ratio) / 2
-    return (
-        f"u/g = {ratio:.2g}: choosing rollouts should pay where less than {edge:.0%} or more than "
-        f"{1 - edge:.0%} are right; after 10 steps scripts/plan.py run=<run> says which n and m"
-    )
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What cells are compared with: of a run, or of numbers."""
-
-    experiment: str  # of the training that the plan is for
-    origin: str  # of the costs, in words
-    own: Cell
-    rule: str
-    accuracy: float  # mean share of right rollouts
-    costs: Costs
-    signal: Callable[[int, int], np.ndarray]  # (n, m) -> (1 + B, K) J
-    phases: np.ndarray  # (K,) share of the steps; they add up to 1
-    kappa: np.ndarray | float | None  # None: unknown, the limit of small signals
-    between: np.ndarray | float | None  # A; None: unknown, 0
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """One cell, arrays (1 + B,)."""
-
-    cell: Cell
-    seconds: np.ndarray  # s a step
-    snr2: np.ndarray  # in units of kappa where that is unknown
-    rate: np.ndarray  # 1/s, likewise
-
-
-def predict(known: Knowledge, cell: Cell, lr: str) -> Prediction:
-    """Seconds, SNR2 and rate of a cell; an unknown kappa leaves the limit of small signals.
-
-    The rate is that of the progress which the run's own cell made in each phase: where that cell
-    learned slowly, a cell of stronger signal saves most of the time.
-    """
-    found, rates = _by_phase(known, cell, lr)
-    done = known.phases * _by_phase(known, known.own, lr)[1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spent = np.where(done > 0, done / rates, 0).sum(axis=1)  # inf: a phase without signal
-    rate = done.sum(axis=1) / np.maximum(spent, TINY)
-    return Prediction(cell, known.costs.of(cell), found @ known.phases, rate)
-
-
-def _by_phase(known: Knowledge, cell: Cell, lr: str) -> tuple[np.ndarray, np.ndarray]:
-    """(1 + B, K) SNR2 and rates of a cell."""
-    signal, seconds = known.signal(cell.n, cell.m), np.reshape(known.costs.of(cell), (-1, 1))
-    if known.kappa is None:
-        learned = found = cell.prompts * signal
-    else:
-        between = 0.0 if known.between is None else np.reshape(known.between, (-1, 1))
-        found = snr2(signal, cell.prompts, np.reshape(known.kappa, (-1, 1)), between)
-        learned = found / (1 + found)
-    return found, (learned if lr == "tuned" else learned**0.5) / seconds
-
-
-def interval(values: np.ndarray) -> list[float] | None:
-    """95 % interval of an estimate (1 + B,); None without resamplings."""
-    return np.percentile(values[1:], [2.5, 97.5]).tolist() if len(values) > 1 else None
+def _signal(m: int, spreads: np.ndarray, weights: np.ndarray) -> float:
+    """J of spreads with weights that add up to 1; 0 where every spread is 0."""
+    alive = float(weights @ (spreads > 0))
+    return m * float(weights @ spreads) ** 2 / alive if alive else 0.0

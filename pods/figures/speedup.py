@@ -8,17 +8,16 @@ bootstrap interval over runs is too narrow below ten runs.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-from pods.figures import questions
 from pods.figures.curves import Series, statistics
-from pods.figures.definition import Comparison, Figure
+from pods.figures.figure import Comparison, Figure
 from pods.figures.statistics import (
     Difference,
-    crossed,
     difference,
     first_crossing,
     level,
@@ -30,7 +29,7 @@ from pods.figures.statistics import (
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % bootstrap interval covers 80 %, with 10 92 %
 
 
-@dataclass
+@dataclass(frozen=True)
 class TimeToTarget:
     """Ratio of geometric means, baseline over arm: above 1 the arm is faster. See `time_ratio`."""
 
@@ -41,7 +40,7 @@ class TimeToTarget:
     restricted_hours: list[float]  # mean of min(time, end): baseline, arm
 
 
-@dataclass
+@dataclass(frozen=True)
 class Speedup:
     """One arm against a baseline. None: the time is never reached, or one run has no interval."""
 
@@ -59,9 +58,8 @@ class Speedup:
     compared_hours: float | None = None  # end of what follows: the last mark that all runs have
     mean_accuracy: Difference | None = None  # over [0, compared_hours]
     level: Difference | None = None  # mean of the last three marks
-    level_by_question: Difference | None = None  # with the noise of the questions, where recorded
     time_to_target: TimeToTarget | None = None
-    time: str = "measured"  # or the machine whose seconds a step are simulated
+    time: str = "measured"  # or priced: <price list>
 
 
 def published_interval(pair: Speedup) -> list[float] | None:
@@ -82,14 +80,25 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
-    """`pods` against `baseline`: the published speed-up, and our comparison up to the last mark
-    that every run has."""
-    found = published(baseline, pods, how)
+    """`pods` against `baseline`: the published speed-up, and our comparison."""
+    return Speedup(
+        baseline=baseline.label,
+        pods=pods.label,
+        n_runs=[len(baseline.runs), len(pods.runs)],
+        fraction_of_best=how.fraction_of_best,
+        time=baseline.clock if baseline.clock == "measured" else f"priced: {baseline.clock}",
+        **_published(baseline, pods, how),
+        **_ours(baseline, pods, how),
+    )
+
+
+def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
+    """Accuracy over time, level and time to a target, up to the last mark that every run has."""
     arms = [(arm.quantities["seconds"], arm.quantities["value"]) for arm in (baseline, pods)]
     last = min(int(np.flatnonzero(np.isfinite(run))[-1]) for _, values in arms for run in values)
     arms = [(seconds[:, : last + 1], values[:, : last + 1]) for seconds, values in arms]
     if not all(np.isfinite(values).any(axis=1).all() for _, values in arms):
-        return found  # two runs have no time in common
+        return {}  # two runs have no time in common
     ends = [float(np.nanmax(seconds, axis=1).min()) for seconds, _ in arms]
     end = min(*ends, 3600 * float(baseline.hours[last]))
     paired = baseline.seeds == pods.seeds and len({*pods.seeds} - {None}) == len(pods.runs)
@@ -98,16 +107,15 @@ def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
     for (seconds, values), start in zip(arms, base, strict=True):
         runs = zip(seconds, values, strict=True)
         averages.append(np.array([time_average(x, y, start, end) for x, y in runs]))
-    found.compared_hours = end / 3600
-    found.mean_accuracy = difference(*averages, paired)
-    found.level = difference(*levels, paired)
-    if scores := questions.scores([baseline, pods], last + 1):
-        found.level_by_question = crossed(*scores, paired)
-    found.time_to_target = _time_to_target(arms, base, levels[0], end, how)
-    return found
+    return {
+        "compared_hours": end / 3600,
+        "mean_accuracy": difference(*averages, paired),
+        "level": difference(*levels, paired),
+        "time_to_target": _time_to_target(arms, base, levels[0], end, how),
+    }
 
 
-def published(baseline: Series, pods: Series, how: Comparison) -> Speedup:
+def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     """The published definition with a percentile bootstrap over runs."""
     rng = np.random.default_rng(how.seed)
     values = [baseline.quantities["value"], pods.quantities["value"]]
@@ -117,25 +125,25 @@ def published(baseline: Series, pods: Series, how: Comparison) -> Speedup:
     at = [np.nan_to_num(curves, nan=-np.inf) >= thresholds[:, None] for curves in means]
     slow, fast = (np.where(x.any(axis=1), baseline.hours[x.argmax(axis=1)], np.inf) for x in at)
     last = np.flatnonzero(np.isfinite(means[0][0]))[-1]
-    rising, threshold = bool(np.nanargmax(means[0][0]) == last), float(thresholds[0])
-    n_runs = [len(v) for v in values]
-    found = Speedup(baseline.label, pods.label, n_runs, how.fraction_of_best, rising, threshold)
-    if threshold > 0:
-        ratios = slow / fast  # 0 where pods never reaches the threshold
-        found.baseline_hours = float(slow[0])
-        if np.isfinite(fast[0]):
-            found.pods_hours, found.speedup = float(fast[0]), float(ratios[0])
-        if min(n_runs) > 1:  # resamples of one run are all the same run
-            found.ci95 = np.percentile(ratios[1:], [2.5, 97.5]).tolist()
-            found.probability_faster = float(np.mean(ratios[1:] > 1) + np.mean(ratios[1:] == 1) / 2)
-    return found
+    rising = bool(np.nanargmax(means[0][0]) == last)
+    numbers = {"baseline_still_rising": rising, "threshold": float(thresholds[0])}
+    if not thresholds[0] > 0:
+        return numbers
+    ratios = slow / fast  # 0 where pods never reaches the threshold
+    numbers["baseline_hours"] = float(slow[0])
+    if np.isfinite(fast[0]):
+        numbers |= {"pods_hours": float(fast[0]), "speedup": float(ratios[0])}
+    if min(map(len, values)) > 1:  # resamples of one run are all the same run
+        ties = np.mean(ratios[1:] == 1) / 2
+        numbers["ci95"] = np.percentile(ratios[1:], [2.5, 97.5]).tolist()
+        numbers["probability_faster"] = float(np.mean(ratios[1:] > 1) + ties)
+    return numbers
 
 
 def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
     """Every pair of arms; the figure's baseline, else the earlier one in its YAML, comes first."""
     arms = sorted(series, key=lambda arm: arm.label != figure.baseline)
-    found = [compare(first, second, how) for first, second in combinations(arms, 2)]
-    return [replace(pair, time=figure.time) for pair in found]
+    return [compare(first, second, how) for first, second in combinations(arms, 2)]
 
 
 def headline(figure: Figure, pairs: list[Speedup]) -> Speedup | None:

@@ -17,7 +17,7 @@ SPREADS = np.geomspace(0.01, 3, 48)  # standard deviations of log times that the
 BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the observed ones
 
 
-@dataclass
+@dataclass(frozen=True)
 class Difference:
     """Arm minus baseline; ci95 is None where an arm has one run. runs: baseline, arm."""
 
@@ -56,32 +56,14 @@ def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Differenc
     paired: run i of both arms has one seed (Student on the differences); else Welch.
     """
     parts = [arm - baseline] if paired else [arm, baseline]
-    terms = [(np.var(x, ddof=1) / len(x), len(x) - 1) for x in parts if len(x) > 1]
     centre, counts = float(arm.mean() - baseline.mean()), [len(baseline), len(arm)]
-    interval = _interval(centre, terms) if len(terms) == len(parts) else None
-    return Difference(centre, interval, paired, counts)
-
-
-def crossed(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
-    """As `difference` of (runs, questions) scores, for runs and questions both drawn at random.
-
-    Variance: s2_seed / k + s2_question / Q - s2_interaction / (k Q), because the variances of row
-    means and of column means both hold the interaction.
-    """
-    found = difference(baseline.mean(axis=1), arm.mean(axis=1), paired)
-    if found.ci95 is None:
-        return found
-    terms, shared = [], 0.0
-    for x in [arm - baseline] if paired else [arm, baseline]:
-        k, q = x.shape
-        rows, columns = x.mean(axis=1, keepdims=True), x.mean(axis=0)
-        terms.append((np.var(rows, ddof=1) / k, k - 1))
-        rest = np.sum((x - rows - columns + x.mean()) ** 2) / ((k - 1) * (q - 1))
-        shared += rest / (k * q)
-    by_question = arm.mean(axis=0) - baseline.mean(axis=0)
-    terms.append((np.var(by_question, ddof=1) / q, q - 1))
-    found.ci95 = _interval(found.difference, terms, shared)
-    return found
+    if min(counts) < 2:
+        return Difference(centre, None, paired, counts)
+    variances, df = zip(*((np.var(x, ddof=1) / len(x), len(x) - 1) for x in parts), strict=True)
+    total, weight = sum(variances), sum(v**2 / k for v, k in zip(variances, df, strict=True))
+    # Satterthwaite's degrees of freedom; equal runs have an interval of width 0
+    half = float(t95(total**2 / weight) * np.sqrt(total)) if weight > 0 else 0.0
+    return Difference(centre, [centre - half, centre + half], paired, counts)
 
 
 def first_crossing(
@@ -142,17 +124,6 @@ def time_ratio(
 def restricted_mean(times: np.ndarray, end: float) -> float:
     """Mean of min(time, end) over runs; times: (runs, 2), the middle of an interval counts."""
     return float(np.minimum(times.mean(axis=1), end).mean())
-
-
-def _interval(centre: float, terms: list[tuple[float, int]], shared: float = 0.0) -> list[float]:
-    """Student's interval around `centre`; the variance is the sum of terms less `shared`.
-
-    terms: (variance, degrees of freedom); those of the sum are Satterthwaite's.
-    """
-    total = max(sum(v for v, _ in terms) - shared, max(v for v, _ in terms))
-    weight = sum(v**2 / df for v, df in terms)
-    half = float(t95(total**2 / weight) * np.sqrt(total)) if weight > 0 else 0.0
-    return [centre - half, centre + half]
 
 
 def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:

@@ -1,17 +1,14 @@
-"""A new run from another run's weights: `init_from=<checkpoint folder>`, noted in meta.json.
+"""A new run whose adapter starts as that of a checkpoint: `init_from=<checkpoint folder>`.
 
-init_mode=continue   the new adapter starts as the checkpoint's, of equal base, rank and modules
-init_mode=merge      the checkpoint's policy is the base model, written to <run>/base; the run
-                     trains a new adapter of any size, or every parameter (lora.rank=null)
     uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run>
+
+A checkpoint becomes the base of a new adapter of any size by scripts/export.py, then model.path.
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import Model, TrainConfig
 from pods.config.saved import load
@@ -21,6 +18,8 @@ from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.files import replaced
 
+EXPORT = "export it (scripts/export.py) and set model.path=<its folder>"
+
 
 def check(config: TrainConfig) -> None:
     """Raise UserError where a new run cannot start from config.init_from."""
@@ -28,12 +27,9 @@ def check(config: TrainConfig) -> None:
         source = _source(config)
         if problem := checkpoints.damage(source):
             raise UserError(f"init_from={config.init_from}: {problem}; name another checkpoint")
-        if is_adapter(source.path):
-            _check_adapter(config, source)
-        elif config.init_mode == "continue":
-            raise UserError(
-                f"init_mode=continue: {source.path} has no adapter; set init_mode=merge"
-            )
+        if not is_adapter(source.path):
+            raise UserError(f"init_from={source.path}: has no adapter; {EXPORT}")
+        _check_adapter(config, source)
 
 
 def facts(config: TrainConfig) -> dict[str, Any]:
@@ -43,27 +39,15 @@ def facts(config: TrainConfig) -> dict[str, Any]:
     source = _source(config)
     files = {n: f["sha256"] for n, f in source.meta["files"].items() if n.endswith(".safetensors")}
     origin = {"checkpoint": str(source.path), "step": source.step, "sha256": files}
-    return {"init_from": {**origin, "mode": config.init_mode}}
-
-
-def merge(config: TrainConfig, run_folder: Path) -> None:
-    """With init_mode=merge write <run>/base, unless the run has started, and make it the model."""
-    if config.init_from is None or config.init_mode != "merge":
-        return
-    base = run_folder / "base"
-    if not _started(config):
-        checkpoint = _source(config).path
-        ranks.from_main(lambda: write_merged(config.model, checkpoint, base))
-    # The name of the base model's scores: results/base-<name>.json.
-    config.model = replace(config.model, path=str(base), name=config.run)
+    return {"init_from": origin}
 
 
 def load_adapter(config: TrainConfig, model: Any) -> None:
-    """With init_mode=continue give the new adapter of `model` the checkpoint's weights."""
+    """Give the new adapter of `model` the checkpoint's weights."""
     from peft import set_peft_model_state_dict
     from safetensors.torch import load_file
 
-    if config.init_from is not None and config.init_mode == "continue":
+    if config.init_from is not None:
         weights = load_file(_source(config).path / "adapter_model.safetensors")
         if unknown := set_peft_model_state_dict(model, weights).unexpected_keys:
             raise UserError(
@@ -91,11 +75,11 @@ def _check_adapter(config: TrainConfig, source: Checkpoint) -> None:
     mine = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": sorted(lora.target_modules)}
     theirs = {name: adapter[name] for name in mine}
     theirs["target_modules"] = sorted(theirs["target_modules"])
-    if config.init_mode == "continue" and mine != theirs:
+    if mine != theirs:
         raise UserError(
-            f"init_mode=continue: the adapter of {source.path} has lora.rank={theirs['r']} "
+            f"init_from={source.path}: its adapter has lora.rank={theirs['r']} "
             f"lora.alpha={theirs['lora_alpha']} lora.target_modules="
-            f"[{','.join(theirs['target_modules'])}]; set these, or init_mode=merge"
+            f"[{','.join(theirs['target_modules'])}]; set these, or {EXPORT}"
         )
 
 

@@ -15,7 +15,6 @@ import torch
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.tasks.hub import go_offline_if_unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -100,8 +99,6 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
     from transformers import AutoTokenizer
 
     place = locate(path)
-    if not Path(place).is_dir():
-        go_offline_if_unreachable()
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             place, padding_side="left", trust_remote_code=False
@@ -110,7 +107,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
         raise UserError(
             f"{path}: not a local model folder, and the hub did not give it "
             f"({type(error).__name__}); download it on a machine with a network and name the "
-            "folder",
+            "folder, or set HF_HUB_OFFLINE=1 where the cache has it",
             key="model.path",
         ) from error
     if pad_token is not None:

@@ -6,8 +6,7 @@ The paper's own chemistry set is not published; this stands in for it and result
 
 from typing import Any
 
-from pods.tasks.prompts import FORMAT
-from pods.tasks.task import Row, Task, completion, text, value
+from pods.tasks.task import FORMAT, Row, Task, completion, text, value
 
 CHOICE = {
     "instruct": """

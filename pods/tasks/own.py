@@ -17,9 +17,8 @@ from pods.config.errors import UserError
 from pods.tasks.chemistry import CHOICE
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
-from pods.tasks.prompts import MATH
 from pods.tasks.reading import download, json_lines
-from pods.tasks.task import Placed, Row, Task, numbered, short, text, text_or_number
+from pods.tasks.task import MATH, Placed, Row, Task, numbered, short, text, text_or_number
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL file, folder or hub id",

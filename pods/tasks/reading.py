@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from pods.config.errors import UserError
-from pods.tasks.hub import go_offline_if_unreachable
 from pods.tasks.task import Placed, Row, Task
 
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
@@ -76,7 +75,7 @@ def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]
 
 def _hub(task: Task, split: str) -> Iterator[Placed]:
     numbers, file = count(1), f"{task.name}/{split}.jsonl"
-    remedy = f"set data_dir=<folder> with {file} in it, or load it once where there is a network"
+    remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:
         rows = download("task", task.name, task.hub, subset, remedy, split=task.splits[split])
         source = f"{task.hub}/{subset}" if subset else task.hub
@@ -90,7 +89,6 @@ def download(key: str, value: str, hub: str, subset: str | None, remedy: str, **
     network."""
     import datasets  # takes seconds, and only the hub needs it
 
-    go_offline_if_unreachable()
     try:
         return datasets.load_dataset(hub, subset, **split)
     except Exception as error:  # the hub's client raises a dozen unrelated types

@@ -1,6 +1,6 @@
 """The facts of one task: source, columns, gold answer, prompt text, kind of grading, an example.
 
-A new built-in task is one file with a `TASK`, listed in pods/tasks/__init__.py, and one YAML file.
+A new built-in task is one file with a `TASK`, listed in pods/tasks/splits.py, and one YAML file.
 """
 
 import math
@@ -8,7 +8,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pods.tasks.prompts import MATH
+# The mathematics tasks share MATH: "instruct" renders to the published prompts, "base" is ours. A
+# text keeps its outer newlines: chat templates differ in trimming them (Qwen keeps, Llama trims).
+FORMAT = """
+Respond in the following format:
+<think>
+Reason here. Decide to answer when you are confident as your response length is limited.
+</think>
+<answer>
+{answer}
+</answer>
+"""
+MATH = {
+    "instruct": """
+You will be given a math question.
+Reason about the question and correct your own mistakes if you make any.
+"""
+    + FORMAT.format(answer="Answer here."),
+    "base": """
+A careful assistant solves the problem below. It first writes its working between <think> and
+</think>, then its final answer, and nothing else, between <answer> and </answer>.
+""",
+}
 
 Row = dict[str, Any]  # one row in the data set's columns
 Placed = tuple[str, int, Row]  # place of a row, named in errors; its number from 1; the row

@@ -1,17 +1,27 @@
-"""When the checkpoints of a published run were made, and which sample a mark of the grid takes.
+"""The paper's published runs: when their checkpoints were made, and the wandb export.
 
-The published files hold no wall clock: the i-th checkpoint is i grid intervals old. An aborted
+Published result files hold no wall clock: the i-th checkpoint is i grid intervals old. An aborted
 attempt or a lost file would shift such a curve in time. Both show in the step increments, which
-are nearly equal in a healthy run. Files of this repository hold measured seconds instead.
+are nearly equal in a healthy run.
     uv run scripts/plot.py figure=gsm8k_main
 """
 
+import csv
+import math
+import re
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
+from pods.config.errors import UserError
+from pods.figures.figure import Note
+from pods.runs.results import run_order
+
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
 MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds the search
+# A run's column `data/<run> - <metric>`; wandb adds the copies __MIN and __MAX.
+VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
 def by_index(steps: list[int], expected: int) -> list[int | None]:
@@ -49,20 +59,56 @@ def remarks(steps: list[int], marks: list[int | None], expected: int) -> list[st
     return notes
 
 
-def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
-    """Index of the sample nearest to each grid time, (marks,), -1 where none is within `reach` s.
-
-    seconds: (samples,), NaN where unknown. The later end of the reach belongs to the next mark.
-    """
-    if not np.isfinite(seconds).any():
-        return np.full(len(grid), -1)
-    offset = seconds[None, :] - grid[:, None]  # (marks, samples)
-    offset = np.where((offset >= -reach) & (offset < reach), np.abs(offset), np.inf)
-    return np.where(np.isfinite(offset).any(axis=1), offset.argmin(axis=1), -1)
-
-
 def listed(items: list) -> str:
     return ", ".join(map(str, items[:8])) + (", ..." if len(items) > 8 else "")
+
+
+def export(
+    accuracy: Path, length: Path
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[Note]]:
+    """{run: samples of accuracy, of length} of the runs that both files hold, Run10 after Run9."""
+    (accuracies, notes), (lengths, more) = read_csv(accuracy), read_csv(length)
+    notes += more
+    for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
+        only = accuracy.name if name in accuracies else length.name
+        notes.append(Note(f"{name}: only in {only}; the run is left out"))
+    both = sorted(accuracies.keys() & lengths.keys(), key=run_order)
+    return {name: (accuracies[name], lengths[name]) for name in both}, notes
+
+
+def read_csv(path: Path) -> tuple[dict[str, np.ndarray], list[Note]]:
+    """{run: (samples, 3): seconds, optimiser steps, value}, by time; incomplete rows are skipped.
+
+    A row holds the sample of one run: `eval/time` in seconds, `data/<run> - _step` in micro-steps
+    (ga per optimiser step).
+    """
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    table = {name: np.array([_float(row[name]) for row in rows]) for name in (rows or [{}])[0]}
+    runs = {match["run"]: name for name in table if (match := VALUE.fullmatch(name))}
+    if "eval/time" not in table or not runs:
+        raise UserError(
+            f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs"
+            " from wandb with eval/time as the x axis"
+        )
+    samples, used = {}, np.zeros(len(rows), dtype=bool)
+    for run, name in runs.items():
+        ga = int(match[1]) if (match := re.search(r"-ga(\d+)", run)) else 1
+        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.full(len(rows), np.nan)) / ga
+        columns = np.column_stack([table["eval/time"], steps, table[name]])
+        known = np.isfinite(columns[:, [0, 2]]).all(axis=1)
+        used |= known
+        if known.any():
+            samples[run] = np.array(sorted(columns[known].tolist()))
+    text = f"{path.name}: {np.sum(~used)} rows hold no time or no value and are skipped"
+    return samples, [Note(text)] * (not used.all())
+
+
+def _float(cell: str | None) -> float:
+    try:
+        return float(cell or "nan")
+    except ValueError:
+        return math.nan
 
 
 def _stale(steps: list[int]) -> tuple[int, ...] | None:
