@@ -108,20 +108,20 @@ def greso(
     """A prompt is skipped with probability 1 - max(p^c, lowest), where c counts its latest visits
     in a row that were all correct or all wrong (GRESO, arXiv 2506.02177).
 
-    p, one for each of the two kinds, falls by `change` after a step in which more than the share
-    `easy` or `hard` of the visits were of the kind, and rises otherwise. Simplified: at most
-    `tries` P prompts are looked at, and no larger batch makes up for groups without signal.
+    p, one for each of the two kinds, falls by `change` after a step in which the share `easy` or
+    `hard` of the visits or more were of the kind, and rises otherwise. Where nothing grades, equal
+    rewards are hard. Simplified: at most `tries` P prompts are looked at, and no larger batch makes
+    up for groups without signal.
     """
     p = exploration(step.history, start, change, lowest, {True: easy, False: hard})
-    chosen, skipped, prompts = [], [], list(step.prompts)
+    chosen, skipped = [], []
     for _ in range(tries):
-        for prompt in prompts:
+        for prompt in step.fresh(step.P - len(chosen)) if skipped else step.prompts:
             kind, c = streak(step.history, prompt)
             passes = step.rng.random() < max(p[kind] ** c, lowest)
             (chosen if passes else skipped).append(prompt)
         if len(chosen) >= step.P:
             break
-        prompts = step.fresh(step.P - len(chosen))
     batch = yield (chosen + skipped)[: step.P], step.m
     return np.arange(len(batch))
 
@@ -159,8 +159,7 @@ def roc(step: Any):
         share = round(step.m * len(good) / len(group))
         count = min(len(good), max(share, min(1, len(good)), step.m - len(bad)))
         count = min(count, step.m - min(1, len(bad)))
-        lengths = np.zeros(len(good)) if batch.lengths is None else batch.lengths[good]
-        best = good[np.lexsort((lengths, -batch.rewards[good]))][:count]
+        best = good[np.lexsort((lengths_of(batch)[good], -batch.rewards[good]))][:count]
         kept += [best, step.rng.choice(bad, min(step.m - count, len(bad)), replace=False)]
     return np.concatenate(kept)
 
@@ -172,7 +171,7 @@ def gfpo(step: Any, metric: str = "length"):
     if metric not in ("length", "efficiency"):
         raise ValueError(f"metric={metric}: must be length or efficiency")
     batch = yield step.prompts, step.n
-    lengths = np.maximum(batch.lengths, 1)
+    lengths = lengths_of(batch)
     cost = lengths if metric == "length" else -batch.rewards / lengths
     return np.concatenate(
         [group[np.argsort(cost[group], kind="stable")[: step.m]] for group in batch.groups]
@@ -224,11 +223,17 @@ def largest(advantages: np.ndarray, count: int) -> np.ndarray:
 
 
 def halves(batch: Batch, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The correct and the wrong rollouts of a prompt."""
+    """The correct and the wrong rollouts of a prompt; without a grade and a reward it is wrong."""
     rewards = batch.rewards[group]
-    middle = (rewards.min() + rewards.max()) / 2
+    scored = rewards[np.isfinite(rewards)]
+    middle = (scored.min() + scored.max()) / 2 if len(scored) else np.inf
     correct = rewards > middle if batch.correct is None else batch.correct[group].astype(bool)
     return group[correct], group[~correct]
+
+
+def lengths_of(batch: Batch) -> np.ndarray:
+    """(R,) tokens, at least 1; equal ones for a batch made without lengths."""
+    return np.ones(len(batch)) if batch.lengths is None else np.maximum(batch.lengths, 1)
 
 
 def streak(history: dict, prompt: Any) -> tuple[bool, int]:

@@ -39,8 +39,8 @@ class Batch:
         """Numbers of the prompts that are neither all correct nor all wrong; where nothing grades,
         of those whose rewards differ. Ascending."""
         values = np.asarray(self.rewards if self.correct is None else self.correct, dtype=float)
-        spread = [np.nanmax(values[group]) - np.nanmin(values[group]) for group in self.groups]
-        return np.flatnonzero(np.array(spread) > 0)  # NaN, a prompt without rewards, is not above 0
+        scored = [values[group][~np.isnan(values[group])] for group in self.groups]
+        return np.flatnonzero([len(group) > 0 and group.min() < group.max() for group in scored])
 
     def of(self, prompts: Sequence[int]) -> np.ndarray:
         """Ascending indices of the rollouts of these prompts."""

@@ -38,7 +38,7 @@ class DataOrder:
 
 
 class Stream:
-    """The prompts of one step and those after it; `taken`: how many of the latter were handed out.
+    """The prompts of one step and those after it, all of them different while the data has others.
 
     Args:
         rows: (P,) rows that TRL sends for the step.
@@ -48,36 +48,43 @@ class Stream:
     """
 
     def __init__(self, rows: list[Row], place: int, earlier: int, order: DataOrder | None) -> None:
-        self.order, self.columns, self.place = order, list(rows[0]), place
-        self.next, self.taken = place + earlier, 0
-        self.own = self._take(len(rows)) if earlier else [
-            self._prompt(self.order and self.order.index(place + i), row, place + i)
-            for i, row in enumerate(rows)
-        ]  # fmt: skip
-        self.next = place + earlier + len(rows)
+        self.order, self.columns = order, list(rows[0])
+        self.next, self.after = place + earlier, place + earlier + len(rows)
+        self.indices: set[int | None] = set()  # rows of the data set that are in the step
+        if earlier:
+            self.own = self.fresh(len(rows))
+        else:
+            self.own = [
+                self._prompt(order and order.index(place + i), row, place + i)
+                for i, row in enumerate(rows)
+            ]
+            self.next = self.after
+
+    @property
+    def taken(self) -> int:
+        """By how many prompts, beside its own, the step has moved the order on."""
+        return self.next - self.after
 
     def fresh(self, count: int) -> list[Prompt]:
-        """The next `count` prompts of the data."""
-        self.taken += count
-        return self._take(count)
-
-    def _take(self, count: int) -> list[Prompt]:
+        """The next `count` prompts of the data that are not in the step."""
         if self.order is None and count:
             raise ValueError(
                 "a streamed data set has no fresh prompts; load it as a datasets.Dataset"
             )
-        places = range(self.next, self.next + count)
-        self.next += count
-        indices = [self.order.index(place) for place in places]
-        rows = [self.order.dataset[index] for index in indices]
-        return [
-            self._prompt(index, {name: row[name] for name in self.columns}, place)
-            for index, row, place in zip(indices, rows, places, strict=True)
-        ]
+        return [self._next() for _ in range(count)]
 
-    @staticmethod
-    def _prompt(index: int | None, row: Row, place: int) -> Prompt:
+    def _next(self) -> Prompt:
+        if len(self.indices) >= self.order.epoch_length:  # no other is left
+            self.indices.clear()
+        while (index := self.order.index(self.next)) in self.indices:
+            self.next += 1
+        row = self.order.dataset[index]
+        self.next += 1
+        return self._prompt(index, {name: row[name] for name in self.columns}, self.next - 1)
+
+    def _prompt(self, index: int | None, row: Row, place: int) -> Prompt:
         """Named by the column `id`, else by its row, else by its place."""
+        self.indices.add(index)
         return Prompt(row.get("id", place if index is None else index), row)
 
 

@@ -4,6 +4,7 @@ The algorithm (pods/algorithms.py) sees prompts and rewards. What it should not 
 seeds, ranks, rounds, history and errors. Every rank runs the same algorithm on the same batch.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,7 +43,7 @@ class Visit(NamedTuple):
     """The rollouts of a question in one step."""
 
     step: int  # optimiser steps done before it
-    reward: float  # mean over the rollouts
+    reward: float  # mean over the rollouts that a function gave a number
     correct: float | None  # share in 0..1; None where nothing grades
     alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
 
@@ -89,23 +90,23 @@ class Record:
         """The numbers of the step: all/* of the R rollouts, kept/* of those trained on."""
         batch, kept = self.batch, self.selection.kept
         rewards = np.asarray(batch.rewards, dtype=np.float64)
-        groups = [rewards[group] for group in batch.groups]
-        trained = [rewards[kept[batch.prompt[kept] == p]] for p in np.unique(batch.prompt[kept])]
-        lengths = batch.lengths[kept]
+        groups = [numbers(rewards[group]) for group in batch.groups]
+        kept_groups = [kept[batch.prompt[kept] == p] for p in np.unique(batch.prompt[kept])]
+        trained = [numbers(rewards[group]) for group in kept_groups]
         return {name: float(value) for name, value in {
-            "all/reward_mean": np.nanmean(rewards),
-            "all/reward_std": np.mean([np.nanstd(group) for group in groups]),  # within a prompt
-            "all/reward_variance": np.mean([np.nanvar(group) for group in groups]),
-            "all/reward_min": np.nanmin(rewards),
-            "all/reward_max": np.nanmax(rewards),
-            "all/zero_variance_groups": np.mean([np.ptp(group) == 0 for group in groups]),
+            "all/reward_mean": mean(rewards),
+            "all/reward_std": mean([group.std() for group in groups if len(group)]),  # of a prompt
+            "all/reward_variance": mean([group.var() for group in groups if len(group)]),
+            "all/reward_min": min(numbers(rewards), default=np.nan),
+            "all/reward_max": max(numbers(rewards), default=np.nan),
+            "all/zero_variance_groups": mean([len(set(group.tolist())) == 1 for group in groups]),
             "all/completion_length_mean": batch.lengths.mean(),
             "all/completion_length_max": batch.lengths.max(),
             "all/clipped_ratio": batch.clipped.mean(),
-            "kept/reward_mean": rewards[kept].mean() if len(kept) else np.nan,
-            "kept/reward_variance": np.mean([group.var() for group in trained] or [np.nan]),
-            "kept/completion_length_mean": lengths.mean() if len(kept) else np.nan,
-            **{f"all/{name}_mean": np.nanmean(of) for name, of in batch.by_function.items()},
+            "kept/reward_mean": mean(rewards[kept]),
+            "kept/reward_variance": mean([group.var() for group in trained if len(group)]),
+            "kept/completion_length_mean": mean(batch.lengths[kept]),
+            **{f"all/{name}_mean": mean(of) for name, of in batch.by_function.items()},
             "generate/rounds": self.rounds,
             "generate/rollouts": len(batch),
             "select/filled": self.step.budget - len(kept),
@@ -115,7 +116,7 @@ class Record:
         """What the history keeps of the step."""
         alive = set(self.batch.alive.tolist())
         for p, group in enumerate(self.batch.groups):
-            reward = float(np.mean(self.batch.rewards[group]))
+            reward = mean(self.batch.rewards[group])
             correct = None if self.batch.correct is None else self.batch.correct[group].mean()
             share = None if correct is None else float(correct)
             yield self.prompts[p], Visit(self.step.number, reward, share, p in alive)
@@ -210,7 +211,7 @@ def requested(asked: Any, step: Step, prompts: list[Prompt]) -> list[int]:
     try:
         wanted, count = asked
         counts = [count] * len(wanted) if np.ndim(count) == 0 else list(count)
-        pairs = list(zip(wanted, map(int, counts), strict=True))
+        pairs = list(zip(wanted, map(operator.index, counts), strict=True))
     except (TypeError, ValueError):
         raise ValueError(
             f"yielded {asked!r}; a pair (prompts, count) is required, with one count or one for "
@@ -254,4 +255,15 @@ def named(kind: str, function: Callable[..., Any], step: Step) -> Iterator[None]
     except Exception as error:  # ours, a ValueError, says enough; others need their type
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         where = f"{kind} {label(function)} failed at step {step.number}"
-        raise AlgorithmError(f"{where}: {reason}") from error
+        raise AlgorithmError(f"{where}: {' '.join(reason.split())}") from error
+
+
+def numbers(values: Any) -> np.ndarray:
+    """The values that are not NaN."""
+    values = np.asarray(values, dtype=np.float64)
+    return values[~np.isnan(values)]
+
+
+def mean(values: Any) -> float:
+    """Mean of the values that are not NaN; NaN where there are none."""
+    return float(np.mean(numbers(values))) if len(numbers(values)) else float("nan")

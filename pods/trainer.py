@@ -78,11 +78,12 @@ class PodsConfig(trl.GRPOConfig):
             self.scale_rewards != "group"
             or self.multi_objective_aggregation != "sum_then_normalize"
         )
-        if changed and self.algorithm not in ("grpo", "grpo_ga"):
+        if changed and (self.algorithm not in ("grpo", "grpo_ga") or self.advantage != "kept"):
             yield (
                 f"scale_rewards={self.scale_rewards} multi_objective_aggregation="
-                f"{self.multi_objective_aggregation}: algorithm={self.algorithm} takes its "
-                "advantages from the key advantage; leave both, and set advantage=dr_grpo or gdpo"
+                f"{self.multi_objective_aggregation}: algorithm={self.algorithm} "
+                f"advantage={self.advantage} takes its advantages from the key advantage; leave "
+                "both, and set advantage=dr_grpo or gdpo"
             )
 
 

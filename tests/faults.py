@@ -1,5 +1,6 @@
 """Faults at the boundary to the system, each striking at optimiser step 4 of a forked train.py."""
 
+import gzip
 import os
 import resource
 import signal
@@ -50,7 +51,7 @@ def kill_in_checkpoint() -> None:
 def kill_in_ledger() -> None:
     def act(self: Any) -> None:
         if self._steps == STEP:
-            frame = self._compressor.compress("".join(self._pending).encode())
+            frame = gzip.compress("".join(self._pending).encode())
             with open(self.path, "ab") as file:
                 file.write(frame[: len(frame) // 2])
             kill()

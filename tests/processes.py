@@ -58,7 +58,7 @@ class Process:
                 self.stderr = (self.folder / "stderr").read_text()
         return self.returncode is not None
 
-    def wait(self, timeout: float = 240.0) -> "Process":
+    def wait(self, timeout: float = 540.0) -> "Process":
         deadline = time.monotonic() + timeout
         while not self.poll():
             if time.monotonic() > deadline:
@@ -121,7 +121,7 @@ def run(folder: Path, *arguments: str, **settings: Any) -> Process:
 def fresh(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a fresh interpreter, as a user would."""
     command = [sys.executable, str(ROOT / script), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=540)
 
 
 def run_inside(

@@ -44,7 +44,7 @@ def run(folder: Path, stage: int, script: str, *overrides: str) -> subprocess.Co
     config = ROOT / "config" / "accelerate" / f"zero{stage}.yaml"
     return subprocess.run(
         [path, "-m", "tests.deepspeed_ranks", config, folder, script, *overrides],
-        cwd=ROOT, capture_output=True, text=True, timeout=400,
+        cwd=ROOT, capture_output=True, text=True, timeout=540,
     )  # fmt: skip
 
 

@@ -206,7 +206,7 @@ def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
 
 
 def wait_for(done: Callable[[], object], started: list) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 500
     while not done():
         assert not any(process.poll() for process in started), [p.stderr for p in started]
         assert time.monotonic() < deadline

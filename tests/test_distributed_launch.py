@@ -34,7 +34,7 @@ def test_a_killed_rank_ends_a_launched_run(tmp_path):
     try:
         wait_for_checkpoints(tmp_path / "r", launcher)
         os.kill(rank_of(launcher.pid, "1"), signal.SIGKILL)
-        assert launcher.wait(timeout=240) != 0
+        assert launcher.wait(timeout=300) != 0
     finally:
         if not ended(launcher):
             for process in (*psutil.Process(launcher.pid).children(), launcher):
@@ -53,7 +53,7 @@ def ended(launcher: subprocess.Popen) -> bool:
 
 
 def wait_for_checkpoints(folder: Path, launcher: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 500
     while not checkpoints.find(folder):
         assert not ended(launcher), (folder.parent / "output").read_text()
         assert time.monotonic() < deadline

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def test_a_damaged_checkpoint_is_named_skipped_and_kept(folder, reference):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (faults.reward_raises, "reward function correctness or format or tags raised ZeroDivision"),
+        (faults.reward_raises, "reward function correctness raised ZeroDivision"),
         (faults.reward_is_nan, "reward function tags returned nan for completion"),
         (faults.reward_is_text, "reward function tags returned 'x' for completion"),
         (faults.rule_returns_too_few, "rule max_variance returned 3 indices, not 4"),
@@ -173,8 +174,12 @@ def test_history_and_fresh_prompts_resume_exactly_and_the_warm_up_leaves_them_al
         paths.append(folder / name / "r")
     assert_same_run(*reversed(paths))
     records = list(ledger.read(paths[0] / "rollouts.jsonl.gz"))
-    assert [record["kept"] for record in records[:2]] == [[0, 1, 2, 3]] * 2  # no warm-up counted
-    assert [record["kept"][0] for record in records if record["group"] < 2][-2:] == [1, 1]
+    visits: Counter[str] = Counter()  # the warm-up leaves none
+    for step in (records[i : i + 3] for i in range(0, 18, 3)):
+        for record in step[:2]:
+            assert record["kept"][0] == visits[record["question_id"]] % 5
+        visits.update(record["question_id"] for record in step)
+    assert max(visits.values()) > 2
     questions = [record["question_id"] for record in records]
     assert questions[2] != questions[3]  # the next step goes on after the fresh prompt
     states = [json.loads((p / "checkpoint-6" / "pods_state.json").read_text()) for p in paths]
@@ -231,7 +236,7 @@ def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
 
 
 def wait_for_a_step(path: Path, process: processes.Process) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 500
     while not (path / "metrics.jsonl").is_file() or not read_metrics(path / "metrics.jsonl"):
         assert not process.poll(), process.stderr
         assert time.monotonic() < deadline

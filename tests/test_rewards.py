@@ -128,11 +128,11 @@ def test_a_script_without_a_main_guard_may_use_workers_and_loads_no_torch() -> N
     """The server never re-imports the caller's main module, which may start training."""
     code = (
         "import sys; from rewards import Scorer\n"
-        "scorer = Scorer('strict', workers=1, deadline_seconds=20)\n"
+        "scorer = Scorer('strict', workers=1, deadline_seconds=100)\n"
         "answer = '<answer>(x+1)(x+2)</answer>'\n"
         "print(scorer.grade([answer], ['x^2+3x+2'], ['math']), 'torch' in sys.modules)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert done.stdout.split("\n")[0] == "[True] False", done.stderr

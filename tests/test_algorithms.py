@@ -1,0 +1,443 @@
+"""Every claim of every algorithm, driven by hand and compared with brute force or with numbers."""
+
+import ast
+import inspect
+import warnings
+from collections import Counter
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from pods import algorithms
+from pods.algorithms import ALGORITHMS, exploration, prepared, streak
+from pods.batch import Batch, Selection
+from pods.rollouts import Visit
+from pods.rules import max_reward, max_variance
+
+NAN = float("nan")
+
+
+def step_of(P: int, n: int, m: int, history: dict | None = None, seed: int = 0) -> Any:
+    """A step of texts; the fresh ones are f0, f1, ... and `handed` counts them."""
+    handed: list[str] = []
+
+    def fresh(count: int) -> list[str]:
+        further = [f"f{len(handed) + i}" for i in range(count)]
+        handed.extend(further)
+        return further
+
+    return SimpleNamespace(
+        number=0, P=P, n=n, m=m, budget=P * m, prompts=[f"p{i}" for i in range(P)], fresh=fresh,
+        history=history or {}, rng=np.random.default_rng(seed), handed=handed,
+    )  # fmt: skip
+
+
+def drive(name: str, step: Any, *batches: Batch, **params: Any) -> tuple[list, Any]:
+    """What the algorithm asked for, and what it returned after these batches."""
+    run = ALGORITHMS[name](step, **params)
+    asked = [next(run)]
+    for batch in batches:
+        try:
+            asked.append(run.send(batch))
+        except StopIteration as end:
+            assert batch is batches[-1]
+            return asked, end.value
+    raise AssertionError(f"{name} asks for more: {asked[-1]}")
+
+
+def kept_of(value: Any) -> list[int]:
+    return sorted(int(i) for i in (value.kept if isinstance(value, Selection) else value))
+
+
+def groups(*rewards: list[float], correct: bool = False, **columns: Any) -> Batch:
+    """One list for each prompt, of any lengths; correct: a reward above 0 is."""
+    flat = np.concatenate([np.array(group, dtype=float) for group in rewards])
+    prompt = np.repeat(np.arange(len(rewards)), [len(group) for group in rewards])
+    return Batch(prompt=prompt, rewards=flat, correct=flat > 0 if correct else None, **columns)
+
+
+def normalised(batch: Batch) -> np.ndarray:
+    """The advantages over all rollouts of a prompt; 0 without a reward, and in an equal group."""
+    advantages = np.zeros(len(batch))
+    for p in set(batch.prompt.tolist()):
+        place = (batch.prompt == p) & np.isfinite(batch.rewards)
+        if len(set(batch.rewards[place])) > 1:
+            r = batch.rewards[place]
+            advantages[place] = (r - r.mean()) / (r.std(ddof=1) + 1e-4)
+    return advantages
+
+
+BATCHES = {
+    "one prompt": groups([0.3, 1.0, 0.0, 0.9, 0.1, 0.5]),
+    "four prompts": groups(*np.random.default_rng(1).normal(size=(4, 5)).tolist()),
+    "uneven": groups([0.0, 1.0, 0.2, 0.9], [0.4], [1.0, 1.0, 0.0, 3.0, 2.0], [0.1, 0.2]),
+    "ties": groups([1.0, 0.0, 1.0, 0.0, 1.0], [0.5, 0.5, 2.0, 2.0, 0.5]),
+    "all correct": groups([1.0] * 5, [1.0] * 5, correct=True),
+    "all wrong": groups([0.0] * 5, [0.0] * 5, correct=True),
+    "no number": groups([NAN, 1.0, 0.0, NAN, 0.5], [NAN] * 5, [0.2, NAN, 0.4, 0.4, 0.1]),
+}
+cases = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+
+
+def best_spread(values: np.ndarray, m: int) -> float:
+    """The largest variance of m of the values, over all subsets."""
+    return max(np.var(values[list(chosen)]) for chosen in combinations(range(len(values)), m))
+
+
+@cases
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_pods_keeps_the_subset_of_largest_variance(batch, m):
+    step = step_of(len(batch.groups), 5, m)
+    asked, value = drive("pods", step, batch)
+    assert asked == [(step.prompts, 5)]
+    kept = np.array(kept_of(value), dtype=int)
+    for group in batch.groups:
+        scored = group[np.isfinite(batch.rewards[group])]
+        mine = kept[np.isin(kept, scored)]
+        assert len(mine) == min(m, len(scored))
+        if len(mine):
+            best = best_spread(batch.rewards[scored], len(mine))
+            assert np.var(batch.rewards[mine]) == pytest.approx(best, abs=1e-12)
+    assert np.isfinite(batch.rewards[kept]).all()  # a rollout without a number is never kept
+
+
+def test_pods_takes_the_rule_of_the_config():
+    batch = BATCHES["four prompts"]
+    chosen = prepared("pods", {}, max_reward)
+    run = chosen(step_of(4, 5, 2))
+    next(run)
+    with pytest.raises(StopIteration) as end:
+        run.send(batch)
+    expected = [sorted(group[np.argsort(-batch.rewards[group])[:2]]) for group in batch.groups]
+    assert kept_of(end.value.value) == np.concatenate(expected).tolist()
+
+
+@cases
+@pytest.mark.parametrize("each", [1, 2])
+def test_cppo_keeps_the_largest_of_each_prompt_with_advantages_over_all(batch, each):
+    P = len(batch.groups)
+    _, value = drive("cppo", step_of(P, 5, each), batch)
+    advantages = normalised(batch)
+    for group in batch.groups:
+        mine = [i for i in value.kept if i in group]
+        largest = sorted(abs(advantages[group]))[::-1][:each]
+        assert sorted(abs(advantages[mine]))[::-1] == pytest.approx(largest)
+    np.testing.assert_allclose(value.advantages, advantages[value.kept], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("P", "m", "each", "prompts", "fresh"),
+    [
+        (2, 8, 1, 16, 14),  # published: 1 of n
+        (2, 8, 3, 5, 3),  # 16 // 3
+        (2, 8, None, 2, 0),  # m by default: no further prompt
+        (2, 8, 16, 1, 0),  # more than m: fewer prompts
+        (1, 4, 99, 1, 0),  # more than the budget
+    ],
+)
+def test_cppo_fills_the_step_up_with_budget_over_each_prompts(P, m, each, prompts, fresh):
+    step = step_of(P, 16, m)
+    wanted, count = next(ALGORITHMS["cppo"](step, each=each))
+    assert (len(wanted), count, len(step.handed)) == (prompts, 16, fresh)
+    assert wanted[: min(P, prompts)] == step.prompts[:prompts]
+
+
+@cases
+@pytest.mark.parametrize("name", ["max_abs_advantage", "d3s"])
+def test_the_whole_step_against_every_subset(name, batch):
+    P = len(batch.groups)
+    m = 3 if P == 1 else 1 if P == 4 else 2  # all subsets of 20 or fewer rollouts
+    step = step_of(P, 5, m)
+    asked, value = drive(name, step, batch)
+    assert asked == [(step.prompts, 5)]
+    assert len(value.kept) == step.budget
+    advantages = normalised(batch)
+    np.testing.assert_allclose(value.advantages, advantages[value.kept], atol=1e-12)
+    mine = advantages[value.kept]
+    subsets = [advantages[list(i)] for i in combinations(range(len(batch)), step.budget)]
+    measure = np.var if name == "d3s" else lambda values: np.abs(values).sum()
+    assert measure(mine) == pytest.approx(max(map(measure, subsets)), abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-8, 8), min_size=4, max_size=12), st.integers(1, 4))
+def test_with_one_prompt_the_criteria_of_the_step_are_those_of_the_prompt(rewards, m):
+    batch = groups([r / 8 for r in rewards])
+    step = step_of(1, len(rewards), m)
+    (_, cppo), (_, largest) = (drive(name, step, batch) for name in ("cppo", "max_abs_advantage"))
+    assert kept_of(cppo) == kept_of(largest)
+    _, d3s = drive("d3s", step, batch)
+    assert kept_of(d3s) == sorted(max_variance(batch.rewards, m, None))
+
+
+def test_a_prompt_without_signal_comes_last_in_the_step():
+    batch = groups([1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 0.0, 0.2], [0.5, 0.4, 0.5, 0.5])
+    _, value = drive("max_abs_advantage", step_of(3, 4, 2), batch)
+    assert set(batch.prompt[kept_of(value)].tolist()) == {1, 2}
+
+
+def test_dapo_replaces_what_is_all_correct_whatever_its_total_reward():
+    correct = np.array([1, 1, 1, 1, 0, 1, 1, 0])
+    first = Batch(np.repeat([0, 1], 4), correct + np.linspace(0, 0.7, 8), correct=correct > 0)
+    correct = np.append(correct, [0, 1, 0, 0])
+    second = Batch(np.repeat([0, 1, 2], 4), np.append(first.rewards, correct[8:]), correct > 0)
+    asked, value = drive("dapo", step_of(2, 4, 4), first, second)
+    assert asked == [(["p0", "p1"], 4), (["f0"], 4)]
+    assert kept_of(value) == list(range(4, 12))
+    # the same rewards, where nothing grades: the rewards of every prompt differ
+    asked, value = drive("dapo", step_of(2, 4, 4), Batch(first.prompt, first.rewards))
+    assert (len(asked), kept_of(value)) == (1, list(range(8)))
+
+
+DEAD, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "batches", "fresh", "kept"),
+    [
+        (4, [[MIXED, MIXED]], 0, range(6)),  # nothing is missing
+        (4, [[DEAD, DEAD], [DEAD, DEAD, MIXED, MIXED]], 2, range(6, 12)),
+        (4, [[DEAD, DEAD], [DEAD, DEAD, DEAD, MIXED], [DEAD, DEAD, DEAD, MIXED, MIXED]], 3,
+         range(9, 15)),  # only what is missing is asked for
+        (1, [[DEAD, MIXED]], 0, range(3, 6)),  # no further round: fewer than the budget
+        (2, [[DEAD, MIXED], [DEAD, MIXED, DEAD]], 1, range(3, 6)),
+        (2, [[DEAD, DEAD], [DEAD, DEAD, DEAD, DEAD]], 2, []),  # nothing to train on
+        (1, [[[NAN, NAN, NAN], MIXED]], 0, range(3, 6)),  # no number: not alive
+    ],
+)  # fmt: skip
+def test_dapos_rounds(rounds, batches, fresh, kept):
+    step = step_of(2, 3, 3)
+    asked, value = drive("dapo", step, *[groups(*rewards) for rewards in batches], rounds=rounds)
+    assert len(asked) == len(batches) <= rounds
+    assert len(step.handed) == fresh
+    assert kept_of(value) == list(kept)
+
+
+def test_speed_goes_on_only_with_the_prompts_that_are_alive():
+    screened = groups([1, 1], [0, 1], [0, 0], [1, 0], [0, 1], [1, 1], correct=True)
+    continued = Batch(
+        np.append(screened.prompt, np.repeat([1, 3, 4], 2)),
+        np.append(screened.rewards, [0, 0, 1, 1, 1, 0]),
+    )
+    step = step_of(3, 4, 4)
+    asked, value = drive("speed", step, screened, continued, screen=2)
+    assert asked == [(["p0", "p1", "p2", "f0", "f1", "f2"], 2), (["p1", "f0", "f1"], 2)]
+    assert kept_of(value) == [2, 3, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17]  # n = m: all of them
+    step = step_of(2, 4, 2)  # n > m, and more alive than places: the first P, m of each
+    continued = Batch(continued.prompt[:16], continued.rewards[:16])
+    asked, value = drive("speed", step, screened, continued, screen=2, pool=3)
+    assert asked[1] == (["p1", "f1"], 2)
+    for p in (1, 3):
+        mine = [i for i in value if continued.prompt[i] == p]
+        assert (len(mine), np.ptp(continued.rewards[mine])) == (2, 1)
+    _, value = drive("speed", step_of(1, 4, 2), groups([1, 1], [0, 0]), screen=2)
+    assert kept_of(value) == []
+    assert next(ALGORITHMS["speed"](step_of(1, 3, 2), screen=4))[1] == 2  # below n
+
+
+def visit(step: int, kind: str) -> Visit:
+    """all correct (c), all wrong (w) or mixed (m)"""
+    share = {"c": 1.0, "w": 0.0, "m": 0.5}[kind]
+    return Visit(step, share, share, kind == "m")
+
+
+@pytest.mark.parametrize(
+    ("visits", "expected"),
+    [("", (False, 0)), ("c", (True, 1)), ("cm", (False, 0)), ("mccc", (True, 3)),
+     ("cww", (False, 2)), ("wwc", (True, 1)), ("wmw", (False, 1))],
+)  # fmt: skip
+def test_gresos_streak_of_visits_without_signal(visits, expected):
+    history = {"p": [visit(k, kind) for k, kind in enumerate(visits)]}
+    assert streak(history, "p") == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "easy", "hard"),
+    [
+        ([], 0.5, 0.5),
+        (["m" * 12], 0.6, 0.6),  # neither kind: both rise
+        (["c" + "m" * 11], 0.4, 0.6),  # 1/12 easy is the target: it falls
+        (["c" + "m" * 12], 0.6, 0.6),  # 1/13 is below it
+        (["ww" + "m" * 10, "w" + "m" * 11], 0.7, 0.5),  # 1/6 is the target: falls, then rises
+        (["cw"] * 9, 0.01, 0.01),  # never below the lowest
+        (["m"] * 9, 1.0, 1.0),  # never above 1
+    ],
+)
+def test_gresos_p_moves_by_the_share_of_every_step(steps, easy, hard):
+    history = {
+        f"{k}-{i}": [visit(k, kind)]
+        for k, kinds in enumerate(steps)
+        for i, kind in enumerate(kinds)
+    }
+    p = exploration(history, 0.5, 0.1, 0.01, {True: 1 / 12, False: 1 / 6})
+    assert (p[True], p[False]) == (pytest.approx(easy), pytest.approx(hard))
+
+
+@pytest.mark.parametrize(
+    ("visits", "probability"),
+    [("", 1.0), ("m", 1.0), ("cm", 1.0), ("c", 0.7), ("cc", 0.49), ("ww", 0.49), ("w" * 9, 0.05)],
+)
+def test_greso_skips_a_prompt_with_the_formulas_probability(visits, probability):
+    history = {"p0": [visit(k, kind) for k, kind in enumerate(visits)]}
+    passed, tries = 0, 2000
+    params = {"start": 0.7, "change": 0.0, "lowest": 0.05, "tries": 2}
+    for seed in range(tries):  # p0 is asked for where it passes, else the fresh prompt
+        (asked,), _ = next(ALGORITHMS["greso"](step_of(1, 4, 4, history, seed), **params))
+        passed += asked == "p0"
+    low, high = binom.interval(1 - 1e-6, tries, probability)
+    assert low <= passed <= high
+
+
+def test_greso_looks_at_no_more_than_its_tries_and_fills_the_step_up():
+    history = {name: [visit(0, "w")] for name in ("p0", "p1", *(f"f{i}" for i in range(20)))}
+    for tries in (1, 2, 3):
+        step = step_of(2, 4, 4, history)
+        asked, count = next(ALGORITHMS["greso"](step, start=0, lowest=0, tries=tries))
+        assert (asked, count) == (["p0", "p1"], 4)  # all skipped: the first ones
+        assert len(step.handed) == 2 * (tries - 1)  # every prompt that is taken is looked at
+    step = step_of(2, 4, 4, {"p0": history["p0"]})
+    asked, _ = next(ALGORITHMS["greso"](step, start=0, lowest=0))
+    assert (asked, step.handed) == (["p1", "f0"], ["f0"])
+    _, value = drive("greso", step, groups([0, 1, 0, 1], [1, 1, 1, 1]))
+    assert kept_of(value) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("correct", "m", "good"),
+    [
+        ("11000000", 4, 1),  # a quarter correct: a quarter of 4
+        ("10000000", 4, 1),  # at least one correct
+        ("11111110", 4, 3),  # at least one wrong
+        ("11111111", 4, 4),
+        ("00000000", 4, 0),
+        ("1100", 4, 2),
+        ("10", 4, 1),  # fewer than m were drawn
+    ],
+)
+def test_roc_keeps_both_kinds_and_the_best_correct_ones(correct, m, good):
+    flags = np.array([c == "1" for c in correct])
+    rewards = np.where(flags, 1 + 0.1 * (np.arange(len(flags)) % 2), 0.0)  # odd ones: well formed
+    lengths = np.arange(len(flags), 0, -1)
+    batch = Batch(np.zeros(len(flags), int), rewards, correct=flags, lengths=lengths)
+    _, value = drive("roc", step_of(1, 8, m), batch)
+    kept = kept_of(value)
+    assert len(kept) == min(m, len(flags))
+    ranked = sorted(np.flatnonzero(flags), key=lambda i: (-rewards[i], lengths[i]))
+    assert [i for i in kept if flags[i]] == sorted(ranked[:good])
+
+
+def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
+    counts: Counter[int] = Counter()
+    batch, tries = groups([1.0, 0.9, 0.0, 0.2, 0.1, 0.0]), 1500
+    for seed in range(tries):
+        _, value = drive("roc", step_of(1, 6, 3, seed=seed), batch)
+        assert len(value) == 3
+        assert kept_of(value)[0] == 0  # the best above the middle, 0.5
+        counts.update(kept_of(value)[1:])
+    low, high = binom.interval(1 - 1e-6, tries, 2 / 4)
+    assert all(low <= counts[i] <= high for i in range(2, 6)), counts
+    kinds = [batch.rewards[i] > 0.5 for i in kept_of(drive("roc", step_of(1, 6, 2), batch)[1])]
+    assert sorted(kinds) == [False, True]
+
+
+@pytest.mark.parametrize("metric", ["length", "efficiency"])
+def test_gfpo_sorts_by_length_or_by_reward_per_token(metric):
+    random = np.random.default_rng(3)
+    prompt = np.repeat([0, 1, 2], [6, 3, 5])  # uneven
+    batch = Batch(prompt, random.normal(size=14), lengths=random.integers(0, 9, 14))
+    _, value = drive("gfpo", step_of(3, 6, 2), batch, metric=metric)
+    for p in range(3):
+        cost = [
+            (length if metric == "length" else -reward / max(length, 1), i)
+            for i, (reward, length) in enumerate(zip(batch.rewards, batch.lengths, strict=True))
+            if prompt[i] == p
+        ]
+        assert [i for i in kept_of(value) if prompt[i] == p] == sorted(
+            i for _, i in sorted(cost)[:2]
+        )
+    with pytest.raises(ValueError, match="metric=tokens: must be length or efficiency"):
+        next(ALGORITHMS["gfpo"](step_of(1, 2, 2), metric="tokens"))
+
+
+def test_grpo_ga_with_n_equal_to_m_is_grpo():
+    for name in ("grpo", "grpo_ga"):
+        asked, value = drive(name, step_of(2, 3, 3), groups(MIXED, DEAD))
+        assert asked == [(["p0", "p1"], 3)]
+        assert value.tolist() == list(range(6))
+
+
+def answered(step: Any, name: str, rewards: np.ndarray, graded: bool) -> tuple[Batch, Any]:
+    """Run until it returns; prompts are told apart by identity."""
+    run, known, places = ALGORITHMS[name](step), [], []
+    asked = next(run)
+    try:
+        while True:
+            for prompt in asked[0]:
+                number = next((i for i, old in enumerate(known) if old is prompt), len(known))
+                known += [prompt] if number == len(known) else []
+                places += [number] * asked[1]
+            values = rewards[: len(places)]
+            batch = Batch(
+                np.array(places), values, values > 0.5 if graded else None,
+                lengths=np.arange(len(places)) % 7,
+            )  # fmt: skip
+            asked = run.send(batch)
+    except StopIteration as end:
+        return batch, end.value
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 4)),
+    seed=st.integers(0, 10**6),
+    graded=st.booleans(),
+    kind=st.sampled_from([str, int, dict]),
+)
+def test_every_algorithm_returns_distinct_indices_within_its_budget(
+    name, sizes, seed, graded, kind
+):
+    P, m, more = sizes
+    step = step_of(P, m if name == "grpo_ga" else max(2, m + more), m)
+    rewards = np.random.default_rng(seed).choice([0.0, 0.0, 0.5, 1.0, 1.5, NAN], 400)
+    make = {str: lambda i: f"p{i}", int: lambda i: 1000 + i, dict: lambda i: {"prompt": i}}[kind]
+    step.prompts = [make(i) for i in range(P)]
+    step.fresh = lambda count: [make(100 + i) for i in range(count)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # NaN is an ordinary case
+        batch, value = answered(step, name, rewards, graded)
+    kept = kept_of(value)
+    assert len(kept) == len(set(kept)) <= step.budget
+    assert not kept or 0 <= kept[0] <= kept[-1] < len(batch)
+    if isinstance(value, Selection) and value.advantages is not None:
+        assert value.advantages.shape == (len(kept),)
+        assert np.isfinite(value.advantages).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("dappo", {}, "algorithm 'dappo' is unknown; one of grpo, .*pods"),
+        ("dapo", {"round": 2}, "dapo cannot be called with .*round.*: rounds"),
+        (lambda step: None, {}, "no generator function"),
+    ],
+)
+def test_what_is_no_algorithm_is_refused_in_one_line(name, params, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        prepared(name, params, max_variance)
+    assert "\n" not in str(raised.value)
+
+
+def test_every_algorithm_reads_as_its_paper_in_twenty_lines():
+    assert len(inspect.getsource(algorithms).splitlines()) < 300
+    for function in ALGORITHMS.values():
+        (tree,) = ast.parse(inspect.getsource(function)).body
+        body = ast.unparse(ast.Module(tree.body[1:], [])).splitlines()
+        assert len(body) <= 20, function.__name__
+        assert inspect.getdoc(function)

@@ -1,0 +1,328 @@
+"""The driver with made rollouts, and the order of the prompts against TRL's sampler."""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from trl.trainer.utils import RepeatSampler
+
+from pods import advantages
+from pods.algorithms import ALGORITHMS
+from pods.batch import Selection
+from pods.clock import Clock
+from pods.engines import Completion
+from pods.order import DataOrder, EpochOrder, Stream
+from pods.rollouts import AlgorithmError, Driver, Prompt, Record, Rollout, Step, Visit
+
+NAN = float("nan")
+
+
+def step_of(P: int = 2, n: int = 4, m: int = 2, number: int = 7) -> Step:
+    """Prompts a, b, ...; the fresh ones are f0, f1, ..."""
+    names = iter(f"f{i}" for i in range(99))
+    return Step(
+        number, P, n, m, [Prompt(name, {}) for name in "abcdef"[:P]],
+        lambda count: [Prompt(name, {}) for name in islice(names, count)],
+        {}, np.random.default_rng(0),
+    )  # fmt: skip
+
+
+def driver(algorithm: Callable, scores: Any = None, **changes: Any) -> tuple[Driver, list]:
+    """`scores`: (rollouts, functions) of the step; else 0, 1, 2, ... And what was drawn."""
+    drawn: list[tuple[str, int]] = []
+
+    def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+        drawn.extend(zip(map(str, prompts), indices, strict=True))
+        lengths = [1 + i % 3 for i in indices]
+        return [Rollout([5], Completion([9] * n, n == 3, [-1.0 * n] * n), "") for n in lengths]
+
+    def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
+        start = len(drawn) - len(prompts)
+        table = np.arange(99.0)[:, None] if scores is None else np.array(scores, dtype=float)
+        return table[start : len(drawn)].astype(np.float32)
+
+    settings = {"weights": {"reward": 1.0}, "correct": None, "max_rounds": 3, "clock": Clock()}
+    settings = {"advantage": advantages.over_kept, **settings, **changes}
+    return Driver(algorithm=algorithm, draw=draw, score=score, **settings), drawn
+
+
+def returning(value: Any) -> Callable:
+    def returns(step: Step):
+        batch = yield step.prompts, step.n
+        return value(batch) if callable(value) else value
+
+    return returns
+
+
+def yielding(*values: Any) -> Callable:
+    def yields(step: Step):
+        for value in values:
+            batch = yield value(step) if callable(value) else value
+        return np.arange(len(batch))[:1]
+
+    return yields
+
+
+def endless(step: Step):
+    while True:
+        yield step.prompts, 1
+
+
+def raising(step: Step):
+    yield step.prompts, 1
+    raise KeyError("lost")
+
+
+def nothing(step: Step):
+    return np.arange(2)
+    yield
+
+
+PROMPT = Prompt("x", {})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (returning(range(5)), "more than budget = P m = 4"),
+        (returning([1, 1]), "distinct whole numbers"),
+        (returning([0.0, 1.0]), "distinct whole numbers"),
+        (returning([True, False]), "distinct whole numbers"),
+        (returning(np.zeros((2, 2), int)), "distinct whole numbers"),
+        (returning(None), "returned None: distinct"),
+        (returning([8]), "8 to 8; 0 to 7 are required"),
+        (returning([-1, 2]), "-1 to 2; 0 to 7"),
+        (returning(Selection([0, 1], np.ones(3))), r"shape \(3,\).*\(2,\) finite numbers"),
+        (returning(Selection([0, 1], np.array([0, NAN]))), "finite numbers are required"),
+        (yielding(None), r"yielded None; a pair \(prompts, count\)"),
+        (yielding(lambda step: step.prompts), "a pair|asked for"),
+        (yielding(lambda step: (step.prompts, 1.5)), "a pair"),
+        (yielding(lambda step: (step.prompts, [1])), "a pair"),
+        (yielding(lambda step: (step.prompts, np.ones((2, 2)))), "a pair"),
+        (yielding((["a"], 2)), "2 rollouts of 'a'; 0 or more of prompts out of step.prompts"),
+        (yielding(([PROMPT], -1)), "-1 rollouts of 'x'"),
+        (yielding(lambda step: (step.prompts, 0)), "asked for no rollouts"),
+        (yielding(([], 4)), "asked for no rollouts"),
+        (endless, "more than algorithm.max_rounds=3"),
+        (raising, r"KeyError\('lost'\)"),
+        (nothing, "returned before it asked for rollouts"),
+    ],
+)
+def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message):
+    with pytest.raises(AlgorithmError, match=message) as raised:
+        driver(algorithm)[0](step_of())
+    assert str(raised.value).startswith(f"algorithm {algorithm.__name__} failed at step 7: ")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [(np.ones(3), "shape"), (np.full(4, NAN), "not finite"), (None, "shape"), ("no", "convert")],
+)
+def test_a_wrong_advantage_function_is_named_with_its_step(values, message):
+    def flat(batch: Any, kept: np.ndarray) -> Any:
+        return values
+
+    run, _ = driver(returning([0, 1, 2, 7]), advantage=flat)
+    with pytest.raises(AlgorithmError, match=rf"^advantage flat failed at step 7: .*{message}"):
+        run(step_of())
+
+
+def test_prompts_are_numbered_as_they_appear_and_their_seeds_go_on():
+    batches = []
+
+    def rounds(step: Step):
+        a, b = step.prompts
+        (c,) = step.fresh(1)
+        batches.append((yield [b, a], [2, 1]))
+        batches.append((yield [c, b], 1))
+        batches.append((yield (a, b, c), np.array([0, 2, 1])))
+        return [6, 1]
+
+    run, drawn = driver(rounds)
+    record = run(step_of())
+    assert drawn == [
+        ("b", 0),
+        ("b", 1),
+        ("a", 0),
+        ("f0", 0),
+        ("b", 2),
+        ("b", 3),
+        ("b", 4),
+        ("f0", 1),
+    ]
+    assert [len(batch) for batch in batches] == [3, 5, 8]  # every rollout so far
+    assert batches[2].prompt.tolist() == [0, 0, 1, 2, 0, 0, 0, 2]
+    assert batches[2].rewards.tolist() == list(range(8))
+    assert batches[2].lengths.tolist() == [1, 2, 1, 1, 3, 1, 2, 2]
+    assert batches[2].clipped.tolist() == [False] * 4 + [True] + [False] * 3
+    assert batches[2].logprobs.tolist() == [-1, -2, -1, -1, -3, -1, -2, -2]
+    assert list(map(str, record.prompts)) == ["b", "a", "f0"]
+    assert record.rounds == 3
+    assert record.selection.kept.tolist() == [1, 6]  # ascending, of one prompt
+    np.testing.assert_allclose(record.selection.advantages, [-(0.5**0.5), 0.5**0.5], rtol=1e-4)
+
+
+def test_two_prompts_of_one_question_stay_two_with_different_seeds():
+    run, drawn = driver(ALGORITHMS["grpo"])
+    step = step_of(2, 2, 2)
+    step.prompts[:] = [Prompt("a", {"row": 0}), Prompt("a", {"row": 1})]
+    record = run(step)
+    assert drawn == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
+    assert record.batch.prompt.tolist() == [0, 0, 1, 1]
+
+
+def test_an_algorithms_advantages_stay_beside_their_rollouts():
+    chosen = Selection(np.array([6, 1, 3]), np.array([0.6, 0.1, 0.3]))
+    selection = driver(returning(chosen))[0](step_of()).selection
+    assert selection.kept.tolist() == [1, 3, 6]
+    assert selection.advantages.tolist() == [0.1, 0.3, 0.6]
+
+
+def test_plain_grpo_leaves_the_advantages_to_trl_and_nothing_else_does():
+    for name, advantage, trls in (
+        ("grpo", advantages.over_kept, True), ("pods", advantages.over_kept, False),
+        ("grpo", advantages.dr_grpo, False),
+    ):  # fmt: skip
+        run, _ = driver(ALGORITHMS[name], advantage=advantage)
+        assert (run(step_of()).selection.advantages is None) == trls
+    assert driver(returning([]))[0](step_of()).selection.advantages.tolist() == []
+
+
+SCORES = [[1, 0.1, NAN], [0, NAN, NAN], [NAN, NAN, NAN], [0.5, 0.2, 3]]
+
+
+def record_of(scores: Any, correct: str | None = None, m: int = 2) -> Record:
+    weights = {"correctness": 0.7, "format": -2.0, "tags": 0.3}
+    algorithm = partial(ALGORITHMS["pods"])
+    return driver(algorithm, scores, weights=weights, correct=correct)[0](
+        step_of(1, len(scores), m)
+    )
+
+
+def test_rewards_add_up_as_in_trl():
+    table, weights = torch.tensor(SCORES, dtype=torch.float32), torch.tensor([0.7, -2.0, 0.3])
+    expected = (table * weights).nansum(dim=1)
+    expected[table.isnan().all(dim=1)] = NAN
+    batch = record_of(SCORES).batch
+    np.testing.assert_array_max_ulp(batch.rewards[[0, 1, 3]], expected.numpy()[[0, 1, 3]], 1)
+    assert np.isnan(batch.rewards).tolist() == [False, False, True, False]
+    assert batch.rewards.dtype == np.float32
+    assert batch.correct is None
+    graded = record_of(SCORES, "correctness").batch
+    assert graded.correct.tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("scores", "correct", "visit"),
+    [
+        (SCORES, None, Visit(7, (0.5 + 0 + 0.85) / 3, None, True)),
+        (SCORES, "correctness", Visit(7, (0.5 + 0 + 0.85) / 3, 0.5, True)),
+        ([[1, i, 0] for i in range(4)], "correctness", Visit(7, 0.7 - 3, 1.0, False)),
+        ([[1, 0, 0]] * 4, None, Visit(7, 0.7, None, False)),
+        ([[NAN] * 3] * 4, None, Visit(7, NAN, None, False)),
+    ],
+)
+def test_the_history_keeps_mean_reward_and_share_correct(scores, correct, visit):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record = record_of(scores, correct)
+        record.summary()  # a reward without a number is an ordinary case
+    ((prompt, seen),) = record.visits()
+    assert (prompt, seen.correct, seen.alive) == ("a", visit.correct, visit.alive)
+    assert (seen.step, seen.reward) == (7, pytest.approx(visit.reward, rel=1e-5, nan_ok=True))
+
+
+def test_the_numbers_of_a_step_by_hand():
+    table = [[1.0], [0.0], [2.0], [4.0], [4.0], [NAN]]
+    record = driver(returning([0, 2, 3]), table)[0](step_of(2, 3, 2))
+    assert record.summary() == pytest.approx({
+        "all/reward_mean": 11 / 5, "all/reward_min": 0, "all/reward_max": 4,
+        "all/reward_std": (2 / 3) ** 0.5 / 2, "all/reward_variance": 1 / 3,  # of 1, 0, 2 and 4, 4
+        "all/zero_variance_groups": 0.5, "all/clipped_ratio": 1 / 3,
+        "all/completion_length_mean": 2, "all/completion_length_max": 3,
+        "kept/reward_mean": 7 / 3, "kept/reward_variance": 0.125,
+        "kept/completion_length_mean": 5 / 3,
+        "generate/rounds": 1, "generate/rollouts": 6, "select/filled": 1,
+    })  # fmt: skip
+
+
+def orders(size: int, P: int, shuffle: bool = True) -> tuple[RepeatSampler, DataOrder, Dataset]:
+    data = Dataset.from_dict({"prompt": [f"p{i}" for i in range(size)], "x": list(range(size))})
+    sampler = RepeatSampler(data, 2, P, repeat_count=3, shuffle=shuffle, seed=5)
+    return sampler, DataOrder(data, RepeatSampler(data, 2, P, 3, shuffle, 5)), data
+
+
+@pytest.mark.parametrize(("size", "P", "shuffle"), [(7, 3, True), (6, 2, True), (5, 2, False)])
+def test_the_order_is_that_of_trls_sampler_over_epochs(size, P, shuffle):
+    sampler, order, _ = orders(size, P, shuffle)
+    places = iter(range(99))
+    for _ in range(4):  # 2 rows of each prompt, 3 times for each generation
+        chunks = np.array(list(sampler)).reshape(-1, 3, P, 2)
+        for chunk in chunks:
+            expected = [order.index(next(places)) for _ in range(P)]
+            assert (chunk == np.array(expected)[None, :, None]).all()
+
+
+def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
+    args = SimpleNamespace(gradient_accumulation_steps=3)
+    sampler, _, data = orders(7, 3)
+    epochs = [list(sampler) for _ in range(4)]  # 2 chunks x 3 micro-steps: 2 updates an epoch
+    for steps in range(7):
+        state = SimpleNamespace(global_step=steps)
+        resumed = EpochOrder(
+            RepeatSampler(data, 2, 3, 3, True, 5), SimpleNamespace(args=args, state=state)
+        )
+        assert [list(resumed), list(resumed)][0] == epochs[steps // 2]
+        assert len(resumed) == len(sampler)
+
+
+def stream(order: DataOrder, data: Dataset, step: int, earlier: int, P: int = 3) -> Stream:
+    """The prompts of this step; TRL sends the rows at its own place."""
+    return Stream([data[order.index(step * P + i)] for i in range(P)], step * P, earlier, order)
+
+
+def test_fresh_prompts_go_on_in_the_order_and_never_repeat_one_of_the_step():
+    _, order, data = orders(8, 3)
+    by_place = [str(order.index(place)) for place in range(60)]
+    first = stream(order, data, 0, 0)
+    prompts = first.own + first.fresh(2)
+    assert prompts == by_place[:5]
+    assert (first.taken, first.fresh(0)) == (2, [])
+    assert [prompt.row for prompt in prompts] == [data[int(prompt)] for prompt in prompts]
+    earlier, passed = first.taken, 5
+    for step in range(1, 9):
+        now = stream(order, data, step, earlier)
+        prompts = now.own + now.fresh(1) + now.fresh(1)
+        assert len(set(prompts)) == 5
+        places = iter(by_place[passed:])  # the order is kept; only those of the step are left out
+        assert all(prompt in places for prompt in prompts)
+        earlier += now.taken
+        passed = 3 * (step + 1) + earlier
+        again = stream(order, data, step, earlier - now.taken)  # a resume at this step
+        assert again.own + again.fresh(2) == prompts
+
+
+def test_where_no_other_prompt_is_left_fresh_ones_repeat():
+    for shuffle in (True, False):
+        _, order, data = orders(5, 2, shuffle)
+        own = stream(order, data, 0, 0, P=2)
+        assert len(set(own.own + own.fresh(2))) == 4
+        assert len(own.fresh(9)) == 9
+
+
+def test_a_question_is_named_by_its_id_and_a_streamed_data_set_has_no_fresh_ones():
+    rows = [{"prompt": "1+1", "id": "sum-7"}, {"prompt": "2+2", "id": "sum-9"}]
+    streamed = Stream(rows, 4, 0, None)
+    assert streamed.own == ["sum-7", "sum-9"]
+    assert Stream([{"prompt": "1+1"}], 4, 0, None).own == ["4"]
+    assert streamed.fresh(0) == []
+    with pytest.raises(ValueError, match="a streamed data set has no fresh prompts"):
+        streamed.fresh(1)

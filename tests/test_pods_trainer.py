@@ -1,0 +1,387 @@
+"""PodsTrainer in TRL's documented scripts: beside GRPOTrainer, resumed, filled up, refused."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import (
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PrinterCallback,
+    Qwen2Config,
+    Qwen2ForSequenceClassification,
+    TrainerCallback,
+    set_seed,
+)
+from trl import GRPOConfig, GRPOTrainer
+
+from pods import PodsConfig, PodsTrainer
+from pods.batch import Selection
+from pods.engines import Completion
+from pods.rollouts import AlgorithmError, Rollout
+from tests.conftest import ROOT
+
+MODEL = str(ROOT / "pods" / "tiny_policy")
+TEXTS = [f"<think>{i}+{i % 7}=" for i in range(6)]
+PLAIN = Dataset.from_dict({"prompt": TEXTS, "bonus": [0.1 * i for i in range(6)]})
+CHAT = PLAIN.map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
+SETTINGS = {
+    "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 8,
+    "max_steps": 7, "use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no",
+    "logging_steps": 1, "disable_tqdm": True, "seed": 0, "learning_rate": 1e-3,
+}  # fmt: skip
+
+
+def letters(completions: list, bonus: list[float], **_: Any) -> list[float]:
+    """Reads a column, so that completions and rows that are mixed up show."""
+    texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
+    return [len(set(text)) + b for text, b in zip(texts, bonus, strict=True)]
+
+
+def parity(completion_ids: list, **_: Any) -> list[float]:
+    return [float(sum(ids) % 2) for ids in completion_ids]
+
+
+async def later(completion_ids: list, **_: Any) -> list[float]:
+    return [float(ids[0] % 5) for ids in completion_ids]
+
+
+def sometimes(completion_ids: list, **_: Any) -> list[float | None]:
+    return [None if ids[0] % 2 else float(sum(ids) % 9) for ids in completion_ids]
+
+
+def never(completions: list, **_: Any) -> list[None]:
+    return [None] * len(completions)
+
+
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(MODEL)
+
+
+def judge() -> Any:
+    """A small random reward model."""
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_labels": 1}
+    tokens = {"vocab_size": len(tokenizer()), "pad_token_id": tokenizer().pad_token_id}
+    return Qwen2ForSequenceClassification(Qwen2Config(**sizes, **heads, **tokens)).eval()
+
+
+def trainer_of(kind: type, folder: Path, data: Dataset = PLAIN, rewards: Any = letters,
+               lora: bool = False, evaluated: bool = False, model: str = MODEL,
+               own: dict | None = None, **changes: Any) -> Any:  # fmt: skip
+    """GRPOTrainer (without the keys of PODS) or PodsTrainer; `own`: arguments of PodsTrainer."""
+    config = PodsConfig if kind is PodsTrainer else GRPOConfig
+    known = inspect.signature(GRPOConfig).parameters
+    values = {**SETTINGS, "output_dir": str(folder), **changes}
+    if kind is GRPOTrainer:
+        values = {name: value for name, value in values.items() if name in known}
+    modules = isinstance(rewards, torch.nn.Module)
+    set_seed(0)  # LoRA's first weights precede TRL's own set_seed
+    trainer = kind(
+        model=model, reward_funcs=rewards, args=config(**values), train_dataset=data,
+        eval_dataset=data if evaluated else None,
+        processing_class=tokenizer(), reward_processing_classes=tokenizer() if modules else None,
+        peft_config=LoraConfig(r=4, target_modules=["q_proj"]) if lora else None, **(own or {}),
+    )  # fmt: skip
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def weights(trainer: Any) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    assert one.keys() == other.keys()
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+SCRIPTS: dict[str, dict[str, Any]] = {
+    "plain prompts": {},
+    "chat": {"data": CHAT},
+    "two rewards with weights": {"rewards": [letters, parity], "reward_weights": [0.3, 2.0]},
+    "an async reward": {"rewards": [later, letters]},
+    "None for some": {"rewards": sometimes},
+    "None from one for all": {"rewards": [never, sometimes]},
+    "None for all": {"rewards": never},
+    "a reward model": {"rewards": judge()},
+    "a reward model, chat": {"rewards": judge(), "data": CHAT},
+    "LoRA": {"lora": True},
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "truncated masked": {"mask_truncated_completions": True},
+    "scaled by the batch": {"scale_rewards": "batch"},
+    "not scaled": {"scale_rewards": "none"},
+    "normalised first": {"rewards": [letters, parity],
+                         "multi_objective_aggregation": "normalize_then_sum"},
+    **{f"loss {loss}": {"loss_type": loss, "gradient_accumulation_steps": 2,
+                        "per_device_train_batch_size": 4} for loss in ("grpo", "bnpo", "dr_grpo")},
+    "KL": {"beta": 0.1},
+    "KL, LoRA, truncated masked": {"beta": 0.1, "lora": True, "mask_truncated_completions": True},
+    "two iterations": {"num_iterations": 2},
+    "two updates a generation": {"steps_per_generation": 2, "per_device_train_batch_size": 4},
+    "two generations an update": {"steps_per_generation": 1, "gradient_accumulation_steps": 2},
+    "both": {"steps_per_generation": 2, "num_iterations": 2, "per_device_train_batch_size": 4,
+             "mask_truncated_completions": True},
+    "evaluated meanwhile": {"evaluated": True, "eval_strategy": "steps", "eval_steps": 3,
+                            "per_device_eval_batch_size": 4},
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error:.*NaN slice:RuntimeWarning", "error:Mean of empty")
+@pytest.mark.parametrize("case", [*SCRIPTS.values(), *CHANGES.values()], ids=[*SCRIPTS, *CHANGES])
+def test_grpo_equals_trls_trainer_to_the_bit_over_several_epochs(case, tmp_path):
+    theirs = trainer_of(GRPOTrainer, tmp_path, **case)
+    theirs.train()
+    ours = trainer_of(PodsTrainer, tmp_path, **case, algorithm="grpo")
+    start = weights(ours)
+    ours.train()
+    assert same(weights(theirs), weights(ours))
+    assert same(start, weights(ours)) == (case.get("rewards") is never)
+    texts = [str(ours.train_dataset[int(prompt)]["prompt"]) for prompt in ours.newest.prompts]
+    assert texts == [str(prompt.row["prompt"]) for prompt in ours.newest.prompts]  # the history's
+    mine, other = ours.state.log_history[2], theirs.state.log_history[2]
+    for name in ("reward", "reward_std", "grad_norm", "num_tokens", "completions/mean_length"):
+        assert mine.get(name) == other.get(name), name
+
+
+@pytest.mark.parametrize("case", SCRIPTS.values(), ids=SCRIPTS)
+def test_n_rollouts_are_scored_and_m_trained(case, tmp_path):
+    trainer = trainer_of(PodsTrainer, tmp_path, **case, rollouts_per_prompt=12, max_steps=2)
+    scored, trained = [], []
+    score, loss = trainer.driver.score, trainer.compute_loss
+
+    def spy_score(prompts: list, rollouts: list) -> np.ndarray:
+        scored.append(len(prompts))
+        return score(prompts, rollouts)
+
+    def spy_loss(model: Any, inputs: dict, *args: Any, **kwargs: Any) -> torch.Tensor:
+        batch = trainer.newest.batch
+        graded = [int(np.isfinite(batch.rewards[group]).sum()) for group in batch.groups]
+        expected = sum(min(4, count) for count in graded)  # m, where so many have a number
+        trained.append((int(inputs["completion_mask"].any(1).sum()), expected))
+        return loss(model, inputs, *args, **kwargs)
+
+    object.__setattr__(trainer.driver, "score", spy_score)
+    trainer.compute_loss = spy_loss
+    trainer.train()
+    assert scored == [2 * 12] * 2
+    assert len(trained) == 2
+    assert all(rows == expected for rows, expected in trained)
+
+
+def test_completions_are_logged_beside_their_own_columns_and_advantages(tmp_path):
+    def logging(completions: list, log_extra: Callable, log_metric: Callable, **_: Any) -> list:
+        log_extra("copy", list(completions))
+        log_metric("rows", len(completions))
+        return [float(len(set(text))) for text in completions]
+
+    settings = {"log_completions": True, "max_steps": 1, "num_completions_to_print": 1}
+    trainer = trainer_of(PodsTrainer, tmp_path, rewards=logging, rollouts_per_prompt=12, **settings)
+    trainer.train()
+    (path,) = (tmp_path / "completions").iterdir()
+    table, record = pd.read_parquet(path), trainer.newest
+    assert table["copy"].tolist() == table["completion"].tolist()
+    kept = record.selection.kept
+    assert table["completion"].tolist() == [record.rollouts[i].text for i in kept]
+    assert table["logging"].tolist() == record.batch.rewards[kept].tolist()
+    np.testing.assert_allclose(table["advantage"], record.selection.advantages, rtol=1e-6)
+    assert trainer.state.log_history[0]["rows"] == 24
+
+
+@pytest.mark.parametrize("algorithm", ["greso", "dapo"])
+def test_a_resume_is_exact_in_the_first_and_in_the_second_epoch(algorithm, tmp_path):
+    settings = {
+        "algorithm": algorithm, "rewards": parity, "correct": "parity", "num_generations": 2,
+        "per_device_train_batch_size": 4, "max_steps": 6, "save_strategy": "steps",
+        "save_steps": 1, "algorithm_kwargs": {"start": 0.3} if algorithm == "greso" else None,
+    }  # fmt: skip
+    straight = trainer_of(PodsTrainer, tmp_path, **settings)
+    straight.train()
+    assert straight.fresh_drawn > 0
+    assert any(not visit.alive for visits in straight.history.values() for visit in visits)
+    for step in (3, 4):  # three steps are an epoch
+        resumed = trainer_of(PodsTrainer, tmp_path / "resumed", **settings)
+        resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+        assert same(weights(straight), weights(resumed))
+        assert (resumed.fresh_drawn, resumed.history) == (straight.fresh_drawn, straight.history)
+    assert list(straight.newest.prompts) == list(resumed.newest.prompts)
+
+
+# ---- rows that only fill the step --------------------------------------------------------------
+
+ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
+
+
+def scripted(trainer: PodsTrainer) -> Callable[..., list[Rollout]]:
+    """Rollout i of a prompt is a function of both, of 2 to 7 tokens; each third is clipped."""
+    end = trainer.processing_class.eos_token_id
+
+    def draw(wanted: list, model: Any, step: int) -> list[Rollout]:
+        rollouts = []
+        for prompt, i in wanted:
+            random = np.random.default_rng([int(prompt), i])
+            ids = random.integers(5, 20, 7 if i == 0 else 2 + i % 4).tolist()
+            ids[-1] = 5 if i % 3 == 1 else end
+            rollouts.append(Rollout([7, 8, 9 + int(prompt)], Completion(ids, i % 3 == 1), "x"))
+        return rollouts
+
+    return draw
+
+
+def three_of_each(step: Any):
+    """The rows 0, 1, 2 of both prompts, whatever m is."""
+    batch = yield step.prompts, step.m
+    kept = np.flatnonzero(np.tile(np.arange(step.m) < 3, 2))
+    assert len(batch) == 2 * step.m
+    return Selection(kept, ADVANTAGES)
+
+
+def none_at_all(step: Any):
+    yield step.prompts, step.m
+    return []
+
+
+def gradients(folder: Path, algorithm: Callable, m: int, rows: int, **changes: Any) -> Any:
+    """Of the first update of a policy in float64, which differs from the reference."""
+    held: dict[str, torch.Tensor] = {}
+
+    class Hold(TrainerCallback):
+        def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
+            held.update({name: p.grad.clone() for name, p in model.named_parameters()})
+
+    trainer = trainer_of(
+        PodsTrainer, folder / "out", rewards=letters, model=str(folder), num_generations=m,
+        per_device_train_batch_size=rows, gradient_accumulation_steps=2 * m // rows,
+        rollouts_per_prompt=m, max_steps=1, max_grad_norm=0, shuffle_dataset=False,
+        model_init_kwargs={"dtype": "auto"}, own={"algorithm": algorithm, "sampler": scripted},
+        **changes,
+    )  # fmt: skip
+    random = torch.Generator().manual_seed(3)
+    for parameter in trainer.model.parameters():
+        noise = torch.randn(parameter.shape, generator=random, dtype=torch.float64)
+        parameter.data += 0.05 * noise
+    trainer.add_callback(Hold())
+    trainer.train()
+    return held
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that computes in float64 throughout: no norm and no position in float32."""
+    folder = tmp_path_factory.mktemp("small")
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(tokenizer()), n_embd=8, n_layer=1, n_head=2, n_positions=32,
+        resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+    )  # fmt: skip
+    GPT2LMHeadModel(config).double().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("loss", "rows"),
+    [("grpo", 0), ("grpo", 2), ("dapo", 0), ("dapo", 2), ("dr_grpo", 0), ("dr_grpo", 2),
+     ("bnpo", 0)],  # rows of a micro-batch; 0: the step is one
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes", [{}, {"mask_truncated_completions": True}, {"beta": 0.3}], ids=str
+)
+def test_rows_that_fill_the_step_are_in_no_loss_and_in_no_denominator(small, loss, rows, changes):
+    """6 of 8 rows, and a step of these 6. What is in float32 is the same in both, except for the
+    factor 8/6, whose relative rounding is at most 2**-24; sums in float64 add 1e-12."""
+    exact = gradients(small, three_of_each, 3, rows or 6, loss_type=loss, **changes)
+    filled = gradients(small, three_of_each, 4, rows or 8, loss_type=loss, **changes)
+    largest = max(value.abs().max() for value in exact.values())
+    assert largest > 1e-3
+    for name, value in exact.items():
+        assert value.dtype == torch.float64
+        assert ((filled[name] - value).abs() <= 2**-24 * value.abs() + 1e-12 * largest).all(), name
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "bnpo"])
+def test_a_step_without_rows_has_no_gradient(small, loss):
+    held = gradients(small, none_at_all, 4, 8, loss_type=loss, beta=0.3)
+    assert all((value == 0).all() for value in held.values())
+
+
+# ---- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rollouts_per_prompt": 2}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
+        ({"algorithm": "grpo_ga"}, "grpo_ga trains on all; set num_generations=64"),
+        ({"engine": "vllm"}, "engine=vllm: must be trl"),
+        ({"max_rounds": 0}, "max_rounds=0: must be 1 or more"),
+        ({"scale_rewards": "batch"}, "scale_rewards=batch .* algorithm=pods"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "normalize_then_sum"),
+        ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, "advantage=all"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_in_one_line(values, message, tmp_path):
+    with pytest.raises(ValueError, match=message) as raised:
+        PodsConfig(**{**SETTINGS, "output_dir": str(tmp_path), **values})
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "message"),
+    [
+        ({}, {"tools": [max]}, "tools: PodsTrainer has no multi-turn"),
+        ({}, {"rollout_func": max}, "rollout_func: PodsTrainer has no"),
+        ({}, {"environment_factory": max}, "environment_factory: PodsTrainer has no"),
+        ({}, {"args": GRPOConfig}, "args=GRPOConfig: must be a PodsConfig"),
+        ({}, {"algorithm": lambda step: 1}, "no generator function"),
+        ({"algorithm": "pod"}, {}, "algorithm 'pod' is unknown; one of grpo"),
+        ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
+        ({"rule": "best"}, {}, "rule 'best' is unknown"),
+        ({"rule_kwargs": {"q": 1}}, {}, "max_variance cannot be called"),
+        ({"advantage": "mine"}, {}, "advantage 'mine' is unknown"),
+        ({"advantage_kwargs": {"q": 1}}, {}, "over_kept cannot be called"),
+    ],
+)
+def test_what_the_trainer_refuses_comes_before_the_model(values, arguments, message, tmp_path):
+    settings = {**SETTINGS, "output_dir": str(tmp_path)}
+    args = {"args": PodsConfig(**settings, **values), **arguments}
+    if args["args"] is GRPOConfig:
+        args["args"] = GRPOConfig(**settings)
+    with pytest.raises(ValueError, match=message) as raised:
+        PodsTrainer(model="no/such/model", reward_funcs=letters, train_dataset=PLAIN, **args)
+    assert "\n" not in str(raised.value)
+
+
+def test_correct_names_a_reward_function(tmp_path):
+    with pytest.raises(ValueError, match=r"correct=right: no reward function .* letters, or None$"):
+        trainer_of(PodsTrainer, tmp_path, correct="right")
+
+
+def test_an_algorithm_that_fails_in_training_is_named(tmp_path):
+    def greedy(step: Any):
+        batch = yield step.prompts, step.n
+        return range(len(batch))
+
+    own = {"algorithm": greedy}
+    with pytest.raises(AlgorithmError, match=r"^algorithm greedy .* step 0: returned 24"):
+        trainer_of(PodsTrainer, tmp_path, rollouts_per_prompt=12, own=own).train()
+
+
+def test_rules_import_nothing_heavy():
+    code = "import sys, pods.rules; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["torch", "trl", "transformers", "hydra", "omegaconf"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *heavy], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
