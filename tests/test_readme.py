@@ -35,8 +35,7 @@ SAYS: dict[str, dict[str, Any]] = {
 # The README names them as the default, or for a command whose experiment sets them already.
 AS_BEFORE = {
     "experiment=quickstart", "algorithm=pods", "rewards=v2", "run=null", "repeats=5",
-    "figure=quickstart", "model.load_in_4bit=false", "optimizer.learning_rate=1e-3",
-    "rollouts_per_prompt=32", "budget.train_seconds=60",
+    "model.load_in_4bit=false", "optimizer.learning_rate=1e-3", "rollouts_per_prompt=32",
 }  # fmt: skip
 PLANNED = ("scripts/plan.py", "experiment=gsm8k_qwen")
 # tests/test_extending.py runs the commands of docs/extending.md.
@@ -58,7 +57,7 @@ def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
         lines += re.findall(r"`([^`\n]+=[^`\n]+)`", page.read_text())
     for line in lines:
         line = re.sub(r"<[\w ]+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
-        tokens = re.findall(r"(?:\{[^}]*\}|\S)+", line)
+        tokens = re.findall(r"(?:\{[^}]*\}|[^\s;])+", line)
         scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
         found = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
         alone = "evaluate_run.py" if "select_on=validation" in found else "train.py"
