@@ -99,15 +99,18 @@ class EpochOrder(Sampler):
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[int]:
-        if not self.started and self.sampler.shuffle:
-            for _ in range(self._epochs_done()):
+        if not self.started:
+            epochs, micro_steps = self._done()
+            self.trainer.start_at(micro_steps)
+            for _ in range(epochs if self.sampler.shuffle else 0):
                 torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
         self.started = True
         return iter(self.sampler)
 
-    def _epochs_done(self) -> int:
-        """Finished epochs, counted as transformers does on a resume."""
-        args, sampler = self.trainer.args, self.sampler
+    def _done(self) -> tuple[int, int]:
+        """Finished epochs and micro-steps, counted as transformers does on a resume: the last
+        update of an epoch has the micro-steps that are left."""
+        accumulated, sampler = self.trainer.args.gradient_accumulation_steps, self.sampler
         batches = sampler.num_samples // sampler.batch_size * sampler.repeat_count
-        steps = max(1, -(-batches // args.gradient_accumulation_steps))
-        return self.trainer.state.global_step // steps
+        epochs, steps = divmod(self.trainer.state.global_step, max(1, -(-batches // accumulated)))
+        return epochs, epochs * batches + steps * accumulated

@@ -26,6 +26,7 @@ class TrlSeam(trl.GRPOTrainer):
     _handed: tuple[tuple, torch.Tensor] | None = (
         None  # rollouts and scores that TRL is answered with
     )
+    _earlier: int | None = None  # micro-steps before the first that TRL counts
 
     def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
         """The batch of a generation in training, from this rank's rows; PodsTrainer has it."""
@@ -114,10 +115,15 @@ class TrlSeam(trl.GRPOTrainer):
     @property
     def generation(self) -> int:
         """How many generations of rollouts came before this one."""
-        args = self.args
-        micro_steps = self.state.global_step * args.gradient_accumulation_steps
-        micro_steps += self._step % args.gradient_accumulation_steps
-        return micro_steps // (args.steps_per_generation * self.num_iterations)
+        args, done = self.args, self.state.global_step * self.args.gradient_accumulation_steps
+        done += self._step % args.gradient_accumulation_steps
+        if self._earlier is not None:
+            done = self._earlier + self._step
+        return done // (args.steps_per_generation * self.num_iterations)
+
+    def start_at(self, micro_steps: int) -> None:
+        """The training starts after so many micro-steps; a streamed data set does not say it."""
+        self._earlier = micro_steps - self._step
 
     def trls_sampler(self) -> Any:
         """TRL's order of the training rows."""

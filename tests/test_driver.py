@@ -272,16 +272,17 @@ def test_the_order_is_that_of_trls_sampler_over_epochs(size, P, shuffle):
 
 
 def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
-    args = SimpleNamespace(gradient_accumulation_steps=3)
+    args = SimpleNamespace(gradient_accumulation_steps=4)  # the second update has 2 micro-steps
     sampler, _, data = orders(7, 3)
     epochs = [list(sampler) for _ in range(4)]  # 2 chunks x 3 micro-steps: 2 updates an epoch
     for steps in range(7):
-        state = SimpleNamespace(global_step=steps)
+        state, starts = SimpleNamespace(global_step=steps), []
         resumed = EpochOrder(
-            RepeatSampler(data, 2, 3, 3, True, 5), SimpleNamespace(args=args, state=state)
+            RepeatSampler(data, 2, 3, 3, True, 5),
+            SimpleNamespace(args=args, state=state, start_at=starts.append),
         )
         assert [list(resumed), list(resumed)][0] == epochs[steps // 2]
-        assert len(resumed) == len(sampler)
+        assert (starts, len(resumed)) == ([6 * (steps // 2) + 4 * (steps % 2)], len(sampler))
 
 
 def stream(order: DataOrder, data: Dataset, step: int, earlier: int, P: int = 3) -> Stream:

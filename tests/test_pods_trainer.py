@@ -201,8 +201,10 @@ def test_completions_are_logged_beside_their_own_columns_and_advantages(tmp_path
 
 
 @pytest.mark.parametrize("algorithm", ["greso", "dapo"])
-def test_a_resume_is_exact_in_the_first_and_in_the_second_epoch(algorithm, tmp_path):
+@pytest.mark.parametrize("accumulated", [1, 2])  # 2: an epoch of three generations is two updates
+def test_a_resume_is_exact_in_the_first_and_in_the_second_epoch(algorithm, accumulated, tmp_path):
     settings = {
+        "gradient_accumulation_steps": accumulated, "steps_per_generation": 1,
         "algorithm": algorithm, "rewards": parity, "correct": "parity", "num_generations": 2,
         "per_device_train_batch_size": 4, "max_steps": 6, "save_strategy": "steps",
         "save_steps": 1, "algorithm_kwargs": {"start": 0.3} if algorithm == "greso" else None,
@@ -211,7 +213,7 @@ def test_a_resume_is_exact_in_the_first_and_in_the_second_epoch(algorithm, tmp_p
     straight.train()
     assert straight.fresh_drawn > 0
     assert any(not visit.alive for visits in straight.history.values() for visit in visits)
-    for step in (3, 4):  # three steps are an epoch
+    for step in (3, 4):  # with one generation in an update three steps are an epoch
         resumed = trainer_of(PodsTrainer, tmp_path / "resumed", **settings)
         resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
         assert same(weights(straight), weights(resumed))
