@@ -108,9 +108,11 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
     policy = policy_as_unsloth_loads_it(config)
     kept: list[list[int]] = []
 
+    sampling = config.sampling
+
     class Spy(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            warm_up(trainer, 20, 24)
+            warm_up(trainer, sampling.max_prompt_length, sampling.max_completion_length)
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             kept.append(trainer.newest.selection.kept.tolist())
