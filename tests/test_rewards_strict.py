@@ -20,7 +20,8 @@ CORRECT = {  # gold: answers
     "18": ["$18$", "\\[ \\boxed{18} \\]", "The final answer is \\(18\\).", "**18**", "\\$18.00",
            "18.", "36/2", "\\frac{36}{2}", "18 dollars every day.", "$18/day", "18\\text{ cm}^2",
            "18cm", "She makes $18 every day.", "9 * 2 = 18", "9 eggs * $2/egg = $18 per day",
-           "x = \\boxed{18}", "2x = 36, so x = 18", "x^2=324 \\\\ x = \\boxed{18}", "the total = 3 x 6 = 18"],
+           "x = \\boxed{18}", "2x = 36, so x = 18", "x^2=324 \\\\ x = \\boxed{18}",
+           "the total = 3 x 6 = 18"],
     "1000": ["1,000", "1,\\!000"],
     "0.5": ["1/2", "\\frac12"],
     "\\frac{7}{2}": ["3\\frac{1}{2}"],
@@ -40,7 +41,8 @@ CORRECT = {  # gold: answers
 }  # fmt: skip
 WRONG = {
     "18": ["I do not know, but 18", "18 or 19", "She has 9 and makes 18", "It is not 18",
-           "It is 18. No, 19", "It might be 18", "Is it 18?", "3 18", "18 and a half", "half of \\boxed{18}", "18 pi",
+           "It is 18. No, 19", "It might be 18", "Is it 18?", "3 18", "18 and a half",
+           "half of \\boxed{18}", "18 pi",
            "-18", "It is -18", "-\\boxed{18}", "18 below zero", "18 in debt", "18x", "18 million",
            "18%", "$\\boxed{18}\\%$", "\\boxed{18}^2", "x^2 = \\boxed{18}", "x < \\boxed{18}",
            "~18"],
@@ -65,32 +67,19 @@ WRONG = {
     "x^2+3x+2": ["(x+1)(x+3)"],
 }  # fmt: skip
 HOSTILE = {
-    "power tower": "9^{9^{9^{9^{9}}}}",
-    "python powers": "9**9**9",
-    "powers of ten": "10^10^10",
-    "factorials": "((((9!)!)!)!)!",
-    "factorial": "x+99999999!",
-    "binomial": "\\binom{10^9}{5\\cdot 10^8}",
-    "sum": "\\sum_{i=1}^{10^{12}} i^{50}",
-    "integral": "\\int \\int e^{x^2 y^2} dx dy",
-    "expansion": "(x+y+z+1)^{300}",
-    "digits": "\\pi + " + "9" * 180,
-    "deep braces": "{" * 90 + "x" + "}" * 90,
-    "100 kB of brackets": "(" * 100_000,
-    "deep fractions": "\\frac{" * 30 + "x" + "}{2}" * 30,
+    "power tower": "9^{9^{9^{9^{9}}}}", "python powers": "9**9**9", "powers of ten": "10^10^10",
+    "factorials": "((((9!)!)!)!)!", "factorial": "x+99999999!",
+    "binomial": "\\binom{10^9}{5\\cdot 10^8}", "sum": "\\sum_{i=1}^{10^{12}} i^{50}",
+    "integral": "\\int \\int e^{x^2 y^2} dx dy", "expansion": "(x+y+z+1)^{300}",
+    "digits": "\\pi + " + "9" * 180, "deep braces": "{" * 90 + "x" + "}" * 90,
+    "100 kB of brackets": "(" * 100_000, "deep fractions": "\\frac{" * 30 + "x" + "}{2}" * 30,
     "a million digits": "9" * 1_000_000,
     "megabytes of tags": "<think></think><answer></answer>" * 100_000,
-    "open answers": "<answer>" * 300_000,
-    "closed answers": "</answer>" * 300_000,
-    "thousands": "1,000" * 100_000,
-    "spaces": " " * 2_000_000,
-    "null bytes": "\x00" * 1_000_000,
-    "lone surrogates": "\ud800\udfff" * 90,
-    "python": "__import__('os').abort()",
-    "equals": "x=" * 90 + "1",
-    "boxes": "\\boxed{" * 80,
-    "words": "She makes " * 59 + "17!",
-}
+    "open answers": "<answer>" * 300_000, "closed answers": "</answer>" * 300_000,
+    "thousands": "1,000" * 100_000, "spaces": " " * 2_000_000, "null bytes": "\x00" * 1_000_000,
+    "lone surrogates": "\ud800\udfff" * 90, "python": "__import__('os').abort()",
+    "equals": "x=" * 90 + "1", "boxes": "\\boxed{" * 80, "words": "She makes " * 59 + "17!",
+}  # fmt: skip
 
 
 def block(answer: str) -> str:
