@@ -24,7 +24,7 @@ CASES = {
     "kl": ["loss.type=grpo", "loss.beta=0.04"],
     "updates": ["loss.type=grpo", "updates_per_generation=3", "loss.epsilon=0.01",
                 "loss.epsilon_high=0.02", "loss.importance_sampling_level=sequence",
-                "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.5",
+                "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.4567",
                 "sampling.max_completion_length=7", "trl={delta: 1.05, entropy_coef: 0.1}"],
     "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4"],
     "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm.params.rounds=2"],
