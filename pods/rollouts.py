@@ -87,13 +87,14 @@ class Record:
     rounds: int  # of generation
 
     def summary(self) -> dict[str, float]:
-        """The numbers of the step: all/* of the R rollouts, kept/* of those trained on."""
+        """The numbers of the step: all/* of the R rollouts, kept/* of those trained on, which are
+        left out where there are none."""
         batch, kept = self.batch, self.selection.kept
         rewards = np.asarray(batch.rewards, dtype=np.float64)
         groups = [numbers(rewards[group]) for group in batch.groups]
         kept_groups = [kept[batch.prompt[kept] == p] for p in np.unique(batch.prompt[kept])]
         trained = [numbers(rewards[group]) for group in kept_groups]
-        return {name: float(value) for name, value in {
+        values = {
             "all/reward_mean": mean(rewards),
             "all/reward_std": mean([group.std() for group in groups if len(group)]),  # of a prompt
             "all/reward_variance": mean([group.var() for group in groups if len(group)]),
@@ -110,7 +111,8 @@ class Record:
             "generate/rounds": self.rounds,
             "generate/rollouts": len(batch),
             "select/filled": self.step.budget - len(kept),
-        }.items()}  # fmt: skip
+        }
+        return {name: float(value) for name, value in values.items() if not np.isnan(value)}
 
     def visits(self) -> Iterator[tuple[Prompt, Visit]]:
         """What the history keeps of the step."""
