@@ -87,15 +87,15 @@ def speed(step: Any, screen: int = 4, pool: int = 2):
     """A few rollouts of many prompts; the rest only for prompts neither all correct nor all wrong
     among them (SPEED, arXiv 2506.09016).
 
-    screen: rollouts of each of pool * P prompts; published: 8 of 24. With n = m all are trained on,
-    as in the paper; with n > m the m of largest reward variance. Simplified: prompts that pass and
-    find no place in the step are not kept for the next one.
+    screen: rollouts, 2 or more, of each of pool * P prompts; published: 8 of 24. With n = m all are
+    trained on, as in the paper; with n > m the m of largest reward variance. Simplified: prompts
+    that pass and find no place in the step are not kept for the next one.
     """
     prompts = [*step.prompts, *step.fresh((pool - 1) * step.P)]
-    screen = min(screen, step.n - 1)
+    screen = max(2, min(screen, step.n - 1))  # one rollout is never alive
     batch = yield prompts, screen
     chosen = batch.alive[: step.P]
-    if len(chosen):
+    if len(chosen) and step.n > screen:
         batch = yield [prompts[p] for p in chosen], step.n - screen
     kept = keep(batch, max_variance, step.m)
     return kept[np.isin(batch.prompt[kept], chosen)]
