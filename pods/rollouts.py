@@ -180,7 +180,7 @@ class Driver:
             by_function=by_function,
             lengths=np.array([len(completion.token_ids) for completion in completions]),
             clipped=np.array([completion.clipped for completion in completions]),
-            logprobs=np.array([np.mean(c.logprobs) for c in completions]) if given else None,
+            logprobs=np.array([mean(c.logprobs) for c in completions]) if given else None,
             weights=self.weights,
         )
 
