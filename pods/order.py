@@ -85,7 +85,8 @@ class Stream:
     def _prompt(self, index: int | None, row: Row, place: int) -> Prompt:
         """Named by the column `id`, else by its row, else by its place."""
         self.indices.add(index)
-        return Prompt(row.get("id", place if index is None else index), row)
+        number = place if index is None else index
+        return Prompt(number if row.get("id") is None else row["id"], row)
 
 
 class EpochOrder(Sampler):

@@ -17,13 +17,14 @@ from transformers import (
     AutoTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
+    HfArgumentParser,
     PrinterCallback,
     Qwen2Config,
     Qwen2ForSequenceClassification,
     TrainerCallback,
     set_seed,
 )
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from pods import PodsConfig, PodsTrainer
 from pods.batch import Selection
@@ -221,6 +222,35 @@ def test_a_resume_is_exact_in_the_first_and_in_the_second_epoch(algorithm, accum
     assert list(straight.newest.prompts) == list(resumed.newest.prompts)
 
 
+def test_a_column_that_does_not_fit_the_rollouts_is_left_out(tmp_path):
+    def logging(completions: list, log_extra: Callable, **_: Any) -> list:
+        log_extra("one", ["of many"])
+        return [float(len(set(text))) for text in completions]
+
+    settings = {"log_completions": True, "max_steps": 1, "num_completions_to_print": 1}
+    trainer = trainer_of(PodsTrainer, tmp_path, rewards=logging, rollouts_per_prompt=12, **settings)
+    trainer.train()
+    (path,) = (tmp_path / "completions").iterdir()
+    assert "one" not in pd.read_parquet(path)
+
+
+def test_questions_whose_id_is_empty_are_named_by_their_row(tmp_path):
+    data = PLAIN.add_column("id", [None, "b", None, None, None, None])
+    trainer = trainer_of(PodsTrainer, tmp_path, data=data, algorithm="grpo", max_steps=3)
+    trainer.train()
+    assert set(trainer.history) == {"0", "b", "2", "3", "4", "5"}
+
+
+@pytest.mark.parametrize("parser", [HfArgumentParser, TrlParser])
+def test_parameters_on_a_command_line_are_json(parser, tmp_path):
+    command = ["--output_dir", str(tmp_path), "--use_cpu", "--bf16", "false", "--algorithm", "dapo"]
+    wanted = [*command, "--algorithm_kwargs", '{"rounds": 2}', "--rollouts_per_prompt", "16"]
+    (args,) = parser((PodsConfig,)).parse_args_into_dataclasses(wanted)
+    assert (args.algorithm_kwargs, args.rollouts_per_prompt) == ({"rounds": 2}, 16)
+    torch.save(args, tmp_path / "training_args.bin")
+    assert torch.load(tmp_path / "training_args.bin", weights_only=False) == args
+
+
 # ---- rows that only fill the step --------------------------------------------------------------
 
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
@@ -328,6 +358,8 @@ def test_a_step_without_rows_has_no_gradient(small, loss):
         ({"algorithm": "grpo_ga"}, "grpo_ga trains on all; set num_generations=64"),
         ({"engine": "vllm"}, "engine=vllm: must be trl"),
         ({"max_rounds": 0}, "max_rounds=0: must be 1 or more"),
+        ({"algorithm_kwargs": "rounds=2"}, "algorithm_kwargs=rounds=2: must be parameters by name"),
+        ({"rule_kwargs": "[1]"}, r"rule_kwargs=\[1\]: must be parameters by name"),
         ({"scale_rewards": "batch"}, "scale_rewards=batch .* algorithm=pods"),
         ({"multi_objective_aggregation": "normalize_then_sum"}, "normalize_then_sum"),
         ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, "advantage=all"),
