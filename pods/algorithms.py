@@ -28,7 +28,7 @@ import numpy as np
 from pods.advantages import over_all
 from pods.batch import Batch, Selection
 from pods.config import functions
-from pods.rules import Rule, keep, label, max_variance
+from pods.rules import Rule, keep, max_variance
 
 Algorithm = Callable[..., Generator[tuple[list, Any], Batch, Any]]
 
@@ -205,7 +205,8 @@ def prepared(algorithm: str | Algorithm, params: dict[str, Any], rule: Rule) -> 
         )
     if not inspect.isgeneratorfunction(function):
         raise ValueError(
-            f"algorithm {label(function)}: no generator function; it must yield (prompts, count)"
+            f"algorithm {functions.label(function)}: no generator function; it must yield "
+            "(prompts, count)"
         )
     if "rule" in inspect.signature(function).parameters:
         params = {"rule": rule, **params}

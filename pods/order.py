@@ -114,4 +114,6 @@ class EpochOrder(Sampler):
         accumulated, sampler = self.trainer.args.gradient_accumulation_steps, self.sampler
         batches = sampler.num_samples // sampler.batch_size * sampler.repeat_count
         epochs, steps = divmod(self.trainer.state.global_step, max(1, -(-batches // accumulated)))
+        if self.trainer.args.ignore_data_skip:
+            steps = 0  # the epoch starts again
         return epochs, epochs * batches + steps * accumulated

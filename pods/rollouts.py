@@ -18,8 +18,9 @@ from pods.advantages import Advantage
 from pods.algorithms import Algorithm
 from pods.batch import Batch, Selection
 from pods.clock import Clock
+from pods.config.functions import label
 from pods.engines import Completion
-from pods.rules import checked, label
+from pods.rules import checked
 
 Row = dict[str, Any]
 

@@ -279,7 +279,8 @@ def test_the_order_is_that_of_trls_sampler_over_epochs(size, P, shuffle):
 
 
 def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
-    args = SimpleNamespace(gradient_accumulation_steps=4)  # the second update has 2 micro-steps
+    # The second update of an epoch has 2 micro-steps.
+    args = SimpleNamespace(gradient_accumulation_steps=4, ignore_data_skip=False)
     sampler, _, data = orders(7, 3)
     epochs = [list(sampler) for _ in range(4)]  # 2 chunks x 3 micro-steps: 2 updates an epoch
     for steps in range(7):

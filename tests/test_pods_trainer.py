@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from transformers import (
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from pods import PodsConfig, PodsTrainer
+from pods.algorithms import dapo
 from pods.batch import Selection
 from pods.engines import Completion
 from pods.rollouts import AlgorithmError, Rollout
@@ -251,6 +253,16 @@ def test_parameters_on_a_command_line_are_json(parser, tmp_path):
     assert torch.load(tmp_path / "training_args.bin", weights_only=False) == args
 
 
+@pytest.mark.parametrize("step", [1, 4])  # of the first epoch and of the second, of three steps
+def test_a_resume_that_starts_the_epoch_again_knows_its_questions(step, tmp_path):
+    settings = {"algorithm": "grpo", "save_strategy": "steps", "save_steps": 1, "max_steps": 5}
+    trainer_of(PodsTrainer, tmp_path, **settings).train()
+    resumed = trainer_of(PodsTrainer, tmp_path, **settings, ignore_data_skip=True)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    for prompt in resumed.newest.prompts:
+        assert resumed.train_dataset[int(prompt)]["prompt"] == prompt.row["prompt"]
+
+
 # ---- rows that only fill the step --------------------------------------------------------------
 
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
@@ -379,6 +391,7 @@ def test_values_that_do_not_fit_are_refused_in_one_line(values, message, tmp_pat
         ({}, {"environment_factory": max}, "environment_factory: PodsTrainer has no"),
         ({}, {"args": GRPOConfig}, "args=GRPOConfig: must be a PodsConfig"),
         ({}, {"algorithm": lambda step: 1}, "no generator function"),
+        ({"algorithm_kwargs": {"q": 1}}, {"algorithm": partial(dapo, rounds=1)}, "^dapo cannot"),
         ({"algorithm": "pod"}, {}, "algorithm 'pod' is unknown; one of grpo"),
         ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
         ({"rule": "best"}, {}, "rule 'best' is unknown"),
