@@ -184,6 +184,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo,
     )
 }  # fmt: skip
+OWN_ADVANTAGES = ("cppo", "max_abs_advantage", "d3s")  # the key `advantage` is not theirs
 
 
 def prepared(algorithm: str | Algorithm, params: dict[str, Any], rule: Rule) -> Algorithm:

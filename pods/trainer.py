@@ -77,6 +77,8 @@ class PodsConfig(trl.GRPOConfig):
             yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
         if self.algorithm == "grpo_ga" and n != m:
             yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
+        if self.algorithm in algorithms.OWN_ADVANTAGES and self.advantage != "kept":
+            yield f"advantage={self.advantage}: {self.algorithm} has its own; leave advantage=kept"
         if self.engine != "trl":
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
         if self.max_rounds < 1:

@@ -369,6 +369,7 @@ def test_a_step_without_rows_has_no_gradient(small, loss):
         ({"rollouts_per_prompt": 2}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
         ({"algorithm": "grpo_ga"}, "grpo_ga trains on all; set num_generations=64"),
         ({"engine": "vllm"}, "engine=vllm: must be trl"),
+        ({"algorithm": "cppo", "advantage": "rloo"}, "advantage=rloo: cppo has its own; leave"),
         ({"max_rounds": 0}, "max_rounds=0: must be 1 or more"),
         ({"algorithm_kwargs": "rounds=2"}, "algorithm_kwargs=rounds=2: must be parameters by name"),
         ({"rule_kwargs": "[1]"}, r"rule_kwargs=\[1\]: must be parameters by name"),
