@@ -18,8 +18,9 @@ from pods.advantages import Advantage
 from pods.algorithms import Algorithm
 from pods.batch import Batch, Selection
 from pods.clock import Clock
+from pods.config.functions import label
 from pods.engines import Completion
-from pods.rules import checked, label
+from pods.rules import checked
 
 Row = dict[str, Any]
 
@@ -182,7 +183,7 @@ class Driver:
             by_function=by_function,
             lengths=np.array([len(completion.token_ids) for completion in completions]),
             clipped=np.array([completion.clipped for completion in completions]),
-            logprobs=np.array([np.mean(c.logprobs) for c in completions]) if given else None,
+            logprobs=np.array([mean(c.logprobs) for c in completions]) if given else None,
             weights=self.weights,
         )
 
