@@ -92,7 +92,7 @@ there, or unset data_dir to use the hub
 $ train.py kept_per_prompt=100
 kept_per_prompt=100: cannot keep more than rollouts_per_prompt=32; set 32 or less
 $ train.py kept_per_prompt=12 micro_batch_size=5
-micro_batch_size=5: must divide kept_per_prompt=12; set e.g. 1
+micro_batch_size=5: must divide the 12 rows of a step (kept_per_prompt=12 x ...
 $ train.py seed=1,2
 seed=1,2: several values are a sweep, add -m; a list is written key=[a,b]
 $ train.py resume=nowhere/checkpoint-3
@@ -144,11 +144,9 @@ model=tiny: no run says the task; set tasks=[gsm8k]
 $ evaluate_run.py run=null model=./nowhere tasks=[gsm8k]
 model=./nowhere: no such folder; give a folder or a hub id (org/name)
 $ evaluate_run.py run=null experiment=gsm9k
-experiment=gsm9k: unknown; one of chemistry_qwen, gsm8k_a100, gsm8k_h100, ...
+experiment=gsm9k: must be one of chemistry_qwen, gsm8k_a100, gsm8k_h100, ...
 $ evaluate_run.py run=old from_training=true repeats=3
 from_training=true repeats=3: nothing is generated or graded anew; drop one
-$ evaluate_run.py run=old select_on=validation watch=true
-select_on=validation watch=true: choosing needs all checkpoints; drop one
 $ evaluate_run.py select_on=validation
 select_on=validation: a base model has no checkpoints; set run
 $ plot.py figure=gsm8k_mian
