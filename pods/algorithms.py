@@ -178,6 +178,7 @@ def gfpo(step: Any, metric: str = "length"):
     )
 
 
+DRAWS_M = ("grpo", "dapo", "greso")  # draw m rollouts of a prompt and train on all: n plays no part
 ALGORITHMS: dict[str, Algorithm] = {
     function.__name__: function
     for function in (

@@ -72,7 +72,7 @@ class PodsConfig(trl.GRPOConfig):
     def problems(self) -> Iterator[str]:
         """One line for each value that does not fit."""
         n, m = self.rollouts_per_prompt, self.num_generations
-        plain = self.algorithm in ("grpo", "dapo", "greso")
+        plain = self.algorithm in algorithms.DRAWS_M
         if n < m and not plain:
             yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
         if self.algorithm == "grpo_ga" and n != m:
@@ -253,9 +253,11 @@ class PodsTrainer(TrlSeam):
         if filling or self.mask_truncated_completions:
             self.mask_rows(tensors, torch.as_tensor(counted))
         if filling and len(kept):
-            tensors["fill_factor"] = torch.tensor(
-                budget / len(kept), device=self.accelerator.device
-            )
+            factor = torch.tensor(budget / len(kept), device=self.accelerator.device)
+            if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:
+                tensors["advantages"] *= factor  # the policy's loss alone, not the entropy bonus
+            else:
+                tensors["fill_factor"] = factor
         return tensors, record
 
     def compute_loss(self, model: Any, inputs: dict, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -16,7 +16,6 @@ from pods.config.schema import SINGULAR
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
-DRAWS_M = ("grpo", "dapo", "greso")  # algorithms that draw m rollouts of a prompt and train on all
 NUMBER, TEXT, FLAG, KEYS = (float, int), (str,), (bool,), (dict,)
 # Arguments of TRL's GRPOConfig that `trl` may hold, with their types.
 TRL_ARGUMENTS = {
@@ -88,7 +87,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         remedy = f"set {n} or less"
         yield f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; {remedy}"
     name = config.algorithm.name
-    if name in DRAWS_M and m != n:
+    if name in algorithms.DRAWS_M and m != n:
         yield (
             f"algorithm={name} rollouts_per_prompt={n}: must equal kept_per_prompt={m}, because it "
             f"trains on every rollout; set rollouts_per_prompt={m} or algorithm=pods"
