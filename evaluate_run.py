@@ -14,8 +14,6 @@ Can be stopped at any moment; the same command goes on where it was.
 config/evaluate/evaluate.yaml lists every key.
 """
 
-from dataclasses import replace
-
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import Skipped, UserError
 from pods.evaluation.config import EvaluateConfig, check, renamed_keys, runs
@@ -37,7 +35,7 @@ def evaluate(config: EvaluateConfig) -> None:
     boards, skipped, names = [], [], runs(config)
     for name in names:
         try:
-            boards.append(board := score(replace(config, run=name)))
+            boards.append(board := score(config.model_copy(update={"run": name})))
             skipped += board.skipped
         except UserError as error:
             if len(names) == 1 or type(error) is not UserError:

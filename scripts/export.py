@@ -8,16 +8,15 @@ docs/export.md says how to score the folder, how to load it and how to make a GG
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from omegaconf import MISSING
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.schema import Text
 from pods.evaluation.config import OneCheckpoint, renamed_keys
 from pods.runs.files import replaced, write_atomic
 
@@ -57,10 +56,9 @@ was chosen {chosen}.
 """
 
 
-@dataclass
 class ExportConfig(OneCheckpoint):
-    out: str | None = MISSING
-    merge: bool = MISSING
+    out: Text | None
+    merge: bool
 
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
@@ -120,7 +118,7 @@ def card(config: ExportConfig, training: TrainConfig, target: "Target", prompt: 
     head = {"library_name": "transformers" if config.merge else "peft", "tags": ["grpo", "pods"]}
     head |= {} if Path(base).is_dir() else {"base_model": base}
     facts = results.facts_of(target.weights.parent / "meta.json")
-    keys = {key: value for key, value in asdict(training).items() if key not in PRIVATE}
+    keys = {key: value for key, value in training.model_dump().items() if key not in PRIVATE}
     return CARD.format(
         head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
         title=title,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pods.config.check import check, settle
 from pods.config.errors import UserError
 from pods.config.keys import reward_weights
+from pods.training.check import check, settle
 from tests.configs import compose, get
 
 OWN = "task=own task.source=q.jsonl task.question=q task.answer=a "

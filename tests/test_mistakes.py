@@ -181,7 +181,7 @@ def transcript() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def saved() -> str:
     """The config of a run."""
-    return OmegaConf.to_yaml(compose("run=old"))
+    return OmegaConf.to_yaml(compose("run=old").model_dump())
 
 
 @pytest.fixture

@@ -36,7 +36,11 @@ def arm(label: str, values: list[list[float]], base: float | None = None, **more
 def compare(
     baseline: Series, pods: Series, resamples: int = 2000, target: float | None = None
 ) -> speedup.Speedup:
-    return speedup.compare(baseline, pods, Comparison(0.99, target, resamples, 0))
+    return speedup.compare(
+        baseline,
+        pods,
+        Comparison(fraction_of_best=0.99, target=target, resamples=resamples, seed=0),
+    )
 
 
 NAN = float("nan")

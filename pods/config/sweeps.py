@@ -67,7 +67,8 @@ def begin_job(config: DictConfig, names_run: bool) -> None:
     if names_run:
         config.run = name(config, overrides)
     run = f"run={config.run} " if names_run else ""
-    print(f"job {job.num + 1}: {run}({' '.join(overrides)})", file=sys.stderr, flush=True)
+    shown = " ".join(text.lstrip("+") for text in overrides)
+    print(f"job {job.num + 1}: {run}({shown})", file=sys.stderr, flush=True)
 
 
 def _parsed(arguments: Iterable[str]) -> list[Override]:

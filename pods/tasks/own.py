@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +48,8 @@ def problems(task: config.Task) -> Iterator[str]:
 
 def renamed(task: config.Task, name: str) -> config.Task:
     """The settings for another task: prompts as here, without the keys of task=own."""
-    return task if name == task.name else replace(task, name=name, **dict.fromkeys(NEEDED))
+    changes = {"name": name, **dict.fromkeys(NEEDED)}
+    return task if name == task.name else task.model_copy(update=changes)
 
 
 def define(task: config.Task, split: str) -> Task:

@@ -12,12 +12,12 @@ from pods import advantages, algorithms, ranks, rules, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
-from pods.config.schema import SINGULAR
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
 DRAWS_M = ("grpo", "dapo", "greso")  # algorithms that draw m rollouts of a prompt and train on all
-NUMBER, TEXT, FLAG, KEYS = (float, int), (str,), (bool,), (dict,)
+NUMBER, TEXT, FLAG, KEYS = (float, int), str, bool, dict
+WORDS = {NUMBER: "a number", TEXT: "a text", FLAG: "true or false", KEYS: "keys with values"}
 # Arguments of TRL's GRPOConfig that `trl` may hold, with their types.
 TRL_ARGUMENTS = {
     "delta": NUMBER, "entropy_coef": NUMBER, "off_policy_mask_threshold": NUMBER,
@@ -140,7 +140,7 @@ def trl_arguments(config: TrainConfig) -> Iterator[str]:
                 f"use it; the arguments are {', '.join(TRL_ARGUMENTS)}"
             )
         elif not isinstance(value, TRL_ARGUMENTS[name]):
-            yield f"trl.{name}={value}: must be {SINGULAR[TRL_ARGUMENTS[name][0]]}"
+            yield f"trl.{name}={value}: must be {WORDS[TRL_ARGUMENTS[name]]}"
 
 
 def engine(config: TrainConfig) -> Iterator[str]:
@@ -245,3 +245,7 @@ RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
     algorithm_and_functions, sizes, processes, updates, trl_arguments, engine, task,
     own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip
+
+
+def check_files(config: TrainConfig) -> None:
+    """Raise UserError for a folder or file that is missing or in the way; loads nothing."""
