@@ -50,7 +50,6 @@ def train(config: TrainConfig, started: float) -> None:
 
             stack.enter_context(loop.signals_restored())
             ranks.start()
-            initial.check(config)
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)

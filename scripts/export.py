@@ -99,7 +99,7 @@ def export(config: ExportConfig) -> None:
 
 def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: Path) -> None:
     """The adapter, which names the base model as the run's config does, and the tokenizer."""
-    from pods.models.policy import locate
+    from pods.models.location import locate
 
     with replaced(out) as folder:
         adapter = json.loads((checkpoint / "adapter_config.json").read_text())
@@ -111,7 +111,7 @@ def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: 
 
 def card(config: ExportConfig, training: TrainConfig, target: "Target", prompt: str) -> str:
     """The model card, in the format of the Hugging Face hub."""
-    from pods.models.policy import locate
+    from pods.models.location import locate
     from pods.runs import results
 
     base, title = locate(training.model.path), f"{config.run}-{target.name}"

@@ -3,6 +3,7 @@
 Rules that span several keys stand in pods/training/check.py.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from pods.config.functions import short_name
 from pods.config.schema import FunctionPath, Section, Text
+from pods.config.sweeps import NAMED_BY_RULE
 
 # Used by the key `run` of config/train.yaml: ${algorithm:} is the algorithm with its parameters,
 # ${unless:<name>,<default>} is "-<name>", or nothing for the default; ${own:} is "-own" for
@@ -21,16 +23,21 @@ OmegaConf.register_new_resolver(
 )
 
 
+def _keys(node: Any) -> Mapping[str, Any]:
+    """Empty where the value is of another type, which is refused later."""
+    return node if OmegaConf.is_dict(node) else {}
+
+
 def _own(*, _root_: DictConfig) -> str:
     """Not through ${...}: a sweep over tasks or rewards must still name its runs."""
     names = ["own"] if _root_.task.name == "own" else []
-    return "".join(f"-{name}" for name in (*names, *_root_.rewards.functions))
+    return "".join(f"-{name}" for name in (*names, *_keys(_root_.rewards.functions)))
 
 
 def _algorithm(*, _root_: DictConfig) -> str:
     """The algorithm with its parameters; the rule too where the algorithm is named by it."""
-    name, params = short_name(_root_.algorithm.name), _root_.algorithm.params
-    rule = [short_name(_root_.rule.name)] if name in ("grpo", "grpo_ga", "pods") else []
+    name, params = short_name(_root_.algorithm.name), _keys(_root_.algorithm.params)
+    rule = [short_name(_root_.rule.name)] if name in NAMED_BY_RULE else []
     return "-".join([name, *rule, *(f"{key}{value}" for key, value in sorted(params.items()))])
 
 

@@ -124,7 +124,9 @@ def explain(error: BaseException | None, schema: type[Section]) -> str | None:
                 return f"{override}: a group needs a choice; --help lists them"
             case ConfigCompositionException() if "Ambiguous value" in str(error):
                 override = str(error).split("'")[1].lstrip("+")
-                return f"{override}: several values are a sweep, add -m; a list is key=[a,b]"
+                return (
+                    f"{override}: several values are a sweep, add -m; a list is written key=[a,b]"
+                )
             case errors.MissingMandatoryValue() if key:
                 return f"{key}: has no value; set {key}=<value>"
             case errors.ConfigKeyError() | errors.ConfigAttributeError() if key:

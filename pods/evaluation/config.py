@@ -18,6 +18,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.saved import load
 from pods.config.schema import Section, Text
+from pods.models.location import locate
 from pods.runs.results import run_order
 from rewards import VERSIONS
 
@@ -80,6 +81,17 @@ def check(config: EvaluateConfig) -> None:
     """Every rule of the config alone, before anything heavy loads. Raises UserError."""
     for problem in _problems(config):
         raise UserError(problem)
+
+
+def check_files(config: EvaluateConfig) -> None:
+    """Raise UserError for a model, data_dir or results_dir that is not where the config says."""
+    training = moved(training_config(config), config)
+    if not config.from_training:
+        locate(training.model.path)
+    if config.data_dir and not Path(config.data_dir).is_dir():
+        raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
+    if Path(config.results_dir).is_file():
+        raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 
 
 def _problems(config: EvaluateConfig) -> Iterator[str]:

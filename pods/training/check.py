@@ -1,9 +1,10 @@
 """The rules of a training config that span several keys, checked before anything loads.
 
-Types, choices and bounds of one field stand beside it in pods/config/keys.py.
+Types, choices and bounds of one field stand beside it in pods/config/keys.py. Imports no torch.
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,8 @@ from pods import advantages, algorithms, ranks, rules, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
+from pods.models import initial, location
+from pods.tasks import own
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
@@ -248,4 +251,29 @@ RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
 
 
 def check_files(config: TrainConfig) -> None:
-    """Raise UserError for a folder or file that is missing or in the way; loads nothing."""
+    """Raise UserError for a file or folder that is missing, or in the way of the run's."""
+    for problem in (*_folders(config), *_questions(config)):
+        raise UserError(problem)
+    location.locate(config.model.path)
+    if config.task.name == "own":
+        own.refuse_missing(config.task.source)
+    initial.check(config)
+
+
+def _folders(config: TrainConfig) -> Iterator[str]:
+    """The run's folder can be made, or written."""
+    path = Path(config.output_dir) / config.run
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        reason = "may not be written" if there.is_dir() else "is a file"
+        yield f"output_dir={config.output_dir}: {there} {reason}; choose another output_dir"
+
+
+def _questions(config: TrainConfig) -> Iterator[str]:
+    """data_dir has the training questions of a built-in task that reads them."""
+    task = tasks.TASKS.get(config.task.name)
+    if task and config.data_dir and not task.rows and "train" in task.splits:
+        file = Path(config.data_dir) / task.name / "train.jsonl"
+        if not file.is_file():
+            remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
+            yield f"data_dir={config.data_dir}: no file {file}; {remedy}"
