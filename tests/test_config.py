@@ -1,5 +1,7 @@
 """Schemas, dict fields that take new keys, Hydra's settings, saved configs."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -188,6 +190,7 @@ def test_a_saved_config_of_an_earlier_version_is_one_line(saved, removed, added,
         ("seed: one", "seed=one: must be an integer"),
         ("a: [", "not a config"),
         ("3", "not a config"),
+        ("- 3", "not a config"),
     ],
 )
 def test_a_file_that_is_no_saved_config_is_named(tmp_path, text, said):
@@ -227,3 +230,22 @@ def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(
     with pytest.raises(UserError, match="was started with another config") as error:
         RunFolder(config).refuse_changes()
     assert refused in str(error.value)
+
+
+def imported(*modules: str) -> set[str]:
+    """The modules of a new process after it has imported these."""
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    root = CONFIG_DIR.parent
+    return set(subprocess.check_output([sys.executable, "-c", code], cwd=root, text=True).split())
+
+
+def test_nothing_heavy_is_imported_before_a_config_is_checked():
+    heavy = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotlib"}
+    assert not heavy & imported("train", "evaluate_run", "pods.training.check")
+
+
+def test_pods_config_imports_nothing_else_of_pods():
+    files = [path.stem for path in (CONFIG_DIR.parent / "pods" / "config").glob("*.py")]
+    names = imported(*(f"pods.config.{name}" for name in files if name != "__init__"))
+    ours = {name for name in names if name.split(".")[0] in ("pods", "rewards")}
+    assert {name for name in ours if not name.startswith("pods.config")} == {"pods"}

@@ -19,6 +19,8 @@ def load(path: Path) -> TrainConfig:
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError) as error:
         raise UserError(f"{line} ({one_line(error)})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{line} (a list)")
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:
