@@ -1,15 +1,14 @@
 """Scores batches of completions for training and evaluation in bounded time.
 
-v1, v2, choice and all exact steps of strict have bounded work and run in this process, 10,000
-completions per second; a process pool is slower. Comparisons that need computer algebra go to child
-processes with a deadline for each; a late one scores 0 and counts in `timeouts`.
+Only math-verify (strict) needs child processes; everything else has bounded work and runs here,
+10,000 completions per second.
 """
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from rewards import choice, functions, published, strict
-from rewards.symbolic import Verdict, Verifier
+from rewards.verifier import Pair, Verdict, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 KINDS = ("math", "choice")
@@ -18,11 +17,8 @@ NAMES = ("correctness", "format", "tags")
 
 
 class Scorer(AbstractContextManager):
-    """Create it before CUDA is used, and close it or use it in a `with`.
-
-    With workers=0, or a version other than strict, no process starts, and an answer that the exact
-    rules cannot decide is wrong.
-    """
+    """Use it in a `with`, or close it. With workers=0, or a version other than strict, it starts no
+    process, and an answer that only computer algebra can decide is wrong."""
 
     def __init__(
         self, version: str, *, workers: int, deadline_seconds: float, names: Iterable[str] = NAMES
@@ -33,9 +29,10 @@ class Scorer(AbstractContextManager):
             check("weights", name, reward_names())
         self.version = version
         self.timeouts = 0  # completions so far that scored 0 because of the deadline
-        self._known: dict[strict.Doubt, Verdict] = {}
-        symbolic = version == "strict" and workers > 0
-        self._verifier = Verifier(workers, deadline_seconds) if symbolic else None
+        self._known: dict[Pair, Verdict] = {}
+        self._verifier = None
+        if version == "strict" and workers > 0:
+            self._verifier = Verifier(workers, deadline_seconds)
 
     def score(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
@@ -51,30 +48,27 @@ class Scorer(AbstractContextManager):
     def grade(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
     ) -> list[bool]:
-        """Whether each completion's answer is right."""
+        """Whether each completion is correct."""
         rows = zip(completions, answers, kinds, strict=True)
-        verdicts = [_decide(*row, self.version) for row in rows]
-        settled = self._settle([v for v in verdicts if isinstance(v, strict.Doubt)])
-        final = [settled.get(verdict, verdict) for verdict in verdicts]
-        self.timeouts += final.count(None)
-        return [bool(verdict) for verdict in final]
+        decisions = [_decide(*row, self.version) for row in rows]
+        self._compare({pair for pair in decisions if isinstance(pair, tuple)})
+        verdicts = [self._known.get(decision, decision) for decision in decisions]
+        self.timeouts += verdicts.count(None)
+        return [verdict is True for verdict in verdicts]
 
-    def _settle(self, doubts: list[strict.Doubt]) -> dict[strict.Doubt, Verdict]:
-        """The verifier's verdict on each; a known one is reused, because rollouts repeat."""
-        if self._verifier is None:
-            return dict.fromkeys(doubts, False)
-        settled = {doubt: self._known.get(doubt) for doubt in doubts}
-        new = [doubt for doubt, verdict in settled.items() if verdict is None]
-        settled |= zip(new, self._verifier.ask(new), strict=True)
+    def _compare(self, pairs: set[Pair]) -> None:
+        """Enter math-verify's verdicts in `_known`; a pair that was late is compared again."""
         if len(self._known) > MAX_KNOWN:
             self._known.clear()
-        self._known |= settled
-        return settled
+        new = [pair for pair in pairs if self._known.get(pair) is None]
+        if new and self._verifier is not None:
+            self._known |= zip(new, self._verifier.ask(new), strict=True)
 
     def close(self) -> None:
-        """End the worker processes."""
+        """End the child processes; a second call does nothing."""
         if self._verifier:
             self._verifier.close()
+            self._verifier = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -85,7 +79,7 @@ def reward_names() -> list[str]:
     return [name for name, value in vars(functions).items() if callable(value)]
 
 
-def _decide(completion: str, answer: str, kind: str, version: str) -> bool | strict.Doubt:
+def _decide(completion: str, answer: str, kind: str, version: str) -> bool | Pair:
     check("kind", kind, KINDS)
     if kind == "choice":
         return choice.is_correct(completion, answer)

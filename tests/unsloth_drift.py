@@ -24,7 +24,7 @@ CASES = {
     "kl": ["loss.type=grpo", "loss.beta=0.04"],
     "updates": ["loss.type=grpo", "updates_per_generation=3", "loss.epsilon=0.01",
                 "loss.epsilon_high=0.02", "loss.importance_sampling_level=sequence",
-                "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.5",
+                "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.4567",
                 "sampling.max_completion_length=7", "trl={delta: 1.05, entropy_coef: 0.1}"],
     "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4"],
     "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm.params.rounds=2"],
@@ -108,9 +108,11 @@ def build(folder: str, overrides: list[str], side: str) -> tuple[Any, list[list[
     policy = policy_as_unsloth_loads_it(config)
     kept: list[list[int]] = []
 
+    sampling = config.sampling
+
     class Spy(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            warm_up(trainer, 20, 24)
+            warm_up(trainer, sampling.max_prompt_length, sampling.max_completion_length)
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             kept.append(trainer.newest.selection.kept.tolist())

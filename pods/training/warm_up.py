@@ -21,7 +21,9 @@ def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
     micro-batch of the loss; `max_prompt` and `max_completion` are in tokens."""
     n, m = trainer.args.rollouts_per_prompt, trainer.num_generations
     P = trainer.args.generation_batch_size // m
-    prompts = [Prompt(i, trainer.train_dataset[i]) for i in range(P)]
+    order = trainer.data_order
+    rows = [order.dataset[order.index(place)] for place in range(P)]  # those of the first step
+    prompts = [Prompt(row["id"], row) for row in rows]
     wanted = [(prompt, i) for prompt in prompts for i in range(n)]
     with trainer.clock.phase("generate"):
         drawn = trainer.draw([prompt for prompt, _ in wanted], [i for _, i in wanted])

@@ -1,0 +1,112 @@
+"""math-verify for untrusted text: each comparison in its own process, killed at a deadline.
+
+A server (a new interpreter without CUDA, torch or the caller's main module) loads math-verify once
+and forks a child for each comparison. The kernel's timer ends a late child, also after the trainer
+was killed. A multiprocessing pool would run an unguarded main script again in every worker, leave
+busy workers behind when the trainer is killed, and load math-verify again after each late one.
+"""
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
+START_SECONDS = 120  # to load math-verify: 2 s on an idle machine
+WARM_UP = (  # parsers and sympy build their tables on first use: a child takes half the time
+    "x^2+3x+2", "(x+1)(x+2)", "\\frac{\\sqrt{3}}{2}", "2\\pi-\\frac{1}{3}", "(3,-\\frac{\\pi}{2})",
+    "1,-2", "[1,2]\\cup(3,\\infty)", "x=5", "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+)  # fmt: skip
+
+Pair = tuple[str, str]  # answer, gold answer
+Verdict = bool | None  # None: the deadline passed
+
+
+class Verifier:
+    """Compares pairs with math-verify, `workers` at a time."""
+
+    def __init__(self, workers: int, deadline_seconds: float) -> None:
+        self._code = f"from rewards.verifier import serve; serve({workers}, {deadline_seconds})"
+        self._server = self._start()
+
+    def ask(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """One verdict per pair, in order. RuntimeError if the server ends twice in a row."""
+        for _ in range(2):
+            with contextlib.suppress(BrokenPipeError):
+                self._server.stdin.write(json.dumps(pairs).encode() + b"\n")
+                self._server.stdin.flush()
+            if reply := self._server.stdout.readline():
+                return json.loads(reply)
+            self.close()
+            self._server = self._start()
+        raise RuntimeError("rewards=strict: the process of math-verify ended; its error is above")
+
+    def close(self) -> None:
+        """End the server and its children, which are one process group."""
+        with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
+            os.killpg(self._server.pid, signal.SIGKILL)
+
+    def _start(self) -> Popen:
+        path = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-c", self._code]
+        return Popen(command, stdin=PIPE, stdout=PIPE, env=os.environ | own, start_new_session=True)
+
+
+def serve(workers: int, deadline_seconds: float) -> None:
+    """The server's loop: a line of pairs in, a line of verdicts out, until the trainer ends."""
+    trainer, replies, sys.stdout = os.getppid(), sys.stdout, sys.stderr
+    logging.disable()  # parsers warn about every text that is not mathematics
+    signal.alarm(START_SECONDS)
+    for text in WARM_UP:
+        equal(text, WARM_UP[0])
+    gc.freeze()  # a child then copies fewer pages
+    signal.alarm(0)
+    for line in sys.stdin:
+        pairs, verdicts = json.loads(line), []
+        for start in range(0, len(pairs), workers):
+            if os.getppid() != trainer:
+                return
+            children = [_fork(pair, deadline_seconds) for pair in pairs[start : start + workers]]
+            verdicts += map(_verdict, children)
+        print(json.dumps(verdicts), file=replies, flush=True)
+
+
+def _fork(pair: Pair, deadline_seconds: float) -> int:
+    """The pid of a child that ends with code 0 if the two are equal; SIGALRM ends a late one."""
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, deadline_seconds)
+        with contextlib.suppress(ValueError, OSError):  # not every system has this limit
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        code = int(not equal(*pair))
+    finally:
+        os._exit(code)
+
+
+def _verdict(pid: int) -> Verdict:
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return None if code == -signal.SIGALRM else code == 0
+
+
+def equal(answer: str, gold: str) -> bool:
+    """Whether math-verify finds the two equal; called only in the server and its children."""
+    from latex2sympy2_extended import NormalizationConfig
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    form = NormalizationConfig(units=False, malformed_operators=True, nits=True)  # 2t keeps its t
+    config = [LatexExtractionConfig(normalization_config=form)]  # no numbers out of broken LaTeX
+    try:
+        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in (gold, answer)]
+        return bool(verify(*readings, timeout_seconds=None))
+    except Exception:  # sympy and its parsers raise many types
+        return False
