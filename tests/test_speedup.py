@@ -256,7 +256,7 @@ def test_a_threshold_that_is_never_reached_is_null(
         pytest.param(["figure=gsm8k_main"], "Instruct-GSM8K-512-16-16-*", id="files"),
         pytest.param(["figure=gsm8k_mian"], "gsm8k_main", id="figure, choices listed"),
         pytest.param(["fraction=0.9"], "fraction", id="key"),
-        pytest.param(["target=80"], "target=80.0: must be in (0, 1]", id="target in percent"),
+        pytest.param(["target=80"], "target=80: must be in (0, 1]", id="target in percent"),
         pytest.param(["format=csv"], "one of table, markdown, latex, json", id="format"),
         pytest.param(["markdown=true"], "now format; set format=markdown", id="old key"),
     ],

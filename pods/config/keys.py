@@ -163,10 +163,6 @@ class EngineConfig(Section):
     check_every: int = Field(ge=1)
 
 
-class NoKeys(Section):
-    pass
-
-
 class Wandb(Section):
     project: Text
 
@@ -177,10 +173,10 @@ class Trackio(Section):
 
 
 class Logger(Section):
-    console: NoKeys | None = None
+    console: Section | None = None
     wandb: Wandb | None = None
     trackio: Trackio | None = None
-    tensorboard: NoKeys | None = None
+    tensorboard: Section | None = None
 
 
 class TrainConfig(Section):

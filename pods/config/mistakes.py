@@ -27,7 +27,7 @@ TYPES = {
     FunctionPath: "path/to/file.py:function", Text: "a text",
 }  # fmt: skip
 PLURAL = {int: "integers", float: "numbers", Text: "texts"}
-ABSENT = ("missing", "extra_forbidden")  # pydantic's names of a key that is not there, or unknown
+ABSENT = {"extra_forbidden": 1, "missing": 2}  # pydantic's names, in the order of reporting
 
 
 def validated(schema: type[Config], values: dict[str, Any], prefix: str = "") -> Config:
@@ -59,8 +59,8 @@ def wrong(error: ValidationError, schema: type[Section], values: dict[str, Any])
 
 
 def first_of(error: ValidationError) -> Mapping[str, Any]:
-    """A wrong value before a key that is missing or unknown."""
-    return min(error.errors(), key=lambda item: item["type"] in ABSENT)
+    """A wrong value before an unknown key, and that before one without a value."""
+    return min(error.errors(), key=lambda item: ABSENT.get(item["type"], 0))
 
 
 def _rule(error: Mapping[str, Any], field: FieldInfo) -> str:
