@@ -28,7 +28,7 @@ import numpy as np
 from pods.advantages import over_all
 from pods.batch import Batch, Selection
 from pods.config import functions
-from pods.rules import Rule, keep, label, max_variance
+from pods.rules import Rule, keep, max_variance
 
 Algorithm = Callable[..., Generator[tuple[list, Any], Batch, Any]]
 
@@ -87,15 +87,15 @@ def speed(step: Any, screen: int = 4, pool: int = 2):
     """A few rollouts of many prompts; the rest only for prompts neither all correct nor all wrong
     among them (SPEED, arXiv 2506.09016).
 
-    screen: rollouts of each of pool * P prompts; published: 8 of 24. With n = m all are trained on,
-    as in the paper; with n > m the m of largest reward variance. Simplified: prompts that pass and
-    find no place in the step are not kept for the next one.
+    screen: rollouts, 2 or more, of each of pool * P prompts; published: 8 of 24. With n = m all are
+    trained on, as in the paper; with n > m the m of largest reward variance. Simplified: prompts
+    that pass and find no place in the step are not kept for the next one.
     """
     prompts = [*step.prompts, *step.fresh((pool - 1) * step.P)]
-    screen = min(screen, step.n - 1)
+    screen = max(2, min(screen, step.n - 1))  # one rollout is never alive
     batch = yield prompts, screen
     chosen = batch.alive[: step.P]
-    if len(chosen):
+    if len(chosen) and step.n > screen:
         batch = yield [prompts[p] for p in chosen], step.n - screen
     kept = keep(batch, max_variance, step.m)
     return kept[np.isin(batch.prompt[kept], chosen)]
@@ -184,6 +184,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo,
     )
 }  # fmt: skip
+OWN_ADVANTAGES = ("cppo", "max_abs_advantage", "d3s")  # the key `advantage` is not theirs
 
 
 def prepared(algorithm: str | Algorithm, params: dict[str, Any], rule: Rule) -> Algorithm:
@@ -205,7 +206,8 @@ def prepared(algorithm: str | Algorithm, params: dict[str, Any], rule: Rule) -> 
         )
     if not inspect.isgeneratorfunction(function):
         raise ValueError(
-            f"algorithm {label(function)}: no generator function; it must yield (prompts, count)"
+            f"algorithm {functions.label(function)}: no generator function; it must yield "
+            "(prompts, count)"
         )
     if "rule" in inspect.signature(function).parameters:
         params = {"rule": rule, **params}

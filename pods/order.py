@@ -85,7 +85,8 @@ class Stream:
     def _prompt(self, index: int | None, row: Row, place: int) -> Prompt:
         """Named by the column `id`, else by its row, else by its place."""
         self.indices.add(index)
-        return Prompt(row.get("id", place if index is None else index), row)
+        number = place if index is None else index
+        return Prompt(number if row.get("id") is None else row["id"], row)
 
 
 class EpochOrder(Sampler):
@@ -113,4 +114,6 @@ class EpochOrder(Sampler):
         accumulated, sampler = self.trainer.args.gradient_accumulation_steps, self.sampler
         batches = sampler.num_samples // sampler.batch_size * sampler.repeat_count
         epochs, steps = divmod(self.trainer.state.global_step, max(1, -(-batches // accumulated)))
+        if self.trainer.args.ignore_data_skip:
+            steps = 0  # the epoch starts again
         return epochs, epochs * batches + steps * accumulated

@@ -18,8 +18,9 @@ from pods.advantages import Advantage
 from pods.algorithms import Algorithm
 from pods.batch import Batch, Selection
 from pods.clock import Clock
+from pods.config.functions import label
 from pods.engines import Completion
-from pods.rules import checked, label
+from pods.rules import checked
 
 Row = dict[str, Any]
 
@@ -87,13 +88,14 @@ class Record:
     rounds: int  # of generation
 
     def summary(self) -> dict[str, float]:
-        """The numbers of the step: all/* of the R rollouts, kept/* of those trained on."""
+        """The numbers of the step: all/* of the R rollouts, kept/* of those trained on, which are
+        left out where there are none."""
         batch, kept = self.batch, self.selection.kept
         rewards = np.asarray(batch.rewards, dtype=np.float64)
         groups = [numbers(rewards[group]) for group in batch.groups]
         kept_groups = [kept[batch.prompt[kept] == p] for p in np.unique(batch.prompt[kept])]
         trained = [numbers(rewards[group]) for group in kept_groups]
-        return {name: float(value) for name, value in {
+        values = {
             "all/reward_mean": mean(rewards),
             "all/reward_std": mean([group.std() for group in groups if len(group)]),  # of a prompt
             "all/reward_variance": mean([group.var() for group in groups if len(group)]),
@@ -110,7 +112,8 @@ class Record:
             "generate/rounds": self.rounds,
             "generate/rollouts": len(batch),
             "select/filled": self.step.budget - len(kept),
-        }.items()}  # fmt: skip
+        }
+        return {name: float(value) for name, value in values.items() if not np.isnan(value)}
 
     def visits(self) -> Iterator[tuple[Prompt, Visit]]:
         """What the history keeps of the step."""
@@ -180,7 +183,7 @@ class Driver:
             by_function=by_function,
             lengths=np.array([len(completion.token_ids) for completion in completions]),
             clipped=np.array([completion.clipped for completion in completions]),
-            logprobs=np.array([np.mean(c.logprobs) for c in completions]) if given else None,
+            logprobs=np.array([mean(c.logprobs) for c in completions]) if given else None,
             weights=self.weights,
         )
 

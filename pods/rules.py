@@ -126,7 +126,9 @@ def select(
         raise ValueError(
             f"rewards must be finite; NaN or inf at index {bad[0]} ({len(bad)} in all)"
         )
-    return checked(rule(rewards, m, rng, **params), len(rewards), m, f"rule {label(rule)}")
+    return checked(
+        rule(rewards, m, rng, **params), len(rewards), m, f"rule {functions.label(rule)}"
+    )
 
 
 def keep(
@@ -156,9 +158,3 @@ def checked(indices: Any, total: int, count: int | None, source: str) -> np.ndar
             f"{source} returned indices {chosen[0]} to {chosen[-1]}; 0 to {total - 1} are required"
         )
     return chosen.astype(np.int64)
-
-
-def label(function: Callable[..., Any]) -> str:
-    """The function's name in messages, also of a partial one."""
-    function = getattr(function, "func", function)
-    return getattr(function, "__name__", type(function).__name__)

@@ -60,12 +60,14 @@ class TrlSeam(trl.GRPOTrainer):
     def rollouts_by_trl(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
         """A rollout of each prompt by TRL's own generation, whichever it is."""
         prompts, m = [prompt for prompt, _ in wanted], self.num_generations
-        blocks = all(prompt is prompts[i - i % m] for i, prompt in enumerate(prompts))
-        if self.use_vllm and self.vllm_mode == "server" and not (blocks and len(prompts) % m == 0):
-            raise AlgorithmError(
-                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
-                "multiple of them, or set vllm_mode=colocate"
-            )
+        if self.use_vllm and self.vllm_mode == "server":
+            blocks = all(prompt is prompts[i - i % m] for i, prompt in enumerate(prompts))
+            whole = blocks and len(prompts) % m == 0
+            if not all(ranks.gather([whole])):  # all ranks raise, or none
+                raise AlgorithmError(
+                    f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask "
+                    "for a multiple of them, or set vllm_mode=colocate"
+                )
         if self._is_vlm:
             raise AlgorithmError("PodsTrainer trains on texts alone; use GRPOTrainer for images")
         texts = [prompt.row["prompt"] for prompt in prompts]
@@ -92,7 +94,10 @@ class TrlSeam(trl.GRPOTrainer):
             [rollout.completion.token_ids for _, rollout in pairs],
         )
         columns = {
-            name: ranks.gather(values)[:count] for name, values in self._pending_extra_logs.items()
+            name: ranks.gather(values)[:count]
+            for name, values in sorted(
+                self._pending_extra_logs.items()
+            )  # in one order on all ranks
         }
         self._pending_extra_logs.clear()
         return table[:count], columns
@@ -139,7 +144,7 @@ class TrlSeam(trl.GRPOTrainer):
         batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
 
     def micro_batches_counted(self) -> tuple[int, int]:
-        """Micro-batches of the generation with rows that count, and all of them."""
+        """This rank's micro-batches of the generation with rows that count, and all of them."""
         parts = self._buffered_inputs
         return sum(bool(part["completion_mask"].any()) for part in parts), len(parts)
 
@@ -255,6 +260,7 @@ def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
 
     original = grpo_trainer.VLLMGeneration
     rows = args.per_device_train_batch_size * args.steps_per_generation
+    rows *= args.vllm_tensor_parallel_size
     slots = max(rows, rows * args.rollouts_per_prompt // args.num_generations)
 
     def build(**arguments: Any) -> Any:

@@ -41,13 +41,15 @@ class PodsConfig(trl.GRPOConfig):
 
     rollouts_per_prompt: int = field(default=64, metadata={"help": "n, at least num_generations"})
     algorithm: str = field(default="pods", metadata={"help": "a name, or path/to/file.py:function"})
-    algorithm_kwargs: dict[str, Any] | None = field(
+    algorithm_kwargs: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "its parameters"}
     )
     rule: str = field(default="max_variance", metadata={"help": "of algorithm pods"})
-    rule_kwargs: dict[str, Any] | None = field(default=None, metadata={"help": "its parameters"})
+    rule_kwargs: dict[str, Any] | str | None = field(default=None, metadata={"help": "parameters"})
     advantage: str = field(default="kept", metadata={"help": "a name, or path/to/file.py:function"})
-    advantage_kwargs: dict[str, Any] | None = field(default=None, metadata={"help": "parameters"})
+    advantage_kwargs: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "its parameters"}
+    )
     correct: str | None = field(
         default=None, metadata={"help": "reward function: above 0, correct"}
     )
@@ -59,6 +61,11 @@ class PodsConfig(trl.GRPOConfig):
             if name in PodsConfig.__annotations__:
                 setattr(self, name, kwargs.pop(name, item.default))
         super().__init__(*args, **kwargs)  # not the generated one: Unsloth's sets more than fields
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("algorithm_kwargs", "rule_kwargs", "advantage_kwargs"):
+            setattr(self, name, parameters(name, getattr(self, name)))
         for problem in self.problems():
             raise ValueError(problem)
 
@@ -70,6 +77,8 @@ class PodsConfig(trl.GRPOConfig):
             yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
         if self.algorithm == "grpo_ga" and n != m:
             yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
+        if self.algorithm in algorithms.OWN_ADVANTAGES and self.advantage != "kept":
+            yield f"advantage={self.advantage}: {self.algorithm} has its own; leave advantage=kept"
         if self.engine != "trl":
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
         if self.max_rounds < 1:
@@ -85,6 +94,17 @@ class PodsConfig(trl.GRPOConfig):
                 f"advantage={self.advantage} takes its advantages from the key advantage; leave "
                 "both, and set advantage=dr_grpo or gdpo"
             )
+
+
+def parameters(name: str, value: dict[str, Any] | str | None) -> dict[str, Any] | None:
+    """The parameters of a field, which a command line gives as JSON."""
+    try:
+        values = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        values = value
+    if not (values is None or isinstance(values, dict)):
+        raise ValueError(f'{name}={value}: must be parameters by name, as {{"rounds": 2}}')
+    return values
 
 
 class PodsTrainer(TrlSeam):
@@ -220,7 +240,11 @@ class PodsTrainer(TrlSeam):
             record = replace(record, selection=Selection(kept, np.array(values)))
         self.log_rows(
             values if replaced else None,
-            {name: [column[i] for i in mine] for name, column in self.columns.items()},
+            {
+                name: [column[i] for i in mine]
+                for name, column in self.columns.items()
+                if len(column) == len(batch)  # one value for each rollout of each round
+            },
             record.summary(),
         )
         counted = np.array(ranks.share([True] * len(kept) + [False] * len(filling)))
@@ -242,7 +266,8 @@ class PodsTrainer(TrlSeam):
         if self.loss_type in MEAN_OVER_ROWS:
             return loss * factor
         if self.loss_type == "bnpo":  # a mean over micro-batches, of which some may only fill
-            counted, every = self.micro_batches_counted()
+            parts = ranks.gather([self.micro_batches_counted()])
+            counted, every = map(sum, zip(*parts, strict=True))
             return loss * every / max(1, counted)
         return loss  # it divides by the number of tokens that count
 

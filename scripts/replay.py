@@ -79,3 +79,7 @@ def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
     signal = kept * spreads.mean() ** 2 / alive if alive else 0.0
     means = np.concatenate(rewards).mean(), np.mean(spreads**2), signal, 1 - alive, np.mean(shared)
     return [f"{kept:.4g}", *map("{:.4f}".format, means)]
+
+
+if __name__ == "__main__":
+    main()

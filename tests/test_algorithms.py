@@ -233,6 +233,9 @@ def test_speed_goes_on_only_with_the_prompts_that_are_alive():
     _, value = drive("speed", step_of(1, 4, 2), groups([1, 1], [0, 0]), screen=2)
     assert kept_of(value) == []
     assert next(ALGORITHMS["speed"](step_of(1, 3, 2), screen=4))[1] == 2  # below n
+    assert next(ALGORITHMS["speed"](step_of(1, 8, 2), screen=1))[1] == 2  # one is never alive
+    asked, value = drive("speed", step_of(1, 2, 2), groups([1, 1], [0, 1]))  # n = 2: all drawn
+    assert (asked, kept_of(value)) == ([(["p0", "f0"], 2)], [2, 3])
 
 
 def visit(step: int, kind: str) -> Visit:

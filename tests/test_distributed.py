@@ -93,6 +93,31 @@ def test_two_processes_make_the_update_of_one(tmp_path, overrides):
     assert (done[1].folder / "stdout").read_text() == ""
 
 
+FIRST_THREE = """
+def first_three(step):
+    batch = yield step.prompts, step.n
+    return [0, 1, 2]
+"""
+
+
+@pytest.mark.parametrize("loss", ["bnpo", "grpo", "dapo"])
+def test_rows_that_fill_the_last_rank_count_on_no_rank(tmp_path, loss):
+    """With rows as micro-batches bnpo is a mean over rows, however they are shared out."""
+    (tmp_path / "mine.py").write_text(FIRST_THREE)
+    overrides = [
+        f"algorithm.name={tmp_path / 'mine.py'}:first_three", "micro_batch_size=1", "max_steps=1",
+        f"loss.type={loss}", "optimizer.name=sgd", "optimizer.learning_rate=1",
+    ]  # fmt: skip
+    for count in (1, 2):
+        done = run(tmp_path / str(count), *overrides, ranks=count, fault=fixed_rollouts)
+        assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
+    file = Path("r") / "checkpoint-1" / "adapter_model.safetensors"
+    one, two = (load_file(tmp_path / count / file) for count in "12")
+    assert max(value.abs().max() for name, value in one.items() if "lora_B" in name) > 5e-4
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=1e-5, rtol=0)
+
+
 def test_setting_e_on_the_tiny_model(tmp_path):
     for split in ("train", "test"):
         (tmp_path / "gsm8k").mkdir(exist_ok=True)

@@ -179,6 +179,13 @@ def test_two_prompts_of_one_question_stay_two_with_different_seeds():
     assert record.batch.prompt.tolist() == [0, 0, 1, 1]
 
 
+def test_tokens_without_a_logprob_leave_the_mean_of_the_others():
+    run, _ = driver(returning([0]))
+    completion = Completion([9] * 3, True, [-1.0, None, -3.0])  # vLLM gave no number for one
+    batch = run.batch([0], [Rollout([5], completion, "")], np.zeros((1, 1)))
+    assert batch.logprobs.tolist() == [-2.0]
+
+
 def test_an_algorithms_advantages_stay_beside_their_rollouts():
     chosen = Selection(np.array([6, 1, 3]), np.array([0.6, 0.1, 0.3]))
     selection = driver(returning(chosen))[0](step_of()).selection
@@ -272,7 +279,8 @@ def test_the_order_is_that_of_trls_sampler_over_epochs(size, P, shuffle):
 
 
 def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
-    args = SimpleNamespace(gradient_accumulation_steps=4)  # the second update has 2 micro-steps
+    # The second update of an epoch has 2 micro-steps.
+    args = SimpleNamespace(gradient_accumulation_steps=4, ignore_data_skip=False)
     sampler, _, data = orders(7, 3)
     epochs = [list(sampler) for _ in range(4)]  # 2 chunks x 3 micro-steps: 2 updates an epoch
     for steps in range(7):

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,17 @@ from transformers import (
     AutoTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
+    HfArgumentParser,
     PrinterCallback,
     Qwen2Config,
     Qwen2ForSequenceClassification,
     TrainerCallback,
     set_seed,
 )
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from pods import PodsConfig, PodsTrainer
+from pods.algorithms import dapo
 from pods.batch import Selection
 from pods.engines import Completion
 from pods.rollouts import AlgorithmError, Rollout
@@ -223,6 +226,45 @@ def test_a_resume_is_exact_in_the_first_and_in_the_second_epoch(algorithm, accum
     assert list(straight.newest.prompts) == list(resumed.newest.prompts)
 
 
+def test_a_column_that_does_not_fit_the_rollouts_is_left_out(tmp_path):
+    def logging(completions: list, log_extra: Callable, **_: Any) -> list:
+        log_extra("one", ["of many"])
+        return [float(len(set(text))) for text in completions]
+
+    settings = {"log_completions": True, "max_steps": 1, "num_completions_to_print": 1}
+    trainer = trainer_of(PodsTrainer, tmp_path, rewards=logging, rollouts_per_prompt=12, **settings)
+    trainer.train()
+    (path,) = (tmp_path / "completions").iterdir()
+    assert "one" not in pd.read_parquet(path)
+
+
+def test_questions_whose_id_is_empty_are_named_by_their_row(tmp_path):
+    data = PLAIN.add_column("id", [None, "b", None, None, None, None])
+    trainer = trainer_of(PodsTrainer, tmp_path, data=data, algorithm="grpo", max_steps=3)
+    trainer.train()
+    assert set(trainer.history) == {"0", "b", "2", "3", "4", "5"}
+
+
+@pytest.mark.parametrize("parser", [HfArgumentParser, TrlParser])
+def test_parameters_on_a_command_line_are_json(parser, tmp_path):
+    command = ["--output_dir", str(tmp_path), "--use_cpu", "--bf16", "false", "--algorithm", "dapo"]
+    wanted = [*command, "--algorithm_kwargs", '{"rounds": 2}', "--rollouts_per_prompt", "16"]
+    (args,) = parser((PodsConfig,)).parse_args_into_dataclasses(wanted)
+    assert (args.algorithm_kwargs, args.rollouts_per_prompt) == ({"rounds": 2}, 16)
+    torch.save(args, tmp_path / "training_args.bin")
+    assert torch.load(tmp_path / "training_args.bin", weights_only=False) == args
+
+
+@pytest.mark.parametrize("step", [1, 4])  # of the first epoch and of the second, of three steps
+def test_a_resume_that_starts_the_epoch_again_knows_its_questions(step, tmp_path):
+    settings = {"algorithm": "grpo", "save_strategy": "steps", "save_steps": 1, "max_steps": 5}
+    trainer_of(PodsTrainer, tmp_path, **settings).train()
+    resumed = trainer_of(PodsTrainer, tmp_path, **settings, ignore_data_skip=True)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    for prompt in resumed.newest.prompts:
+        assert resumed.train_dataset[int(prompt)]["prompt"] == prompt.row["prompt"]
+
+
 # ---- rows that only fill the step --------------------------------------------------------------
 
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
@@ -330,7 +372,10 @@ def test_a_step_without_rows_has_no_gradient(small, loss):
         ({"rollouts_per_prompt": 2}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
         ({"algorithm": "grpo_ga"}, "grpo_ga trains on all; set num_generations=64"),
         ({"engine": "vllm"}, "engine=vllm: must be trl"),
+        ({"algorithm": "cppo", "advantage": "rloo"}, "advantage=rloo: cppo has its own; leave"),
         ({"max_rounds": 0}, "max_rounds=0: must be 1 or more"),
+        ({"algorithm_kwargs": "rounds=2"}, "algorithm_kwargs=rounds=2: must be parameters by name"),
+        ({"rule_kwargs": "[1]"}, r"rule_kwargs=\[1\]: must be parameters by name"),
         ({"scale_rewards": "batch"}, "scale_rewards=batch .* algorithm=pods"),
         ({"multi_objective_aggregation": "normalize_then_sum"}, "normalize_then_sum"),
         ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, "advantage=all"),
@@ -350,6 +395,7 @@ def test_values_that_do_not_fit_are_refused_in_one_line(values, message, tmp_pat
         ({}, {"environment_factory": max}, "environment_factory: PodsTrainer has no"),
         ({}, {"args": GRPOConfig}, "args=GRPOConfig: must be a PodsConfig"),
         ({}, {"algorithm": lambda step: 1}, "no generator function"),
+        ({"algorithm_kwargs": {"q": 1}}, {"algorithm": partial(dapo, rounds=1)}, "^dapo cannot"),
         ({"algorithm": "pod"}, {}, "algorithm 'pod' is unknown; one of grpo"),
         ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
         ({"rule": "best"}, {}, "rule 'best' is unknown"),

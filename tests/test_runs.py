@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunFolder:
     made.metrics.write_text("".join(json.dumps({"step": step}) + "\n" for step in STEPS))
     book = ledger.Ledger(made.ledger, "none")
     for step in STEPS:
-        book.append(step, step_of({"a": [0.0, 1.0]}, [1]))
+        book.append(step_of({"a": [0.0, 1.0]}, [1], number=step - 1))
         add(made.path, step)
     book.flush()
     return made

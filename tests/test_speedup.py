@@ -258,7 +258,6 @@ def test_a_threshold_that_is_never_reached_is_null(
         pytest.param(["fraction=0.9"], "fraction", id="key"),
         pytest.param(["target=80"], "target=80: must be in (0, 1]", id="target in percent"),
         pytest.param(["format=csv"], "one of table, markdown, latex, json", id="format"),
-        pytest.param(["markdown=true"], "now format; set format=markdown", id="old key"),
     ],
 )
 def test_a_mistake_is_one_line(

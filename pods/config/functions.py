@@ -64,10 +64,16 @@ def with_params(
         count = len(arguments.split(", "))
         names = ", ".join(list(signature.parameters)[count:]) or "none"
         raise ValueError(
-            f"{function.__name__} cannot be called with ({arguments}, **params): {error}; its "
+            f"{label(function)} cannot be called with ({arguments}, **params): {error}; its "
             f"parameters after these are: {names}"
         ) from None
     return partial(function, **params) if params else function
+
+
+def label(function: Callable[..., Any]) -> str:
+    """The function's name in messages, also of a partial one."""
+    function = getattr(function, "func", function)
+    return getattr(function, "__name__", type(function).__name__)
 
 
 @cache

@@ -74,6 +74,16 @@ def algorithm_and_functions(config: TrainConfig) -> Iterator[str]:
             yield f"{group}.name={chosen.name}{params}: {error}"
 
 
+def advantage(config: TrainConfig) -> Iterator[str]:
+    """The advantage function is one that the algorithm uses."""
+    name, chosen = config.algorithm.name, config.advantage.name
+    if name in algorithms.OWN_ADVANTAGES and chosen != "kept":
+        yield (
+            f"advantage={chosen}: algorithm={name} chooses rollouts by its own advantages and "
+            "trains with them; leave advantage=kept"
+        )
+
+
 def sizes(config: TrainConfig) -> Iterator[str]:
     """n, m and micro-batch under the algorithm and the rule."""
     n, m, size = config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size
@@ -245,7 +255,7 @@ def loggers(config: TrainConfig) -> Iterator[str]:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    algorithm_and_functions, sizes, processes, updates, trl_arguments, engine, task,
+    algorithm_and_functions, advantage, sizes, processes, updates, trl_arguments, engine, task,
     own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip
 

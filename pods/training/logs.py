@@ -54,8 +54,8 @@ def console(config: TrainConfig, _: Path, stack: ExitStack) -> Logger:
                 f"{name} {metrics.get(f'seconds/{name}', 0.0):.2f}s" for name in STEP_PHASES
             )
             ranks.say(
-                f"step {step}  reward {metrics['all/reward_mean']:.3f}"
-                f"  kept variance {metrics['kept/reward_variance']:.3f}  {phases}  {left}"
+                f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}"
+                f"  kept variance {metrics.get('kept/reward_variance', 0):.3f}  {phases}  {left}"
             )
 
     return log
