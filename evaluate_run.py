@@ -14,11 +14,9 @@ Can be stopped at any moment; the same command goes on where it was.
 config/evaluate/evaluate.yaml lists every key.
 """
 
-from dataclasses import replace
-
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import Skipped, UserError
-from pods.evaluation.config import EvaluateConfig, check, renamed_keys, runs
+from pods.evaluation.config import EvaluateConfig, check, check_files, renamed_keys, runs
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
@@ -31,13 +29,15 @@ def main(config: EvaluateConfig) -> None:
 def evaluate(config: EvaluateConfig) -> None:
     """Score the runs one after the other, then show one table. Of several runs, those that cannot
     be scored are named and skipped."""
+    boards, skipped, names = [], [], runs(config)
+    if len(names) == 1:
+        check_files(config.model_copy(update={"run": names[0]}))
     from pods.evaluation import midrun, run, scoreboard  # --help and mistakes wait for no torch
 
     score = midrun.publish if config.from_training else run.evaluate
-    boards, skipped, names = [], [], runs(config)
     for name in names:
         try:
-            boards.append(board := score(replace(config, run=name)))
+            boards.append(board := score(config.model_copy(update={"run": name})))
             skipped += board.skipped
         except UserError as error:
             if len(names) == 1 or type(error) is not UserError:

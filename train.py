@@ -15,7 +15,6 @@ from contextlib import ExitStack
 
 from pods import ranks
 from pods.clock import Clock, peak_memory_reader
-from pods.config.check import check, settle
 from pods.config.command import command
 from pods.config.keys import TrainConfig
 from pods.training import trial
@@ -23,8 +22,11 @@ from pods.training import trial
 
 @command("train", TrainConfig, names_run=True)
 def main(config: TrainConfig) -> None:
+    from pods.training.check import check, check_files, settle  # a mistyped key waits for no numpy
+
     settle(config)
     check(config)
+    check_files(config)
     started = time.monotonic()
     if config.trial:
         trial.run(config, lambda short: train(short, started))
@@ -48,7 +50,6 @@ def train(config: TrainConfig, started: float) -> None:
 
             stack.enter_context(loop.signals_restored())
             ranks.start()
-            initial.check(config)
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)

@@ -15,7 +15,6 @@ import random
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, cycle, islice
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer, set_seed
 
 import rewards
 from pods.config.command import command
+from pods.config.schema import Section
 from pods.tasks import arithmetic, render_prompt
 
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
@@ -38,8 +38,7 @@ CHAT_TEMPLATE = (
 MUON_RATE, ADAMW_RATE, WARMUP_STEPS = 0.03, 4e-3, 20
 
 
-@dataclass
-class BuildConfig:
+class BuildConfig(Section):
     out_dir: str
     seed: int
     clean_steps: int

@@ -7,8 +7,9 @@ After ` => ` stands the correct answer: the run's grader then judges both comple
 """
 
 import sys
-from dataclasses import dataclass
+from typing import Literal
 
+from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,19 +18,17 @@ import rewards
 from pods import tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.config.keys import TrainConfig
-from pods.config.schema import at_least, one_of, share
 from pods.engines import Completion, Limits, Request, Work, choose, seed_of, texts
 from pods.evaluation.config import OneCheckpoint, renamed_keys
 from pods.tasks.prompts import rendered
 
 
-@dataclass
 class ChatConfig(OneCheckpoint):
-    seed: int = at_least(0)
-    engine: str = one_of("auto", "vllm", "transformers")
-    gpu_memory_utilization: float | None = share()
-    temperature: float | None = at_least(0)
-    max_tokens: int | None = at_least(1)
+    seed: int = Field(ge=0)
+    engine: Literal["auto", "vllm", "transformers"]
+    gpu_memory_utilization: float | None = Field(gt=0, le=1)
+    temperature: float | None = Field(ge=0)
+    max_tokens: int | None = Field(ge=1)
 
 
 @command("chat", ChatConfig, CONFIG_DIR / "checkpoint")

@@ -8,16 +8,15 @@ docs/export.md says how to score the folder, how to load it and how to make a GG
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from omegaconf import MISSING
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.schema import Text
 from pods.evaluation.config import OneCheckpoint, renamed_keys
 from pods.runs.files import replaced, write_atomic
 
@@ -57,10 +56,9 @@ was chosen {chosen}.
 """
 
 
-@dataclass
 class ExportConfig(OneCheckpoint):
-    out: str | None = MISSING
-    merge: bool = MISSING
+    out: Text | None
+    merge: bool
 
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
@@ -101,7 +99,7 @@ def export(config: ExportConfig) -> None:
 
 def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: Path) -> None:
     """The adapter, which names the base model as the run's config does, and the tokenizer."""
-    from pods.models.policy import locate
+    from pods.models.location import locate
 
     with replaced(out) as folder:
         adapter = json.loads((checkpoint / "adapter_config.json").read_text())
@@ -113,14 +111,14 @@ def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: 
 
 def card(config: ExportConfig, training: TrainConfig, target: "Target", prompt: str) -> str:
     """The model card, in the format of the Hugging Face hub."""
-    from pods.models.policy import locate
+    from pods.models.location import locate
     from pods.runs import results
 
     base, title = locate(training.model.path), f"{config.run}-{target.name}"
     head = {"library_name": "transformers" if config.merge else "peft", "tags": ["grpo", "pods"]}
     head |= {} if Path(base).is_dir() else {"base_model": base}
     facts = results.facts_of(target.weights.parent / "meta.json")
-    keys = {key: value for key, value in asdict(training).items() if key not in PRIVATE}
+    keys = {key: value for key, value in training.model_dump().items() if key not in PRIVATE}
     return CARD.format(
         head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
         title=title,

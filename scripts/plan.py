@@ -6,44 +6,43 @@ uv run scripts/plan.py cost.fixed=2 cost.generate=.01 cost.update=.05 accuracy=.
 """
 
 import json
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-from omegaconf import MISSING, OmegaConf
+from omegaconf import OmegaConf
+from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.config.schema import at_least, one_of, positive
+from pods.config.schema import Section, Text
 from pods.figures import drawing, planner, tables
 from pods.figures.planner import SIZES, Cell, Cost, Prediction
 
 FOLDER = CONFIG_DIR / "planning"
 
 
-@dataclass
-class CostKeys:
-    fixed: float | None = at_least(0)
-    generate: float | None = at_least(0)
-    update: float | None = at_least(0)
+class CostKeys(Section):
+    fixed: float | None = Field(ge=0)
+    generate: float | None = Field(ge=0)
+    update: float | None = Field(ge=0)
 
 
-@dataclass
-class PlanConfig:
-    run: str | None = MISSING
-    window: list[int] | None = MISSING
-    experiment: str = MISSING
-    accuracy: float | None = MISSING
-    rule: str = one_of("max_variance", "max_reward", "random", "percentile")
-    kappa: float | None = positive()
-    between: float | None = at_least(0)
-    cells: list[list[int]] | None = MISSING
-    seed: int = at_least(0)
-    output_dir: str = MISSING
-    out_dir: str = MISSING
-    json: bool = MISSING
-    cost: CostKeys = field(default_factory=CostKeys)
+class PlanConfig(Section):
+    run: Text | None
+    window: list[int] | None
+    experiment: Text
+    accuracy: float | None
+    rule: Literal["max_variance", "max_reward", "random", "percentile"]
+    kappa: float | None = Field(gt=0)
+    between: float | None = Field(ge=0)
+    cells: list[list[int]] | None
+    seed: int = Field(ge=0)
+    output_dir: Text
+    out_dir: Text
+    as_json: bool = Field(alias="json")
+    cost: CostKeys
 
 
 @command("plan", PlanConfig, FOLDER)
@@ -56,7 +55,7 @@ def main(config: PlanConfig) -> None:
     name = config.run or config.experiment
     picture = planner.heat_map(predictions, base, f"{name}. {words}")
     drawing.save(picture, Path(config.out_dir) / "plan" / name)
-    if config.json:
+    if config.as_json:
         plan = {"cells": [row(p, base) for p in predictions], "best": row(best, base)}
         print(json.dumps(plan | {"verdict": words, "notes": lines}, indent=1))
         return
@@ -67,7 +66,7 @@ def main(config: PlanConfig) -> None:
 
 def check(config: PlanConfig) -> None:
     """Raise UserError with the first value that cannot be used."""
-    p, cost = config.accuracy, asdict(config.cost)
+    p, cost = config.accuracy, config.cost.model_dump()
     if (config.run is None) != (p is not None and 0 < p < 1):
         raise UserError(f"accuracy={p}: set run=<run>, or a share between 0 and 1 without a run")
     if config.run is None and None in cost.values() and {*cost.values()} != {None}:
@@ -81,7 +80,7 @@ def check(config: PlanConfig) -> None:
 
 def predict(config: PlanConfig) -> tuple[list[Prediction], Prediction, list[str]]:
     """The cells, the one that they are compared with, and what the predictions rest on."""
-    costs = {name: value for name, value in asdict(config.cost).items() if value is not None}
+    costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
         train = compose("train", TrainConfig, [f"experiment={config.experiment}"])
         own = Cell(*(train[size] for size in SIZES))

@@ -8,36 +8,33 @@ Each rule selects again from the rollouts of every prompt. J is the signal of a 
 one prompt (docs/planner.md).
 """
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from omegaconf import MISSING
+from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
 from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Function
-from pods.config.schema import at_least, positive
+from pods.config.schema import Section, Text
 from pods.rules import RULES, prepared, select
 from pods.runs import ledger
 
 COLUMNS = ("kept a prompt", "mean reward", "variance", "J", "no signal", "as the run")
 
 
-@dataclass
 class OptionalRule(Function):
-    name: str | None = None
+    name: Text | None = None
 
 
-@dataclass
-class ReplayConfig:
-    run: str = MISSING
-    output_dir: str = MISSING
-    kept_per_prompt: int | None = positive()
-    seed: int = at_least(0)
-    rule: OptionalRule = field(default_factory=OptionalRule)
+class ReplayConfig(Section):
+    run: Text
+    output_dir: Text
+    kept_per_prompt: int | None = Field(gt=0)
+    seed: int = Field(ge=0)
+    rule: OptionalRule = Field(default_factory=OptionalRule)
 
 
 @command("replay", ReplayConfig)

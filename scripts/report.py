@@ -7,25 +7,23 @@
 The page needs no network. The paper shows only means over the kept rollouts.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import MISSING
+from pydantic import Field
 
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.schema import positive
+from pods.config.schema import Text
 from pods.figures import curves, drawing, page, speedup, tables
 from pods.figures.figure import Figure, FigureConfig, Note, finish, for_each
 from pods.runs.files import write_atomic
 
 
-@dataclass
 class ReportConfig(FigureConfig):
-    run: str | None = MISSING
-    output_dir: str = MISSING
-    out_dir: str = MISSING
-    max_megabytes: float = positive()
+    run: Text | None
+    output_dir: Text
+    out_dir: Text
+    max_megabytes: float = Field(gt=0)
 
 
 @command("report", ReportConfig)

@@ -8,21 +8,20 @@ Departs from the paper: beside its ratio stand comparisons that hold with few ru
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import Literal
 
-from omegaconf import MISSING
+from pydantic import Field
 
 from pods.config.command import command
-from pods.config.schema import one_of
 from pods.figures import curves, speedup, tables
 from pods.figures.figure import Absent, Figure, FigureConfig, Note, finish, for_each
 from pods.figures.speedup import Speedup
 
 
-@dataclass
 class SpeedupConfig(FigureConfig):
-    format: str = one_of("table", "markdown", "latex", "json")
-    json: bool = MISSING
+    format: Literal["table", "markdown", "latex", "json"]
+    as_json: bool = Field(alias="json")
 
 
 @command("speedup", SpeedupConfig)
@@ -40,7 +39,7 @@ def main(config: SpeedupConfig) -> None:
         return (figure, pairs), notes
 
     compared, left_out = for_each(config, compare)
-    if config.json or config.format == "json":
+    if config.as_json or config.format == "json":
         content = {
             figure.name: asdict(headline) | {"pairs": [asdict(pair) for pair in pairs]}
             for figure, pairs in compared

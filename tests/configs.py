@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from pods.config import command
-from pods.config.check import check, settle
 from pods.config.keys import TrainConfig
+from pods.training.check import check, settle
 
 
 def compose(*overrides: str) -> TrainConfig:

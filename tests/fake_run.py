@@ -31,7 +31,7 @@ def make_run(
     folder = output_dir / run
     config = quickstart_config(f"run={run}", *(f"{k}={v}" for k, v in changes.items()))
     (folder / ".hydra").mkdir(parents=True)
-    (folder / ".hydra" / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    (folder / ".hydra" / "config.yaml").write_text(OmegaConf.to_yaml(config.model_dump()))
     for step in steps:
         add_checkpoint(folder, step, scale)
     return folder

@@ -168,8 +168,8 @@ def figure(**changes: Any) -> Figure:
         "pods": "GRPO-PODS",
         "wandb_export": None,
         "series": {
-            "GRPO": FigureSeries(["grpo-*"]),
-            "GRPO-PODS": FigureSeries(["pods-*"]),
+            "GRPO": FigureSeries(runs=["grpo-*"]),
+            "GRPO-PODS": FigureSeries(runs=["pods-*"]),
         },
     }
     return Figure(**values | changes)

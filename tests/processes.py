@@ -28,12 +28,14 @@ from hydra.core.hydra_config import HydraConfig
 from trl import GRPOTrainer  # noqa: F401
 
 from pods import trainer  # noqa: F401
-from pods.config import check  # noqa: F401
 from pods.engines import choose, transformers  # noqa: F401
 from pods.evaluation import run as evaluation  # noqa: F401
 from pods.runs import folder as runs  # noqa: F401
 from pods.tasks import prompts  # noqa: F401
-from pods.training import loop  # noqa: F401
+from pods.training import (
+    check,  # noqa: F401
+    loop,  # noqa: F401
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 

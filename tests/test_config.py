@@ -1,48 +1,78 @@
 """Schemas, dict fields that take new keys, Hydra's settings, saved configs."""
 
-from dataclasses import dataclass
+import subprocess
+import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+from pydantic import Field
 
-from pods.config import command, schema
-from pods.config.check import settle
+from pods.config import command
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.mistakes import validated
 from pods.config.saved import load
-from pods.evaluation.config import EvaluateConfig
+from pods.config.schema import FunctionPath, Section, Text
 from pods.runs.folder import RunFolder
+from pods.training.check import settle
 from tests.configs import compose, get
 
 
-@dataclass
-class Inner:
-    size: int | None = schema.positive()
-    part: float = schema.share()
+class Inner(Section):
+    size: int | None = Field(gt=0)
+    part: float = Field(gt=0, le=1)
+    items: list[int]
 
 
-@dataclass
-class Outer:
-    name: str = schema.one_of("a", "b")
-    function: str = schema.one_of_or_function("a")
-    low: float = schema.at_least(0)
+class Outer(Section):
+    name: Literal["a", "b"] | None
+    function: Literal["a"] | FunctionPath
+    low: float = Field(ge=0)
+    run: Text
+    weights: dict[str, float]
     inner: Inner | None = None
 
 
-def test_every_field_that_breaks_its_rule_is_named_in_order():
-    assert list(schema.broken(Outer("a", "my.py:f", 0, Inner(None, 1)))) == []
-    assert list(schema.broken(Outer("c", "b", float("nan"), Inner(0, 0)))) == [
-        "name=c: must be one of a, b",
-        "function=b: must be one of a, or path/to/file.py:function",
-        "low=nan: must be 0 or more",
-        "inner.size=0: must be greater than 0",
-        "inner.part=0: must be in (0, 1]",
-    ]
+RIGHT = {"name": "a", "function": "my.py:f", "low": 0, "run": 3, "weights": {}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ({"name": "c"}, "name=c: must be one of a, b"),
+        ({"function": "b"}, "function=b: must be one of a, or path/to/file.py:function"),
+        ({"low": -1}, "low=-1: must be 0 or more"),
+        ({"low": float("nan")}, "low=nan: must be a finite number"),
+        ({"low": True}, "low=true: must be a number"),
+        ({"run": [1, None]}, "run=[1,null]: must be a text"),
+        ({"weights": {"a": "x"}}, "weights.a=x: must be a number"),
+        ({"weights": 3}, "weights=3: must be keys with values, {name: value}"),
+        ({"inner": 3}, "inner=3: must be a group of keys (size, part, items) or null"),
+        ({"inner": {"size": 0, "part": 1, "items": []}}, "inner.size=0: must be greater than 0"),
+        ({"inner": {"size": 1, "part": 0, "items": []}}, "inner.part=0: must be in (0, 1]"),
+        (
+            {"inner": {"size": "x", "part": 1, "items": []}},
+            "inner.size=x: must be an integer or null",
+        ),
+        (
+            {"inner": {"size": 1, "part": 1, "items": ["x"]}},
+            "inner.items=[x]: must be a list of integers",
+        ),
+        ({"inner": {"size": 1, "part": 1}}, "inner.items: has no value; set inner.items=<value>"),
+        ({"loww": 1}, "loww: unknown; did you mean low?"),
+    ],
+)
+def test_a_wrong_value_is_one_line_with_its_key_and_what_it_must_be(wrong, line):
+    assert validated(Outer, RIGHT).run == "3"
+    with pytest.raises(UserError) as error:
+        validated(Outer, RIGHT | wrong)
+    assert str(error.value) == line
 
 
 @pytest.mark.parametrize(
@@ -86,14 +116,13 @@ def test_composing_inside_a_job_leaves_its_hydra_alone():
 
 
 @pytest.mark.parametrize(
-    ("folder", "name", "schema_of", "sweeps"),
+    ("folder", "name", "sweeps"),
     [
-        ("", "train", TrainConfig, "${output_dir}/.sweeps"),
-        ("evaluate", "evaluate", EvaluateConfig, "${results_dir}/.sweeps"),
+        ("", "train", "${output_dir}/.sweeps"),
+        ("evaluate", "evaluate", "${results_dir}/.sweeps"),
     ],
 )
-def test_hydra_writes_nothing_by_itself(folder, name, schema_of, sweeps):
-    command.register(name, schema_of)
+def test_hydra_writes_nothing_by_itself(folder, name, sweeps):
     with initialize_config_dir(str(CONFIG_DIR / folder), version_base=None):
         settings = hydra_compose(name, return_hydra_config=True).hydra
     raw = OmegaConf.to_container(settings, resolve=False)
@@ -123,7 +152,7 @@ def saved(tmp_path: Path) -> Path:
     config = compose("experiment=gsm8k_qwen", "run=r", "engine=vllm", "advantage=rloo")
     path = tmp_path / "r" / ".hydra" / "config.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    path.write_text(OmegaConf.to_yaml(config.model_dump()))
     return path
 
 
@@ -161,6 +190,7 @@ def test_a_saved_config_of_an_earlier_version_is_one_line(saved, removed, added,
         ("seed: one", "seed=one: must be an integer"),
         ("a: [", "not a config"),
         ("3", "not a config"),
+        ("- 3", "not a config"),
     ],
 )
 def test_a_file_that_is_no_saved_config_is_named(tmp_path, text, said):
@@ -200,3 +230,22 @@ def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(
     with pytest.raises(UserError, match="was started with another config") as error:
         RunFolder(config).refuse_changes()
     assert refused in str(error.value)
+
+
+def imported(*modules: str) -> set[str]:
+    """The modules of a new process after it has imported these."""
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    root = CONFIG_DIR.parent
+    return set(subprocess.check_output([sys.executable, "-c", code], cwd=root, text=True).split())
+
+
+def test_nothing_heavy_is_imported_before_a_config_is_checked():
+    heavy = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotlib"}
+    assert not heavy & imported("train", "evaluate_run", "pods.training.check")
+
+
+def test_pods_config_imports_nothing_else_of_pods():
+    files = [path.stem for path in (CONFIG_DIR.parent / "pods" / "config").glob("*.py")]
+    names = imported(*(f"pods.config.{name}" for name in files if name != "__init__"))
+    ours = {name for name in names if name.split(".")[0] in ("pods", "rewards")}
+    assert {name for name in ours if not name.startswith("pods.config")} == {"pods"}

@@ -247,8 +247,11 @@ def export_figure(**changes: Any) -> Any:
         base=[],
         grid_seconds=120.0,
         budget_seconds=480.0,
-        wandb_export=WandbExport("toy-acc.csv", "toy-length.csv"),
-        series={"GRPO": FigureSeries(["*-n32-*"]), "GRPO-PODS": FigureSeries(["*-n128-*"])},
+        wandb_export=WandbExport(accuracy="toy-acc.csv", length="toy-length.csv"),
+        series={
+            "GRPO": FigureSeries(runs=["*-n32-*"]),
+            "GRPO-PODS": FigureSeries(runs=["*-n128-*"]),
+        },
         **changes,
     )
 

@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 from pathlib import Path
@@ -86,7 +85,7 @@ def evaluate(*overrides: str) -> scoreboard.Board:
     check(config)
     with renamed_keys({"model.path": "model" if config.model else "model_path", "task": "tasks"}):
         (name,) = runs(config)
-        board = run.evaluate(replace(config, run=name))
+        board = run.evaluate(config.model_copy(update={"run": name}))
     scoreboard.show([board])
     return board
 

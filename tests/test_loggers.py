@@ -11,9 +11,8 @@ import pytest
 import wandb
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pods.config import check
 from pods.config.errors import UserError
-from pods.training import logs
+from pods.training import check, logs
 from tests.configs import compose
 
 

@@ -87,12 +87,29 @@ rewards.functions.brevity=path/to/file.py:function
 $ train.py model=qwen
 model=qwen: must be one of llama-3.2-3b-instruct, qwen2.5-3b-instruct, ...
 $ train.py data_dir=nowhere task=gsm8k
-cannot read nowhere/gsm8k/train.jsonl (No such file or directory); put the rows of openai/gsm8k
-there, or unset data_dir to use the hub
+data_dir=nowhere: no file nowhere/gsm8k/train.jsonl; put the rows of openai/gsm8k there, or unset
+data_dir to use the hub
+$ train.py output_dir=my.py
+output_dir=my.py: my.py is a file; choose another output_dir
+$ train.py task=own task.source=no.jsonl task.question=q task.answer=a
+task.source=no.jsonl: no such file or folder ...
+$ train.py lora.alpha.x=1
+lora.alpha.x=1: ...
+$ train.py algorithm.params=3
+algorithm.params=3: must be keys with values, {name: value}
+$ plot.py figure.title=x
+figure.title=x: sets a key of a group that is null; ...
+$ evaluate_run.py run=old model_path=no/such/folder
+model_path=no/such/folder: no such folder; give a folder or a hub id (org/name)
+$ evaluate_run.py run=old data_dir=nowhere
+data_dir=nowhere: no such folder; correct the path
+$ evaluate_run.py run=old results_dir=my.py
+results_dir=my.py: is a file; choose a folder
 $ train.py kept_per_prompt=100
 kept_per_prompt=100: cannot keep more than rollouts_per_prompt=32; set 32 or less
 $ train.py kept_per_prompt=12 micro_batch_size=5
-micro_batch_size=5: must divide the 12 rows of a step (kept_per_prompt=12 x ...
+micro_batch_size=5: must divide the 12 rows of a step (kept_per_prompt=12 x prompts_per_step=1);
+set e.g. 1
 $ train.py seed=1,2
 seed=1,2: several values are a sweep, add -m; a list is written key=[a,b]
 $ train.py resume=nowhere/checkpoint-3
@@ -147,6 +164,8 @@ $ evaluate_run.py run=null experiment=gsm9k
 experiment=gsm9k: must be one of chemistry_qwen, gsm8k_a100, gsm8k_h100, ...
 $ evaluate_run.py run=old from_training=true repeats=3
 from_training=true repeats=3: nothing is generated or graded anew; drop one
+$ evaluate_run.py run=old watch=true
+watch=true: unknown; --help lists every key
 $ evaluate_run.py select_on=validation
 select_on=validation: a base model has no checkpoints; set run
 $ plot.py figure=gsm8k_mian
@@ -179,7 +198,7 @@ def transcript() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def saved() -> str:
     """The config of a run."""
-    return OmegaConf.to_yaml(compose("run=old"))
+    return OmegaConf.to_yaml(compose("run=old").model_dump())
 
 
 @pytest.fixture

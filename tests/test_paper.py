@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pods.config import command, sweeps
-from pods.config.check import settle
 from pods.config.keys import TrainConfig
+from pods.training.check import settle
 from tests import processes
 from tests.conftest import ROOT
 

@@ -4,7 +4,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import yaml
@@ -86,10 +86,11 @@ def composed(script: str, overrides: tuple[str, ...] = ()) -> DictConfig:
             "evaluate", EvaluateConfig, [*overrides], command.CONFIG_DIR / "evaluate"
         )
     name = script.removeprefix("scripts/").removesuffix(".py")
-    importlib.import_module(f"scripts.{name}")  # registers its schema
+    main = importlib.import_module(f"scripts.{name}").main
+    schema = get_type_hints(main)["config"]
     folders = {"chat": "checkpoint", "export": "checkpoint", "plan": "planning"}
     own = command.CONFIG_DIR / folders.get(name, name)
-    return command.compose(name, None, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
+    return command.compose(name, schema, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
 
 
 COMMANDS = sorted(set(commands()))

@@ -36,7 +36,11 @@ def arm(label: str, values: list[list[float]], base: float | None = None, **more
 def compare(
     baseline: Series, pods: Series, resamples: int = 2000, target: float | None = None
 ) -> speedup.Speedup:
-    return speedup.compare(baseline, pods, Comparison(0.99, target, resamples, 0))
+    return speedup.compare(
+        baseline,
+        pods,
+        Comparison(fraction_of_best=0.99, target=target, resamples=resamples, seed=0),
+    )
 
 
 NAN = float("nan")
@@ -252,7 +256,7 @@ def test_a_threshold_that_is_never_reached_is_null(
         pytest.param(["figure=gsm8k_main"], "Instruct-GSM8K-512-16-16-*", id="files"),
         pytest.param(["figure=gsm8k_mian"], "gsm8k_main", id="figure, choices listed"),
         pytest.param(["fraction=0.9"], "fraction", id="key"),
-        pytest.param(["target=80"], "target=80.0: must be in (0, 1]", id="target in percent"),
+        pytest.param(["target=80"], "target=80: must be in (0, 1]", id="target in percent"),
         pytest.param(["format=csv"], "one of table, markdown, latex, json", id="format"),
     ],
 )

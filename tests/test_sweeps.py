@@ -19,6 +19,9 @@ NAME = "quickstart-pods-max_variance-n32-m16-seed0"
     [
         ("optimizer.learning_rate=1e-3", f"{NAME}-optimizer.learning_rate-0.001"),
         ("seed=3 rule=random kept_per_prompt=8", "quickstart-pods-random-n32-m8-seed3"),
+        ("algorithm=grpo", "quickstart-grpo-all-n16-m16-seed0"),
+        ("algorithm=dapo algorithm.params.rounds=2", "quickstart-dapo-rounds2-n16-m16-seed0"),
+        ("algorithm=speed rule=random", "quickstart-speed-n32-m16-seed0-rule-random"),
         ("rewards=strict rule.params.k=1", f"{NAME}-rewards-strict-rule.params.k-1"),
         ("task.system=null backend.warmup=true", f"{NAME}-task.system-null-backend.warmup-true"),
         ("rewards.functions.f=a/b.py:g", f"{NAME}-rewards.functions.f-a_b.py_g"),

@@ -342,7 +342,7 @@ def test_the_defaults_are_those_of_the_config(tmp_path: Path) -> None:
     shared_keys = yaml.safe_load((ROOT / "config" / "task" / "_shared.yaml").read_text())
     size = shared_keys["validation_size"]
     assert len(tasks.load("gsm8k", "validation", data_dir=str(tmp_path))) == size
-    assert shared_keys.keys() <= vars(config.Task()).keys()
+    assert shared_keys.keys() <= config.Task.model_fields.keys()
 
 
 @pytest.mark.parametrize("name", tasks.NAMES)

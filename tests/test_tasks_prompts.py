@@ -13,7 +13,7 @@ from pods.tasks import TASKS, encode_prompt, encode_prompts, render_prompt, syst
 from pods.tasks.prompts import within_length
 from tests.tokenizers_like import like
 
-TASK = Task(name="gsm8k", style="instruct", system=None, date="26 Jul 2024")
+TASK = Task.model_construct(name="gsm8k", style="instruct", system=None, date="26 Jul 2024")
 
 
 @pytest.mark.parametrize("family", ["qwen", "llama"])
@@ -114,18 +114,18 @@ def test_long_prompts_are_left_out_and_counted() -> None:
 
 def test_a_question_gets_the_system_text_of_its_task() -> None:
     dataset = Dataset.from_dict({"question": ["Which?"], "kind": ["choice"], "extra": [{"a": 1}]})
-    chemistry = Task(name="chemistry", style="instruct", system=None, date=None)
+    chemistry = Task.model_construct(name="chemistry", style="instruct", system=None, date=None)
     kept, _ = within_length(dataset, like("qwen"), 10_000, chemistry)
     assert TASKS["chemistry"].system["instruct"] in kept["prompt"][0]
     assert kept["extra"][0] == {"a": 1}
-    own = Task(name="chemistry", style="instruct", system="Choose.", date=None)
+    own = Task.model_construct(name="chemistry", style="instruct", system="Choose.", date=None)
     kept, _ = within_length(dataset, like("qwen"), 10_000, own)
     assert "<|im_start|>system\nChoose.<|im_end|>" in kept["prompt"][0]
 
 
 @pytest.mark.parametrize(("kind", "like_task"), [("math", "gsm8k"), ("choice", "chemistry")])
 def test_task_own_gets_the_text_of_its_kind(kind: str, like_task: str) -> None:
-    assert system_texts(Task(name="own", kind=kind)) == TASKS[like_task].system
+    assert system_texts(Task.model_construct(name="own", kind=kind)) == TASKS[like_task].system
 
 
 def test_the_published_text_is_unchanged() -> None:

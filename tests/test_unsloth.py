@@ -17,7 +17,8 @@ from pods.config.errors import UserError
 from pods.engines import loading
 from pods.engines.trl import generation_arguments
 from pods.models import unsloth
-from pods.models.policy import ROOT, end_tokens, load_tokenizer
+from pods.models.location import ROOT
+from pods.models.policy import end_tokens, load_tokenizer
 from tests import processes
 from tests.configs import compose
 

@@ -1,4 +1,4 @@
-"""How a command starts: Hydra composes the config, a typed schema checks it, a mistake is one line.
+"""How a command starts: Hydra composes the config, pydantic checks it, a mistake is one line.
 
 Exit codes: 0 done, 1 the run failed, 2 bad input (nothing was written), 3 done but something was
 skipped, 4 out of memory.
@@ -24,10 +24,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
-from pods.config.schema import broken, explain, keys, structured
+from pods.config.mistakes import explain, one_line, validated
+from pods.config.schema import Section, keys, open_keys
 
 CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound=Section)
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
 QUIET = {"hydra_logging": "none", "job_logging": "none"}
@@ -42,34 +43,32 @@ BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
-    """The composed config as an instance of its dataclass; refuses keys forced in with `+`, and
-    values that a field does not allow."""
+    """The composed config as an instance of its schema. Raises UserError with a wrong key."""
     values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    found = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
-    for problem in broken(found):
-        raise UserError(problem)
-    return found
+    return validated(schema, values)
 
 
 def compose(
-    name: str, schema: type | None, overrides: list[str], folder: Path = CONFIG_DIR
+    name: str, schema: type[Section] | None, overrides: list[str], folder: Path = CONFIG_DIR
 ) -> DictConfig:
     """<folder>/<name>.yaml as its command would see it with these overrides, also inside a job."""
-    if schema:
-        register(name, schema)
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().hydra = None
     try:
         with hydra.initialize_config_dir(str(folder), version_base=None):
-            return hydra.compose(name, overrides=overrides)
+            return hydra.compose(name, overrides=settable(schema, overrides))
     finally:
         GlobalHydra.instance().hydra = outer
 
 
-@functools.cache  # once: Hydra copies what it composes
-def register(name: str, schema: type) -> None:
-    """Make `<name>_schema` known to the defaults list of <name>.yaml."""
-    ConfigStore.instance().store(f"{name}_schema", structured(schema))
+def settable(schema: type[Section] | None, overrides: list[str]) -> list[str]:
+    """The overrides with ++ before the keys that config/ need not mention, so that Hydra takes
+    `rule.params.k=3` as `++rule.params.k=3`."""
+    prefixes = tuple(f"{key}." for key in open_keys(schema)) if schema else ()
+    return [
+        f"++{text}" if f"{text.partition('=')[0]}.".startswith(prefixes) else text
+        for text in overrides
+    ]
 
 
 def command(
@@ -82,7 +81,6 @@ def command(
     A command whose keys share names with config groups (rewards, engine) needs a separate folder:
     Hydra takes an override of a group's name for a choice in that group.
     """
-    register(name, schema)
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         @functools.wraps(main)
@@ -97,9 +95,11 @@ def command(
                     raise  # Hydra names the job of the sweep and runs the others
                 _report_and_exit(error, schema)
 
+        @functools.wraps(main)
         def entry() -> None:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
             sweeps.note_swept(sys.argv[1:])
+            sys.argv[1:] = settable(schema, sys.argv[1:])
             try:
                 refuse_dashes(schema)
                 if {"-h", "--help"} & set(sys.argv[1:]):
@@ -117,7 +117,7 @@ def command(
     return decorate
 
 
-def refuse_dashes(schema: type) -> None:
+def refuse_dashes(schema: type[Section]) -> None:
     """Raise UserError for `--seed 3`, which argparse would answer with its usage."""
     for argument in sys.argv[1:]:
         key = argument.lstrip("-").partition("=")[0]
@@ -144,7 +144,7 @@ def help_text(title: str, file: Path) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())
 
 
-def _report_and_exit(error: Exception, schema: type) -> None:
+def _report_and_exit(error: Exception, schema: type[Section]) -> None:
     composing = not HydraConfig.initialized() and isinstance(error, (AssertionError, ValueError))
     if not composing and not isinstance(error, BAD_INPUT):
         raise error  # a bug keeps its traceback
@@ -154,10 +154,3 @@ def _report_and_exit(error: Exception, schema: type) -> None:
         line = explain(error, schema) or one_line(error)
         print(f"{os.path.basename(sys.argv[0])}: {line}", file=sys.stderr)
     sys.exit(code)
-
-
-def one_line(error: BaseException) -> str:
-    """The message on one line, without the parts that OmegaConf and Hydra add for developers."""
-    noise = ("object_type=", "reference_type=", "Config search path:", "provider=", "full_key:")
-    lines = (line.strip() for line in str(error).splitlines())
-    return " ".join(line for line in lines if line and not line.startswith(noise))

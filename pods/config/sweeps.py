@@ -22,6 +22,7 @@ MAY_CHANGE = (
     "resume", "output_dir", "data_dir", "backend.threads", "engine.",
 )  # fmt: skip
 MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
+NAMED_BY_RULE = ("grpo", "grpo_ga", "pods")  # algorithms whose rule is in the run's name
 SWEPT = "PODS_SWEPT"  # the keys of a sweep, for its jobs, also in processes of a launcher
 LONGEST = 40  # characters of a value in a name; a longer one is shown by its hash
 
@@ -51,14 +52,23 @@ def name(config: DictConfig, overrides: Iterable[str]) -> str:
     given (run=...) is only told apart: by the keys of the sweep that it lacks."""
     run = OmegaConf.to_container(config, resolve=False)["run"]
     said = re.findall(r"\$\{([\w.]+)\}", run)
+    if "${algorithm:}" in run:
+        said += ["algorithm.name", "algorithm.params"]
+        said += ["rule.name"] if config.algorithm.name in NAMED_BY_RULE else []
     swept, parsed = os.environ.get(SWEPT, "").split(","), _parsed(overrides)
     given = any(override.key_or_group == "run" for override in parsed)
     for override in parsed:
         key = override.key_or_group
-        known = key == "run" or any(f"{one}.".startswith(f"{key}.") for one in said)
+        known = key == "run" or any(_overlap(one, key) for one in said)
         if not known and (key in swept or not (given or may_change(key))):
             run += suffix(key, override.get_value_element_as_str())
     return run
+
+
+def _overlap(named: str, key: str) -> bool:
+    """Whether `key` is the key in the name, its group, or one of its parameters."""
+    below = named.endswith(".params") and key.startswith(f"{named}.")
+    return below or f"{named}.".startswith(f"{key}.")
 
 
 def begin_job(config: DictConfig, names_run: bool) -> None:
@@ -67,7 +77,8 @@ def begin_job(config: DictConfig, names_run: bool) -> None:
     if names_run:
         config.run = name(config, overrides)
     run = f"run={config.run} " if names_run else ""
-    print(f"job {job.num + 1}: {run}({' '.join(overrides)})", file=sys.stderr, flush=True)
+    shown = " ".join(text.lstrip("+") for text in overrides)
+    print(f"job {job.num + 1}: {run}({shown})", file=sys.stderr, flush=True)
 
 
 def _parsed(arguments: Iterable[str]) -> list[Override]:

@@ -14,7 +14,6 @@ import gc
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,8 @@ class TransformersEngine(AbstractContextManager):
             self._loaded = self._loaded.unload()  # base weights were never touched
         if self._loaded is None or path != self._path:
             self._loaded = None  # free the one before
-            config = replace(self._config, model=replace(self._config.model, path=path))
+            model = self._config.model.model_copy(update={"path": path})
+            config = self._config.model_copy(update={"model": model})
             self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
             self._path = path
 

@@ -6,19 +6,19 @@ The published script reads the model and the task out of the run's name.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from omegaconf import MISSING
+from pydantic import Field
 
 from pods import tasks
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.saved import load
-from pods.config.schema import at_least, one_of, share
+from pods.config.schema import Section, Text
+from pods.models.location import locate
 from pods.runs.results import run_order
 from rewards import VERSIONS
 
@@ -26,15 +26,14 @@ METRICS = {"ans_acc": "answer", "both_acc": "both"}  # as a figure and as our de
 OF_TRAINING = ("run", "from_training", "output_dir", "results_dir")  # keys beside from_training
 
 
-@dataclass
-class OneCheckpoint:
+class OneCheckpoint(Section):
     """The keys that chat.py and export.py share."""
 
-    run: str = MISSING
-    checkpoint: str = MISSING
-    model_path: str | None = MISSING
-    output_dir: str = MISSING
-    results_dir: str = MISSING
+    run: Text
+    checkpoint: Text
+    model_path: Text | None
+    output_dir: Text
+    results_dir: Text
 
     def check(self) -> None:
         """Every rule of these keys, before anything heavy loads. Raises UserError."""
@@ -46,34 +45,33 @@ class OneCheckpoint:
         self.run = str(names[0])
 
 
-@dataclass
-class EvaluateConfig:
-    run: Any = MISSING  # list[str] | str | None
-    experiment: str | None = MISSING
-    model: str | None = MISSING
-    checkpoints: Any = MISSING  # list[str | int] | str | int
-    tasks: Any = MISSING  # list[str] | str | None
-    questions: int | None = at_least(1)
-    repeats: int = at_least(1)
-    seed: int = at_least(0)
-    rewards: Any = MISSING  # list[str] | str | None
-    pass_at: list[int] = MISSING
-    select_on: str | None = one_of("validation")
-    metric: str = MISSING
-    from_training: bool = MISSING
-    engine: str = one_of("auto", "vllm", "transformers", "unsloth")  # unsloth: refused by choose
-    model_path: str | None = MISSING
-    data_dir: str | None = MISSING
-    temperature: float | None = at_least(0)
-    top_p: float | None = share()
-    top_k: int | None = at_least(0)
-    max_tokens: int | None = at_least(1)
-    max_sequences: int | None = at_least(1)
-    window: int = at_least(1)
-    max_loras: int = at_least(1)
-    gpu_memory_utilization: float | None = share()
-    output_dir: str = MISSING
-    results_dir: str = MISSING
+class EvaluateConfig(Section):
+    run: list[Text] | Text | None
+    experiment: Text | None
+    model: Text | None
+    checkpoints: list[str | int] | str | int
+    tasks: list[Text] | Text | None
+    questions: int | None = Field(ge=1)
+    repeats: int = Field(ge=1)
+    seed: int = Field(ge=0)
+    rewards: list[Text] | Text | None
+    pass_at: list[int]
+    select_on: Literal["validation"] | None
+    metric: Text
+    from_training: bool
+    engine: Literal["auto", "vllm", "transformers", "unsloth"]  # unsloth: refused by choose
+    model_path: Text | None
+    data_dir: Text | None
+    temperature: float | None = Field(ge=0)
+    top_p: float | None = Field(gt=0, le=1)
+    top_k: int | None = Field(ge=0)
+    max_tokens: int | None = Field(ge=1)
+    max_sequences: int | None = Field(ge=1)
+    window: int = Field(ge=1)
+    max_loras: int = Field(ge=1)
+    gpu_memory_utilization: float | None = Field(gt=0, le=1)
+    output_dir: Text
+    results_dir: Text
 
 
 AnyConfig = EvaluateConfig | OneCheckpoint
@@ -83,6 +81,17 @@ def check(config: EvaluateConfig) -> None:
     """Every rule of the config alone, before anything heavy loads. Raises UserError."""
     for problem in _problems(config):
         raise UserError(problem)
+
+
+def check_files(config: EvaluateConfig) -> None:
+    """Raise UserError for a model, data_dir or results_dir that is not where the config says."""
+    training = moved(training_config(config), config)
+    if not config.from_training:
+        locate(training.model.path)
+    if config.data_dir and not Path(config.data_dir).is_dir():
+        raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
+    if Path(config.results_dir).is_file():
+        raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 
 
 def _problems(config: EvaluateConfig) -> Iterator[str]:
@@ -172,9 +181,10 @@ def training_config(config: AnyConfig) -> TrainConfig:
 
 def moved(training: TrainConfig, config: AnyConfig) -> TrainConfig:
     """The training's config with the paths that the command replaces."""
-    model = replace(training.model, path=config.model_path or training.model.path)
+    path = config.model_path or training.model.path
+    model = training.model.model_copy(update={"path": path})
     data_dir = getattr(config, "data_dir", None) or training.data_dir
-    return replace(training, model=model, data_dir=data_dir)
+    return training.model_copy(update={"model": model, "data_dir": data_dir})
 
 
 def _of_model(model: str) -> TrainConfig:

@@ -9,7 +9,6 @@ the engine of the training. evaluate_run.py has the whole protocol, with repeats
 
 import json
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def publish(config: EvaluateConfig) -> Board:
         facts |= {name.replace("/", "_"): counts[name] for name in names}
         policies[step] = results.Checkpoint({task: scores.entry([records], version, ())}, facts)
         rows.append(Row(str(config.run), f"step {step}", seconds, task, details))
-    store.facts = {"from_training": True, "train": asdict(training)}
+    store.facts = {"from_training": True, "train": training.model_dump()}
     store.facts |= json.loads(meta.read_text()) if meta.is_file() else {}
     store.facts["tasks"] = {task: {"split": line["split"], "questions": len(records)}}
     store.write_facts()

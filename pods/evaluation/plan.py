@@ -4,7 +4,7 @@ To make a Plan files are read, but nothing is generated, printed or written.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,8 @@ class Plan:
         test = _load(config, training, tokenizer, "test")
         messages = [*(f"skipped {line}" for line in skipped), *(q.count for q in validation + test)]
         # The base is named as in training: it may have been moved since.
-        noted = replace(training, model=trained.model)
-        facts = {"train": asdict(noted), **provenance()}
+        noted = training.model_copy(update={"model": trained.model})
+        facts = {"train": noted.model_dump(), **provenance()}
         settings = _settings(config, training, sampling, engine[0])
         claim = partial(_claim, settings, facts, validation + test)
         if checkpoints:

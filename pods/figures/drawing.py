@@ -5,18 +5,17 @@ and hatch as well as in colour (Okabe-Ito), for grey print and colour-blind read
     uv run scripts/plot.py figure=gsm8k_main
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator
-from omegaconf import MISSING
 
 from pods.config.errors import UserError
-from pods.config.schema import one_of
+from pods.config.schema import Text
 from pods.figures import tables
 from pods.figures.curves import Series, statistics
 from pods.figures.figure import UNITS, Figure, FigureConfig
@@ -46,12 +45,11 @@ STYLE = dict(
 )
 
 
-@dataclass
 class PlotConfig(FigureConfig):
     """The keys of config/plot.yaml."""
 
-    out_dir: str = MISSING
-    x: str = one_of("time", "gpu_hours", *AXES)
+    out_dir: Text
+    x: Literal["time", "gpu_hours", *AXES]
 
 
 def main_figure(

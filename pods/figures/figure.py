@@ -6,16 +6,15 @@ Used by `uv run scripts/plot.py`, `uv run scripts/speedup.py` and `uv run script
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from omegaconf import MISSING
+from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.config.schema import flat, one_of, positive, share
+from pods.config.schema import Section, Text, flat
 from pods.runs.results import Results, facts_of, facts_path, find, read, warn
 
 Result = TypeVar("Result")
@@ -23,62 +22,56 @@ UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
 
 
-@dataclass
-class SecondsPerStep:
+class SecondsPerStep(Section):
     generate: float
     update: float
 
 
-@dataclass
-class FigureSeries:
-    runs: list[str] = field(default_factory=list)
-    colour: str | None = None
+class FigureSeries(Section):
+    runs: list[Text] = Field(default_factory=list)
+    colour: Text | None = None
     seconds_per_step: SecondsPerStep | None = None
 
 
-@dataclass
-class WandbExport:
+class WandbExport(Section):
     accuracy: str
     length: str
 
 
-@dataclass
-class Figure:
-    name: str = MISSING
-    title: str = MISSING
-    dataset: str = MISSING
-    metric: str = MISSING
-    grid_seconds: float = positive()
-    budget_seconds: float = positive()
-    checkpoints: int | None = positive()
-    time_unit: str = one_of(*UNITS)
-    gpus: int = positive()
-    base: list[str] = MISSING
-    baseline: str | None = MISSING
-    pods: str | None = MISSING
-    wandb_export: WandbExport | None = MISSING
-    series: dict[str, FigureSeries | None] = MISSING
+class Figure(Section):
+    name: Text
+    title: Text
+    dataset: Text
+    metric: Text
+    grid_seconds: float = Field(gt=0)
+    budget_seconds: float = Field(gt=0)
+    checkpoints: int | None = Field(gt=0)
+    time_unit: Literal[*UNITS]
+    gpus: int = Field(gt=0)
+    base: list[Text]
+    baseline: Text | None
+    pods: Text | None
+    wandb_export: WandbExport | None
+    series: dict[Text, FigureSeries | None]
 
 
-@dataclass
-class Comparison:
+class Comparison(Section):
     """The keys of config/_comparison.yaml: how two arms are compared."""
 
-    fraction_of_best: float = share()
-    target: float | None = share()
-    resamples: int = positive()
-    seed: int = MISSING
+    fraction_of_best: float = Field(gt=0, le=1)
+    target: float | None = Field(gt=0, le=1)
+    resamples: int = Field(gt=0)
+    seed: int
 
 
-@dataclass
 class FigureConfig(Comparison):
     """The keys that the three commands share."""
 
     figure: Figure | None = None
-    runs: dict[str, list[str]] = field(default_factory=dict)
-    results_dir: str = MISSING
-    metric: str | None = MISSING
-    dataset: str | None = MISSING
+    runs: dict[Text, list[Text]] = Field(default_factory=dict)
+    results_dir: Text
+    metric: Text | None
+    dataset: Text | None
 
 
 class Note(NamedTuple):
@@ -108,14 +101,14 @@ def figures(config: FigureConfig) -> list[Figure]:
         as_written = vars(_named("all"))
         changes = {k: v for k, v in vars(config.figure).items() if v != as_written[k]}
         names = sorted(path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml"))
-        chosen = [replace(_named(name), **changes) for name in names if name != "all"]
+        chosen = [_named(name).model_copy(update=changes) for name in names if name != "all"]
     else:
         chosen = [config.figure or _named("quickstart")]
     for i, figure in enumerate(chosen):
         metric, dataset = config.metric or figure.metric, config.dataset or figure.dataset
         if metric not in ACCURACIES and not metric.startswith("pass@"):
             raise UserError(f"metric={metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
-        chosen[i] = replace(figure, metric=metric, dataset=dataset)
+        chosen[i] = figure.model_copy(update={"metric": metric, "dataset": dataset})
     return chosen
 
 
@@ -175,15 +168,16 @@ def _of_runs(config: FigureConfig) -> Figure:
         listed = ", ".join(patterns)
         raise UserError(f"runs={listed}: no file of results_dir={config.results_dir} matches")
     first, second, *_ = [*config.runs, None, None]
-    return replace(
-        config.figure or replace(_named("quickstart"), **_axes(paths, config.dataset)),
-        name="runs",
-        title=", ".join(config.runs),
-        baseline=first,
-        pods=second,
-        wandb_export=None,
-        series={label: FigureSeries(group) for label, group in config.runs.items()},
-    )
+    axes = config.figure or _named("quickstart").model_copy(update=_axes(paths, config.dataset))
+    changes = {
+        "name": "runs",
+        "title": ", ".join(config.runs),
+        "baseline": first,
+        "pods": second,
+        "wandb_export": None,
+        "series": {label: FigureSeries(runs=group) for label, group in config.runs.items()},
+    }
+    return axes.model_copy(update=changes)
 
 
 def _axes(paths: list[Path], dataset: str | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pods.config.errors import UserError
 from pods.config.keys import Model, TrainConfig
 from pods.config.saved import load
 from pods.engines import is_adapter, same_model
-from pods.models.policy import load_tokenizer, locate
+from pods.models.location import locate
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.files import replaced
@@ -92,6 +92,8 @@ def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
+
+    from pods.models.policy import load_tokenizer
 
     logging.disable_progress_bar()
     original = locate(model.path)

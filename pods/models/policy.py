@@ -7,7 +7,6 @@ are read as safetensors only, and no code of a model repository is run.
 import importlib.util
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +14,7 @@ import torch
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-
-ROOT = Path(__file__).resolve().parents[2]
+from pods.models.location import locate
 
 
 @dataclass
@@ -77,18 +75,6 @@ def set_threads(threads: int | None) -> None:
     40 times slower (measured on 2 cores). The ranks of a machine share the other cores."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     torch.set_num_threads(threads or max(1, ((os.cpu_count() or 2) - 1) // ranks))
-
-
-def locate(path: str) -> str:
-    """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
-    for folder in (Path(path).expanduser(), ROOT / path):
-        if folder.is_dir():
-            return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
-    if path.count("/") > 1 or path.startswith((".", "/", "~")):
-        raise UserError(
-            f"{path}: no such folder; give a folder or a hub id (org/name)", "model.path"
-        )
-    return path
 
 
 def load_tokenizer(path: str, pad_token: str | None = None) -> Any:

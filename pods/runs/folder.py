@@ -80,7 +80,9 @@ class RunFolder:
         records and checkpoints after `start`, which will be written again."""
         step = 0 if start is None else start.step
         if start is None:
-            write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(self.config))
+            write_atomic(
+                self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(self.config.model_dump())
+            )
             meta = {"config_hash": config_hash(self.config), **provenance()}
             meta |= initial.facts(self.config)
             write_atomic(self.path / "meta.json", json.dumps(meta, indent=2) + "\n")
@@ -236,4 +238,4 @@ def _git_commit() -> str | None:
 
 def _flat(config: TrainConfig) -> dict[str, Any]:
     """Dotted key -> value of a config."""
-    return flat(OmegaConf.to_container(OmegaConf.structured(config)))
+    return flat(config.model_dump())

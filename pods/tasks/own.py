@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +48,8 @@ def problems(task: config.Task) -> Iterator[str]:
 
 def renamed(task: config.Task, name: str) -> config.Task:
     """The settings for another task: prompts as here, without the keys of task=own."""
-    return task if name == task.name else replace(task, name=name, **dict.fromkeys(NEEDED))
+    changes = {"name": name, **dict.fromkeys(NEEDED)}
+    return task if name == task.name else task.model_copy(update=changes)
 
 
 def define(task: config.Task, split: str) -> Task:
@@ -95,6 +95,15 @@ def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
     return gold
 
 
+def refuse_missing(source: str) -> None:
+    """Raise UserError for the path of a file or folder that is not there."""
+    path = Path(source)
+    local = path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith(".")
+    if local and not path.exists():
+        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
+        raise UserError(line, key="task.source")
+
+
 def _parts(task: config.Task) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
     source, path = task.source, Path(task.source)
@@ -103,10 +112,8 @@ def _parts(task: config.Task) -> dict[str, Iterable[Placed]]:
     if path.is_dir():
         files = {split: path / f"{split}.jsonl" for split in ("train", "validation", "test")}
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
+    refuse_missing(source)
     hub, _, subset = source.partition(":")
-    if path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith("."):
-        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
-        raise UserError(line, key="task.source")
     remedy = "give a JSONL file, a folder or a hub id (hub_id:subset where it has several)"
     found = download("task.source", source, hub, subset or None, remedy)
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in found.items()}

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from omegaconf import OmegaConf
+import yaml
 
 from pods import ranks
 from pods.config import keys as config
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
-from pods.config.schema import broken
+from pods.config.mistakes import validated
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own, test_sets
 from pods.tasks.reading import read
 from pods.tasks.task import Row, Task
@@ -46,9 +46,15 @@ def system_texts(task: config.Task) -> Mapping[str, str]:
 
 def load(name: str, split: str, *, data_dir: str | None = None, **keys: Any) -> "Dataset":
     """Every row of a task's split, see `load_for`. keys: of config/task, whose defaults hold."""
-    values = OmegaConf.load(CONFIG_DIR / "task" / "_shared.yaml"), {"name": name, **keys}
-    task = OmegaConf.merge(OmegaConf.structured(config.Task), *values)
-    return load_for(OmegaConf.to_object(task), split, data_dir)
+    shared = yaml.safe_load((CONFIG_DIR / "task" / "_shared.yaml").read_text())
+    values = {**shared, "name": name, **keys}
+    _refuse(config.Task.model_construct(**values))
+    return load_for(validated(config.Task, values, "task."), split, data_dir)
+
+
+def _refuse(task: config.Task) -> None:
+    for problem in problems(task):
+        raise UserError(problem)
 
 
 def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dataset":
@@ -59,8 +65,7 @@ def load_for(task: config.Task, split: str, data_dir: str | None = None) -> "Dat
     come from `data_dir` (or PODS_DATA_DIR), else from the hub; those of task=own from its source.
     Raises UserError naming the key, or file and line.
     """
-    for problem in (*problems(task), *broken(task, "task.")):
-        raise UserError(problem)
+    _refuse(task)
     if split not in SPLITS:
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
     found = own.define(task, split) if task.name == "own" else TASKS[task.name]

@@ -13,8 +13,6 @@ from pathlib import Path
 from sys import stderr
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from pods import ranks
 from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
@@ -132,5 +130,5 @@ def tensorboard(_: TrainConfig, folder: Path, stack: ExitStack) -> Logger:
 def described(config: TrainConfig) -> dict[str, Any]:
     """Name, group (one setting's seeds together) and whole config of a tracker's run."""
     group = re.sub(r"-seed\d+", "", config.run)
-    values = OmegaConf.to_container(OmegaConf.structured(config))
+    values = config.model_dump()
     return {"name": config.run, "group": group, "config": values}

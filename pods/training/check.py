@@ -1,9 +1,10 @@
 """The rules of a training config that span several keys, checked before anything loads.
 
-Types, choices and bounds of one field stand beside it in pods/config/keys.py.
+Types, choices and bounds of one field stand beside it in pods/config/keys.py. Imports no torch.
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,11 +13,17 @@ from pods import advantages, algorithms, ranks, rules, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
-from pods.config.schema import SINGULAR
+from pods.models import initial, location
+from pods.tasks import own
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
+<<<<<<< HEAD:pods/config/check.py
 NUMBER, TEXT, FLAG, KEYS = (float, int), (str,), (bool,), (dict,)
+=======
+NUMBER, TEXT, FLAG, KEYS = (float, int), str, bool, dict
+WORDS = {NUMBER: "a number", TEXT: "a text", FLAG: "true or false", KEYS: "keys with values"}
+>>>>>>> r6-pydantic:pods/training/check.py
 # Arguments of TRL's GRPOConfig that `trl` may hold, with their types.
 TRL_ARGUMENTS = {
     "delta": NUMBER, "entropy_coef": NUMBER, "off_policy_mask_threshold": NUMBER,
@@ -149,7 +156,7 @@ def trl_arguments(config: TrainConfig) -> Iterator[str]:
                 f"use it; the arguments are {', '.join(TRL_ARGUMENTS)}"
             )
         elif not isinstance(value, TRL_ARGUMENTS[name]):
-            yield f"trl.{name}={value}: must be {SINGULAR[TRL_ARGUMENTS[name][0]]}"
+            yield f"trl.{name}={value}: must be {WORDS[TRL_ARGUMENTS[name]]}"
 
 
 def engine(config: TrainConfig) -> Iterator[str]:
@@ -254,3 +261,32 @@ RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
     algorithm_and_functions, advantage, sizes, processes, updates, trl_arguments, engine, task,
     own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip
+
+
+def check_files(config: TrainConfig) -> None:
+    """Raise UserError for a file or folder that is missing, or in the way of the run's."""
+    for problem in (*_folders(config), *_questions(config)):
+        raise UserError(problem)
+    location.locate(config.model.path)
+    if config.task.name == "own":
+        own.refuse_missing(config.task.source)
+    initial.check(config)
+
+
+def _folders(config: TrainConfig) -> Iterator[str]:
+    """The run's folder can be made, or written."""
+    path = Path(config.output_dir) / config.run
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        reason = "may not be written" if there.is_dir() else "is a file"
+        yield f"output_dir={config.output_dir}: {there} {reason}; choose another output_dir"
+
+
+def _questions(config: TrainConfig) -> Iterator[str]:
+    """data_dir has the training questions of a built-in task that reads them."""
+    task = tasks.TASKS.get(config.task.name)
+    if task and config.data_dir and not task.rows and "train" in task.splits:
+        file = Path(config.data_dir) / task.name / "train.jsonl"
+        if not file.is_file():
+            remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
+            yield f"data_dir={config.data_dir}: no file {file}; {remedy}"
