@@ -18,12 +18,8 @@ from pods.tasks import own
 from rewards.scorer import reward_names
 
 FILE = "path/to/file.py:function"
-<<<<<<< HEAD:pods/config/check.py
-NUMBER, TEXT, FLAG, KEYS = (float, int), (str,), (bool,), (dict,)
-=======
 NUMBER, TEXT, FLAG, KEYS = (float, int), str, bool, dict
 WORDS = {NUMBER: "a number", TEXT: "a text", FLAG: "true or false", KEYS: "keys with values"}
->>>>>>> r6-pydantic:pods/training/check.py
 # Arguments of TRL's GRPOConfig that `trl` may hold, with their types.
 TRL_ARGUMENTS = {
     "delta": NUMBER, "entropy_coef": NUMBER, "off_policy_mask_threshold": NUMBER,
