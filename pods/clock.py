@@ -1,4 +1,4 @@
-"""Stage 6: the clock that the paper's claim is measured with.
+"""The clock that the paper's claim is measured with.
 
 `train_seconds` is the wall time of whole optimiser steps: generate + score + select + update, where
 update is what remains of a step (forward, backward, optimiser and the trainer's own bookkeeping).

@@ -72,8 +72,7 @@ class PodsConfig(trl.GRPOConfig):
     def problems(self) -> Iterator[str]:
         """One line for each value that does not fit."""
         n, m = self.rollouts_per_prompt, self.num_generations
-        plain = self.algorithm in algorithms.DRAWS_M
-        if n < m and not plain:
+        if n < m and self.algorithm not in algorithms.DRAWS_M:
             yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
         if self.algorithm == "grpo_ga" and n != m:
             yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
@@ -125,8 +124,7 @@ class PodsTrainer(TrlSeam):
         clock: Clock | None = None, reseed: bool = False, schedule_seconds: float | None = None,
         **kwargs: Any,
     ) -> None:  # fmt: skip
-        if args is None:
-            args = PodsConfig()
+        args = PodsConfig() if args is None else args
         if not isinstance(args, PodsConfig):
             raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
         for name in ("tools", "rollout_func", "environment_factory"):

@@ -1,4 +1,4 @@
-"""Stage 2: the model that is trained, its adapter and tokenizer, per backend.
+"""The model that is trained, its adapter and tokenizer, per backend.
 
 backend=transformers runs anywhere; backend=unsloth needs CUDA and `uv sync --extra gpu`. Weights
 are read as safetensors only, and no code of a model repository is run.

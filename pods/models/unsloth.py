@@ -1,4 +1,4 @@
-"""Stage 2 on an NVIDIA GPU: Unsloth's fast LoRA and a vLLM engine that shares the base weights.
+"""On an NVIDIA GPU: Unsloth's fast LoRA and a vLLM engine that shares the base weights.
 
 Departs from the published code: the base is quantised from `model.path` itself (Unsloth would load
 its own repository instead), and a run ends if the engine does not sample from the trained policy.

@@ -1,4 +1,4 @@
-"""Stage 7: atomic checkpoints with a file manifest.
+"""Atomic checkpoints with a file manifest.
 
 A checkpoint is written under a temporary name, flushed and renamed. Its meta.json, written last,
 lists every file with size and SHA-256, so a truncated or altered one is found before it is used.

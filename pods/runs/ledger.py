@@ -1,4 +1,4 @@
-"""Stage 8: the record of every rollout, one line per prompt and step, append-only.
+"""The record of every rollout, one line per prompt and step, append-only.
 
 `rollouts.jsonl.gz` is a chain of gzip members, one per flush. A kill can tear only the last member,
 which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
