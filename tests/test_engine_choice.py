@@ -95,7 +95,7 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
     m = config.kept_per_prompt
     arguments = SimpleNamespace(
         per_device_train_batch_size=m, steps_per_generation=1,  # of one of two ranks
-        rollouts_per_prompt=64, num_generations=m,
+        rollouts_per_prompt=64, num_generations=m, vllm_tensor_parallel_size=1,
     )  # fmt: skip
     with seam.engine_slots(arguments):
         grpo_trainer.VLLMGeneration(max_num_seqs=m, mode="colocate")
