@@ -5,6 +5,8 @@
 A rule is a function (rewards, m, rng, **params) -> m indices; docs/extending.md shows one.
 """
 
+from __future__ import annotations  # else np.random is imported for a type
+
 from collections.abc import Callable
 from typing import Any
 

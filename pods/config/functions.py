@@ -7,10 +7,10 @@ A file is code that the user names, and is run as such.
 
 import importlib.util
 import inspect
+import os.path  # not pathlib: pods.rules loads in a moment
 import sys
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,10 +35,10 @@ def load(key: str, value: str) -> Callable[..., Any]:
     path, _, name = value.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"{key}={value}: must be path/to/file.py:function")
-    if not Path(path).is_file():
-        raise UserError(f"{key}={value}: no file {path} in {Path.cwd()}; correct the path")
+    if not os.path.isfile(path):
+        raise UserError(f"{key}={value}: no file {path} in {os.getcwd()}; correct the path")
     try:
-        function = getattr(_module(Path(path).resolve()), name, None)
+        function = getattr(_module(os.path.realpath(path)), name, None)
     except Exception as error:
         raise UserError(
             f"{key}={value}: {path} cannot be imported ({type(error).__name__}: {error}); correct "
@@ -77,8 +77,8 @@ def label(function: Callable[..., Any]) -> str:
 
 
 @cache
-def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"user_{path.stem}", path)
+def _module(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"user_{os.path.basename(path)[:-3]}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look their module up
     spec.loader.exec_module(module)
