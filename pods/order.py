@@ -16,9 +16,7 @@ class DataOrder:
     def __init__(self, dataset: Dataset, sampler: Any) -> None:
         self.dataset, self.size = dataset, sampler.num_samples
         self.seed, self.shuffle = sampler.seed, sampler.shuffle
-        self.epoch_length = (
-            self.size // sampler.batch_size * sampler.batch_size
-        )  # a rest is left out
+        self.epoch_length = self.size - self.size % sampler.batch_size  # the rest is left out
         self._orders: dict[int, list[int]] = {}
 
     def index(self, place: int) -> int:

@@ -119,9 +119,8 @@ class Record:
         """What the history keeps of the step."""
         alive = set(self.batch.alive.tolist())
         for p, group in enumerate(self.batch.groups):
-            reward = mean(self.batch.rewards[group])
-            correct = None if self.batch.correct is None else self.batch.correct[group].mean()
-            share = None if correct is None else float(correct)
+            reward, correct = mean(self.batch.rewards[group]), self.batch.correct
+            share = None if correct is None else mean(correct[group])
             yield self.prompts[p], Visit(self.step.number, reward, share, p in alive)
 
 
@@ -157,7 +156,7 @@ class Driver:
                     selection = self.selected(end.value, batch, step)
                     return Record(step, prompts, rollouts, batch, selection, rounds)
                 if (rounds := rounds + 1) > self.max_rounds:
-                    raise ValueError(f"asked for more than algorithm.max_rounds={self.max_rounds}")
+                    raise ValueError(f"asked for more rounds than max_rounds={self.max_rounds}")
                 further = requested(asked, step, prompts)
             indices = numbered(further, places, prompts)
             with self.clock.phase("generate"):
@@ -175,7 +174,7 @@ class Driver:
         rewards[np.isnan(scores).all(axis=1)] = np.nan
         by_function = dict(zip(self.weights, scores.T, strict=True))
         completions = [rollout.completion for rollout in rollouts]
-        given = all(completion.logprobs is not None for completion in completions)
+        likely = all(completion.logprobs is not None for completion in completions)
         return Batch(
             prompt=np.array(places),
             rewards=rewards,
@@ -183,7 +182,7 @@ class Driver:
             by_function=by_function,
             lengths=np.array([len(completion.token_ids) for completion in completions]),
             clipped=np.array([completion.clipped for completion in completions]),
-            logprobs=np.array([mean(c.logprobs) for c in completions]) if given else None,
+            logprobs=np.array([mean(c.logprobs) for c in completions]) if likely else None,
             weights=self.weights,
         )
 
@@ -220,7 +219,7 @@ def requested(asked: Any, step: Step, prompts: list[Prompt]) -> list[int]:
             f"yielded {asked!r}; a pair (prompts, count) is required, with one count or one for "
             "each prompt"
         ) from None
-    further = []
+    further, known = [], {id(prompt): p for p, prompt in enumerate(prompts)}
     for prompt, count in pairs:
         if count == 0:
             continue
@@ -229,9 +228,9 @@ def requested(asked: Any, step: Step, prompts: list[Prompt]) -> list[int]:
                 f"asked for {count} rollouts of {prompt!r}; 0 or more of prompts out of "
                 "step.prompts or step.fresh(k) are required"
             )
-        if not any(prompt is known for known in prompts):
+        number = known.setdefault(id(prompt), len(prompts))
+        if number == len(prompts):
             prompts.append(prompt)
-        number = next(p for p, known in enumerate(prompts) if known is prompt)
         further += [number] * count
     if not further:
         raise ValueError("asked for no rollouts; return what to train on instead")
@@ -269,4 +268,4 @@ def numbers(values: Any) -> np.ndarray:
 
 def mean(values: Any) -> float:
     """Mean of the values that are not NaN; NaN where there are none."""
-    return float(np.mean(numbers(values))) if len(numbers(values)) else float("nan")
+    return float(np.mean(scored)) if len(scored := numbers(values)) else float("nan")

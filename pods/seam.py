@@ -23,9 +23,8 @@ from pods.rollouts import AlgorithmError, Prompt, Rollout
 class TrlSeam(trl.GRPOTrainer):
     """GRPOTrainer with public names for what PodsTrainer needs of it."""
 
-    _handed: tuple[tuple, torch.Tensor] | None = (
-        None  # rollouts and scores that TRL is answered with
-    )
+    # Rollouts and scores that TRL is answered with.
+    _handed: tuple[tuple, torch.Tensor] | None = None
     _earlier: int | None = None  # micro-steps before the first that TRL counts
 
     def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
@@ -93,12 +92,8 @@ class TrlSeam(trl.GRPOTrainer):
             [rollout.text for _, rollout in pairs],
             [rollout.completion.token_ids for _, rollout in pairs],
         )
-        columns = {
-            name: ranks.gather(values)[:count]
-            for name, values in sorted(
-                self._pending_extra_logs.items()
-            )  # in one order on all ranks
-        }
+        logged = sorted(self._pending_extra_logs.items())  # in one order on all ranks
+        columns = {name: ranks.gather(values)[:count] for name, values in logged}
         self._pending_extra_logs.clear()
         return table[:count], columns
 

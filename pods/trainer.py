@@ -50,9 +50,7 @@ class PodsConfig(trl.GRPOConfig):
     advantage_kwargs: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "its parameters"}
     )
-    correct: str | None = field(
-        default=None, metadata={"help": "reward function: above 0, correct"}
-    )
+    correct: str | None = field(default=None, metadata={"help": "the reward function that grades"})
     max_rounds: int = field(default=16, metadata={"help": "of generation in one step"})
     engine: str = field(default="trl", metadata={"help": "trl: TRL's own generation"})
 

@@ -118,6 +118,7 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("algorithm=dapo algorithm.params.turns=1", ["params={'turns': 1}", "are: rounds"]),
         ("algorithm=dapo rollouts_per_prompt=32", ["rollouts_per_prompt=32", "trains on every"]),
         ("algorithm.max_rounds=0", ["algorithm.max_rounds=0", "greater than 0"]),
+        ("algorithm=dapo rule=random", ["rule=random: algorithm=dapo", "algorithm=pods"]),
         ("algorithm=d3s advantage=rloo", ["advantage=rloo: algorithm=d3s", "advantage=kept"]),
         ("micro_batch_size=3", ["micro_batch_size=3", "the 16 rows of a step"]),
         ("advantage.name=my.py:reward", ["advantage.name=my.py:reward", "batch"]),

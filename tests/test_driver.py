@@ -110,7 +110,7 @@ PROMPT = Prompt("x", {})
         (yielding(([PROMPT], -1)), "-1 rollouts of 'x'"),
         (yielding(lambda step: (step.prompts, 0)), "asked for no rollouts"),
         (yielding(([], 4)), "asked for no rollouts"),
-        (endless, "more than algorithm.max_rounds=3"),
+        (endless, "more rounds than max_rounds=3"),
         (raising, r"KeyError\('lost'\)"),
         (nothing, "returned before it asked for rollouts"),
     ],

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
-    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.", "planner.",
+    "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.",
     "resume", "output_dir", "data_dir", "backend.threads", "engine.",
 )  # fmt: skip
 MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss

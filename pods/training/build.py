@@ -22,9 +22,7 @@ from pods.training.sampler import EngineSampler
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     """GRPOConfig's arguments: every value that a library could default differently is passed."""
     world_size = ranks.world_size()
-    rows = (
-        config.kept_per_prompt * config.prompts_per_step // world_size
-    )  # trained per optimiser step
+    rows = config.kept_per_prompt * config.prompts_per_step // world_size  # of an optimiser step
     accumulation = rows // config.micro_batch_size
     sampling, optimizer, loss = config.sampling, config.optimizer, config.loss
     arguments = {
@@ -32,15 +30,6 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "seed": config.seed,
         "data_seed": config.seed,
         "max_steps": config.max_steps or 10**9,  # a run without max_steps is ended by its budget
-        "num_generations": config.kept_per_prompt,
-        "rollouts_per_prompt": config.rollouts_per_prompt,
-        "algorithm": config.algorithm.name,
-        "algorithm_kwargs": config.algorithm.params,
-        "max_rounds": config.algorithm.max_rounds,
-        "rule": config.rule.name,
-        "rule_kwargs": config.rule.params,
-        "advantage": config.advantage.name,
-        "advantage_kwargs": config.advantage.params,
         "per_device_train_batch_size": config.micro_batch_size,
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation,  # every update trains on the whole generation
@@ -82,7 +71,23 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
-    return arguments | generation_arguments(config, policy.end_tokens) | config.trl
+    chosen, generation = choice(config), generation_arguments(config, policy.end_tokens)
+    return arguments | chosen | generation | config.trl
+
+
+def choice(config: TrainConfig) -> dict[str, Any]:
+    """PodsConfig's arguments: how many rollouts are drawn, and which are trained on."""
+    return {
+        "num_generations": config.kept_per_prompt,
+        "rollouts_per_prompt": config.rollouts_per_prompt,
+        "algorithm": config.algorithm.name,
+        "algorithm_kwargs": config.algorithm.params,
+        "max_rounds": config.algorithm.max_rounds,
+        "rule": config.rule.name,
+        "rule_kwargs": config.rule.params,
+        "advantage": config.advantage.name,
+        "advantage_kwargs": config.advantage.params,
+    }
 
 
 def build_trainer(

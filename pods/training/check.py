@@ -73,9 +73,11 @@ def algorithm_and_functions(config: TrainConfig) -> Iterator[str]:
             yield f"{group}.name={chosen.name}{params}: {error}"
 
 
-def advantage(config: TrainConfig) -> Iterator[str]:
-    """The advantage function is one that the algorithm uses."""
-    name, chosen = config.algorithm.name, config.advantage.name
+def used(config: TrainConfig) -> Iterator[str]:
+    """The algorithm uses the rule and the advantage function that are named."""
+    name, chosen, rule = config.algorithm.name, config.advantage.name, config.rule.name
+    if name in algorithms.ALGORITHMS and name != "pods" and rule not in ("all", "max_variance"):
+        yield f"rule={rule}: algorithm={name} has no rule; leave rule out, or set algorithm=pods"
     if name in algorithms.OWN_ADVANTAGES and chosen != "kept":
         yield (
             f"advantage={chosen}: algorithm={name} chooses rollouts by its own advantages and "
@@ -254,7 +256,7 @@ def loggers(config: TrainConfig) -> Iterator[str]:
 
 
 RULES_OF_CONFIG: tuple[Callable[[TrainConfig], Iterator[str]], ...] = (
-    algorithm_and_functions, advantage, sizes, processes, updates, trl_arguments, engine, task,
+    algorithm_and_functions, used, sizes, processes, updates, trl_arguments, engine, task,
     own_functions, weights, end_and_schedule, names, loggers,
 )  # fmt: skip
 
