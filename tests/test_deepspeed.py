@@ -42,9 +42,11 @@ def run(folder: Path, stage: int, script: str, *overrides: str) -> subprocess.Co
     if not path.is_file():
         pytest.skip(f"no DeepSpeed at {path}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
     config = ROOT / "config" / "accelerate" / f"zero{stage}.yaml"
+    # torch waits for ever for the lock that a killed build has left in the folder of all users.
+    extensions = os.environ | {"TORCH_EXTENSIONS_DIR": str(folder.parent / "extensions")}
     return subprocess.run(
         [path, "-m", "tests.deepspeed_ranks", config, folder, script, *overrides],
-        cwd=ROOT, capture_output=True, text=True, timeout=540,
+        cwd=ROOT, env=extensions, capture_output=True, text=True, timeout=540,
     )  # fmt: skip
 
 
