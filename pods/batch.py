@@ -1,10 +1,26 @@
-"""The rollouts of one step, flat, and what an algorithm says of them. Imports only numpy."""
+"""The rollouts of one step: completions, the flat batch, what an algorithm selects."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+
+
+def seed_of(*parts: object) -> int:
+    """63 bits as a function of the parts: (seed, step, question id, index) in training."""
+    text = "\0".join(map(str, parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Token ids with the end token where one came."""
+
+    token_ids: list[int]
+    clipped: bool  # ended by the length limit
+    logprobs: list[float] | None = None  # nats, of each token under the sampling temperature
 
 
 @dataclass(frozen=True, eq=False)

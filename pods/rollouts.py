@@ -16,10 +16,9 @@ import numpy as np
 from pods import advantages
 from pods.advantages import Advantage
 from pods.algorithms import Algorithm
-from pods.batch import Batch, Selection
+from pods.batch import Batch, Completion, Selection
 from pods.clock import Clock
 from pods.config.functions import label
-from pods.engines import Completion
 from pods.rules import checked
 
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ import trl
 from accelerate.utils import set_seed
 
 from pods import ranks
-from pods.engines import Completion
+from pods.batch import Completion
 from pods.order import EpochOrder
 from pods.rollouts import AlgorithmError, Prompt, Rollout
 

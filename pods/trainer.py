@@ -22,12 +22,11 @@ import trl
 from accelerate.utils import set_seed
 
 from pods import advantages, algorithms, ranks, rules
-from pods.batch import Selection
+from pods.batch import Selection, seed_of
 from pods.clock import Clock
-from pods.engines import seed_of
+from pods.files import write_atomic
 from pods.order import DataOrder, Stream
 from pods.rollouts import Driver, Prompt, Record, Rollout, Step, Visit
-from pods.runs.files import write_atomic
 from pods.seam import TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # in a checkpoint

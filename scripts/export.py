@@ -18,7 +18,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.schema import Text
 from pods.evaluation.config import OneCheckpoint, renamed_keys
-from pods.runs.files import replaced, write_atomic
+from pods.files import replaced, write_atomic
 
 if TYPE_CHECKING:
     from pods.evaluation.targets import Target

@@ -12,7 +12,7 @@ from pods.config.command import command
 from pods.figures import curves, drawing, speedup
 from pods.figures.drawing import PlotConfig
 from pods.figures.figure import Figure, Note, finish, for_each
-from pods.runs.files import write_atomic
+from pods.files import write_atomic
 
 
 @command("plot", PlotConfig)

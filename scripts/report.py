@@ -16,7 +16,7 @@ from pods.config.errors import UserError
 from pods.config.schema import Text
 from pods.figures import curves, drawing, page, speedup, tables
 from pods.figures.figure import Figure, FigureConfig, Note, finish, for_each
-from pods.runs.files import write_atomic
+from pods.files import write_atomic
 
 
 class ReportConfig(FigureConfig):

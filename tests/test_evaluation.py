@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import evaluate_run
+from pods import files
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, choose
@@ -36,7 +37,7 @@ from pods.evaluation.questions import Questions
 from pods.evaluation.records import Store
 from pods.evaluation.targets import Target
 from pods.models.policy import load_tokenizer
-from pods.runs import files, results
+from pods.runs import results
 from tests import faults, processes
 from tests.fake_run import TINY, add_checkpoint, make_run
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pods.runs.files import sync_folder, write_atomic
+from pods.files import sync_folder, write_atomic
 
 
 class Call(NamedTuple):

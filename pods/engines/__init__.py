@@ -6,13 +6,15 @@ Here both use the same engines, and the scored policy is the trained one.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Protocol
+
+from pods.batch import Completion
+from pods.batch import seed_of as seed_of
 
 EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
 
@@ -74,15 +76,6 @@ class Work:
     full_length: bool = False  # to the length limit, past every end (the warm-up)
 
 
-@dataclass(frozen=True)
-class Completion:
-    """Token ids with the end token where one came."""
-
-    token_ids: list[int]
-    clipped: bool  # ended by the length limit
-    logprobs: list[float] | None = None  # nats, of each token under the sampling temperature
-
-
 Advance = Callable[[int], None]  # receives the number of completions just finished
 
 
@@ -93,12 +86,6 @@ class Engine(AbstractContextManager, Protocol):
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
         """The completions of each work, in its order: one list per request, one item per seed."""
-
-
-def seed_of(*parts: object) -> int:
-    """63 bits as a function of the parts: (seed, step, question id, index) in training."""
-    text = "\0".join(map(str, parts))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def texts(tokenizer: Any, completions: Sequence[Completion], stop: Sequence[str]) -> list[str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pods.config.errors import UserError
+from pods.files import write_atomic
 from pods.runs import results
-from pods.runs.files import write_atomic
 
 Record = dict[str, Any]
 

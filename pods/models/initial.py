@@ -13,10 +13,10 @@ from pods.config.errors import UserError
 from pods.config.keys import Model, TrainConfig
 from pods.config.saved import load
 from pods.engines import is_adapter, same_model
+from pods.files import replaced
 from pods.models.location import locate
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
-from pods.runs.files import replaced
 
 EXPORT = "export it (scripts/export.py) and set model.path=<its folder>"
 

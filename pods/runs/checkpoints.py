@@ -16,7 +16,7 @@ from typing import Any
 
 from pods import ranks
 from pods.config.errors import UserError
-from pods.runs.files import sync_folder
+from pods.files import sync_folder
 
 # Files that only a resume needs; the last four are DeepSpeed's.
 TRAINING_STATE = (

@@ -26,10 +26,10 @@ from pods.config.keys import TrainConfig
 from pods.config.saved import load
 from pods.config.schema import flat
 from pods.config.sweeps import may_change, suffix
+from pods.files import write_atomic
 from pods.models import initial
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
-from pods.runs.files import write_atomic
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from pods.batch import Batch, Selection
 from pods.config.errors import UserError
-from pods.runs.files import write_atomic
+from pods.files import write_atomic
 
 if TYPE_CHECKING:
     from pods.rollouts import Record

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pods.config.errors import UserError
-from pods.runs.files import write_atomic
+from pods.files import write_atomic
 
 META = "meta"
 

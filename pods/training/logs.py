@@ -17,7 +17,7 @@ from pods import ranks
 from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.runs.files import write_atomic
+from pods.files import write_atomic
 
 Metrics = dict[str, Any]  # name -> number
 Logger = Callable[[int, Metrics], None]  # (step, metrics)

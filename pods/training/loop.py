@@ -22,9 +22,9 @@ from pods.config.errors import OutOfMemory, RunFailed, UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Live
 from pods.evaluation.midrun import MidRun
+from pods.files import write_atomic
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints
-from pods.runs.files import write_atomic
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.runs.ledger import Ledger
 from pods.scoring import RewardError, Rewards
