@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import rewards
-from rewards import latex, published
+from rewards import published
 
 EQUAL = [
     ("3\\pi", "3 π\\,", "unicode beside LaTeX"),
@@ -83,22 +83,17 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("gold", "given", "why"), EQUAL)
-def test_equal(gold: str, given: str, why: str) -> None:
-    assert published.equal(given, gold), why
-
-
-@pytest.mark.parametrize(("gold", "given", "why"), UNEQUAL)
-def test_unequal(gold: str, given: str, why: str) -> None:
-    assert not published.equal(given, gold), why
+@pytest.mark.parametrize(("table", "equal"), [(EQUAL, True), (UNEQUAL, False)])
+def test_pairs(table: list[tuple[str, str, str]], equal: bool) -> None:
+    assert [row for row in table if published.equal(row[1], row[0]) is not equal] == []
 
 
 @pytest.mark.parametrize(("completion", "gold", "v1", "v2", "formed"), ROWS)
 def test_rows(completion: str, gold: str, v1: bool, v2: bool, formed: bool) -> None:
-    assert rewards.grade(completion, gold, "v1") is v1
-    assert rewards.grade(completion, gold, "v1-correctness") is v1
-    assert rewards.grade(completion, gold, "v2") is v2
-    assert rewards.is_well_formed(completion) is formed
+    grades = [
+        rewards.grade(completion, gold, version) for version in ("v1", "v1-correctness", "v2")
+    ]
+    assert [*grades, rewards.is_well_formed(completion)] == [v1, v1, v2, formed]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +107,7 @@ def test_rows(completion: str, gold: str, v1: bool, v2: bool, formed: bool) -> N
     ],
 )
 def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is(source: str) -> None:
-    with pytest.raises(latex.Unreadable):
-        latex.to_text(source)
+    assert published.latex_as_text(source) is None
     assert not published.equal(source, "5")
 
 
@@ -138,9 +132,8 @@ def read(path: Path) -> list[dict]:
 
 def test_the_shared_pairs(shared: Path) -> None:
     pairs = read(shared / "reference" / "grade_pairs.jsonl")
-    wrong = [p for p in pairs if published.equal(p["given"], p["gold"]) != p["equal"]]
     assert len(pairs) > 1000
-    assert wrong == []
+    assert [p for p in pairs if published.equal(p["given"], p["gold"]) != p["equal"]] == []
 
 
 def test_the_shared_sample(shared: Path) -> None:
@@ -151,6 +144,7 @@ def test_the_shared_sample(shared: Path) -> None:
         for name, column in (("correctness", "c"), ("format", "f"), ("tags", "x")):
             expected = [row[column + version[1]] for row in rows]
             assert scores[name] == pytest.approx(expected, abs=1e-9), (version, name)
-        flags = [rewards.grade(c, a, version) for c, a in zip(completions, answers, strict=True)]
-        assert flags == [row[f"correct_{version}"] for row in rows]
+        assert [value == 1 for value in scores["correctness"]] == [
+            row[f"correct_{version}"] for row in rows
+        ]
     assert [rewards.is_well_formed(c) for c in completions] == [r["format_ok"] for r in rows]

@@ -1,6 +1,5 @@
 """The strict grader: what it credits, what it does not, and that no text can stall or fool it."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 import rewards
-from rewards.scorer import Scorer
+from rewards import Scorer
 from tests.conftest import ROOT
 
 PENDING = ["x^2+3x+2", "(x+1)(x+2)"]  # gold, an answer that only computer algebra can compare
@@ -22,7 +21,8 @@ CORRECT = {  # gold: answers
            "18cm", "She makes $18 every day.", "9 * 2 = 18", "9 eggs * $2/egg = $18 per day",
            "x = \\boxed{18}", "2x = 36, so x = 18", "x^2=324 \\\\ x = \\boxed{18}",
            "the total = 3 x 6 = 18"],
-    "1000": ["1,000", "1,\\!000"],
+    "1000": ["1,000", "1,\\!000", "1e3", "1.0e+3 eggs"],
+    "1.5e-3": ["0.0015"],
     "0.5": ["1/2", "\\frac12"],
     "\\frac{7}{2}": ["3\\frac{1}{2}"],
     "-3": ["−3", "\\(-3\\)"],
@@ -46,8 +46,8 @@ WRONG = {
            "-18", "It is -18", "-\\boxed{18}", "18 below zero", "18 in debt", "18x", "18 million",
            "18%", "$\\boxed{18}\\%$", "\\boxed{18}^2", "x^2 = \\boxed{18}", "x < \\boxed{18}",
            "~18"],
-    "5": ["2x=5", "-x=5", "x + 1 = 5", "|x| = 5", "\\sqrt{x} = 5", "y = 2x = 5", "2 * price = 5",
-          "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5"],
+    "5": ["5e", "5e1", "2x=5", "-x=5", "x + 1 = 5", "|x| = 5", "\\sqrt{x} = 5", "y = 2x = 5",
+          "2 * price = 5", "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5"],
     "0.5": ["50%"],
     "0.3": ["0.\\overline{3}"],
     "18\\%": ["18"],
@@ -119,33 +119,27 @@ def test_only_the_last_closed_block_counts(completion: str, correct: bool, score
 
 
 @pytest.mark.parametrize("version", rewards.VERSIONS)
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_scores_and_comes_to_an_end(name: str, version: str) -> None:
-    text = HOSTILE[name]
-    for completion, gold in itertools.product((text, block(text)), ("18", "x+\\frac{\\pi}{2}")):
-        scores = rewards.score([completion], [gold], version=version)
-        assert scores["correctness"] == [0.0]
-        assert 0.0 <= scores["format"][0] + scores["tags"][0] <= 0.2
+def test_hostile_text_scores_and_comes_to_an_end(version: str) -> None:
+    texts = [form for text in HOSTILE.values() for form in (text, block(text))]
+    for gold in ("18", "x+\\frac{\\pi}{2}"):
+        scores = rewards.score(texts, [gold] * len(texts), version=version)
+        assert scores["correctness"] == [0.0] * len(texts)
+        bonus = [sum(pair) for pair in zip(scores["format"], scores["tags"], strict=True)]
+        assert 0.0 <= min(bonus) <= max(bonus) <= 0.2
 
 
-def test_a_late_answer_scores_nothing_is_counted_and_is_compared_again() -> None:
+def test_a_late_answer_scores_nothing_and_is_counted() -> None:
     gold, answer = PENDING
-    bomb, batch = block(HOSTILE["power tower"]), ([block(answer)] * 2, [gold] * 2, ["math"] * 2)
+    batch = [block(answer)] * 2, [gold] * 2, ["math"] * 2
     with Scorer("strict", workers=1, deadline_seconds=1e-6) as scorer:
         assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
-        scorer.grade(*batch)
-        assert scorer.timeouts == 4
-    with Scorer("strict", workers=1, deadline_seconds=20) as scorer:
-        scorer._verifier._code = scorer._verifier._code.replace("20", "0.5")
         os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
-        assert scorer.grade([bomb], [gold], ["math"]) == [False]
-        assert scorer.timeouts == 1
-
-
-def test_without_workers_computer_algebra_is_off() -> None:
-    with Scorer("strict", workers=0, deadline_seconds=1) as scorer:
-        assert scorer.grade([block(PENDING[1])], [PENDING[0]], ["math"]) == [False]
+        assert scorer.grade(*batch) == [False, False]
+        assert scorer.timeouts == 4
+    with Scorer("strict", workers=0, deadline_seconds=1) as scorer:  # without computer algebra
+        assert scorer.grade(*batch) == [False, False]
+        assert scorer.timeouts == 0
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -160,26 +154,27 @@ def wait_until_gone(pids: list[int]) -> None:
 
 def test_closing_ends_every_process() -> None:
     scorer = Scorer("strict", workers=1, deadline_seconds=20)
-    pid = scorer._verifier._server.pid
     scorer.close()
     scorer.close()  # twice is harmless
-    wait_until_gone([pid])
+    wait_until_gone([scorer._verifier._server.pid])
 
 
-def test_no_process_outlives_a_killed_trainer() -> None:
+def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it() -> None:
+    """The server never imports the caller's main module, which may start training."""
     code = (
-        "from rewards import Scorer\n"
-        "scorer = Scorer('strict', workers=2, deadline_seconds=5)\n"
-        "print(scorer._verifier._server.pid, flush=True)\n"
-        f"answer = '<answer>{HOSTILE['power tower']}</answer>'\n"
-        "for i in range(100): scorer.grade([answer], [f'x+{i}'], ['math'])\n"
+        "import sys; from rewards import Scorer\n"
+        "scorer = Scorer('strict', workers=2, deadline_seconds=6)\n"
+        "grades = scorer.grade(['<answer>(x+1)(x+2)</answer>'], ['x^2+3x+2'], ['math'])\n"
+        "print(scorer._verifier._server.pid, grades, 'torch' in sys.modules, flush=True)\n"
+        f"scorer.grade(['<answer>{HOSTILE['power tower']}</answer>'], ['x+1'], ['math'])\n"
     )
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    server = psutil.Process(int(trainer.stdout.readline()))
+    command = [sys.executable, "-c", code]
+    trainer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pid, line = trainer.stdout.readline().split(maxsplit=1)
+    assert line == "[True] False\n"
+    server = psutil.Process(int(pid))
     while not server.children():
-        time.sleep(0.05)  # until a comparison runs
+        time.sleep(0.05)  # until the comparison runs
     pids = [server.pid, *(child.pid for child in server.children())]
     trainer.kill()
     trainer.communicate()
