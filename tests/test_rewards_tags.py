@@ -3,8 +3,6 @@
 import random
 import re
 
-import pytest
-
 from rewards import tags
 
 FORMAT = re.compile(r"<think>.*</think>[ \n]?<answer>.*</answer>", re.DOTALL)
@@ -41,29 +39,15 @@ def test_the_last_number_and_the_published_block() -> None:
         assert tags.published_answer(text) == block
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("<answer>5</answer>", "5"),
-        ("<answer>5</answer><answer>6</answer>", "6"),
-        ("<answer>5</answer> <answer>6", "5"),  # cut off: the last closed one counts
-        ("<answer>5</answer><answer> \n</answer>", "5"),  # blank says nothing
-        ("<answer>5<answer>6</answer>", "6"),  # the inner one is the one that closes
-        ("<answer>5</answer></answer>", "5"),
-        ("</answer>5<answer>", None),
-        ("5", None),
-    ],
-)
-def test_the_last_closed_answer(text: str, answer: str | None) -> None:
-    assert tags.last_closed_answer(text) == answer
-
-
-@pytest.mark.parametrize("piece", [*tags.TAGS, "</think><answer>", "<answer></answer>", "1,"])
-def test_megabytes_of_tags_come_to_an_end(piece: str) -> None:
-    """The published expressions are quadratic or worse here and would outlast the test."""
-    text = "<think>" + piece * (2_000_000 // len(piece))
-    assert not tags.is_well_formed(text)
-    assert tags.tags_once(text) == (piece != "<think>")
-    assert tags.last_closed_answer(text) is None
-    assert len(tags.last_number(text, tags.NUMBER_SEARCH_V2)) in (2, 2_000_000)
-    assert tags.extra_characters(text) is None
+def test_the_last_closed_answer() -> None:
+    answers = {
+        "<answer>5</answer>": "5",
+        "<answer>5</answer><answer>6</answer>": "6",
+        "<answer>5</answer> <answer>6": "5",  # cut off: the last closed one counts
+        "<answer>5</answer><answer> \n</answer>": "5",  # blank says nothing
+        "<answer>5<answer>6</answer>": "6",  # the inner one is the one that closes
+        "<answer>5</answer></answer>": "5",
+        "</answer>5<answer>": None,
+        "5": None,
+    }
+    assert {text: tags.last_closed_answer(text) for text in answers} == answers

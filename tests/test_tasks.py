@@ -31,35 +31,21 @@ SHARED = {  # rows, and the digest of id, question, answer and kind: runs stay c
 }
 ROWS: dict[str, dict[str, Any]] = {
     "gsm8k": {"question": "How many?", "answer": "Some work. 1+1=<<1+1=2>>2\n#### 1,200"},
-    "math": {
-        "problem": "Find the half.",
-        "solution": "So \\boxed{1}, then \\boxed{\\frac{1}{2}}.",
-        "level": "Level 3",
-    },
-    "math500": {
-        "problem": "Find the third.",
-        "answer": "\\frac{1}{3}",
-        "level": 2,
-        "unique_id": "test/precalculus/8.json",
-    },
-    "amc23": {"id": 0, "question": "Find the cube.", "answer": 27.0, "url": "12A/1"},
-    "aime24": {"id": 60, "problem": "Find the sum.", "answer": "204", "year": "2024"},
+    "math": {"problem": "The half?", "solution": "\\boxed{1}, \\boxed{\\frac{1}{2}}", "level": 2},
+    "math500": {"problem": "The third?", "answer": "\\frac{1}{3}", "unique_id": "test/8.json"},
+    "amc23": {"id": 0, "question": "The cube?", "answer": 27.0, "url": "12A/1"},
+    "aime24": {"id": 60, "problem": "The sum?", "answer": "204", "year": "2024"},
     "chemistry": {
-        "question": "Which?",
-        "choices": {"text": ["water", "salt"], "label": ["A", "B"]},
-        "answerKey": "B",
-        "domain": "Chemistry",
-        "details": {"level": "L3", "task": "which_one"},
-        "type": "mcq-4-choices",
-        "idx": 7,
+        "question": "Which?", "choices": {"text": ["water", "salt"], "label": ["A", "B"]}, "idx": 7,
+        "answerKey": "B", "domain": "Chemistry", "details": {"level": "L3"}, "type": "mcq",
     },
-}
+}  # fmt: skip
 EXPECTED = {  # id, question, answer, kind
     "gsm8k": ("1", "How many?", "1200", "math"),
-    "math": ("1", "Find the half.", "\\frac{1}{2}", "math"),
-    "math500": ("test/precalculus/8.json", "Find the third.", "\\frac{1}{3}", "math"),
-    "amc23": ("0", "Find the cube.", "27", "math"),
-    "aime24": ("60", "Find the sum.", "204", "math"),
+    "math": ("1", "The half?", "\\frac{1}{2}", "math"),
+    "math500": ("test/8.json", "The third?", "\\frac{1}{3}", "math"),
+    "amc23": ("0", "The cube?", "27", "math"),
+    "aime24": ("60", "The sum?", "204", "math"),
     "chemistry": ("7", "Which?\nA. water\nB. salt", "B", "choice"),
 }
 BAD = [
@@ -68,10 +54,8 @@ BAD = [
     ("gsm8k", {"answer": 5}, "column 'answer' must be text, is 5"),
     ("gsm8k", {"answer": "no marker"}, 'has no "####"'),
     ("gsm8k", {"answer": "work #### "}, "the gold answer is empty"),
-    ("gsm8k", {"question": " "}, "the question is empty"),
     ("math", {"solution": "nothing boxed"}, "has no \\boxed{...}"),
     ("math", {"solution": "\\boxed{\\frac{1}{2}"}, "never closed"),
-    ("math500", {"answer": ["5"], "unique_id": "2"}, "must be text or a number, is ['5']"),
     ("amc23", {"answer": True, "id": 1}, "must be text or a number, is True"),
     ("amc23", {"answer": float("nan"), "id": 1}, "must be text or a number, is nan"),
     ("amc23", {}, "id '0' is also the id of"),
@@ -111,13 +95,11 @@ def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path: Pa
     ]
     write(tmp_path, "gsm8k", "test", rows)
     dataset = load("gsm8k", "test", tmp_path).select([1, 0])
-    assert dataset["mixed"][:] == ["two", 1]
-    assert dataset["nested"][:] == [{"b": None}, {"a": [1]}]
-    assert dataset["float"][:] == [2.5, 1.0]
-    assert dataset["late"][:] == [[1, "x"], None]
-    assert dataset["kind"][:] == ["math", "math"]
-    assert dataset["answer"][:] == ["2", "2"]
-    assert "prompt" not in dataset.column_names
+    assert {name: dataset[name][:] for name in dataset.column_names} == {
+        "id": ["2", "1"], "question": ["1+1?"] * 2, "answer": ["2", "2"], "kind": ["math", "math"],
+        "mixed": ["two", 1], "nested": [{"b": None}, {"a": [1]}], "float": [2.5, 1.0],
+        "late": [[1, "x"], None],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), BAD)
@@ -150,24 +132,19 @@ def test_a_bad_file(lines: list[Any] | None, message: str, tmp_path: Path) -> No
         load("gsm8k", "test", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("solution", "gold", "legacy"),
-    [
+def test_gold_with_balanced_braces_or_the_published_cut(tmp_path: Path) -> None:
+    for solution, gold, legacy in (
         ("\\boxed{5}", "5", "5"),
         ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", "\\frac{1"),  # the published cut
         ("\\boxed{ \\{1,2\\} }", "\\{1,2\\}", "\\{1,2\\"),
         ("\\boxed{1} or \\boxed{2}", "2", "2"),
         ("so \\fbox{5}", "5", "5"),
         ("so $\\boxed 5$.", "5", "5"),
-    ],
-)
-def test_gold_with_balanced_braces_or_the_published_cut(
-    solution: str, gold: str, legacy: str, tmp_path: Path
-) -> None:
-    write(tmp_path, "math", "test", [{**ROWS["math"], "solution": solution}])
-    for legacy_gold, answer in ((False, gold), (True, legacy)):
-        dataset = load("math", "test", tmp_path, legacy_gold=legacy_gold)
-        assert dataset["answer"][:] == [answer]
+    ):
+        write(tmp_path, "math", "test", [{**ROWS["math"], "solution": solution}])
+        for legacy_gold, answer in ((False, gold), (True, legacy)):
+            dataset = load("math", "test", tmp_path, legacy_gold=legacy_gold)
+            assert dataset["answer"][:] == [answer]
 
 
 def test_validation_is_carved_from_train_and_stays_the_same(tmp_path: Path) -> None:
@@ -187,10 +164,11 @@ def test_validation_is_carved_from_train_and_stays_the_same(tmp_path: Path) -> N
 
 
 def test_a_small_file_gives_a_fifth_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, "gsm8k", "train", [ROWS["gsm8k"]] * 10)
-    assert len(load("gsm8k", "train", tmp_path)) == 8
+    monkeypatch.setenv("PODS_DATA_DIR", str(tmp_path))
+    assert len(tasks.load("gsm8k", "train")) == 8
     assert "validation_size=256 is more than a fifth of the 10" in capsys.readouterr().err
     assert len(load("gsm8k", "validation", tmp_path)) == 2
     assert len(load("gsm8k", "train", tmp_path, validation_size=0)) == 10
@@ -205,23 +183,13 @@ def test_a_small_file_gives_a_fifth_and_says_so(
         ("gsm8k", "dev", {}, "split=dev: unknown; one of train, validation, test"),
         ("math500", "train", {}, "task=math500: has no train split"),
         ("aime24", "validation", {}, "task=aime24: has no validation split"),
-        *(
-            ("gsm8k", "train", {key: value}, f"^task.{key}={value}: only task=own has this key")
-            for key, value in {
-                "source": "x", "question": "x", "answer": "x", "gold": "as_is", "kind": "math",
-            }.items()
-        ),
+        ("gsm8k", "train", {"source": "x"}, "^task.source=x: only task=own has this key"),
+        ("gsm8k", "train", {"gold": "as_is"}, "^task.gold=as_is: only task=own has this key"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_named(name: str, split: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         tasks.load(name, split, **settings)
-
-
-def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "gsm8k", "test", [ROWS["gsm8k"]])
-    monkeypatch.setenv("PODS_DATA_DIR", str(tmp_path))
-    assert len(tasks.load("gsm8k", "test")) == 1
 
 
 def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +206,8 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
 
     def answer(hub: str, subset: str | None = None, *, split: str) -> datasets.Dataset:
         requests.append((hub, subset, split))
+        if (hub, split) == ("openai/gsm8k", "train"):
+            raise ConnectionError("no route\nmany more lines")
         name = next(name for name in ROWS if tasks.TASKS[name].hub == hub)
         return datasets.Dataset.from_list(science if name == "chemistry" else [ROWS[name]])
 
@@ -255,14 +225,6 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
     ]
     ids = [int(i) for split in tasks.SPLITS for i in tasks.load("chemistry", split)["id"]]
     assert sorted(ids) == [*range(4, 24)]
-
-
-def test_an_absent_hub_is_one_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise ConnectionError("no route\nmany more lines")
-
-    monkeypatch.setattr(datasets, "load_dataset", refuse)
-    monkeypatch.delenv("PODS_DATA_DIR", raising=False)
     message = r"^task=gsm8k: cannot get openai/gsm8k \(no route\); set data_dir="
     with pytest.raises(UserError, match=message):
         tasks.load("gsm8k", "train")
@@ -276,30 +238,6 @@ def test_every_task_has_a_config_and_its_defaults_hold(tmp_path: Path) -> None:
     assert defaults.keys() <= keys.Task.model_fields.keys()
     write(tmp_path, "gsm8k", "train", [ROWS["gsm8k"]] * 2000)
     assert len(load("gsm8k", "validation", tmp_path)) == defaults["validation_size"]
-
-
-# What a template leaves open: options, quoted text, words with a digit (numbers, SMILES).
-OPEN = re.compile(r"(?m)^[A-Z]\. .*$|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\S*[0-9]\S*")
-
-
-def plain(question: str) -> str:
-    """In one case and spacing."""
-    return " ".join(question.split()).casefold()
-
-
-@pytest.mark.parametrize(
-    ("name", "templated"),
-    [("gsm8k", 0), ("chemistry", 210)],  # docs/paper.md says so, too
-)
-def test_no_question_of_the_shared_data_is_in_two_splits(
-    name: str, templated: int, shared: Path
-) -> None:
-    splits = {s: load(name, s, shared / "data")["question"] for s in tasks.SPLITS}
-    sets = [set(map(plain, questions)) for questions in splits.values()]
-    assert len(set.union(*sets)) == sum(map(len, sets))
-    templates = {plain(OPEN.sub("#", question)) for question in splits["train"]}
-    count = sum(plain(OPEN.sub("#", question)) in templates for question in splits["test"])
-    assert count == templated
 
 
 def test_the_shared_data(shared: Path) -> None:

@@ -11,7 +11,7 @@ from datasets import Dataset
 from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import Task
-from pods.tasks import TASKS, encode_prompt, encode_prompts, read_prompts, render_prompt
+from pods.tasks import encode_prompt, encode_prompts, read_prompts, render_prompt
 from pods.tasks.prompts import SYSTEM
 from tests.tokenizers_like import like
 
@@ -59,7 +59,6 @@ def test_system_texts() -> None:
 def test_base_style_is_one_block() -> None:
     prompt = render_prompt("1+1", tokenizer=QWEN, style="base")
     assert prompt == SYSTEM["math"]["base"] + "Problem: 1+1\nSolution: "
-    assert all(tag in prompt for tag in ("<think>", "</think>", "<answer>", "</answer>"))
     bare = render_prompt("1+1", tokenizer=QWEN, style="base", system="")
     assert bare == "Problem: 1+1\nSolution: "
 
@@ -88,9 +87,8 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) 
     questions = ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
     monkeypatch.setattr(tasks, "load_for", lambda *_: Dataset.from_dict(columns))
-    sampling = SimpleNamespace(
-        max_prompt_length=len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
-    )
+    limit = len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
+    sampling = SimpleNamespace(max_prompt_length=limit)
     config = SimpleNamespace(data_dir=None, sampling=sampling)
     rows, dropped = read_prompts(config, TASK, "train", QWEN)
     assert (rows["id"][:], dropped) == (list("bdeg"), 3)
@@ -99,17 +97,14 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) 
         assert row["answer"] == "=" + row["question"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"name": "gsm8k"}, SYSTEM["math"]["instruct"]),
-        ({"name": "chemistry"}, SYSTEM["choice"]["instruct"]),
+def test_a_question_gets_the_system_text_of_its_task() -> None:
+    math, choice = SYSTEM["math"]["instruct"], SYSTEM["choice"]["instruct"]
+    for changes, text in (
+        ({"name": "gsm8k"}, math),
+        ({"name": "chemistry"}, choice),
         ({"name": "chemistry", "system": "Choose."}, "Choose."),
-        ({"name": "own", "kind": "math"}, SYSTEM["math"]["instruct"]),
-        ({"name": "own", "kind": "choice"}, SYSTEM["choice"]["instruct"]),
-    ],
-)
-def test_a_question_gets_the_system_text_of_its_task(changes: dict[str, str], text: str) -> None:
-    prompt = tasks.rendered("Which?", QWEN, TASK.model_copy(update=changes))
-    assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date=DATE)
-    assert {task.kind for task in TASKS.values()} == SYSTEM.keys()
+        ({"name": "own", "kind": "math"}, math),
+        ({"name": "own", "kind": "choice"}, choice),
+    ):
+        prompt = tasks.rendered("Which?", QWEN, TASK.model_copy(update=changes))
+        assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date=DATE)
