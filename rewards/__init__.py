@@ -1,24 +1,20 @@
 """Rewards of training and grades of evaluation, from one definition.
 
 Versions: v1 (the release, Qwen) and v2 (the later head, Llama) are the published ones to the bit,
-v1-correctness is the release on MATH, strict is ours. Completions are untrusted: all work is
-bounded, and math-verify (strict only) runs in child processes that are killed at a deadline.
+v1-correctness is the release on MATH, strict is ours. Completions are untrusted: work is bounded.
 """
 
 import atexit
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
 import yaml
 
 from rewards import choice, functions, published, strict
-from rewards.tags import is_well_formed
+from rewards.tags import is_well_formed as is_well_formed
 from rewards.verifier import Pair, Verifier
-
-__all__ = ["VERSIONS", "Scorer", "grade", "is_well_formed", "reward_names", "score"]
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 NAMES = ("correctness", "format", "tags")
@@ -36,9 +32,9 @@ def score(
     return _scorer(version).score(completions, answers, [kind] * len(completions))
 
 
-class Scorer(AbstractContextManager):
-    """Scores batches of completions. With workers=0, or a version other than strict, it starts no
-    process, and an answer that only computer algebra can decide is wrong."""
+class Scorer:
+    """Scores batches of completions until it is closed. With workers=0, or a version other than
+    strict, it starts no process, and an answer that only computer algebra can decide is wrong."""
 
     def __init__(
         self, version: str, *, workers: int, deadline_seconds: float, names: Iterable[str] = NAMES
@@ -82,9 +78,6 @@ class Scorer(AbstractContextManager):
         """End the child processes; a second call does nothing."""
         if self._verifier:
             self._verifier.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def reward_names() -> list[str]:

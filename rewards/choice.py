@@ -1,7 +1,5 @@
-"""Multiple choice: the letter in the last closed answer block.
-
-The paper's chemistry set is not published, so the rule is ours: "B", "B.", "(B)" or "B: text" (also
-"B) text", "B. text"). "A or B" names no letter, and the first word of a sentence is not a choice.
+"""Multiple choice: the letter in the last closed answer block, by a rule that is ours: "B", "B.",
+"(B)", "B: text", "B) text" or "B. text". "A or B" names no letter; a sentence's first word neither.
 """
 
 import re

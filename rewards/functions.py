@@ -1,8 +1,5 @@
-"""The built-in reward functions; a function's name is its key under `weights` in config/rewards/.
-
-A function gets one completion, the gold answer, the grader's verdict and the version, and returns
-one float.
-"""
+"""The built-in reward functions: one float for a completion, its gold answer, the grader's verdict
+and the version. A function's name is its key under `weights` in config/rewards/."""
 
 from rewards import tags as tag_scan
 

@@ -25,9 +25,8 @@ UNITS = (  # removed in this order
     "month", "year", "foot", "feet", "inch", "yard",
 )  # fmt: skip
 WHOLE_TEXT_MACRO = re.compile(r"^\\text\{(.+?)\}$")
-THOUSANDS = re.compile(r"(\d),(\d\d\d)($|\D)")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d\d\d($|\D))")
 WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
-BRACKETED = re.compile(r"[()\[\]]([^()\[\]]+)[()\[\]]")
 SLASH_FRACTION = re.compile(r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z")
 CONVERTER = LatexNodes2Text()
 logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # its remarks on broken LaTeX
@@ -35,12 +34,9 @@ logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # its remarks on bro
 
 def is_correct(completion: str, gold: str, version: str) -> bool:
     """Whether the answer block, the last number or the whole text equals the gold answer."""
-    pattern = tags.NUMBER_SEARCH_V2 if version == "v2" else tags.NUMBER_SEARCH_V1
-    return (
-        equal(tags.published_answer(completion), gold)
-        or equal(tags.last_number(completion, pattern), gold)
-        or equal(completion, gold)
-    )
+    pattern = r"[\d.,]+" if version == "v2" else r"\d+"
+    texts = tags.published_answer(completion), tags.last_number(completion, pattern), completion
+    return any(equal(text, gold) for text in texts)
 
 
 def equal(given: str, gold: str) -> bool:
@@ -62,8 +58,8 @@ def _same_fractions(given: str, gold: str) -> bool:
 
 
 def _elements(form: str) -> list[str]:
-    form = _join_thousands(form)
-    match = BRACKETED.fullmatch(form)
+    form = THOUSANDS.sub("", form)
+    match = re.fullmatch(r"[()\[\]]([^()\[\]]+)[()\[\]]", form)
     return [element.strip() for element in match[1].split(",")] if match else [form]
 
 
@@ -71,10 +67,9 @@ def _elements(form: str) -> list[str]:
 def first_form(text: str) -> str:
     """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced."""
     text = WHOLE_TEXT_MACRO.sub(r"\1", text.strip()).strip()
-    try:
+    with contextlib.suppress(IndexError, ValueError):  # as published: then compared as it is
         return _first_form(text)
-    except (IndexError, ValueError):
-        return text  # as published: a text that cannot be normalised is compared as it is
+    return text
 
 
 def _first_form(text: str) -> str:
@@ -132,7 +127,7 @@ def second_form(text: str) -> str:
         text = _plain(text)
     text = re.sub(r"([0-9]) +([0-9])", r"\1+\2", re.sub("- *", "-", text))  # a mixed number
     text = text.replace(" ", "").replace("{", "").replace("}", "").lower()
-    return _whole(_join_thousands(text), text.replace(",", ""), int) or text
+    return _whole(THOUSANDS.sub("", text), text.replace(",", ""), int) or text
 
 
 def _plain(text: str) -> str:
@@ -175,9 +170,3 @@ def _whole(test: str, value: str, rounding: type = round) -> str | None:
         if abs(float(test) - round(float(test))) <= 1e-7:
             return str(rounding(float(value)))
     return None
-
-
-def _join_thousands(text: str) -> str:
-    while (joined := THOUSANDS.sub(r"\1\2\3", text)) != text:
-        text = joined
-    return text

@@ -1,16 +1,12 @@
 """The four tags of a completion, found by linear scans.
 
-The published code finds them with regular expressions that are quadratic to cubic on hostile text
-(32 KB of repeated tags: 8 s). These scans return the same; tests compare both on fuzzed strings.
+They return what the published regular expressions do, which take 8 s for 32 KB of repeated tags.
 """
 
 import re
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 JOIN = re.compile(r"</think>[ \n]?<answer>")  # no repetition inside: linear
-NUMBER_SEARCH_V1 = re.compile(r"\d+")
-NUMBER_SEARCH_V2 = re.compile(r"[\d.,]+")
-EMPTY_BLOCK = re.compile(r"<(think|answer)>\s*</\1>")
 ANSWER_TAG = re.compile(r"</?answer>")
 
 
@@ -46,9 +42,9 @@ def published_answer(completion: str) -> str:
     return completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
 
-def last_number(completion: str, pattern: re.Pattern) -> str:
+def last_number(completion: str, pattern: str) -> str:
     """The last match of a run of characters, "-1" without one (as published)."""
-    match = pattern.search(completion[::-1])  # the last run is the first one from the end
+    match = re.search(pattern, completion[::-1])  # the last run is the first one from the end
     return match.group()[::-1] if match else "-1"
 
 
@@ -66,5 +62,5 @@ def earn_bonus(completion: str, correct: bool, version: str) -> bool:
     """Whether format and tags count at all: in the release for wrong answers only, in its MATH runs
     ("NF") never; under strict not with an empty block."""
     if version == "strict":
-        return EMPTY_BLOCK.search(completion) is None
+        return re.search(r"<(think|answer)>\s*</\1>", completion) is None
     return version == "v2" or (version == "v1" and not correct)

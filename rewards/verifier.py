@@ -1,8 +1,7 @@
 """math-verify for untrusted text: each comparison in its own process, killed at a deadline.
 
-A server (a new interpreter without CUDA, torch or the caller's main module) loads math-verify once
-and forks a child for each comparison. The kernel's timer ends a late child, also after the trainer
-was killed; a multiprocessing pool would leave busy workers behind.
+A server without CUDA, torch or the caller's main module loads math-verify once and forks a child
+for each comparison. The kernel's timer ends a late child, also after the trainer was killed.
 """
 
 import contextlib

@@ -1,5 +1,7 @@
 """The public interface: versions, kinds, keys, their configs, and the process boundary."""
 
+from contextlib import closing
+
 import pytest
 import yaml
 
@@ -61,7 +63,7 @@ def test_a_new_reward_is_one_function_and_a_batch_may_mix_kinds(
 
     monkeypatch.setattr(functions, "brevity", brevity, raising=False)
     names = ["correctness", "brevity"]  # the keys of config/rewards/*.yaml's weights
-    with rewards.Scorer("v2", workers=0, deadline_seconds=1, names=names) as scorer:
+    with closing(rewards.Scorer("v2", workers=0, deadline_seconds=1, names=names)) as scorer:
         batch = ["abc", "<answer>B</answer>", "27"], ["5", "B", "27"], ["math", "choice", "math"]
         scores = scorer.score(*batch)
     assert scores == {"correctness": [0.0, 1.0, 1.0], "brevity": [0.25, 1 / 19, 1 / 3]}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import psutil
 import pytest
@@ -64,7 +65,7 @@ def block(answer: str) -> str:
 
 @pytest.fixture(scope="module")
 def scorer() -> Iterator[Scorer]:
-    with Scorer("strict", workers=2, deadline_seconds=20) as made:  # the machine may be busy
+    with closing(Scorer("strict", workers=2, deadline_seconds=20)) as made:
         yield made
 
 
@@ -83,7 +84,7 @@ def test_only_the_last_closed_block_counts_and_is_short(scorer: Scorer) -> None:
     assert grades == [False] * 4 + [True] * 2
 
 
-@pytest.mark.parametrize("version", rewards.VERSIONS)
+@pytest.mark.parametrize("version", ["v1", "v2", "strict"])
 def test_hostile_text_scores_and_comes_to_an_end(version: str) -> None:
     texts = [form for text in HOSTILE for form in (text, block(text))]
     for gold in ("18", "x+\\frac{\\pi}{2}"):
@@ -106,7 +107,7 @@ def wait_until_gone(pids: list[int]) -> None:
 def test_a_late_answer_scores_nothing_and_is_counted() -> None:
     gold, answer = PENDING
     batch = [block(answer)] * 2, [gold] * 2, ["math"] * 2
-    with Scorer("strict", workers=1, deadline_seconds=1e-6) as scorer:
+    with closing(Scorer("strict", workers=1, deadline_seconds=1e-6)) as scorer:
         assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
         os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
@@ -114,8 +115,8 @@ def test_a_late_answer_scores_nothing_and_is_counted() -> None:
         assert scorer.timeouts == 4
         scorer.close()  # twice is harmless
     wait_until_gone([scorer._verifier._server.pid])
-    with Scorer("strict", workers=0, deadline_seconds=1) as scorer:  # without computer algebra
-        assert scorer.grade(*batch) == [False, False]
+    with closing(Scorer("strict", workers=0, deadline_seconds=1)) as scorer:
+        assert scorer.grade(*batch) == [False, False]  # without computer algebra
         assert scorer.timeouts == 0
 
 
