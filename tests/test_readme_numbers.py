@@ -15,11 +15,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pods.config.command import compose
-from pods.figures.statistics import difference
 from pods.runs import results
 from tests import processes
 from tests.configs import compose as training
@@ -109,18 +107,6 @@ def planner_goals() -> list[float]:
     return [float(v) for v in re.search(r"correlation (\.\d) or more; (\d) of", page).groups()]
 
 
-def over_max_variance(*arms: str) -> list[float]:
-    """Of results/rules.json: mean accuracy of an arm, or of several that are one algorithm, less
-    that of max_variance, in points, with its interval, on the quickstart and on the miniature."""
-    numbers = []
-    for experiment in stored("rules").values():
-        means = {name: np.array(arm["mean"]) for name, arm in experiment["arms"].items()}
-        mean_of_arms = np.mean([means[arm] for arm in arms], axis=0)
-        pair = difference(means["max_variance"], mean_of_arms, paired=True)
-        numbers += [100 * value for value in (pair.difference, *pair.ci95)]
-    return numbers
-
-
 def target(figure: str, baseline: str) -> list[float]:
     """The target in %, and how many times as fast PODS reaches it, with its interval."""
     found = speedups(figure)[baseline]["time_to_target"]
@@ -194,9 +180,6 @@ NUMBERS = r"([-\d.]+) \(([-\d.]+) to ([-\d.]+)\)"
 OUR_CLAIMS = QUICKSTART_CLAIMS | MINIATURE_CLAIMS
 
 
-RULES_ROW = re.compile(rf"\| (`[^|]+) \| {NUMBERS} \| {NUMBERS} \|")
-
-
 def paragraphs() -> Iterator[str]:
     """Paragraphs and table rows of README and docs with results, each on one line."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -234,16 +217,6 @@ def test_every_number_among_the_results_is_claimed() -> None:
             if not any(start <= number.start() and number.end() <= end for start, end in spans)
         ]
         assert not loose, f"numbers in the README that no claim in this file covers: {loose}"
-
-
-def test_the_rows_of_the_table_of_rules_are_stored_results() -> None:
-    rows = RULES_ROW.findall((ROOT / "docs" / "rules.md").read_text())
-    arms = {label: re.findall("`([^`]+)`", label) for label, *_ in rows}  # several: one algorithm
-    assert sorted(sum(arms.values(), ["max_variance"])) == sorted(
-        stored("rules")["quickstart"]["arms"]
-    )
-    for label, *numbers in rows:
-        assert numbers == [f"{value:.1f}" for value in over_max_variance(*arms[label])], label
 
 
 @pytest.mark.parametrize("figure", PUBLISHED)
