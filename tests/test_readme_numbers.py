@@ -107,12 +107,6 @@ def planner_goals() -> list[float]:
     return [float(v) for v in re.search(r"correlation (\.\d) or more; (\d) of", page).groups()]
 
 
-def target(figure: str, baseline: str) -> list[float]:
-    """The target in %, and how many times as fast PODS reaches it, with its interval."""
-    found = speedups(figure)[baseline]["time_to_target"]
-    return [100 * found["target"], found["ratio"], *found["ci95"]]
-
-
 # What README and docs say, with a group for each number -> the numbers. Numbers outside a group are
 # definitions (95 % intervals, 99 % of the best point).
 CLAIMS: dict[str, Callable[[], list[float]]] = {
@@ -159,24 +153,8 @@ MINIATURE_CLAIMS: dict[str, Callable[[], list[float]]] = {
         "miniature", "GRPO"
     ),
     r"The base is right on ([\d.]+) %": lambda: [base("miniature", "tiny_60")],
-    r"PODS is ([-\d.]+) points above GRPO \(95 % interval (-2[-\d.]+) to ([-\d.]+)\)": lambda: (
-        ahead("miniature", "GRPO")
-    ),
-    r", ([-\d.]+) above GRPO 24/24 \((-1[\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "miniature", "GRPO-equal-cost"
-    ),
-    r"and ([-\d.]+) above GRPO-GA \((-[\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "miniature", "GRPO-GA"
-    ),
-    r"reaches ([\d.]+) % ([\d.]+) times as fast as GRPO \(([\d.]+) to ([\d.]+)\)": lambda: target(
-        "miniature", "GRPO"
-    ),
-    r"A step costs ([\d.]+) s, one of GRPO ([\d.]+) s, of GRPO 24/24 ([\d.]+) s, of GRPO-GA "
-    r"([\d.]+) s": lambda: step_seconds(
-        "miniature", "GRPO-PODS", "GRPO", "GRPO-equal-cost", "GRPO-GA"
-    ),
 }
-NUMBERS = r"([-\d.]+) \(([-\d.]+) to ([-\d.]+)\)"
+
 OUR_CLAIMS = QUICKSTART_CLAIMS | MINIATURE_CLAIMS
 
 
