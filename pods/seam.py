@@ -5,7 +5,7 @@ own code builds the tensors of the rows that are handed to it. A new version of 
 in tests/test_seam.py and against Unsloth's rewritten class in tests/test_unsloth_drift.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,22 @@ import trl
 from accelerate.utils import set_seed
 
 from pods import ranks
-from pods.batch import Completion
+from pods.batch import Completion, Prompt
 from pods.order import EpochOrder
-from pods.rollouts import AlgorithmError, Prompt, Rollout
+from pods.rollouts import AlgorithmError, Rollout
 
 
 class TrlSeam(trl.GRPOTrainer):
     """GRPOTrainer with public names for what PodsTrainer needs of it."""
 
+    # PodsTrainer defines these.
+    train_batch: Callable[[list[dict]], dict[str, Any]]  # a generation's, from this rank's rows
+    write_state: Callable[[Path], None]  # what a resume needs beside TRL's own state
+    read_state: Callable[[Path], None]
+
     # Rollouts and scores that TRL is answered with.
     _handed: tuple[tuple, torch.Tensor] | None = None
-    _earlier: int | None = None  # micro-steps before the first that TRL counts
-
-    def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
-        """The batch of a generation in training, from this rank's rows; PodsTrainer has it."""
-        raise NotImplementedError
-
-    # ---- TRL's own steps, opened -------------------------------------------------------------
+    _earlier = 0  # micro-steps before the first that TRL counts
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
         if self.model.training:
@@ -60,8 +59,7 @@ class TrlSeam(trl.GRPOTrainer):
         """A rollout of each prompt by TRL's own generation, whichever it is."""
         prompts, m = [prompt for prompt, _ in wanted], self.num_generations
         if self.use_vllm and self.vllm_mode == "server":
-            blocks = all(prompt is prompts[i - i % m] for i, prompt in enumerate(prompts))
-            whole = blocks and len(prompts) % m == 0
+            whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
             if not all(ranks.gather([whole])):  # all ranks raise, or none
                 raise AlgorithmError(
                     f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask "
@@ -72,13 +70,10 @@ class TrlSeam(trl.GRPOTrainer):
         texts = [prompt.row["prompt"] for prompt in prompts]
         prompt_ids, ids, _, completions, logprobs, *_ = super()._generate(texts)
         ends = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
+        rows = zip(prompt_ids, ids, completions, logprobs or [None] * len(ids), strict=True)
         return [
-            Rollout(
-                prompt_ids[i],
-                Completion(tokens, tokens[-1] not in ends, logprobs and logprobs[i]),
-                completions[i],
-            )
-            for i, tokens in enumerate(ids)
+            Rollout(prompt, Completion(tokens, tokens[-1] not in ends, values), text)
+            for prompt, tokens, text, values in rows
         ]
 
     def scores_by_trl(
@@ -98,31 +93,24 @@ class TrlSeam(trl.GRPOTrainer):
         return table[:count], columns
 
     def log_rows(
-        self, advantages: list[float] | None, columns: dict[str, list], step: dict[str, float]
+        self, advantages: list[float], columns: dict[str, list], metrics: dict[str, float]
     ) -> None:
-        """What log_completions shows of the handed rows, before TRL's own log: advantages of all
-        ranks (None: TRL's stand), this rank's columns; and the metrics of the step."""
+        """What TRL logs of the rows: advantages of all ranks, this rank's columns for the table of
+        completions, and the metrics of the step."""
         for name, values in columns.items():
             self._logs["extra"][name].extend(ranks.gather(values))
-        if advantages is not None:
-            logged = self._logs["advantages"]
-            for _ in range(min(len(advantages), len(logged))):
-                logged.pop()
-            logged.extend(advantages)
-        for name, value in step.items():
+        self._logs["advantages"].extend(advantages)  # as many as the log holds
+        for name, value in metrics.items():
             self._metrics["train"][name].append(value)
 
     @property
     def generation(self) -> int:
         """How many generations of rollouts came before this one."""
-        args, done = self.args, self.state.global_step * self.args.gradient_accumulation_steps
-        done += self._step % args.gradient_accumulation_steps
-        if self._earlier is not None:
-            done = self._earlier + self._step
-        return done // (args.steps_per_generation * self.num_iterations)
+        micro_steps = self._earlier + self._step
+        return micro_steps // (self.args.steps_per_generation * self.num_iterations)
 
     def start_at(self, micro_steps: int) -> None:
-        """The training starts after so many micro-steps; a streamed data set does not say it."""
+        """The training starts, or an epoch of it, after so many micro-steps."""
         self._earlier = micro_steps - self._step
 
     def trls_sampler(self) -> Any:
@@ -143,16 +131,6 @@ class TrlSeam(trl.GRPOTrainer):
         parts = self._buffered_inputs
         return sum(bool(part["completion_mask"].any()) for part in parts), len(parts)
 
-    # ---- checkpoints -------------------------------------------------------------------------
-
-    def write_state(self, folder: Path) -> None:
-        """Write what a resume needs beside TRL's own state; PodsTrainer has it."""
-        raise NotImplementedError
-
-    def read_state(self, folder: Path) -> None:
-        """Read what `write_state` wrote."""
-        raise NotImplementedError
-
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if ranks.is_main():
@@ -161,6 +139,7 @@ class TrlSeam(trl.GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            self.start_at(self.state.global_step * self.args.gradient_accumulation_steps)
             self.read_state(Path(checkpoint))
 
     def save_state(self, folder: Path) -> None:
@@ -169,15 +148,11 @@ class TrlSeam(trl.GRPOTrainer):
         self._save_optimizer_and_scheduler(str(folder))
         self._save_rng_state(str(folder))
 
-    # ---- what engines, guard, warm-up and metrics ask for ------------------------------------
-
     def generate_ids(
         self, prompts: list[list[int]], evaluation: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """TRL's own generation: one completion of each prompt, log-probabilities from vLLM alone.
-
-        evaluation: the prompts differ, where training repeats each.
-        """
+        In an evaluation the prompts differ, where training repeats each."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
         training, count = self.model.training, self.num_generations_eval
@@ -208,11 +183,10 @@ class TrlSeam(trl.GRPOTrainer):
         self.model.train()
         size, optimizer = self.args.per_device_train_batch_size, str(self.args.optim).lower()
         rows = {k: v[:size] for k, v in batch.items() if getattr(v, "ndim", 0) > 0}
-        held = [
-            torch.empty_like(p, dtype=torch.uint8 if "8bit" in optimizer else p.dtype)
-            for p in self.model.parameters() if p.requires_grad and not self.optimizer.state
-            for _ in range(2 if "adam" in optimizer else 0)
-        ]  # fmt: skip
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        moments = 2 if "adam" in optimizer and not self.optimizer.state else 0
+        kind = torch.uint8 if "8bit" in optimizer else None  # None: the parameter's
+        held = [torch.empty_like(p, dtype=kind) for p in trained * moments]
         self.accelerator.backward(self.compute_loss(self.model_wrapped, {**batch, **rows}))
         held.clear()
         self.model.zero_grad()
@@ -220,29 +194,18 @@ class TrlSeam(trl.GRPOTrainer):
         set_seed(self.args.seed, device_specific=True)  # as TRL leaves it before the first step
 
     def packing(self) -> dict[str, float]:
-        """What Unsloth's update has decided about packing a micro-batch into one sequence: whether
-        it packs, and from how many tokens on it does not. Empty elsewhere."""
-        values = {
-            "update/packed": getattr(self.model, "_unsloth_seq_packing_grad_ok", None),
-            "update/unpacked_from_tokens": getattr(
-                self.model, "_unsloth_seq_packing_grad_unsafe_T", None
-            ),
-        }
-        return {name: float(value) for name, value in values.items() if value is not None}
+        """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""
+        packed = getattr(self.model, "_unsloth_seq_packing_grad_ok", None)
+        return {} if packed is None else {"update/packed": float(packed)}
 
 
 def trls_answer(rollouts: list[Rollout]) -> tuple:
     """Rollouts in the form that GRPOTrainer._generate returns."""
     completions = [rollout.completion for rollout in rollouts]
-    given = all(completion.logprobs is not None for completion in completions)
-    return (
-        [rollout.prompt_ids for rollout in rollouts],
-        [completion.token_ids for completion in completions],
-        None,
-        [rollout.text for rollout in rollouts],
-        [completion.logprobs for completion in completions] if given else None,
-        {}, None, [],
-    )  # fmt: skip
+    prompt_ids = [rollout.prompt_ids for rollout in rollouts]
+    ids, texts = [c.token_ids for c in completions], [rollout.text for rollout in rollouts]
+    logprobs = [c.logprobs for c in completions]
+    return prompt_ids, ids, None, texts, None if None in logprobs else logprobs, {}, None, []
 
 
 @contextmanager
