@@ -56,7 +56,6 @@ class Batch:
                 object.__setattr__(self, name, np.asarray(getattr(self, name)))
 
     def __len__(self) -> int:
-        """R"""
         return len(self.prompt)
 
     @cached_property

@@ -1,8 +1,7 @@
-"""Several processes in one run: ranks, the rank that writes, and collective calls.
+"""Several processes in one run, started by `accelerate launch`: ranks and collective calls.
 
-Ranks come from `accelerate launch --config_file config/accelerate/<name>.yaml train.py ...`, one
-for each GPU; a plain `uv run train.py` is one rank. Every rank must make the same collective calls
-in the same order: one rank decides by clock, signal or disk for all, or the answers are gathered.
+Every rank must make the same collective calls in the same order: one rank decides by clock, signal
+or disk for all, or the answers are gathered.
 """
 
 import atexit

@@ -1,7 +1,6 @@
 """One step: draw what the algorithm asks for, score it, send it back, hand over what it returns.
 
-The algorithm (pods/algorithms.py) sees prompts and rewards. What it should not see is here: tokens,
-rounds, history and errors. Every rank runs the same algorithm on the same batch.
+Every rank runs the same algorithm (pods/algorithms.py) on the same batch.
 """
 
 import operator
@@ -73,12 +72,10 @@ class Record:
     rounds: int  # of generation
 
     def summary(self) -> dict[str, float]:
-        """The numbers of the step: all/* of the R rollouts, kept/* of those trained on; those that
-        nothing defines are left out."""
+        """Numbers of the step, where defined: all/* of R rollouts, kept/* of those trained on."""
         batch, kept = self.batch, self.selection.kept
         groups = [numbers(batch.rewards[group]) for group in batch.groups]
-        of_kept = batch.prompt[kept]
-        trained = [numbers(batch.rewards[kept[of_kept == p]]) for p in np.unique(of_kept)]
+        of_kept = [numbers(batch.rewards[np.intersect1d(group, kept)]) for group in batch.groups]
         values = {
             "all/reward_mean": mean(batch.rewards),
             "all/reward_std": mean([group.std() for group in groups if len(group)]),  # of a prompt
@@ -90,7 +87,7 @@ class Record:
             "all/completion_length_max": batch.lengths.max(),
             "all/clipped_ratio": batch.clipped.mean(),
             "kept/reward_mean": mean(batch.rewards[kept]),
-            "kept/reward_variance": mean([group.var() for group in trained if len(group)]),
+            "kept/reward_variance": mean([group.var() for group in of_kept if len(group)]),
             "kept/completion_length_mean": mean(batch.lengths[kept]),
             **{f"all/{name}_mean": mean(of) for name, of in batch.by_function.items()},
             "generate/rounds": self.rounds,
@@ -148,22 +145,18 @@ class Driver:
 
     def batch(self, places: list[int], rollouts: list[Rollout], scores: np.ndarray) -> Batch:
         """What the algorithm receives; rewards add up as in TRL, in float32, None counting as 0."""
-        weights = np.array(list(self.weights.values()), dtype=np.float32)
-        rewards = np.nansum(scores * weights, axis=1, dtype=np.float32)
+        rewards = np.nansum(scores * np.float32([*self.weights.values()]), axis=1, dtype=np.float32)
         rewards[np.isnan(scores).all(axis=1)] = np.nan
         by_function = dict(zip(self.weights, scores.T, strict=True))
+        correct = by_function[self.correct] > 0 if self.correct else None
         completions = [rollout.completion for rollout in rollouts]
-        likely = all(completion.logprobs is not None for completion in completions)
-        return Batch(
-            prompt=np.array(places),
-            rewards=rewards,
-            correct=by_function[self.correct] > 0 if self.correct else None,
-            by_function=by_function,
-            lengths=np.array([len(completion.token_ids) for completion in completions]),
-            clipped=np.array([completion.clipped for completion in completions]),
-            logprobs=np.array([mean(c.logprobs) for c in completions]) if likely else None,
-            weights=self.weights,
-        )
+        lengths = np.array([len(completion.token_ids) for completion in completions])
+        clipped = np.array([completion.clipped for completion in completions])
+        logprobs = None
+        if all(completion.logprobs is not None for completion in completions):
+            logprobs = np.array([mean(completion.logprobs) for completion in completions])
+        columns = (correct, by_function, lengths, clipped, logprobs, self.weights)
+        return Batch(np.array(places), rewards, *columns)
 
     def selected(self, value: Any, batch: Batch | None, step: Step) -> Selection:
         """What the algorithm returned, checked and in ascending order, with advantages."""
@@ -171,10 +164,8 @@ class Driver:
             raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
         choice = value if isinstance(value, Selection) else Selection(value)
         kept = checked(choice.kept, len(batch), None, "it")
-        if len(kept) > step.budget:
-            raise ValueError(
-                f"returned {len(kept)} rollouts, more than budget = P m = {step.budget}"
-            )
+        if len(kept) > (most := step.budget):
+            raise ValueError(f"returned {len(kept)} rollouts, more than budget = P m = {most}")
         if choice.advantages is not None:
             values = advantages.checked(choice.advantages, len(kept), "it")
             return Selection(kept, values[np.argsort(choice.kept, kind="stable")])
@@ -193,17 +184,13 @@ def requested(request: Any, prompts: list[Prompt]) -> list[int]:
         counts = [count] * len(wanted) if np.ndim(count) == 0 else count
         pairs = list(zip(wanted, map(operator.index, counts), strict=True))
     except (TypeError, ValueError):
-        raise ValueError(
-            f"yielded {request!r}; a pair (prompts, count) is required, with one count or one for "
-            "each prompt"
-        ) from None
+        rule = "a pair (prompts, count) is required, with one count or one for each prompt"
+        raise ValueError(f"yielded {request!r}; {rule}") from None
     further, known = [], {id(prompt): p for p, prompt in enumerate(prompts)}
     for prompt, count in pairs:
         if not isinstance(prompt, Prompt) or count < 0:
-            raise ValueError(
-                f"asked for {count} rollouts of {prompt!r}; 0 or more of prompts out of "
-                "step.prompts or step.fresh(k) are required"
-            )
+            rule = "0 or more of prompts out of step.prompts or step.fresh(k) are required"
+            raise ValueError(f"asked for {count} rollouts of {prompt!r}; {rule}")
         if count > 0 and id(prompt) not in known:
             known[id(prompt)] = len(prompts)
             prompts.append(prompt)

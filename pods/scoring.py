@@ -1,8 +1,6 @@
 """The reward functions of a training, in TRL's form: keyword arguments `prompts`, `completions`,
-`completion_ids` and every column of the data set, one float per completion back.
+`completion_ids` and every column of the data set; one float per completion back, or None for 0.
 
-The built-in ones come from rewards/functions.py. A function of the user's has the same form; None
-counts as 0.
     uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.brevity=0.5
 """
 
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pods.config import functions
+from pods.config.functions import load
 from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
 from rewards import Scorer
@@ -28,11 +26,8 @@ class RewardError(RuntimeError):
 
 
 class Text(str):
-    """A text that also reads as a chat with one message, `text[0]["content"]`: reward functions of
-    TRL and of Unsloth's notebooks are written for that form.
-
-    `content` is the message, where it differs from the text (a prompt's question).
-    """
+    """A text that also reads as a chat with one message, `text[0]["content"]`, as reward functions
+    of TRL and of Unsloth's notebooks do; `content`: the message, where it differs."""
 
     content: str
 
@@ -57,22 +52,18 @@ class Rewards(AbstractContextManager):
     """
 
     def __init__(self, config: RewardsConfig) -> None:
-        self.weights = reward_weights(config)
+        self.weights, own = reward_weights(config), config.functions
         self.grader = "correctness" if self.weights.get("correctness") else None
-        self.scorer = Scorer(
-            config.version,
-            workers=config.workers,
-            deadline_seconds=config.deadline_seconds,
-            names=[name for name in self.weights if name not in config.functions],
-        )
-        own = {
-            name: functions.load(f"rewards.functions.{name}", path)
-            for name, path in config.functions.items()
-        }
-        self.functions = [
-            Reward(name, own.get(name) or self.built_in(name)) for name in self.weights
-        ]
+        limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
+        built_in = [name for name in self.weights if name not in own]
+        self.scorer = Scorer(config.version, names=built_in, **limits)
         self.scores: tuple[Any, dict[str, list[float]]] = (None, {})  # newest answers, and theirs
+        self.functions = [
+            Reward(name, load(f"rewards.functions.{name}", own[name]))
+            if name in own
+            else Reward(name, self.built_in(name))
+            for name in self.weights
+        ]
 
     def built_in(self, name: str) -> Callable[..., list[float]]:
         """A built-in reward function; all of them score the completions of a round once."""
@@ -94,29 +85,19 @@ class Reward:
     def __init__(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
         self.__name__, self.function = name, function
 
-    def __call__(
-        self,
-        prompts: list[str],
-        completions: list[str],
-        completion_ids: list[list[int]],
-        trainer_state: Any = None,
-        **columns: Any,
-    ) -> list[float]:
+    def __call__(self, **arguments: Any) -> list[float]:
         """One float per completion, None as 0. Raises RewardError naming function, completion and
         step."""
-        questions = columns.get("question", [None] * len(prompts))
-        arguments = columns | {
-            "prompts": [Text(*pair) for pair in zip(prompts, questions, strict=True)],
-            "completions": [Text(text) for text in completions],
-            "completion_ids": completion_ids,
-            "trainer_state": trainer_state,
-        }
-        step = f"step {getattr(trainer_state, 'global_step', 0)}"
+        prompts, completions = arguments["prompts"], arguments["completions"]
+        questions = arguments.get("question", prompts)
+        arguments["prompts"] = [Text(*pair) for pair in zip(prompts, questions, strict=True)]
+        arguments["completions"] = [Text(text) for text in completions]
+        step = f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"
         try:
             values = self.values(arguments)
         except Exception as error:
             i = self.failing(arguments)
-            where = f"completion {i}" if i is not None else "all completions"
+            where = "all completions" if i is None else f"completion {i}"
             raise self.error(f"raised {error!r} on {where} of {step}", arguments, i) from error
         if len(values) != len(completions):
             problem = f"returned {len(values)} values for {len(completions)} completions at {step}"
@@ -146,10 +127,8 @@ class Reward:
 
     def error(self, problem: str, arguments: dict[str, Any], i: int | None) -> RewardError:
         """The error, with completion i and its answer."""
-        texts = [
-            "" if i is None or name not in arguments else str(arguments[name][i])
-            for name in ("completions", "answer")
-        ]
+        columns = [] if i is None else [arguments.get(name) for name in ("completions", "answer")]
+        texts = [str(column[i]) if column else "" for column in columns] or ["", ""]
         return RewardError(f"reward function {self.__name__} {problem}", *texts)
 
 

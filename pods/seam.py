@@ -1,8 +1,7 @@
 """The one file with private names of TRL, transformers' Trainer and Unsloth.
 
 `TrlSeam` is GRPOTrainer opened at three methods: a step's batch comes from `train_batch`, and TRL's
-own code builds the tensors of the rows that are handed to it. A new version of TRL is checked here,
-in tests/test_seam.py and against Unsloth's rewritten class in tests/test_unsloth_drift.py.
+own code builds the tensors of the rows that are handed to it.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,13 +22,13 @@ from pods.rollouts import AlgorithmError, Rollout
 class TrlSeam(trl.GRPOTrainer):
     """GRPOTrainer with public names for what PodsTrainer needs of it."""
 
-    # PodsTrainer defines these.
-    train_batch: Callable[[list[dict]], dict[str, Any]]  # a generation's, from this rank's rows
-    write_state: Callable[[Path], None]  # what a resume needs beside TRL's own state
+    # PodsTrainer defines these: the batch of a generation from this rank's rows, and what a resume
+    # needs beside TRL's own state.
+    train_batch: Callable[[list[dict]], dict[str, Any]]
+    write_state: Callable[[Path], None]
     read_state: Callable[[Path], None]
 
-    # Rollouts and scores that TRL is answered with.
-    _handed: tuple[tuple, torch.Tensor] | None = None
+    _handed: tuple[tuple, torch.Tensor] | None = None  # rollouts and scores that TRL is answered
     _earlier = 0  # micro-steps before the first that TRL counts
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
@@ -47,7 +46,11 @@ class TrlSeam(trl.GRPOTrainer):
         self, prompts: list[Any], rollouts: list[Rollout], scores: torch.Tensor
     ) -> dict[str, Any]:
         """TRL's batch of this rank's rollouts; `scores`: (rows, functions) of all ranks."""
-        self._handed = trls_answer(rollouts), scores.to(self.accelerator.device)
+        ids, texts = [r.completion.token_ids for r in rollouts], [r.text for r in rollouts]
+        logprobs = [r.completion.logprobs for r in rollouts]
+        logprobs = None if None in logprobs else logprobs
+        answer = [r.prompt_ids for r in rollouts], ids, None, texts, logprobs, {}, None, []
+        self._handed = answer, scores.to(self.accelerator.device)
         # TRL takes whatever does not end with the tokenizer's own end token for truncated.
         masking, self.mask_truncated_completions = self.mask_truncated_completions, False
         try:
@@ -56,15 +59,15 @@ class TrlSeam(trl.GRPOTrainer):
             self._handed, self.mask_truncated_completions = None, masking
 
     def rollouts_by_trl(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
-        """A rollout of each prompt by TRL's own generation, whichever it is."""
+        """A rollout of each prompt by TRL's own generation."""
         prompts, m = [prompt for prompt, _ in wanted], self.num_generations
-        if self.use_vllm and self.vllm_mode == "server":
-            whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
-            if not all(ranks.gather([whole])):  # all ranks raise, or none
-                raise AlgorithmError(
-                    f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask "
-                    "for a multiple of them, or set vllm_mode=colocate"
-                )
+        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
+        by_server = self.use_vllm and self.vllm_mode == "server"
+        if by_server and not all(ranks.gather([whole])):  # all ranks raise, or none
+            raise AlgorithmError(
+                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
+                "multiple of them, or set vllm_mode=colocate"
+            )
         if self._is_vlm:
             raise AlgorithmError("PodsTrainer trains on texts alone; use GRPOTrainer for images")
         texts = [prompt.row["prompt"] for prompt in prompts]
@@ -76,30 +79,20 @@ class TrlSeam(trl.GRPOTrainer):
             for prompt, tokens, text, values in rows
         ]
 
-    def scores_by_trl(
-        self, pairs: list[tuple[Prompt, Rollout]], count: int
-    ) -> tuple[torch.Tensor, dict[str, list]]:
-        """(count, functions) rewards of all ranks, NaN for None, and the columns that reward
-        functions logged; `pairs` are this rank's share of the count."""
+    def scores_by_trl(self, pairs: list[tuple[Prompt, Rollout]]) -> torch.Tensor:
+        """(rollouts, functions) rewards of all ranks, NaN for None; `pairs` are this rank's."""
         table = super()._calculate_rewards(
             [prompt.row for prompt, _ in pairs],
             [prompt.row["prompt"] for prompt, _ in pairs],
             [rollout.text for _, rollout in pairs],
             [rollout.completion.token_ids for _, rollout in pairs],
         )
-        logged = sorted(self._pending_extra_logs.items())  # in one order on all ranks
-        columns = {name: ranks.gather(values)[:count] for name, values in logged}
-        self._pending_extra_logs.clear()
-        return table[:count], columns
+        self._pending_extra_logs.clear()  # columns of n rollouts, where TRL's table has m
+        return table
 
-    def log_rows(
-        self, advantages: list[float], columns: dict[str, list], metrics: dict[str, float]
-    ) -> None:
-        """What TRL logs of the rows: advantages of all ranks, this rank's columns for the table of
-        completions, and the metrics of the step."""
-        for name, values in columns.items():
-            self._logs["extra"][name].extend(ranks.gather(values))
-        self._logs["advantages"].extend(advantages)  # as many as the log holds
+    def log_step(self, advantages: list[float], metrics: dict[str, float]) -> None:
+        """What TRL logs of a step: advantages of all ranks, in place of its own, and metrics."""
+        self._logs["advantages"].extend(advantages)
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
 
@@ -177,8 +170,8 @@ class TrlSeam(trl.GRPOTrainer):
         return logprobs[0].float().cpu()
 
     def rehearse(self, batch: dict[str, Any]) -> None:
-        """Forward and backward of the first micro-batch; weights, optimiser, random states and
-        metrics stay. Holds the memory of Adam's two moments meanwhile."""
+        """Forward and backward of the first micro-batch beside Adam's two moments; weights,
+        optimiser, random states and metrics stay."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.model.train()
         size, optimizer = self.args.per_device_train_batch_size, str(self.args.optim).lower()
@@ -199,21 +192,10 @@ class TrlSeam(trl.GRPOTrainer):
         return {} if packed is None else {"update/packed": float(packed)}
 
 
-def trls_answer(rollouts: list[Rollout]) -> tuple:
-    """Rollouts in the form that GRPOTrainer._generate returns."""
-    completions = [rollout.completion for rollout in rollouts]
-    prompt_ids = [rollout.prompt_ids for rollout in rollouts]
-    ids, texts = [c.token_ids for c in completions], [rollout.text for rollout in rollouts]
-    logprobs = [c.logprobs for c in completions]
-    return prompt_ids, ids, None, texts, None if None in logprobs else logprobs, {}, None, []
-
-
 @contextmanager
 def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
-    """A colocated vLLM that TRL builds in this block runs all rollouts of a round at once.
-
-    TRL's number is m x P, so PODS would generate in waves and GRPO-GA in one.
-    """
+    """A colocated vLLM that TRL builds in this block runs all n x P rollouts of a round at once,
+    where TRL's number is m x P."""
     from trl.trainer import grpo_trainer
 
     original = grpo_trainer.VLLMGeneration

@@ -4,9 +4,8 @@
     trainer = PodsTrainer(model=..., reward_funcs=..., train_dataset=...,
                           args=PodsConfig(rollouts_per_prompt=64, num_generations=16, ...))
 
-n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on. Whatever
-GRPOTrainer takes works, but for tools, environments and images. With algorithm="grpo" the weights
-equal those of GRPOTrainer to the bit. train.py uses this class.
+n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on; with
+algorithm="grpo" the weights equal those of GRPOTrainer to the bit. train.py uses this class.
 """
 
 import json
@@ -81,28 +80,23 @@ class PodsConfig(trl.GRPOConfig):
             yield f"advantage={self.advantage}: {algorithm} has its own; leave advantage=kept"
         if self.engine != "trl":
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
-        by_trl = algorithm in ("grpo", "grpo_ga") and self.advantage == "kept"
-        for name, value in (
-            ("scale_rewards", "group"),
-            ("multi_objective_aggregation", "sum_then_normalize"),
-        ):
-            if getattr(self, name) != value and not by_trl:
-                yield (
-                    f"{name}={getattr(self, name)}: algorithm={algorithm} advantage="
-                    f"{self.advantage} does not use it; leave {name}={value}, and set "
-                    "advantage=dr_grpo or gdpo"
-                )
+        if algorithm in ("grpo", "grpo_ga") and self.advantage == "kept":
+            return  # TRL's own advantages
+        if self.scale_rewards != "group":
+            value = f"scale_rewards={self.scale_rewards}"
+            yield f"{value}: algorithm={algorithm} does not use it; set advantage=dr_grpo instead"
+        if (value := self.multi_objective_aggregation) != "sum_then_normalize":
+            key = f"multi_objective_aggregation={value}"
+            yield f"{key}: algorithm={algorithm} does not use it; set advantage=gdpo instead"
 
 
 class PodsTrainer(TrlSeam):
     """GRPOTrainer whose update sees what an algorithm keeps.
 
-    Args, beside those of GRPOTrainer:
-        algorithm: a function (pods/algorithms.py) in place of args.algorithm.
-        sampler: from the finished trainer to who draws rollouts, every random state being a
-            function of seed, step and rank; None: TRL's own generation.
-        clock: times the phases of a step.
-        schedule_seconds: s of training that the learning-rate schedule spans; None: max_steps.
+    Beside the arguments of GRPOTrainer: `algorithm`, a function in place of args.algorithm;
+    `sampler`, from the finished trainer to who draws rollouts in place of TRL, every random state
+    being a function of seed, step and rank; `clock`, which times the phases of a step;
+    `schedule_seconds` of training that the learning-rate schedule spans in place of max_steps.
     """
 
     def __init__(
@@ -134,7 +128,6 @@ class PodsTrainer(TrlSeam):
         self.newest: Record | None = None
         self.history: dict[str, list[Visit]] = {}
         self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
-        self.columns: dict[str, list] = {}  # that reward functions logged in this step
         weights, rounds = self.weights_by_name(), args.max_rounds
         self.driver = Driver(
             algorithm, advantage, self.draw, self.score, weights, args.correct, rounds, clock
@@ -155,7 +148,6 @@ class PodsTrainer(TrlSeam):
         number, seed = self.state.global_step, self.args.seed
         if self.sampler:  # TRL shuffles rows, and its generation samples, from torch's state
             set_seed(seed_of(seed, number, ranks.rank()) % 2**32)
-        self.columns = {}
         stream = self.stream(ranks.gather(inputs))
         own, n, m = stream.own, self.args.rollouts_per_prompt, self.num_generations
         rng = np.random.default_rng([seed, self.generation])
@@ -190,10 +182,7 @@ class PodsTrainer(TrlSeam):
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
         mine = ranks.share(list(zip(prompts, rollouts, strict=True)))
-        scores, columns = self.scores_by_trl(mine, len(prompts))
-        for name, values in columns.items():
-            self.columns.setdefault(name, []).extend(values)
-        return scores.float().cpu().numpy()
+        return self.scores_by_trl(mine)[: len(prompts)].float().cpu().numpy()
 
     def hand_over(self, record: Record) -> tuple[dict[str, Any], Record]:
         """TRL's batch of this rank's share of the kept rollouts, and the record with the advantages
@@ -214,12 +203,7 @@ class PodsTrainer(TrlSeam):
         else:
             values = [*record.selection.advantages.tolist(), *[0.0] * filling]
             tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
-        columns = {  # with one value for each rollout of each round
-            name: [column[i] for i in mine]
-            for name, column in self.columns.items()
-            if len(column) == len(batch)
-        }
-        self.log_rows(values, columns, record.summary())
+        self.log_step(values, record.summary())
         counted = np.array(ranks.share([True] * len(kept) + [False] * filling))
         if self.mask_truncated_completions:
             counted &= ~batch.clipped[mine]
@@ -227,8 +211,8 @@ class PodsTrainer(TrlSeam):
             self.mask_rows(tensors, torch.as_tensor(counted))
         if filling and len(kept):
             factor = torch.tensor(len(places) / len(kept), device=self.accelerator.device)
-            if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:
-                tensors["advantages"] *= factor  # the policy's loss alone, not the entropy bonus
+            if self.loss_type in MEAN_OVER_ROWS and not self.beta:
+                tensors["advantages"] *= factor  # not the entropy bonus, which has no rows
             else:
                 tensors["fill_factor"] = factor
         return tensors, record
@@ -250,9 +234,8 @@ class PodsTrainer(TrlSeam):
         if self.schedule_seconds is None:
             return super().create_scheduler(num_training_steps, optimizer)
         schedule = super().create_scheduler(round(1000 * self.schedule_seconds), optimizer)
-        factor, *others = schedule.lr_lambdas  # one function for all groups of parameters
-        by_clock = [lambda _: factor(1000 * self.clock.train_seconds)]
-        schedule.lr_lambdas = by_clock * (1 + len(others))
+        factor, groups = schedule.lr_lambdas[0], len(schedule.lr_lambdas)  # of parameters
+        schedule.lr_lambdas = [lambda _: factor(1000 * self.clock.train_seconds)] * groups
         return schedule
 
     def write_state(self, folder: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pods.algorithms import prepared
 from pods.batch import Batch
 from pods.config.errors import UserError
-from pods.algorithms import prepared
 from pods.rules import RULES, keep, select
 
 floats = st.floats(-1e6, 1e6, allow_nan=False, width=32)
