@@ -72,15 +72,13 @@ def prepare(config: TrainConfig) -> None:
     from pods.engines import choose
     from pods.models.policy import choose_backend, choose_optimizer, set_threads
 
-    backend, optimizer, engine = config.backend, config.optimizer, config.engine
-    backend.name, reason = choose_backend(backend.name)
-    optimizer.name = choose_optimizer(optimizer.name)
-    engine.name, because = choose.for_training(config)
-    ranks.say(
-        f"backend {backend.name} ({reason}), engine {engine.name} ({because}), {optimizer.name}"
-    )
-    set_threads(backend.threads)
-    if backend.name == "unsloth":
+    config.backend.name, reason = choose_backend(config.backend.name)
+    config.optimizer.name = optimizer = choose_optimizer(config.optimizer.name)
+    config.engine.name, because = choose.for_training(config)
+    names = f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because})"
+    ranks.say(f"{names}, {optimizer}")
+    set_threads(config.backend.threads)
+    if config.backend.name == "unsloth":
         from pods.models.unsloth import import_unsloth
 
         import_unsloth(config)

@@ -36,7 +36,7 @@ class DataOrder:
         self.epoch_length = sampler.num_samples // sampler.batch_size * sampler.batch_size
 
     def index(self, place: int) -> int:
-        """The row at this place, 0 being the first prompt of the training."""
+        """The row at this place, counted from the first prompt of the training."""
         epoch, place = divmod(place, self.epoch_length)
         return order_of(self.sampler, epoch)[place]
 
@@ -87,8 +87,7 @@ def prompt_of(row: Row, number: int) -> Prompt:
 
 
 class EpochOrder(Sampler):
-    """TRL's sampler, whose order is a function of the epoch: also after a resume, before which TRL
-    would repeat the order of its first epoch."""
+    """TRL's sampler, which after a resume would repeat the order of its first epoch."""
 
     def __init__(self, sampler: RepeatSampler, trainer: Any) -> None:
         self.sampler, self.trainer = sampler, trainer

@@ -28,11 +28,9 @@ def rank() -> int:
 
 
 def zero_stage() -> int:
-    """DeepSpeed divides among the ranks: 0 nothing (it is not used), 1 optimiser state, 2 also
-    gradients, 3 also weights."""
+    """DeepSpeed's stage: 0 not used, 1 divides the optimiser, 2 also gradients, 3 also weights."""
     used = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)  # 2: accelerate's default
-    return int(stage) if used else 0
+    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)) if used else 0
 
 
 def is_main() -> bool:
@@ -53,7 +51,7 @@ def start() -> None:
     import torch
     from accelerate import PartialState
 
-    # DeepSpeed calls torch by names that torch is about to change, once a step and more.
+    # DeepSpeed calls torch by old names, once a step and more.
     warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
     cpu = not torch.cuda.is_available()
     # accelerate does not use DeepSpeed where it is told cpu=True
@@ -68,8 +66,7 @@ def start() -> None:
 
 
 def share(items: Sequence[T]) -> list[T]:
-    """This rank's part of `items`, which are cut into equal parts in rank order; where they do not
-    divide, the last item fills the parts up."""
+    """This rank's part of `items`, cut in rank order; the last item makes the parts equal."""
     size = -(-len(items) // world_size())
     filled = [*items, *items[-1:] * (size * world_size() - len(items))]
     return filled[rank() * size : (rank() + 1) * size]

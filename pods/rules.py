@@ -20,9 +20,9 @@ Rule = Callable[..., Any]
 def max_variance(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
     """The m rewards of largest variance, exactly, in O(n log n) (paper, theorem 1).
 
-    The best subset is always the i highest and the m - i lowest for some i, so m + 1 candidates
-    are compared through prefix sums. Equal rewards are taken in index order from the low end and
-    in reverse from the high end; equal variances go to the smaller i, as in the published code.
+    The best subset is the i highest and the m - i lowest for some i: prefix sums compare all i.
+    Equal rewards are taken in index order from the low end and in reverse from the high end; equal
+    variances go to the smaller i, as in the published code.
     """
     order = np.argsort(rewards, kind="stable")
     values = rewards[order] * 0.5 - rewards[order[0]] * 0.5  # halved: a difference cannot overflow

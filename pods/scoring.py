@@ -45,11 +45,8 @@ class Text(str):
 
 
 class Rewards(AbstractContextManager):
-    """The reward functions of a config; closing it ends the graders' processes.
-
-    `functions` and `weights` (by name) have one order; `grader` names the function whose values
-    above 0 mean a correct answer, None where it has no weight.
-    """
+    """The reward functions of a config; closing it ends the graders' processes. `grader` names the
+    function whose values above 0 mean a correct answer, None where it has no weight."""
 
     def __init__(self, config: RewardsConfig) -> None:
         self.weights, own = reward_weights(config), config.functions
@@ -86,8 +83,7 @@ class Reward:
         self.__name__, self.function = name, function
 
     def __call__(self, **arguments: Any) -> list[float]:
-        """One float per completion, None as 0. Raises RewardError naming function, completion and
-        step."""
+        """One float per completion. Raises RewardError naming function, completion and step."""
         prompts, completions = arguments["prompts"], arguments["completions"]
         questions = arguments.get("question", prompts)
         arguments["prompts"] = [Text(*pair) for pair in zip(prompts, questions, strict=True)]
@@ -98,7 +94,8 @@ class Reward:
         except Exception as error:
             i = self.failing(arguments)
             where = "all completions" if i is None else f"completion {i}"
-            raise self.error(f"raised {error!r} on {where} of {step}", arguments, i) from error
+            problem = f"raised {error!r} on {where} of {step}"
+            raise self.error(problem, arguments, i or 0) from error
         if len(values) != len(completions):
             problem = f"returned {len(values)} values for {len(completions)} completions at {step}"
             raise self.error(problem, arguments, 0)
@@ -125,11 +122,11 @@ class Reward:
                 return i
         return None
 
-    def error(self, problem: str, arguments: dict[str, Any], i: int | None) -> RewardError:
+    def error(self, problem: str, arguments: dict[str, Any], i: int) -> RewardError:
         """The error, with completion i and its answer."""
-        columns = [] if i is None else [arguments.get(name) for name in ("completions", "answer")]
-        texts = [str(column[i]) if column else "" for column in columns] or ["", ""]
-        return RewardError(f"reward function {self.__name__} {problem}", *texts)
+        answers = arguments.get("answer") or [""] * len(arguments["completions"])
+        row = str(arguments["completions"][i]), str(answers[i])
+        return RewardError(f"reward function {self.__name__} {problem}", *row)
 
 
 def number(value: Any) -> float:
@@ -137,4 +134,4 @@ def number(value: Any) -> float:
     try:
         return 0.0 if value is None else float(value)
     except (TypeError, ValueError):
-        return float("nan")
+        return np.nan

@@ -29,7 +29,7 @@ from pods.order import DataOrder, Stream
 from pods.rollouts import Driver, Record, Rollout, Step, Visit
 from pods.seam import TrlSeam, engine_slots
 
-STATE = "pods_state.json"  # in a checkpoint
+STATE = "pods_state.json"  # of a checkpoint
 MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")  # losses that divide by the number of rows
 PARAMETERS = ("algorithm_kwargs", "rule_kwargs", "advantage_kwargs")
 Parameters = dict[str, Any] | str | None  # by name; a command line gives them as JSON
@@ -138,8 +138,8 @@ class PodsTrainer(TrlSeam):
         """Weight of every reward function; functions of one name are numbered."""
         names = self.reward_func_names
         names = [f"{name}_{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
-        correct, known = self.args.correct, ", ".join(names)
-        if correct is not None and correct not in names:
+        if (correct := self.args.correct) not in (None, *names):
+            known = ", ".join(names)
             raise ValueError(f"correct={correct}: no reward function; one of {known}, or None")
         return dict(zip(names, self.reward_weights.tolist(), strict=True))
 
@@ -247,7 +247,5 @@ class PodsTrainer(TrlSeam):
         if (folder / STATE).is_file():  # else it is a checkpoint of GRPOTrainer
             state = json.loads((folder / STATE).read_text())
             self.fresh_drawn = state["fresh_drawn"]
-            self.history = {
-                question: [Visit(*visit) for visit in visits]
-                for question, visits in state["history"].items()
-            }
+            history = state["history"].items()
+            self.history = {name: [Visit(*visit) for visit in visits] for name, visits in history}
