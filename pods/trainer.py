@@ -211,7 +211,7 @@ class PodsTrainer(TrlSeam):
             self.mask_rows(tensors, torch.as_tensor(counted))
         if filling and len(kept):
             factor = torch.tensor(len(places) / len(kept), device=self.accelerator.device)
-            if self.loss_type in MEAN_OVER_ROWS and not self.beta:
+            if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:
                 tensors["advantages"] *= factor  # not the entropy bonus, which has no rows
             else:
                 tensors["fill_factor"] = factor
