@@ -15,11 +15,12 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
+from pods.algorithms import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Function
 from pods.config.schema import Section, Text
-from pods.rules import RULES, prepared, select
+from pods.rules import RULES, select
 from pods.runs import ledger
 
 COLUMNS = ("kept a prompt", "mean reward", "variance", "J", "no signal", "as the run")
@@ -57,7 +58,7 @@ def main(config: ReplayConfig) -> None:
 
 def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
     """The indices that the rule keeps of each prompt's rollouts."""
-    function, choices = prepared(rule, config.rule.params), []
+    function, choices = prepared("rule", rule, config.rule.params), []
     for number, record in enumerate(records):
         m, n = config.kept_per_prompt or len(record["kept"]), len(record["total"])
         if m > n:

@@ -120,7 +120,6 @@ def build_trainer(
         peft_config=policy.peft_config,
         sampler=partial(sampler_of, config=config, policy=policy, engine=engine),
         clock=clock,
-        reseed=True,
         schedule_seconds=(
             config.budget.train_seconds if config.optimizer.schedule_by == "seconds" else None
         ),

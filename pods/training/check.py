@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import advantages, algorithms, ranks, rules, tasks
+from pods import algorithms, ranks, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
@@ -58,19 +58,13 @@ def check(config: TrainConfig) -> None:
 
 def algorithm_and_functions(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist and take their parameters."""
-    rule, advantage, algorithm = config.rule, config.advantage, config.algorithm
-    for group, prepare in (
-        ("rule", lambda: rules.prepared(rule.name, rule.params)),
-        ("advantage", lambda: advantages.prepared(advantage.name, advantage.params)),
-        ("algorithm", lambda: algorithms.prepared(
-            algorithm.name, algorithm.params, rules.max_variance)),
-    ):  # fmt: skip
+    for kind in ("rule", "advantage", "algorithm"):
+        chosen = getattr(config, kind)
         try:
-            prepare()
+            algorithms.prepared(kind, chosen.name, chosen.params)
         except ValueError as error:
-            chosen = getattr(config, group)
-            params = f" {group}.params={chosen.params}" if chosen.params else ""
-            yield f"{group}.name={chosen.name}{params}: {error}"
+            params = f" {kind}.params={chosen.params}" if chosen.params else ""
+            yield f"{kind}.name={chosen.name}{params}: {error}"
 
 
 def used(config: TrainConfig) -> Iterator[str]:
