@@ -39,18 +39,17 @@ def train(config: TrainConfig, started: float) -> None:
         with clock.phase("load"):
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
-            from pods import scoring
+            from pods import scoring, tasks
             from pods.engines import choose
             from pods.models import initial, policy
             from pods.runs import folder as runs
-            from pods.tasks import prompts
             from pods.training import build, loop
 
             stack.enter_context(loop.signals_restored())
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             policy.check_device(config)
-            questions = prompts.load_prompts(config, tokenizer)
+            questions = tasks.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(lambda: runs.find_start(config, folder))
             rewards = stack.enter_context(scoring.Rewards(config.rewards))

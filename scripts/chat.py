@@ -20,7 +20,6 @@ from pods.config.command import CONFIG_DIR, command
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Limits, Request, Work, choose, seed_of, texts
 from pods.evaluation.config import OneCheckpoint, renamed_keys
-from pods.tasks.prompts import rendered
 
 
 class ChatConfig(OneCheckpoint):
@@ -53,7 +52,9 @@ def chat(config: ChatConfig) -> None:
     with choose.build(engine, training, tokenizer, sampling, limits, trained.lora_rank) as built:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
-            prompt = tasks.encode_prompt(rendered(question, tokenizer, training.task), tokenizer)
+            prompt = tasks.encode_prompt(
+                tasks.rendered(question, tokenizer, training.task), tokenizer
+            )
             if len(prompt) > sampling.max_prompt_length:
                 print(f"skipped: {len(prompt)} tokens, more than in training", file=sys.stderr)
                 continue
@@ -73,7 +74,7 @@ def chat(config: ChatConfig) -> None:
 def verdict(text: str, completion: Completion, gold: str, training: TrainConfig) -> str:
     """The judgement of the run's grader, the length and the format; gold "": no correct answer."""
     task, words = training.task, [f"{len(completion.token_ids)} tokens"]
-    kind = str(task.kind) if task.name == "own" else tasks.TASKS[task.name].kind
+    kind = task.kind or tasks.TASKS[task.name].kind
     if gold:
         correct = rewards.grade(text, gold, training.rewards.version, kind)
         words.insert(0, "correct" if correct else f"wrong, not {gold}")

@@ -82,7 +82,7 @@ def export(config: ExportConfig) -> None:
     from pods.evaluation.targets import find_one  # --help and mistakes wait for no torch
     from pods.models import initial
     from pods.models.policy import load_tokenizer
-    from pods.tasks.prompts import rendered
+    from pods.tasks import rendered
 
     training, target = find_one(config)
     if not config.merge and target.lora_rank is None:

@@ -13,7 +13,6 @@ from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import seed_of
-from pods.tasks.prompts import read_prompts
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def load(
     """One split of task `name`, prompted as the run's own task is; `sample` questions of it where
     it has more. A larger sample of one seed contains the smaller ones."""
     task = tasks.renamed(config.task, name)
-    rows, dropped = read_prompts(config, task, split, tokenizer)
+    rows, dropped = tasks.read_prompts(config, task, split, tokenizer)
     if not len(rows):
         raise UserError(
             f"tasks={name}: all {dropped} prompts are longer than the run's "

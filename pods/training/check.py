@@ -15,7 +15,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import initial, location
 from pods.tasks import own
-from rewards.scorer import reward_names
+from rewards import reward_names
 
 FILE = "path/to/file.py:function"
 NUMBER, TEXT, FLAG, KEYS = (float, int), str, bool, dict
