@@ -41,6 +41,7 @@ def train(config: TrainConfig, started: float) -> None:
             # These import torch and TRL, which Unsloth must precede.
             from pods import scoring, tasks
             from pods.engines import choose
+            from pods.evaluation import midrun
             from pods.models import initial, policy
             from pods.runs import folder as runs
             from pods.training import build, loop
@@ -60,9 +61,13 @@ def train(config: TrainConfig, started: float) -> None:
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             if start is None:
                 initial.load_adapter(config, trainer.model)
-            callback = loop.RunCallback(config, folder, trainer, rewards, stack)
+            evaluate = None
+            if config.evaluation.every_seconds is not None:
+                evaluator = trainer.sampler.engine
+                evaluate = midrun.MidRun(config, evaluator, tokenizer, folder.evaluations)
+            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
             trainer.add_callback(callback)
-        loop.run(callback, start)
+        loop.run(callback)
 
 
 def prepare(config: TrainConfig) -> None:

@@ -83,14 +83,14 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     import torch
     from peft import PeftModel
 
-    from pods.config import saved
+    from pods.config.command import load_config
     from pods.engines import Limits, Live, Request, Sampling, Work, seed_of
     from pods.engines.transformers import TransformersEngine
     from pods.evaluation import questions
     from pods.models import policy
 
     torch.set_num_threads(1)
-    config = saved.load(checkpoint.parent / ".hydra" / "config.yaml")
+    config = load_config(checkpoint.parent / ".hydra" / "config.yaml")
     tokenizer = policy.load_tokenizer(config.model.path)
     base = policy.load_transformers(config, tokenizer).model
     model = PeftModel.from_pretrained(base, checkpoint, is_trainable=True).train()

@@ -26,7 +26,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer, set_seed
 
 import rewards
 from pods.config.command import command
-from pods.config.schema import Section
+from pods.config.keys import Section
 from pods.tasks import arithmetic, render_prompt
 
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]

@@ -15,8 +15,7 @@ import yaml
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.config.schema import Text
+from pods.config.keys import Text, TrainConfig
 from pods.evaluation.config import OneCheckpoint, renamed_keys
 from pods.files import replaced, write_atomic
 

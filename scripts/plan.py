@@ -15,8 +15,7 @@ from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.config.schema import Section, Text
+from pods.config.keys import Section, Text
 from pods.figures import drawing, planner, tables
 from pods.figures.planner import SIZES, Cell, Cost, Prediction
 
@@ -82,7 +81,7 @@ def predict(config: PlanConfig) -> tuple[list[Prediction], Prediction, list[str]
     """The cells, the one that they are compared with, and what the predictions rest on."""
     costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
-        train = compose("train", TrainConfig, [f"experiment={config.experiment}"])
+        train = compose("train", [f"experiment={config.experiment}"])
         own = Cell(*(train[size] for size in SIZES))
         cost = Cost(**(costs or OmegaConf.load(FOLDER / "cost" / "l40s.yaml")))
     else:

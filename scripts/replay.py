@@ -18,8 +18,7 @@ from rich.table import Column, Table
 from pods.algorithms import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Function
-from pods.config.schema import Section, Text
+from pods.config.keys import Function, Section, Text
 from pods.rules import RULES, select
 from pods.runs import ledger
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.schema import Text
+from pods.config.keys import Text
 from pods.figures import curves, drawing, page, speedup, tables
 from pods.figures.figure import Figure, FigureConfig, Note, finish, for_each
 from pods.files import write_atomic

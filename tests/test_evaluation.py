@@ -76,9 +76,7 @@ def folder(two_checkpoints: Path, tmp_path: Path) -> Path:
 
 def configured(*overrides: str) -> EvaluateConfig:
     fixed = ["run=fake", "tasks=[gsm8k]", "data_dir=data", "repeats=2", *overrides]
-    return typed(
-        EvaluateConfig, compose("evaluate", EvaluateConfig, fixed, CONFIG_DIR / "evaluate")
-    )
+    return typed(EvaluateConfig, compose("evaluate", fixed, CONFIG_DIR / "evaluate"))
 
 
 def evaluate(*overrides: str) -> scoreboard.Board:

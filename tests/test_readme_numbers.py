@@ -57,7 +57,7 @@ def speedups(figure: str) -> dict[str, Any]:
 
 
 def last_checkpoints(figure: str, arm: str) -> list[tuple[int, results.Checkpoint]]:
-    patterns = compose(f"figure/{figure}", None, []).figure.series[arm].runs
+    patterns = compose(f"figure/{figure}", []).figure.series[arm].runs
     files = [file for pattern in patterns for file in (RESULTS / figure).glob(f"{pattern}.json")]
     runs = [results.read(file) for file in files if not file.name.endswith(".meta.json")]
     return [(max(run), run[max(run)]) for run in runs]

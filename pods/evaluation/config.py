@@ -13,11 +13,9 @@ from typing import Literal
 from pydantic import Field
 
 from pods import tasks
-from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.config.saved import load
-from pods.config.schema import Section, Text
+from pods.config.keys import Section, Text, TrainConfig
 from pods.models.location import locate
 from pods.runs.results import run_order
 from rewards import VERSIONS
@@ -125,7 +123,7 @@ def _source_problems(config: EvaluateConfig) -> Iterator[str]:
     if config.from_training and config.run is None:
         yield "from_training=true run=null: name the run whose scores are meant"
     if config.from_training:
-        composed = compose("evaluate", EvaluateConfig, [], CONFIG_DIR / "evaluate")
+        composed = compose("evaluate", [], CONFIG_DIR / "evaluate")
         for key, default in vars(typed(EvaluateConfig, composed)).items():
             if key not in OF_TRAINING and (value := getattr(config, key)) != default:
                 line = f"from_training=true {key}={value}: nothing is generated or graded anew"
@@ -168,7 +166,7 @@ def renamed_keys(names: dict[str, str]) -> Iterator[None]:
 def training_config(config: AnyConfig) -> TrainConfig:
     """The config the run was trained with, or with run=null the experiment's or the model's."""
     if config.run:
-        return load(Path(config.output_dir) / str(config.run) / ".hydra" / "config.yaml")
+        return load_config(Path(config.output_dir) / str(config.run) / ".hydra" / "config.yaml")
     if config.model:
         return _of_model(config.model)
     if not config.experiment:
@@ -176,7 +174,7 @@ def training_config(config: AnyConfig) -> TrainConfig:
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {', '.join(_known(config)) or 'none'}"
         )
-    return typed(TrainConfig, compose("train", TrainConfig, [f"experiment={config.experiment}"]))
+    return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
 
 
 def moved(training: TrainConfig, config: AnyConfig) -> TrainConfig:
@@ -190,9 +188,9 @@ def moved(training: TrainConfig, config: AnyConfig) -> TrainConfig:
 def _of_model(model: str) -> TrainConfig:
     """The values of config/train.yaml for a model of config/model, a hub id or a folder."""
     known = (CONFIG_DIR / "model" / f"{model}.yaml").is_file()
-    sizes = ["rollouts_per_prompt=1", "kept_per_prompt=1"]
+    sizes = ["rollouts_per_prompt=2", "kept_per_prompt=2"]
     chosen = [f"model={model}"] if known else []
-    composed = compose("train", TrainConfig, ["~experiment", *sizes, *chosen])
+    composed = compose("train", ["~experiment", *sizes, *chosen])
     composed.experiment = "none"
     if not known:
         name = re.sub(r"[^\w.]+", "-", model).strip("-.").lower()

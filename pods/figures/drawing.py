@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pods.config.errors import UserError
-from pods.config.schema import Text
+from pods.config.keys import Text
 from pods.figures import tables
 from pods.figures.curves import Series, statistics
 from pods.figures.figure import UNITS, Figure, FigureConfig

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.config.schema import Section, Text, flat
+from pods.config.keys import Section, Text, flat
 from pods.runs.results import Results, facts_of, facts_path, find, read, warn
 
 Result = TypeVar("Result")
@@ -157,7 +157,7 @@ def settings(path: Path, results: Results, dataset: str) -> dict[str, Any]:
 
 
 def _named(name: str) -> Figure:
-    return typed(Figure, compose(f"figure/{name}", None, []).figure)
+    return typed(Figure, compose(f"figure/{name}", []).figure)
 
 
 def _of_runs(config: FigureConfig) -> Figure:

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import Model, TrainConfig
-from pods.config.saved import load
 from pods.engines import is_adapter, same_model
 from pods.files import replaced
 from pods.models.location import locate
@@ -66,7 +66,7 @@ def _source(config: TrainConfig) -> Checkpoint:
 def _check_adapter(config: TrainConfig, source: Checkpoint) -> None:
     adapter = json.loads((source.path / "adapter_config.json").read_text())
     if not same_model(adapter["base_model_name_or_path"], config.model.path):
-        trained = load(source.path.parent / ".hydra" / "config.yaml").model
+        trained = load_config(source.path.parent / ".hydra" / "config.yaml").model
         raise UserError(
             f"init_from={source.path}: adapter of another base than model.path="
             f"{config.model.path}; set model.path={trained.path} model.name={trained.name}"

@@ -21,10 +21,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pods import ranks
+from pods.config.command import load_config
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.config.saved import load
-from pods.config.schema import flat
+from pods.config.keys import TrainConfig, flat
 from pods.config.sweeps import may_change, suffix
 from pods.files import write_atomic
 from pods.models import initial
@@ -107,7 +106,7 @@ class RunFolder:
         saved = self.path / ".hydra" / "config.yaml"
         if not saved.is_file():
             raise UserError(f"run={self.config.run}: {saved} is missing; set run=<another name>")
-        before, now = _flat(load(saved)), _flat(self.config)
+        before, now = _flat(load_config(saved)), _flat(self.config)
         differ = {
             key: f"{key} ({before.get(key)} -> {now.get(key)})"
             for key in sorted(before.keys() | now.keys())
