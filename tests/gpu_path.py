@@ -105,7 +105,7 @@ class Engine:
         import torch
         from vllm.logprobs import Logprob
 
-        from pods.engines import Live, Request, Work
+        from pods.engines import LivePolicy, Request, Work
 
         self.calls.append(SimpleNamespace(params=sampling_params, lora=lora_request))
         handed = {k.replace(".weight", ".default.weight"): v
@@ -113,7 +113,7 @@ class Engine:
         assert not self.copy.load_state_dict(handed, strict=False).unexpected_keys
         seeds = torch.randint(2**62, (len(prompts),)).tolist()
         asked = [Request(p["prompt_token_ids"], [s]) for p, s in zip(prompts, seeds, strict=True)]
-        work = Work(asked, Live(self.copy, len(self.calls)), None, sampling_params.ignore_eos)
+        work = Work(asked, LivePolicy(self.copy, len(self.calls)), None, sampling_params.ignore_eos)
         ((_, done),) = self.engine.generate([work], logprobs=True)
         return [
             SimpleNamespace(

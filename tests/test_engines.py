@@ -21,18 +21,17 @@ from pods.config.keys import TrainConfig
 from pods.engines import (
     Completion,
     Limits,
-    Live,
+    LivePolicy,
     Request,
     Sampling,
     Weights,
     Work,
-    same_model,
     seed_of,
     texts,
 )
-from pods.engines.decoding import Draw, grouped_attention
-from pods.engines.transformers import TransformersEngine, can_be_added
-from pods.models import policy
+from pods.engines.decoding import TokenSampler, grouped_attention
+from pods.engines.transformers import TransformersEngine, can_be_merged
+from pods.models import policy, same_model
 from pods.tasks import encode_prompt
 from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
 
@@ -143,9 +142,9 @@ def test_draws_follow_the_probabilities_of_the_model() -> None:
 @pytest.mark.parametrize("number", [0.0, 1.0 - 2**-24, 1.0])
 def test_no_number_draws_a_token_of_probability_zero(number: float) -> None:
     logits = torch.tensor([[-torch.inf, 0.3, 0.1, -torch.inf]])
-    draw = Draw(replace(SAMPLING, max_tokens=1), [0], "cpu")
-    draw._draws.fill_(number)
-    assert draw(logits, torch.tensor([0]), 0).item() in (1, 2)
+    sampler = TokenSampler(replace(SAMPLING, max_tokens=1), [0], torch.device("cpu"))
+    sampler._numbers.fill_(number)
+    assert sampler(logits, torch.tensor([0]), 0).item() in (1, 2)
 
 
 @pytest.mark.parametrize("narrow", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
@@ -264,12 +263,12 @@ def test_an_adapter_on_weights_that_are_shared_is_scored_as_it_was_trained(tmp_p
     lora = LoraConfig(r=4, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
     trained = get_peft_model(base_model(), lora).eval()
     trained.save_pretrained(tmp_path, save_embedding_layers=False)
-    assert not can_be_added(trained)
+    assert not can_be_merged(trained)
     one = engine(GREEDY)
     before, found, after = complete(one, work(), work(tmp_path), work())
     assert ids(found) == stupid_greedy(trained)
     assert before == after != found
-    assert complete(one, work(Live(trained, 0))) == [found]
+    assert complete(one, work(LivePolicy(trained, 0))) == [found]
 
 
 def stupid_greedy(model: Any) -> list[list[list[int]]]:
@@ -317,7 +316,7 @@ def test_the_live_policy_is_sampled_and_left_as_it_was(checkpoints: list[Path]) 
     model = live_model(checkpoints[0])
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random_states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
-    (live,) = complete(engine(), work(Live(model, 1), n=3))
+    (live,) = complete(engine(), work(LivePolicy(model, 1), n=3))
     after = model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert before.keys() == after.keys()
@@ -332,20 +331,20 @@ def test_a_new_version_is_sampled_and_an_old_one_is_not_added_again(
     checkpoints: list[Path],
 ) -> None:
     model, one = live_model(checkpoints[0]), engine(GREEDY)
-    (first,) = complete(one, work(Live(model, 1)))
+    (first,) = complete(one, work(LivePolicy(model, 1)))
     layer = model.get_base_model().model.layers[0].self_attn.q_proj
     with torch.no_grad():
         layer.lora_B["default"].weight.mul_(-3)
-    same, new, base = complete(one, work(Live(model, 1)), work(Live(model, 2)), work())
+    same, new, base = complete(one, work(LivePolicy(model, 1)), work(LivePolicy(model, 2)), work())
     assert same == first
     assert new != first
-    assert new == complete(engine(GREEDY), work(Live(model, 0)))[0]
+    assert new == complete(engine(GREEDY), work(LivePolicy(model, 0)))[0]
     assert base == complete(engine(GREEDY), work())[0]
 
 
 def test_only_adapted_weights_are_copied(checkpoints: list[Path]) -> None:
     model, one = live_model(checkpoints[0]), engine(replace(GREEDY, max_tokens=1))
-    complete(one, work(Live(model, 1)))
+    complete(one, work(LivePolicy(model, 1)))
     live = {p.data_ptr() for p in model.parameters()}
     copied = [name for name, p in one._live.model.named_parameters() if p.data_ptr() not in live]
     assert len(copied) == 3 * 7  # the weights of 7 adapted projections in each of 3 layers
@@ -364,9 +363,9 @@ def test_a_policy_that_cannot_be_added_decodes_with_its_adapter_beside(saved_who
         for name, parameter in model.named_parameters():
             parameter.mul_(20 if "lora_B" in name else 1)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert not can_be_added(model)
+    assert not can_be_merged(model)
     few = PROMPTS[:4]
-    (found,) = complete(engine(GREEDY), work(Live(model.train(), 1), few))
+    (found,) = complete(engine(GREEDY), work(LivePolicy(model.train(), 1), few))
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert model.training
     (base,) = complete(engine(GREEDY), work(prompts=few))
@@ -381,14 +380,14 @@ def test_every_parameter_of_a_live_policy(tmp_path: Path) -> None:
         for parameter in model.parameters():
             parameter.add_(0.01 * torch.ones_like(parameter))
     model.save_pretrained(tmp_path)
-    live, saved = complete(engine(GREEDY), work(Live(model, 0)), work(tmp_path))
+    live, saved = complete(engine(GREEDY), work(LivePolicy(model, 0)), work(tmp_path))
     assert live == saved
     assert model.training
 
 
 def test_the_end_of_the_block_frees_the_models(checkpoints: list[Path]) -> None:
     with engine(replace(GREEDY, max_tokens=1)) as one:
-        complete(one, work(), work(Live(live_model(checkpoints[0]), 1)))
+        complete(one, work(), work(LivePolicy(live_model(checkpoints[0]), 1)))
     assert vars(one)["_live"] is vars(one)["_loaded"] is vars(one)["_disk"] is None
 
 

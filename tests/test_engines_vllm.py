@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
-from pods.engines import Limits, Live, Request, Sampling, Work, choose
+from pods.engines import Limits, LivePolicy, Request, Sampling, Work, choose
 from pods.models import policy
 from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
@@ -109,7 +109,7 @@ def test_every_version_of_the_live_adapter_has_a_new_name_and_the_old_folder_goe
     seen = []
     with build() as engine:
         for version in (1, 1, 2, 3):
-            list(engine.generate([work(Live(model, version))]))
+            list(engine.generate([work(LivePolicy(model, version))]))
             lora = engines[0].calls[-1].loras[0]
             folder = Path(lora.lora_path)
             assert sorted(p.name for p in folder.iterdir()) == [
@@ -122,7 +122,7 @@ def test_every_version_of_the_live_adapter_has_a_new_name_and_the_old_folder_goe
     assert len(set(seen)) == len({n for n, _ in seen}) == len({i for _, i in seen}) == 3
     assert not folder.parent.exists()
     with build() as engine, pytest.raises(UserError, match=r"lora\.rank=null"):
-        list(engine.generate([work(Live(model.get_base_model(), 0))]))
+        list(engine.generate([work(LivePolicy(model.get_base_model(), 0))]))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,8 @@ import pytest
 import torch
 
 from pods.config.errors import UserError
-from pods.engines import loading
 from pods.engines.trl import generation_arguments
-from pods.models import unsloth
-from pods.models.location import ROOT
+from pods.models import ROOT, named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer
 from tests import processes
 from tests.configs import compose
@@ -105,7 +103,7 @@ START = (
     ],
 )
 def test_what_goes_wrong_while_loading_is_told_apart(error, code, key):
-    with pytest.raises(UserError) as found, loading.explained("here", "vllm_share=0.5"):
+    with pytest.raises(UserError) as found, named_loading_errors("here", "vllm_share=0.5"):
         raise error
     assert found.value.exit_code == code
     assert key in str(found.value)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pods.engines import Limits, Live, Request, Sampling, Work, texts
+from pods.engines import Limits, LivePolicy, Request, Sampling, Work, texts
 from pods.engines.transformers import TransformersEngine
 from pods.engines.vllm import VllmEngine
 from pods.models import policy
@@ -36,7 +36,9 @@ def main() -> None:
     with VllmEngine(config, TOKENIZER, SAMPLING, Limits(max_sequences=64), 32) as engine:
         core = engine._llm.llm_engine.engine_core.resources.engine_manager.processes[0].pid
         for version in range(swaps):
-            ((_, groups),) = engine.generate([Work(REQUESTS, Live(model, version))], logprobs=True)
+            ((_, groups),) = engine.generate(
+                [Work(REQUESTS, LivePolicy(model, version))], logprobs=True
+            )
             gaps.append(gap(model, groups))
             held.append(len(engine._llm.llm_engine.list_loras()))
             folders.append(len(list(Path(engine._folder.name).iterdir())))
@@ -45,8 +47,8 @@ def main() -> None:
                 for weight in weights:
                     weight.add_(torch.randn(weight.shape, generator=generator) * 0.01)
             stale = gap(model, groups)
-        ((_, again),) = engine.generate([Work(REQUESTS, Live(model, swaps))])
-        ((_, same),) = engine.generate([Work(REQUESTS, Live(model, swaps))])
+        ((_, again),) = engine.generate([Work(REQUESTS, LivePolicy(model, swaps))])
+        ((_, same),) = engine.generate([Work(REQUESTS, LivePolicy(model, swaps))])
     with VllmEngine(
         config, TOKENIZER, replace(SAMPLING, temperature=0.0, stop=("=",)), Limits(max_loras=2), 32
     ) as second:

@@ -18,7 +18,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.saved import load
 from pods.config.schema import Section, Text
-from pods.models.location import locate
+from pods.models import locate
 from pods.runs.results import run_order
 from rewards import VERSIONS
 
@@ -59,7 +59,7 @@ class EvaluateConfig(Section):
     select_on: Literal["validation"] | None
     metric: Text
     from_training: bool
-    engine: Literal["auto", "vllm", "transformers", "unsloth"]  # unsloth: refused by choose
+    engine: Literal["auto", "vllm", "transformers"]
     model_path: Text | None
     data_dir: Text | None
     temperature: float | None = Field(ge=0)

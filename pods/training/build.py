@@ -71,8 +71,9 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
-    chosen, generation = choice(config), generation_arguments(config, policy.end_tokens)
-    return arguments | chosen | generation | config.trl
+    mode = choose.vllm_mode(config.engine.name, config)
+    generation = generation_arguments(config, policy.end_tokens, mode)
+    return arguments | choice(config) | generation | config.trl
 
 
 def choice(config: TrainConfig) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def sampler_of(
 ) -> EngineSampler:
     """Rollouts by the engine, compared with the trainer where that can be done."""
     engine = engine or TrlEngine(trainer, policy.end_tokens)
-    if choose.job_of(config).gives_logprobs(config.engine.name):
+    if choose.gives_logprobs(config.engine.name, config):
         limits = config.engine.max_logprob_gap, config.engine.check_every
         engine = Guard(engine, trainer, *limits)
     elif config.engine.name == "vllm":

@@ -13,7 +13,7 @@ from pods import advantages, algorithms, ranks, rules, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
-from pods.models import initial, location
+from pods.models import initial, locate
 from pods.tasks import own
 from rewards.scorer import reward_names
 
@@ -265,7 +265,7 @@ def check_files(config: TrainConfig) -> None:
     """Raise UserError for a file or folder that is missing, or in the way of the run's."""
     for problem in (*_folders(config), *_questions(config)):
         raise UserError(problem)
-    location.locate(config.model.path)
+    locate(config.model.path)
     if config.task.name == "own":
         own.refuse_missing(config.task.source)
     initial.check(config)

@@ -12,8 +12,8 @@ import torch
 from accelerate.utils import is_peft_model
 
 from pods.config.errors import RunFailed
-from pods.engines import EVALUATION, Advance, Completion, Engine, Live, Request, Work
-from pods.engines.loading import FALLBACK
+from pods.engines import EVALUATION, Advance, Completion, Engine, LivePolicy, Request, Work
+from pods.models import FALLBACK
 from pods.trainer import PodsTrainer
 
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
@@ -88,12 +88,12 @@ class Guard(AbstractContextManager):
             )
         return {"engine/logprob_gap": gap}
 
-    def _probe(self, requests: Sequence[Request], policy: Live) -> dict[str, float]:
+    def _probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
         """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
         comparison of the first step would also pass if the engine ignored it."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):
-            probe = Work(asked, Live(policy.model, "probe"), EVALUATION)
+            probe = Work(asked, LivePolicy(policy.model, "probe"), EVALUATION)
             ((_, done),) = self.engine.generate([probe], logprobs=True)
             pairs = [(r.prompt, c) for r, (c,) in zip(asked, done, strict=True)]
             seen = self.gap(pairs)

@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from pods import ranks
 from pods.config.errors import OutOfMemory, RunFailed, UserError
 from pods.config.keys import TrainConfig
-from pods.engines import Live
+from pods.engines import LivePolicy
 from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
 from pods.rollouts import AlgorithmError
@@ -114,7 +114,7 @@ class RunCallback(TrainerCallback):
         metrics = self.meter.line(self.trainer)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                live = Live(self.trainer.model, state.global_step)
+                live = LivePolicy(self.trainer.model, state.global_step)
                 metrics |= self.evaluate(live, state.global_step, self.clock.train_seconds)
         self.write(state.global_step, metrics)
         better = self.improved(state.global_step, metrics)

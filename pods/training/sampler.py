@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from pods.engines import Engine, Live, Request, Work, seed_of, texts
+from pods.engines import Engine, LivePolicy, Request, Work, seed_of, texts
 from pods.rollouts import Prompt, Rollout
 from pods.tasks import encode_prompt
 
@@ -31,7 +31,7 @@ class EngineSampler:
             step: optimiser steps done.
         """
         requests = self.requests(wanted, step)
-        work = Work(requests, Live(model, step))
+        work = Work(requests, LivePolicy(model, step))
         ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
         completions = [completion for group in groups for completion in group]
         if not self.logprobs:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pods import ranks
 from pods.batch import Batch, Selection
-from pods.engines import Completion, Live, Request, Work
+from pods.engines import Completion, LivePolicy, Request, Work
 from pods.rollouts import Prompt, Record, Rollout, Step
 from pods.trainer import PodsTrainer
 
@@ -29,7 +29,7 @@ def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
         drawn = trainer.draw([prompt for prompt, _ in wanted], [i for _, i in wanted])
         longest = [repeated(drawn[p * n].prompt_ids, max_prompt) for p in range(P)]
         requests = [Request(longest[p], [i]) for p in range(P) for i in range(n)]
-        work = Work(ranks.share(requests), Live(trainer.model, 0), full_length=True)
+        work = Work(ranks.share(requests), LivePolicy(trainer.model, 0), full_length=True)
         list(trainer.sampler.engine.generate([work]))
     with trainer.clock.phase("score"):
         trainer.score([prompt for prompt, _ in wanted], drawn)
