@@ -128,7 +128,7 @@ task.source=None: task=own needs it; set a JSONL file, folder or hub id
 $ train.py trial=maybe
 trial=maybe: must be true or false
 $ evaluate_run.py run=old engine=tgi
-engine=tgi: must be one of auto, vllm, transformers, unsloth
+engine=tgi: must be one of auto, vllm, transformers
 $ evaluate_run.py run=old select_on=test
 select_on=test: must be one of validation
 $ evaluate_run.py a=b=c
