@@ -54,7 +54,7 @@ def whole_model(old: Path) -> None:
     ("change", "overrides", "said"),
     [
         (None, ["init_from=nowhere/checkpoint-3"], "init_from=nowhere/checkpoint-3: no finished"),
-        (None, ["lora.rank=8"], "lora.rank=32 lora.alpha=32 lora.target_modules=[down_proj,"),
+        (None, ["lora.rank=8"], "lora.rank=32 lora.alpha=32.0 lora.target_modules=[down_proj,"),
         (None, ["lora.rank=null"], "set these, or export it (scripts/export.py)"),
         (None, ["model.path=Qwen/Qwen2.5-3B-Instruct"], "set model.path=pods/tiny_policy model.n"),
         (spoil, [], "adapter_model.safetensors has 0 bytes"),

@@ -31,8 +31,7 @@ def vllm_runs() -> bool:
 
 
 def settle(config: TrainConfig) -> str:
-    """Replace `auto` by this machine's backend, optimiser and engine; returns the line that says
-    why. Raises UserError where those that are named cannot run."""
+    """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
         raise UserError(
             "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
@@ -51,8 +50,8 @@ def settle(config: TrainConfig) -> str:
 
 def backend(name: str) -> tuple[str, str]:
     """The backend that trains, and why. Raises UserError where the named one cannot."""
-    obstacle = None
-    if (count := ranks.world_size()) > 1:
+    obstacle, count = None, ranks.world_size()
+    if count > 1:
         obstacle = f"{count} processes; Unsloth trains on one GPU"
     elif not torch.cuda.is_available():
         obstacle = "no CUDA device"
@@ -66,8 +65,7 @@ def backend(name: str) -> tuple[str, str]:
 
 
 def for_evaluation(name: str) -> tuple[str, str]:
-    """The engine of an evaluation, or of a LoRA policy in training; `auto` is the fastest one that
-    this machine runs. Raises UserError where the named one cannot run."""
+    """The engine of an evaluation, and why; `auto`: the fastest for adapters. Raises UserError."""
     if name == "vllm" and not vllm_runs():
         raise UserError(f"engine=vllm: {NO_VLLM}; set engine=transformers")
     if name != "auto":
@@ -80,8 +78,7 @@ def for_evaluation(name: str) -> tuple[str, str]:
 
 
 def for_training(config: TrainConfig) -> tuple[str, str]:
-    """The engine of a training and why; config.backend.name must be settled. Raises UserError where
-    the named one cannot serve."""
+    """The engine of a training and why; config.backend.name must be settled. Raises UserError."""
     name, reason = config.engine.name, "as configured"
     if functions.is_path(name):
         return name, "a class in a file"
@@ -155,8 +152,7 @@ def gives_logprobs(name: str, config: TrainConfig) -> bool:
 
 
 def sampling(config: TrainConfig, command: BaseModel | None = None) -> Sampling:
-    """How the completions of a training are drawn, but for keys that a command sets; the end tokens
-    are the model's."""
+    """How the completions of a training are drawn, but for the keys that a command sets."""
     values = config.sampling.model_dump()
     values |= {"max_tokens": values.pop("max_completion_length"), "stop": tuple(values["stop"])}
     changes = command.model_dump(include=SAMPLED, exclude_none=True) if command else {}
@@ -179,8 +175,7 @@ def build(
 
 
 def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
-    """The engine of config.engine.name (settled) for this policy, a context manager; None where
-    TRL's trainer itself generates."""
+    """The engine that the config names (settled), or None where TRL's trainer itself generates."""
     name = config.engine.name
     if functions.is_path(name):
         return functions.load("engine.name", name)(config, policy)

@@ -1,8 +1,7 @@
 """Prompts -> token ids, in one batch: one prefill a prompt, a random stream for every completion.
 
-transformers' generate computes finished rows until the last one ends, prefills a prompt once for
-each of its completions, and draws all rows from one generator, so that a completion would depend on
-the others in its batch.
+transformers' generate computes finished rows until the last one ends, prefills each completion, and
+draws all rows from one generator: a completion would depend on the others in its batch.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ In float32 the adapter is added to a copy of the weights that it changes, which 
 generating. It stays beside them where the sum would be another policy: 16 bits would lose its small
 digits, quantised weights cannot hold it, weights that another layer shares would change there too.
 No batch crosses a work, so a resumed evaluation meets the same batches and ends with the same file.
-    uv run train.py engine=transformers
-    uv run evaluate_run.py run=<run> engine=transformers
 """
 
 import copy

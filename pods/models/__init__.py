@@ -1,7 +1,4 @@
-"""Where a model lies, whose adapter a checkpoint holds, and why one does not load.
-
-Imports nothing heavy.
-"""
+"""Where a model lies, what a checkpoint folder holds, and why it does not load; nothing heavy."""
 
 import re
 from collections.abc import Iterator
@@ -20,9 +17,8 @@ def locate(path: str) -> str:
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):
-        raise UserError(
-            f"{path}: no such folder; give a folder or a hub id (org/name)", "model.path"
-        )
+        reason = "no such folder; give a folder or a hub id (org/name)"
+        raise UserError(f"{path}: {reason}", key="model.path")
     return path
 
 
@@ -46,12 +42,8 @@ def same_model(noted: str, path: str) -> bool:
 
 @contextmanager
 def named_loading_errors(path: str, share: str) -> Iterator[None]:
-    """A model or its vLLM that does not load as one line; OutOfMemory where memory is the reason.
-
-    Args:
-        path: what the config names as `model.path`.
-        share: key and value of vLLM's share of the card.
-    """
+    """Why the model at `path` or its vLLM does not load, in one line; OutOfMemory if memory lacks.
+    `share`: key and value of vLLM's share of the card."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, MemoryError) as error:

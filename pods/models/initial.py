@@ -1,8 +1,6 @@
 """A new run whose adapter starts as that of a checkpoint: `init_from=<checkpoint folder>`.
 
-    uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run>
-
-A checkpoint becomes the base of a new adapter of any size by scripts/export.py, then model.path.
+uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run>
 """
 
 from pathlib import Path
@@ -71,4 +69,4 @@ def _misfit(config: TrainConfig, checkpoint: Path) -> str | None:
 
 def _shape(lora: Lora) -> str:
     modules = ",".join(sorted(lora.target_modules))
-    return f"lora.rank={lora.rank} lora.alpha={lora.alpha:g} lora.target_modules=[{modules}]"
+    return f"lora.rank={lora.rank} lora.alpha={lora.alpha} lora.target_modules=[{modules}]"

@@ -34,15 +34,11 @@ def set_threads(threads: int | None) -> None:
 
 
 def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
-    """The tokenizer at `path` (folder or hub id), padded on the left; checks the special tokens.
-
-    pad_token: used in place of the tokenizer's own; a token that it already knows.
-    """
+    """The tokenizer at `path` (folder or hub id), padded on the left with `pad_token` or its own."""
     from transformers import AutoTokenizer
 
-    place = locate(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left")
+        tokenizer = AutoTokenizer.from_pretrained(locate(path), padding_side="left")
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: not a local model folder, and the hub did not give it "

@@ -1,7 +1,4 @@
-"""On an NVIDIA GPU: Unsloth's fast LoRA and a vLLM engine that shares the base weights.
-
-Run by `uv run train.py backend=unsloth ...` after `uv sync --extra gpu`.
-"""
+"""backend=unsloth on an NVIDIA GPU: fast LoRA, and a vLLM engine that shares the base weights."""
 
 import os
 import tempfile
@@ -20,10 +17,7 @@ UNSLOTH_DEFAULT_SEQUENCES = 256
 
 
 def import_unsloth(config: TrainConfig) -> None:
-    """Import Unsloth with the environment it reads at import. Must precede TRL, transformers, PEFT.
-
-    Raises UserError if TRL was not rewritten, or the vLLM of an earlier job is in this process.
-    """
+    """Import Unsloth with the environment it reads at import, before TRL, transformers and PEFT."""
     if config.engine.name == "unsloth" and torch.distributed.is_initialized():
         raise UserError(
             "engine=unsloth: its vLLM of an earlier job stays in this process until the end; give "
@@ -44,8 +38,7 @@ def import_unsloth(config: TrainConfig) -> None:
 
 
 def engine_arguments(config: TrainConfig) -> dict[str, Any]:
-    """What vLLM is loaded with: it runs every rollout of a step at once, where TRL would take m x P
-    sequences and generate n x P in several waves."""
+    """vLLM runs every rollout of a step at once: n x P, where TRL would take m x P."""
     sequences = config.rollouts_per_prompt * config.prompts_per_step
     return {
         "gpu_memory_utilization": config.engine.gpu_memory_utilization,
@@ -60,24 +53,19 @@ def check_pad(path: str, tokenizer: Any) -> None:
     so the end of a completion would leave the loss."""
     if tokenizer.pad_token_id in end_tokens(path, tokenizer):
         raise UserError(
-            f"model.pad_token={tokenizer.pad_token}: this token also ends completions of {path}, "
-            "and Unsloth masks every pad; set model.pad_token=<another special "
-            "token of the tokenizer>"
+            f"model.pad_token={tokenizer.pad_token}: it also ends completions of {path}, and "
+            "Unsloth masks every pad; set model.pad_token=<another special token of the tokenizer>"
         )
 
 
 def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
-    """The policy with its adapter applied; with engine=unsloth vLLM is in `model.vllm_engine`.
-
-    The base is quantised from `model.path` itself, not loaded from a repository of Unsloth's.
-    """
+    """The policy with its adapter applied; with engine=unsloth vLLM is in `model.vllm_engine`."""
     if config.lora.rank is None:
         raise UserError("lora.rank=null: backend=unsloth trains adapters; set lora.rank=64")
     check_pad(config.model.path, tokenizer)
     from unsloth import FastLanguageModel
 
     vllm, keys = config.engine.name == "unsloth", config.model
-    engine = engine_arguments(config) if vllm else {}
     length = config.sampling.max_prompt_length + config.sampling.max_completion_length
     share = f"engine.gpu_memory_utilization={config.engine.gpu_memory_utilization}"
     with named_loading_errors(keys.path, share):
@@ -90,7 +78,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
             use_exact_model_name=True,  # else a 4-bit repository of Unsloth's takes its place
             fast_inference=vllm,
             random_state=config.seed,
-            **engine,
+            **(engine_arguments(config) if vllm else {}),
         )
     model = FastLanguageModel.get_peft_model(
         model,
@@ -102,8 +90,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
     if vllm:
         if getattr(model, "vllm_engine", None) is None:
             raise UserError(
-                "engine=unsloth: Unsloth loaded no vLLM engine (it falls back in silence); see "
-                "its messages above, or set engine=trl"
+                "engine=unsloth: Unsloth loaded no vLLM; see its messages, or set engine=trl"
             )
         use_temporary_folder(model)
     # Unsloth masks every pad (ids != pad): a sampled one ends the completion, so that no token of
