@@ -1,25 +1,23 @@
 """What tests/unsloth_drift.py does on both sides, imported after Unsloth, which must come first.
 
 The engine of engine=unsloth is replaced by one that samples under exactly the tensors that it is
-handed; Unsloth's loader of vLLM runs up to the first kernel.
+handed.
 """
 
 import copy
 import functools
 import inspect
-import json
 import os
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 import trl
 from datasets import Dataset
 from peft import get_peft_model
-from transformers import AutoConfig, TrainerCallback, set_seed
+from transformers import TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
 from pods.clock import Clock
@@ -36,7 +34,6 @@ from tests.configs import compose
 from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
-GIB = 2**30
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 PARAMS = (
     "n", "temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos",
@@ -230,24 +227,6 @@ def training(folder: Path, correction: bool) -> dict[str, Any]:
     }
 
 
-def engine_arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    """What Unsloth would build vLLM with, for Qwen2.5-3B-Instruct on a card of 44 GiB."""
-    from unsloth_zoo.vllm_utils import load_vllm
-    from vllm.engine.arg_utils import EngineArgs
-
-    shape = Path(__file__).parent / "fixtures" / "qwen2.5-3b-instruct.json"
-    config = AutoConfig.for_model(**json.loads(shape.read_text()))
-    config.save_pretrained(folder)  # EngineArgs reads it
-    settings = {"gpu_memory_utilization": 0.5, "max_seq_length": 1024, "dtype": torch.bfloat16,
-                "enable_lora": True, "max_lora_rank": 64, "use_bitsandbytes": True}  # fmt: skip
-    card = {"mem_get_info": (44 * GIB, 44.5 * GIB), "get_device_capability": (8, 9)}
-    with mock.patch.multiple(torch.cuda, **{k: lambda *_, v=v: v for k, v in card.items()}):
-        given = load_vllm(str(folder), config=config, return_args=True, **settings | changes)
-    EngineArgs(**given)  # raises on a name that this vLLM does not know
-    names = ("max_num_seqs", "max_lora_rank", "quantization", "enable_lora", "max_model_len")
-    return {name: given.get(name) for name in names}
-
-
 def unsloth_alone(folder: Path) -> dict[str, Any]:
     """What only Unsloth's side has: its loaders, and training on its engine."""
     from unsloth import FastLanguageModel
@@ -259,7 +238,6 @@ def unsloth_alone(folder: Path) -> dict[str, Any]:
     return {
         "loader": {f.__name__: list(inspect.signature(f).parameters) for f in loaders},
         "default_sequences": inspect.signature(load_vllm).parameters["max_num_seqs"].default,
-        "slots": {n: engine_arguments(folder / "shape", max_num_seqs=n) for n in (16, 257)},
         "training": {
             "uncorrected": training(folder / "uncorrected", False),
             "corrected": training(folder / "corrected", True),

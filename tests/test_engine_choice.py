@@ -12,6 +12,8 @@ from tests.configs import compose
 FULL = ["lora.rank=null", "lora.alpha=1"]
 TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+NEEDS, NARROW = ["algorithm.needs_logprobs=true"], ["sampling.top_p=.9", "sampling.temperature=.7"]
+MODE = "engine.vllm_mode=none"
 SIZES = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
 
 
@@ -72,8 +74,11 @@ def test_the_backend(machine, name, cuda, packages, environment, expected):
         (True, True, False, ["engine=trl", "engine.vllm_mode=server"], {}, "set engine=vllm"),
         (False, True, False, ["engine=vllm"], {}, "vllm (uv sync --extra gpu); set engine=tr"),
         (False, True, False, ["engine=trl", "engine.vllm_mode=server", *FULL], {}, "needs a CUDA"),
-        (True, True, False, ["engine=vllm", "algorithm.needs_logprobs=true", "sampling.top_p=.9",
-                             "sampling.temperature=.7"], {}, "gives no log-probabilities"),
+        (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
+        (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "gives no log-probabilities"),
+        (True, True, False, [*NEEDS, *NARROW, "engine=transformers"], {}, "transformers: as conf"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "gives no log-probabilities"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
     ],
 )  # fmt: skip
 def test_the_engine_of_a_training(
@@ -113,8 +118,8 @@ def test_auto_is_settled_and_said_in_one_line(machine):
     assert "4-bit weights need CUDA" in outcome(choose.settle, config)
 
 
-@pytest.mark.parametrize("algorithm", ["pods", "grpo_ga"])
-def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkeypatch, algorithm):
+@pytest.mark.parametrize("m", [16, 64])
+def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkeypatch, m):
     """TRL would take m x P: four waves for PODS, one for GRPO-GA."""
     from trl.trainer import grpo_trainer
 
@@ -122,8 +127,6 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkey
 
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
-    sizes = ["prompts_per_step=2", "rollouts_per_prompt=64", "kept_per_prompt=16"]
-    m = compose(*sizes, f"algorithm={algorithm}").kept_per_prompt
     arguments = SimpleNamespace(
         per_device_train_batch_size=m, steps_per_generation=1,  # of one of two ranks
         rollouts_per_prompt=64, num_generations=m, vllm_tensor_parallel_size=1,
@@ -156,18 +159,3 @@ def test_an_engine_of_the_users_is_given_config_and_policy(tmp_path):
     config = compose(f"engine.name={tmp_path}/mine.py:made", "run=r")
     assert choose.for_training(config)[1] == "a class in a file"
     assert choose.build_for_training(config, "policy") == ("r", "policy")
-
-
-@pytest.mark.parametrize(
-    ("name", "overrides", "given"),
-    [
-        ("transformers", [], True),
-        ("unsloth", [], True),
-        ("trl", [], False),
-        ("trl", ["engine=trl", "engine.vllm_mode=colocate"], True),
-        ("vllm", [], True),
-        ("vllm", ["sampling.top_p=0.9", "sampling.temperature=0.7"], False),
-    ],
-)
-def test_which_engines_give_log_probabilities(name, overrides, given):
-    assert choose.gives_logprobs(name, compose(*FULL, *overrides)) is given

@@ -4,17 +4,16 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from pods.config.errors import OutOfMemory, RunFailed
-from pods.engines import Limits, LivePolicy, Request, Sampling, Work, choose
+from pods.config.errors import OutOfMemory
+from pods.engines import Limits, Request, Sampling, Work, choose
 from pods.models import policy
-from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
+from tests.fake_run import TINY, add_checkpoint, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
 TOKENIZER = policy.load_tokenizer(str(TINY))
@@ -95,25 +94,6 @@ def test_works_are_handed_over_in_windows_and_come_back_in_their_places(engines,
     assert not llm.running
 
 
-def test_every_version_of_the_live_adapter_has_a_new_name_and_the_old_folder_goes(
-    engines, tmp_path
-):
-    model = live_model(add_checkpoint(tmp_path, 1))
-    seen = []
-    with build() as engine:
-        for version in (1, 1, 2, 3):
-            list(engine.generate([work(LivePolicy(model, version))]))
-            lora = engines[0].calls[-1].loras[0]
-            folder = Path(lora.lora_path)
-            files = {path.name for path in folder.iterdir()}
-            assert files == {"adapter_config.json", "adapter_model.safetensors"}
-            assert [p.name for p in folder.parent.iterdir()] == [folder.name]
-            seen.append((lora.lora_name, lora.lora_int_id))
-    assert seen[0] == seen[1]
-    assert len(set(seen)) == len({n for n, _ in seen}) == len({i for _, i in seen}) == 3
-    assert not folder.parent.exists()
-
-
 @pytest.mark.parametrize(
     ("changes", "mode", "given"),
     [
@@ -161,23 +141,6 @@ def test_everything_that_vllm_is_told(engines):
     assert (params.stop, params.detokenize, params.logprobs) == (None, False, 0)
     assert params.stop_token_ids == [TOKENIZER.eos_token_id]
     assert arguments["quantization"] == "bitsandbytes"
-
-
-def test_a_vllm_that_does_not_start_ends_the_run_with_one_line(engines, monkeypatch):
-    def fail(**_: Any) -> None:
-        raise RuntimeError("Engine core initialization failed.")
-
-    monkeypatch.setattr(sys.modules["vllm"], "LLM", fail)
-    with pytest.raises(RunFailed, match="did not start; VLLM_USE_V2_MODEL_RUNNER=0"):
-        build()
-
-
-def test_a_full_checkpoint_takes_the_place_of_the_base(engines, tmp_path):
-    full = add_checkpoint(tmp_path, 1, full=True)
-    with build() as engine:
-        list(engine.generate([work(), work(full), work(full)]))
-        assert [Path(llm.arguments["model"]).resolve() for llm in engines] == [TINY, full]
-        assert [llm.running for llm in engines] == [False, True]
 
 
 @pytest.fixture

@@ -110,14 +110,6 @@ def test_a_step_inside_unsloths_trainer_is_that_of_trls(sides, case):
     assert differ == {}
 
 
-def test_unsloth_builds_vllm_as_it_is_asked_to(sides):
-    for slots, arguments in sides["unsloth"]["slots"].items():
-        assert arguments == {
-            "max_lora_rank": 64, "enable_lora": True, "max_model_len": 1024,
-            "max_num_seqs": int(slots), "quantization": "bitsandbytes",
-        }  # fmt: skip
-
-
 @pytest.mark.parametrize("correction", ["uncorrected", "corrected"])
 def test_an_engine_that_samples_under_the_adapter_that_unsloth_hands_over(sides, correction):
     run = sides["unsloth"]["training"][correction]

@@ -81,8 +81,10 @@ def completions(results: Path) -> dict[str, list]:
 
 
 def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path: Path, train) -> None:
-    """Two adapters and the base in one batch, then a full checkpoint in place of the base."""
-    run = make_run(tmp_path / "checkpoints", steps=(2, 4), scale=0.05)
+    """Two adapters and the base in one batch, then a full checkpoint in place of the base; a stop
+    string ends the completions."""
+    stop = {"sampling.stop": "['</think>']"}
+    run = make_run(tmp_path / "checkpoints", steps=(2, 4), scale=0.05, **stop)
     add_checkpoint(run, 6, scale=0.002, full=True)
     arguments = ["run=fake", "temperature=0"]
     train(tmp_path, *arguments, "engine=vllm", "results_dir=vllm", script="evaluate_run.py")
@@ -96,6 +98,7 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path: Path, 
         same = sum(a == b for a, b in zip(rows, plain[name], strict=True))
         assert same >= 0.99 * len(rows), name
     assert len({str(rows) for rows in vllm.values()}) == 4  # every policy answered for itself
+    assert not any("</think>" in text for rows in vllm.values() for text, *_ in rows)
 
 
 def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
@@ -119,7 +122,6 @@ def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
     assert set(seen["folders"]) == {1}
     assert seen["repeatable"]
     assert seen["seeds_matter"]
-    assert seen["vllm"] == seen["plain"]  # the second engine; greedy, with a stop string
 
 
 SMALL = [
@@ -149,10 +151,9 @@ def test_training_with_the_live_adapter_learns(tmp_path, train):
     lines = read_metrics(done.run / "metrics.jsonl")
     correct = [line["all/correctness_mean"] for line in lines]
     assert len(correct) == 20
-    assert sum(correct[-5:]) / 5 > 4 * 0.5 * sum(correct[:5]) / 5  # from about 4 %
+    assert sum(correct[-5:]) > 2 * sum(correct[:5])  # from about 4 %
     assert max(gaps(done.run)) < 0.01  # nats
     assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]
-    print(correct)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def set_threads(threads: int | None) -> None:
 
 
 def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
-    """The tokenizer at `path` (folder or hub id), padded on the left with `pad_token` or its own."""
+    """The tokenizer at `path` (folder or hub id), padded left with `pad_token` or its own."""
     from transformers import AutoTokenizer
 
     try:
