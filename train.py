@@ -49,12 +49,11 @@ def train(config: TrainConfig, started: float) -> None:
             stack.enter_context(loop.signals_restored())
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
-            policy.check_device(config)
             questions = tasks.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(lambda: runs.find_start(config, folder))
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
-            model = policy.load_policy(config, tokenizer)
+            model = choose.load_policy(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:
                 stack.enter_context(engine)
@@ -74,13 +73,9 @@ def prepare(config: TrainConfig) -> None:
     """Settle backend, optimiser and engine, print the reasons, and import Unsloth before the
     packages that it rewrites."""
     from pods.engines import choose
-    from pods.models.policy import choose_backend, choose_optimizer, set_threads
+    from pods.models.policy import set_threads
 
-    config.backend.name, reason = choose_backend(config.backend.name)
-    config.optimizer.name = optimizer = choose_optimizer(config.optimizer.name)
-    config.engine.name, because = choose.for_training(config)
-    names = f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because})"
-    ranks.say(f"{names}, {optimizer}")
+    ranks.say(choose.settle(config))
     set_threads(config.backend.threads)
     if config.backend.name == "unsloth":
         from pods.models.unsloth import import_unsloth

@@ -15,9 +15,10 @@ import yaml
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import Text, TrainConfig
+from pods.config.keys import Model, Text, TrainConfig
 from pods.evaluation.config import OneCheckpoint, renamed_keys
 from pods.files import replaced, write_atomic
+from pods.models import is_adapter, locate
 
 if TYPE_CHECKING:
     from pods.evaluation.targets import Target
@@ -79,7 +80,6 @@ def check(config: ExportConfig) -> None:
 def export(config: ExportConfig) -> None:
     """Write the folder and describe it."""
     from pods.evaluation.targets import find_one  # --help and mistakes wait for no torch
-    from pods.models import initial
     from pods.models.policy import load_tokenizer
     from pods.tasks import rendered
 
@@ -89,7 +89,7 @@ def export(config: ExportConfig) -> None:
     tokenizer, out = load_tokenizer(training.model.path, training.model.pad_token), Path(config.out)
     prompt = rendered("<the question>", tokenizer, training.task)
     if config.merge:
-        initial.write_merged(training.model, target.weights, out)
+        write_merged(training.model, target.weights, out)
     else:
         write_adapter(training, target.weights, tokenizer, out)
     write_atomic(out / "README.md", card(config, training, target, prompt))
@@ -98,8 +98,6 @@ def export(config: ExportConfig) -> None:
 
 def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: Path) -> None:
     """The adapter, which names the base model as the run's config does, and the tokenizer."""
-    from pods.models.location import locate
-
     with replaced(out) as folder:
         adapter = json.loads((checkpoint / "adapter_config.json").read_text())
         adapter["base_model_name_or_path"] = locate(training.model.path)
@@ -108,9 +106,27 @@ def write_adapter(training: TrainConfig, checkpoint: Path, tokenizer: Any, out: 
         tokenizer.save_pretrained(folder)
 
 
+def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
+    """Base model and adapter (or all weights) of a checkpoint as one model, with its tokenizer.
+
+    Added up in float32 and rounded once to model.dtype; `folder` appears when it is complete.
+    """
+    import torch
+    from peft import PeftModel
+
+    from pods.models.policy import load_model, load_tokenizer
+
+    adapted = is_adapter(checkpoint)
+    whole = load_model(model.path if adapted else str(checkpoint), "float32")
+    if adapted:
+        whole = PeftModel.from_pretrained(whole, checkpoint).merge_and_unload()
+    with replaced(folder) as temporary:
+        whole.to(getattr(torch, model.dtype)).save_pretrained(temporary)
+        load_tokenizer(model.path, model.pad_token).save_pretrained(temporary)
+
+
 def card(config: ExportConfig, training: TrainConfig, target: "Target", prompt: str) -> str:
     """The model card, in the format of the Hugging Face hub."""
-    from pods.models.location import locate
     from pods.runs import results
 
     base, title = locate(training.model.path), f"{config.run}-{target.name}"

@@ -543,7 +543,7 @@ def out_of_bounds(folder: Path) -> None:
         (nothing, ["rewards=v9"], ["rewards=v9", "strict"]),
         (nothing, ["engine=typo"], ["engine=typo", "transformers"]),
         (nothing, ["engine=vllm"], ["engine=vllm", "needs a CUDA device and vllm", "uv sync"]),
-        (nothing, ["engine=unsloth"], ["engine=unsloth", "set engine=vllm"]),
+        (nothing, ["engine=unsloth"], ["engine=unsloth", "vllm"]),
         (nothing, ["engine=trl"], ["engine=trl", "transformers"]),
         (nothing, ["repeats=0"], ["repeats=0", "1 or more"]),
         (nothing, ["temperature=-1"], ["temperature=-1", "0 or more"]),

@@ -16,7 +16,7 @@ from pods import tasks
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text, TrainConfig
-from pods.models.location import locate
+from pods.models import locate
 from pods.runs.results import run_order
 from rewards import VERSIONS
 

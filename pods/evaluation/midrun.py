@@ -18,7 +18,7 @@ import rewards
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Completion, Engine, Live, Request, Work, seed_of, texts
+from pods.engines import EVALUATION, Completion, Engine, LivePolicy, Request, Work, seed_of, texts
 from pods.evaluation import questions, scores
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.records import Record, Store, named_disk_errors
@@ -40,7 +40,7 @@ class MidRun:
         self.questions = questions.load(config.task.name, settings.split, config, tokenizer)
         self.count = min(settings.questions or len(self.questions.ids), len(self.questions.ids))
 
-    def __call__(self, live: Live, step: int, train_seconds: float) -> dict[str, float]:
+    def __call__(self, live: LivePolicy, step: int, train_seconds: float) -> dict[str, float]:
         started = time.monotonic()
 
         def verdicts(mine: list[int]) -> list[tuple]:
@@ -64,7 +64,7 @@ class MidRun:
                 file.write(json.dumps(record) + "\n")
         return metrics
 
-    def generate(self, mine: list[int], live: Live, step: int) -> list[Completion]:
+    def generate(self, mine: list[int], live: LivePolicy, step: int) -> list[Completion]:
         """One completion of each question, from a seed that training never uses."""
         q, source = self.questions, (self.config.seed, f"step-{step}", self.questions.task)
         requests = [Request(q.prompt_ids[i], [seed_of(*source, q.ids[i], 0)]) for i in mine]

@@ -10,9 +10,9 @@ from typing import Any
 
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import is_adapter, same_model
 from pods.evaluation.config import OneCheckpoint, moved, training_config
 from pods.evaluation.records import Store
+from pods.models import is_adapter, same_model
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import checkpoint_best

@@ -13,7 +13,7 @@ from pods import algorithms, ranks, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
-from pods.models import initial, location
+from pods.models import initial, locate
 from pods.tasks import own
 from rewards import reward_names
 
@@ -48,7 +48,7 @@ def check_files(config: TrainConfig) -> None:
     """Raise UserError for a file or folder that is missing, or in the way of the run's."""
     for problem in (*run_folder(config), *questions(config)):
         raise UserError(problem)
-    location.locate(config.model.path)
+    locate(config.model.path)
     if config.task.name == "own":
         own.refuse_missing(config.task.source)
     initial.check(config)

@@ -22,7 +22,7 @@ from pods import ranks
 from pods.clock import Clock
 from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
-from pods.engines import Live
+from pods.engines import LivePolicy
 from pods.files import write_atomic
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints
@@ -35,7 +35,7 @@ from pods.training.logs import Logger, Meter, open_loggers
 from pods.training.warm_up import warm_up
 
 # (policy, step, train_seconds) -> metrics eval/*
-Evaluate = Callable[[Live, int, float], dict[str, float]]
+Evaluate = Callable[[LivePolicy, int, float], dict[str, float]]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -184,7 +184,7 @@ class RunCallback(TrainerCallback):
         metrics = self.meter.line(self.trainer)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                live = Live(self.trainer.model, step)
+                live = LivePolicy(self.trainer.model, step)
                 metrics |= self.evaluate(live, step, self.clock.train_seconds)
         with self.clock.phase("log"):
             for logger in self.loggers:
