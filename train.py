@@ -54,7 +54,7 @@ def train(config: TrainConfig, started: float) -> None:
             policy.check_device(config)
             questions = prompts.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
-            start = ranks.from_main(lambda: runs.find_start(config, folder))
+            start = ranks.from_main(folder.find_start)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             clock.peak = peak_memory_reader()
             model = policy.load_policy(config, tokenizer)

@@ -23,10 +23,10 @@ from pods.config.keys import TrainConfig
 from pods.engines import Live
 from pods.evaluation.midrun import MidRun
 from pods.files import write_atomic
+from pods.models import initial
 from pods.rollouts import AlgorithmError
-from pods.runs import checkpoints
+from pods.runs import checkpoints, ledger
 from pods.runs.folder import RunFolder, config_hash, provenance
-from pods.runs.ledger import Ledger
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, open_loggers
@@ -54,7 +54,6 @@ class RunCallback(TrainerCallback):
             engine, tokenizer = trainer.sampler.engine, trainer.processing_class
             self.evaluate = MidRun(config, engine, tokenizer, folder.evaluations)
         self.loggers: list[Logger] = []
-        self.ledger: Ledger | None = None
         self.saved_step = 0
         self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
         self.received: int | None = None  # a signal this rank got, at any moment
@@ -68,7 +67,6 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if ranks.is_main():
-            self.ledger = Ledger(self.folder.ledger, self.config.ledger.texts)
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_after_step)
@@ -115,7 +113,7 @@ class RunCallback(TrainerCallback):
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = Live(self.trainer.model, state.global_step)
-                metrics |= self.evaluate(live, state.global_step, self.clock.train_seconds)
+                metrics |= self.evaluate(live, state.global_step, metrics)
         self.write(state.global_step, metrics)
         better = self.improved(state.global_step, metrics)
         over = self.over_budget(state.global_step)
@@ -128,8 +126,8 @@ class RunCallback(TrainerCallback):
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(step, metrics)
-            if self.ledger is not None:
-                self.ledger.append(self.trainer.newest)
+            if ranks.is_main():
+                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger.texts)
 
     def improved(self, step: int, metrics: dict[str, Any]) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
@@ -168,8 +166,6 @@ class RunCallback(TrainerCallback):
 
     def save(self) -> None:
         with self.clock.phase("checkpoint"):
-            if self.ledger is not None:
-                self.ledger.flush()  # a checkpoint never refers to groups that are not on disk
             checkpoints.write(self.trainer, self.folder.path, self.checkpoint_meta())
             self.saved_step = self.trainer.state.global_step
             if ranks.is_main():
@@ -219,7 +215,7 @@ def run(loop: RunCallback, start: checkpoints.Checkpoint | None) -> None:
     """
     config, trainer = loop.config, loop.trainer
     if ranks.is_main():
-        loop.folder.begin(start)
+        loop.folder.begin(start, initial.facts(config))
     if start is not None:
         loop.restore(start)
     if not loop.finished(loop.saved_step):
@@ -253,7 +249,7 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
     except AlgorithmError as error:
         loop.rescue()
         raise RunFailed(f"{error}; {loop.last_checkpoint()}") from error
-    except (NonFinite, OSError, checkpoints.WriteError) as error:
+    except (NonFinite, OSError) as error:
         raise RunFailed(f"{error}; {loop.last_checkpoint()}") from error
     except UserError:
         raise
