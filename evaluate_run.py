@@ -1,10 +1,17 @@
 """Score every checkpoint of a run, and its base model: checkpoints/<run>/ -> results/<run>.json.
 
     uv run evaluate_run.py run=<run>                        # the run's own task, every checkpoint
-    uv run evaluate_run.py run=<run> tasks=[gsm8k,math500] checkpoints=[best,last]
+    uv run evaluate_run.py run=<run> tasks=[gsm8k,math500]
+    uv run evaluate_run.py run=<run> rewards=[v1,v2,strict] # grade stored completions again
+    uv run evaluate_run.py run=<run> select_on=validation   # pick there, report one test score
+    uv run evaluate_run.py run=<run> from_training=true     # the scores that training took
+    uv run evaluate_run.py run="gsm8k_qwen-*" questions=100 # a quick look at several runs
+    uv run evaluate_run.py run=<run> checkpoints=[best,last]
     uv run evaluate_run.py run=null experiment=gsm8k_qwen   # an experiment's base model alone
+    uv run evaluate_run.py run=null model=<hub id or folder> tasks=[gsm8k]
 
-config/evaluate/evaluate.yaml lists every key. The same command goes on where it was stopped.
+Can be stopped at any moment; the same command goes on where it was.
+config/evaluate/evaluate.yaml lists every key.
 """
 
 from pods.config.command import CONFIG_DIR, command
@@ -20,17 +27,19 @@ def main(config: EvaluateConfig) -> None:
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    """Score the runs, then show one table; of several, those that cannot be scored are skipped."""
-    boards, skipped, names = [], [], runs(config)
+    """Score the runs one after the other, then show one table. Of several runs, those that cannot
+    be scored are named and skipped."""
+    names = runs(config.run, config.output_dir) or [None]
     if len(names) == 1:
-        check_files(config.model_copy(update={"run": names[0]}))
+        check_files(config, names[0])
     from pods.evaluation import midrun, run, scoreboard  # --help and mistakes wait for no torch
 
+    boards, skipped = [], []
     score = midrun.publish if config.from_training else run.evaluate
     for name in names:
         try:
-            boards.append(board := score(config.model_copy(update={"run": name})))
-            skipped += board.skipped
+            boards.append(score(config, name))
+            skipped += boards[-1].skipped
         except UserError as error:
             if len(names) == 1 or type(error) is not UserError:
                 raise

@@ -51,7 +51,7 @@ def train(config: TrainConfig, started: float) -> None:
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             questions = tasks.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
-            start = ranks.from_main(lambda: runs.find_start(config, folder))
+            start = ranks.from_main(folder.find_start)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             model = choose.load_policy(config, tokenizer)
             engine = choose.build_for_training(config, model)

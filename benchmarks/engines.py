@@ -94,7 +94,8 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     tokenizer = policy.load_tokenizer(config.model.path)
     base = policy.load_transformers(config, tokenizer).model
     model = PeftModel.from_pretrained(base, checkpoint, is_trainable=True).train()
-    prompts = questions.load(config.task.name, "train", config, tokenizer).prompt_ids
+    rows = questions.load(config.task.name, "train", config, tokenizer).rows
+    prompts = [row.prompt_ids for row in rows]
     drawn = config.sampling
     length = drawn.max_completion_length
     sampling = Sampling(drawn.temperature, drawn.top_p, drawn.top_k, length, 512)

@@ -19,7 +19,7 @@ from pods import tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Limits, Request, Work, choose, seed_of, texts
-from pods.evaluation.config import OneCheckpoint, renamed_keys
+from pods.evaluation.config import OneCheckpoint, find_one, renamed_keys
 
 
 class ChatConfig(OneCheckpoint):
@@ -38,7 +38,6 @@ def main(config: ChatConfig) -> None:
 
 
 def chat(config: ChatConfig) -> None:
-    from pods.evaluation.targets import find_one  # --help and mistakes wait for no torch
     from pods.models.policy import load_tokenizer
 
     training, trained = find_one(config)

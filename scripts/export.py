@@ -16,7 +16,7 @@ import yaml
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import Model, Text, TrainConfig
-from pods.evaluation.config import OneCheckpoint, renamed_keys
+from pods.evaluation.config import OneCheckpoint, find_one, renamed_keys
 from pods.files import replaced, write_atomic
 from pods.models import is_adapter, locate
 
@@ -79,7 +79,6 @@ def check(config: ExportConfig) -> None:
 
 def export(config: ExportConfig) -> None:
     """Write the folder and describe it."""
-    from pods.evaluation.targets import find_one  # --help and mistakes wait for no torch
     from pods.models.policy import load_tokenizer
     from pods.tasks import rendered
 
@@ -167,7 +166,7 @@ def scores(folder: Path, run: str, base: str, chosen: str) -> str:
     for name, by_task in policies.items():
         for task, numbers in by_task.items():
             grader, metrics = next(iter(numbers["rewards"].items()))
-            mean, low, high = (100 * metrics["answer"][key] for key in ("mean", "low", "high"))
+            mean, low, high = (100 * metrics["correct"][key] for key in ("mean", "low", "high"))
             policy = f"**{name}**" if name == chosen else name
             asked = f"{numbers['questions']} x {numbers['repeats']}"
             rows.append(
