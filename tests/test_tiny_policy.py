@@ -137,10 +137,10 @@ def test_long_prompts_pass(tokenizer: PreTrainedTokenizerBase, policy: torch.nn.
 def test_build_script(
     run_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    settings = ["clean_steps=3", "habit_steps=2", "samples=8"]
+    settings = ["clean_steps=3", "habit_steps=2"]
     done = run_command("scripts/build_tiny_policy.py", "out_dir=built", *settings)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("built: both_acc")
+    assert done.stdout == "built\n"
     assert {f.name for f in (tmp_path / "built").iterdir()} == {f.name for f in FOLDER.iterdir()}
     for name in ("tokenizer.json", "chat_template.jinja", "tokenizer_config.json", "config.json"):
         assert (tmp_path / "built" / name).read_text() == (FOLDER / name).read_text()
