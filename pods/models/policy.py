@@ -38,7 +38,8 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(locate(path), padding_side="left")
+        settings = {"padding_side": "left", "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(locate(path), **settings)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: not a local model folder, and the hub did not give it "
@@ -78,7 +79,11 @@ def load_model(path: str, dtype: str, **settings: Any) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    settings |= {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    settings |= {
+        "dtype": getattr(torch, dtype),
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
     try:
         return AutoModelForCausalLM.from_pretrained(locate(path), **settings)
     except (OSError, ValueError) as error:
