@@ -79,13 +79,10 @@ def load_model(path: str, dtype: str, **settings: Any) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    settings |= {
-        "dtype": getattr(torch, dtype),
-        "use_safetensors": True,
-        "trust_remote_code": False,
-    }
+    settings |= {"dtype": getattr(torch, dtype), "trust_remote_code": False}
+    place = locate(path)
     try:
-        return AutoModelForCausalLM.from_pretrained(locate(path), **settings)
+        return AutoModelForCausalLM.from_pretrained(place, use_safetensors=True, **settings)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {error}", key="model.path") from error
 
