@@ -6,6 +6,7 @@ guard compares log-probabilities of engine and trainer. Not in the published cod
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from accelerate.utils import is_peft_model
@@ -22,22 +23,20 @@ PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the r
 Pair = tuple[Sequence[int], Completion]  # a prompt's tokens, and a completion of it
 
 
+@dataclass
 class Guard(AbstractContextManager):
     """An engine of a training, whose rollouts are compared with the trainer's log-probabilities.
 
-    `metrics` holds those of the newest step. The engine is closed by whoever opened it.
-
-    Args:
-        max_gap: nats, largest accepted mean |engine - trainer| log-probability of a token.
-        check_every: steps between two comparisons.
+    The engine is closed by whoever opened it.
     """
 
-    def __init__(self, engine: Engine, trainer: TrlSeam, max_gap: float, check_every: int) -> None:
-        self.engine, self.trainer = engine, trainer
-        self.max_gap, self.check_every = max_gap, check_every
-        self.metrics: dict[str, float] = {}
-        self.proof: dict[str, float] = {}  # of the one probe, which may fall into the warm-up
-        self.calls = 0
+    engine: Engine
+    trainer: TrlSeam
+    max_gap: float  # nats, largest accepted mean |engine - trainer| log-probability of a token
+    check_every: int  # steps between two comparisons
+    metrics: dict[str, float] = field(default_factory=dict)  # of the newest step
+    proof: dict[str, float] = field(default_factory=dict)  # of the one probe, maybe in the warm-up
+    calls: int = 0
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
