@@ -49,7 +49,7 @@ def train(config: TrainConfig, started: float) -> None:
             from pods.tasks import prompts
             from pods.training import build, loop
 
-            stack.enter_context(loop.signals_restored())
+            loop.restore_signals(stack)
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             policy.check_device(config)

@@ -70,10 +70,9 @@ class Guard(AbstractContextManager):
             gaps = {"engine/logprob_gap": gap}
             if not gap <= self.max_gap:  # also where it is NaN
                 raise RunFailed(
-                    f"engine and trainer disagree: log-probabilities differ by {gap:.3f} nats on "
-                    f"average, more than engine.max_logprob_gap={self.max_gap}; the rollouts do "
-                    "not come from the policy that is trained (rounding on a GPU gives 0.01 to "
-                    f"0.03; {FALLBACK})"
+                    f"engine.max_logprob_gap={self.max_gap}: log-probabilities of engine and "
+                    f"trainer differ by {gap:.3f} nats; the rollouts do not come from the policy "
+                    f"that is trained (rounding on a GPU gives 0.01 to 0.03; {FALLBACK})"
                 )
         if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
             self.proof = self.probe(work.requests, policy)
@@ -92,9 +91,8 @@ class Guard(AbstractContextManager):
         unchanged = self.gap(pairs)
         if not changed < unchanged / 2:
             raise RunFailed(
-                f"the engine ignores the adapter: a changed adapter left its log-probabilities "
-                f"{changed:.3f} nats from the trainer's, and {unchanged:.3f} nats from those "
-                "without the change"
+                f"the engine ignores the adapter: after a change of it, log-probabilities are "
+                f"{changed:.3f} nats from the trainer's, {unchanged:.3f} nats without the change"
             )
         return {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
 

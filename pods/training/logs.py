@@ -21,7 +21,6 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.mistakes import one_line
 from pods.files import write_atomic
-from pods.rollouts import Record
 from pods.trainer import PodsTrainer
 from rewards import Scorer
 
@@ -54,7 +53,10 @@ class Meter:
         columns = {
             name: [u[name] for u in updates if u.get(name) is not None] for name in OF_UPDATE
         }
-        self.count(trainer.newest)
+        lengths, kept = trainer.newest.batch.lengths, trainer.newest.selection.kept
+        sizes = lengths.sum(), lengths[kept].sum(), len(lengths), len(kept)
+        for name, size in zip(COUNTERS, sizes, strict=True):
+            self.counters[name] += int(size)
         return {
             "train_seconds": clock.train_seconds,
             "wall_seconds": clock.wall_seconds,
@@ -67,12 +69,6 @@ class Meter:
             **getattr(engine, "metrics", {}),  # of the guard
             **{name: mean(values) for name, values in columns.items() if values},
         }
-
-    def count(self, record: Record) -> None:
-        lengths, kept = record.batch.lengths, record.selection.kept
-        step = (lengths.sum(), lengths[kept].sum(), len(lengths), len(kept))
-        for name, count in zip(COUNTERS, step, strict=True):
-            self.counters[name] += int(count)
 
 
 def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:

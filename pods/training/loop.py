@@ -137,7 +137,7 @@ class RunCallback(TrainerCallback):
             self.clock.restore(start.meta["train_seconds"], start.meta["outside_seconds"])
             self.meter.restore(start.meta)
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if ranks.is_main():
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in SIGNALS:
@@ -149,14 +149,14 @@ class RunCallback(TrainerCallback):
                 warm_up(self.trainer, sampling.max_prompt_length, sampling.max_completion_length)
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
-    def on_step_begin(self, _: Any, state: TrainerState, __: Any, **objects: Any) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         if self.between_generations(state):
             ranks.wait()  # for rank 0, which alone logs and writes between steps
             if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
                 objects["lr_scheduler"].step()  # the trainer's own came before the step's end
             self.clock.start_step()
 
-    def on_step_end(self, _: Any, state: TrainerState, *__: Any, **___: Any) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
@@ -166,7 +166,7 @@ class RunCallback(TrainerCallback):
         return state.global_step % self.config.updates_per_generation == 0
 
     def on_log(
-        self, _: Any, state: TrainerState, control: TrainerControl, logs: dict, **__: Any
+        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict, **objects: Any
     ) -> None:
         state.log_history.clear()  # metrics.jsonl has it; trainer_state.json would grow forever
         if "loss" not in logs:  # TRL's closing summary
@@ -203,16 +203,11 @@ class RunCallback(TrainerCallback):
             self.saves.save(self.meter.counters)
 
 
-@contextmanager
-def signals_restored() -> Iterator[None]:
-    """A run's signal handlers end with this block, the outermost: a launcher's SIGTERM must not end
-    a process that closes its engine, before its error is printed."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def restore_signals(stack: ExitStack) -> None:
+    """A run's signal handlers end with this stack, which is still empty: a launcher's SIGTERM must
+    not end a process that closes its engine, before its error is printed."""
+    for number in SIGNALS:
+        stack.callback(signal.signal, number, signal.getsignal(number))
 
 
 def run(loop: RunCallback) -> None:
