@@ -29,16 +29,17 @@ def main(config: EvaluateConfig) -> None:
 def evaluate(config: EvaluateConfig) -> None:
     """Score the runs one after the other, then show one table. Of several runs, those that cannot
     be scored are named and skipped."""
-    boards, skipped, names = [], [], runs(config)
+    names = runs(config.run, config.output_dir) or [None]
     if len(names) == 1:
-        check_files(config.model_copy(update={"run": names[0]}))
+        check_files(config, names[0])
     from pods.evaluation import midrun, run, scoreboard  # --help and mistakes wait for no torch
 
+    boards, skipped = [], []
     score = midrun.publish if config.from_training else run.evaluate
     for name in names:
         try:
-            boards.append(board := score(config.model_copy(update={"run": name})))
-            skipped += board.skipped
+            boards.append(score(config, name))
+            skipped += boards[-1].skipped
         except UserError as error:
             if len(names) == 1 or type(error) is not UserError:
                 raise

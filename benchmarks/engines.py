@@ -84,7 +84,7 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     from peft import PeftModel
 
     from pods.config.command import load_config
-    from pods.engines import Limits, Live, Request, Sampling, Work, seed_of
+    from pods.engines import Limits, LivePolicy, Request, Sampling, Work, seed_of
     from pods.engines.transformers import TransformersEngine
     from pods.evaluation import questions
     from pods.models import policy
@@ -94,7 +94,8 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     tokenizer = policy.load_tokenizer(config.model.path)
     base = policy.load_transformers(config, tokenizer).model
     model = PeftModel.from_pretrained(base, checkpoint, is_trainable=True).train()
-    prompts = questions.load(config.task.name, "train", config, tokenizer).prompt_ids
+    rows = questions.load(config.task.name, "train", config, tokenizer).rows
+    prompts = [row.prompt_ids for row in rows]
     drawn = config.sampling
     length = drawn.max_completion_length
     sampling = Sampling(drawn.temperature, drawn.top_p, drawn.top_k, length, 512)
@@ -106,7 +107,7 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     def ours(step: int) -> list[int]:
         seeds = [[seed_of(step, p, i) for i in range(ROLLOUTS)] for p in range(PROMPTS)]
         requests = [Request(*pair) for pair in zip(asked(step), seeds, strict=True)]
-        ((_, groups),) = engine.generate([Work(requests, Live(model, step))])
+        ((_, groups),) = engine.generate([Work(requests, LivePolicy(model, step))])
         return [len(completion.token_ids) for group in groups for completion in group]
 
     return {"TRL": lambda step: as_trl(model, tokenizer, asked(step), sampling), "ours": ours}

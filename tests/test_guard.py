@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pods.config.errors import RunFailed
-from pods.engines import Completion, Live, Request, Work
+from pods.engines import Completion, LivePolicy, Request, Work
 from pods.training.guard import Guard, random_adapter
 from tests.test_trainer import build, rows
 
@@ -107,7 +107,7 @@ def test_the_changed_adapter_must_explain_the_engine_twice_as_well(changed, unch
     guard, gaps = Guard(Engine(), None, max_gap=0.1, check_every=1), iter([changed, unchanged])
     guard.gap = lambda pairs: next(gaps)
     asked = [Request([1], [7, 8]), Request([2], [9, 10])]
-    policy = Live(torch.nn.Linear(1, 1), 0)
+    policy = LivePolicy(torch.nn.Linear(1, 1), 0)
     if passes:
         proof = {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
         assert guard.probe(asked, policy) == proof

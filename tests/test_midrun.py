@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pods.engines import Completion, Live, Work
+from pods.engines import Completion, LivePolicy, Work
 from pods.evaluation.midrun import MidRun
 from pods.models.policy import load_tokenizer
 from pods.runs import checkpoints, ledger
@@ -75,7 +75,7 @@ def test_every_verdict_stands_in_its_own_column(tmp_path):
     ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     completions = [Completion(tokens, i == 3) for i, tokens in enumerate(ids)]
     midrun.engine = engine = Scripted(completions)
-    metrics = midrun(Live(None, 7), 7, 2.5)
+    metrics = midrun(LivePolicy(None, 7), 7, 2.5)
     (record,) = read_metrics(path)
     assert [list(r.prompt) for r in engine.asked] == midrun.questions.prompt_ids[:5]
     assert record["correct"] == [1, 1, 1, 0, 0]

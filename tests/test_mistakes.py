@@ -76,7 +76,7 @@ resume=nowhere/checkpoint-3: no such folder; set auto, never or a checkpoint fol
 $ train.py init_from=nowhere/checkpoint-3
 init_from=nowhere/checkpoint-3: no finished checkpoint; give <run>/checkpoint-<step>
 $ train.py backend=unsloth
-backend=unsloth: it needs a CUDA device; use backend=transformers on this machine
+backend=unsloth: no CUDA device; set backend=transformers
 $ train.py model.load_in_4bit=true
 model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, or
 model.load_in_4bit=false
@@ -86,7 +86,7 @@ folder> tasks=[gsm8k]; runs: old
 $ evaluate_run.py run=odl
 run=odl: no such run in output_dir=checkpoints; it has old
 $ evaluate_run.py run=old engine=tgi
-engine=tgi: must be 'auto', 'vllm', 'transformers' or 'unsloth'
+engine=tgi: must be 'auto', 'vllm' or 'transformers'
 $ evaluate_run.py run=old checkpoint=last
 checkpoint=last: unknown; did you mean checkpoints?
 $ evaluate_run.py run=old sampling.temperature=0

@@ -1,4 +1,1 @@
-"""Checkpoints -> results: one engine a run, every checkpoint an adapter on it, crash-safe records.
-
-evaluate_run.py -> plan (targets, questions) -> run (engine, records, scores) -> scoreboard
-"""
+"""Checkpoints -> results: one engine a run, every checkpoint an adapter, crash-safe records."""

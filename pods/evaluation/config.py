@@ -1,27 +1,35 @@
-"""The shape of config/evaluate/evaluate.yaml, its rules, and the config a run was trained with.
-
-The published script reads the model and the task out of the run's name.
-"""
+"""The keys of config/evaluate/evaluate.yaml and their rules, and the runs and models they name."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pods import tasks
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text, TrainConfig
-from pods.models.location import locate
+from pods.evaluation import targets
+from pods.evaluation.targets import Store, Target
+from pods.models import locate
 from pods.runs.results import run_order
 from rewards import VERSIONS
 
-METRICS = {"ans_acc": "answer", "both_acc": "both"}  # as a figure and as our details name them
-OF_TRAINING = ("run", "from_training", "output_dir", "results_dir")  # keys beside from_training
+SAVED = ".hydra/config.yaml"  # in a run's folder
+METRICS = {"ans_acc": "correct", "both_acc": "both"}  # as a figure and as our details name them
+
+
+def listed(value: object) -> list[str]:
+    """`tasks=gsm8k` and `tasks=[gsm8k]` mean the same; null is the empty list. Each name once."""
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return list(dict.fromkeys(map(str, values)))
+
+
+Names = Annotated[list[Text], BeforeValidator(listed)]
 
 
 class OneCheckpoint(Section):
@@ -36,24 +44,24 @@ class OneCheckpoint(Section):
     def check(self) -> None:
         """Every rule of these keys, before anything heavy loads. Raises UserError."""
         if not re.fullmatch(r"best|last|(checkpoint-)?\d+", self.checkpoint):
-            line = f"checkpoint={self.checkpoint}: must be best, last or checkpoint-<step>"
-            raise UserError(line)
-        if len(names := runs(self)) > 1:
-            raise UserError(f"run={self.run}: matches {', '.join(map(str, names))}; name one")
-        self.run = str(names[0])
+            choices = "must be best, last or checkpoint-<step>"
+            raise UserError(f"checkpoint={self.checkpoint}: {choices}")
+        self.run, *others = runs([self.run], self.output_dir)
+        if others:
+            raise UserError(f"run={self.run}: matches {', '.join(others)} too; name one")
 
 
 class EvaluateConfig(Section):
-    run: list[Text] | Text | None
+    run: Names
     experiment: Text | None
     model: Text | None
-    checkpoints: list[str | int] | str | int
-    tasks: list[Text] | Text | None
+    checkpoints: Names
+    tasks: Names
     questions: int | None = Field(ge=1)
     repeats: int = Field(ge=1)
     seed: int = Field(ge=0)
-    rewards: list[Text] | Text | None
-    pass_at: list[int]
+    rewards: Names
+    pass_at: list[Annotated[int, Field(ge=1)]]
     select_on: Literal["validation"] | None
     metric: Text
     from_training: bool
@@ -72,20 +80,17 @@ class EvaluateConfig(Section):
     results_dir: Text
 
 
-AnyConfig = EvaluateConfig | OneCheckpoint
-
-
 def check(config: EvaluateConfig) -> None:
-    """Every rule of the config alone, before anything heavy loads. Raises UserError."""
+    """Every rule that spans keys, before anything heavy loads. Raises UserError."""
     for problem in _problems(config):
         raise UserError(problem)
 
 
-def check_files(config: EvaluateConfig) -> None:
+def check_files(config: EvaluateConfig, run: str | None) -> None:
     """Raise UserError for a model, data_dir or results_dir that is not where the config says."""
-    training = moved(training_config(config), config)
+    training = training_config(config, run)
     if not config.from_training:
-        locate(training.model.path)
+        locate(config.model_path or training.model.path)
     if config.data_dir and not Path(config.data_dir).is_dir():
         raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
     if Path(config.results_dir).is_file():
@@ -93,63 +98,49 @@ def check_files(config: EvaluateConfig) -> None:
 
 
 def _problems(config: EvaluateConfig) -> Iterator[str]:
-    if not config.pass_at or min(config.pass_at) < 1:
-        yield f"pass_at={config.pass_at}: needs whole numbers of 1 or more, e.g. [1,5]"
     repeats = 1 if config.temperature == 0 else config.repeats  # greedy ones do not differ
-    known = [*METRICS, *(f"pass@{k}" for k in config.pass_at if k <= repeats)]
-    if config.metric not in known:
-        yield f"metric={config.metric}: must be one of {', '.join(known)}"
-    for name in as_list(config.checkpoints) or ["null"]:
+    metrics = [*METRICS, *(f"pass@{k}" for k in config.pass_at if k <= repeats)]
+    if config.metric not in metrics:
+        yield f"metric={config.metric}: must be one of {', '.join(metrics)}"
+    for name in config.checkpoints or ["null"]:
         if name not in ("all", "best", "last") and not name.isdigit():
             yield f"checkpoints={name}: must be all, best, last, or a list of steps"
-    yield from _source_problems(config)
-    for key, valid in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
-        for name in [name for name in as_list(getattr(config, key)) if name not in valid]:
-            yield f"{key}={name}: unknown; choose from {', '.join(valid)}"
-
-
-def _source_problems(config: EvaluateConfig) -> Iterator[str]:
-    """Keys that do not go with run=null, only with it, or not with from_training=true."""
+    for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
+        for name in set(getattr(config, key)) - set(known):
+            yield f"{key}={name}: unknown; choose from {', '.join(known)}"
     for key in ("experiment", "model"):
-        if config.run is not None and (value := getattr(config, key)):
-            yield f"run={config.run} {key}={value}: needs run=null; drop one"
+        if config.run and (value := getattr(config, key)):
+            yield f"run={','.join(config.run)} {key}={value}: needs run=null; drop one"
     if config.experiment and config.model:
         yield f"experiment={config.experiment} model={config.model}: drop one"
-    if config.model and not as_list(config.tasks):
+    if config.model and not config.tasks:
         yield f"model={config.model}: no run says the task; set tasks=[gsm8k]"
-    if config.run is None and (config.select_on or as_list(config.checkpoints) != ["all"]):
-        key = "select_on" if config.select_on else "checkpoints"
-        yield f"{key}={getattr(config, key)}: a base model has no checkpoints; set run"
-    if config.from_training and config.run is None:
-        yield "from_training=true run=null: name the run whose scores are meant"
+    for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
+        if not config.run and (value := listed(getattr(config, key))) != default:
+            yield f"{key}={','.join(value).lower()}: a base model has no checkpoints; set run"
     if config.from_training:
         composed = compose("evaluate", [], CONFIG_DIR / "evaluate")
-        for key, default in vars(typed(EvaluateConfig, composed)).items():
-            if key not in OF_TRAINING and (value := getattr(config, key)) != default:
-                line = f"from_training=true {key}={value}: nothing is generated or graded anew"
-                yield f"{line}; drop one"
+        for key, default in typed(EvaluateConfig, composed):
+            beside = key in ("run", "from_training", "output_dir", "results_dir")
+            if not beside and (value := getattr(config, key)) != default:
+                keys = f"from_training=true {key}={','.join(listed(value))}"
+                yield f"{keys}: nothing is generated or graded anew; drop one"
 
 
-def as_list(value: list[str] | str | None) -> list[str]:
-    """`tasks=gsm8k` and `tasks=[gsm8k]` mean the same; null is the empty list. Each name once."""
-    values = [] if value is None else value if isinstance(value, list) else [value]
-    return list(dict.fromkeys(map(str, values)))
-
-
-def runs(config: AnyConfig) -> list[str | None]:
-    """The runs that `run` names or matches, in order; [None] for a base model alone."""
-    known, names = _known(config), []
-    for pattern in as_list(config.run):
+def runs(patterns: list[str], output_dir: str) -> list[str]:
+    """The runs that `run` names or matches, in order. Raises UserError where none does."""
+    known, names = _known(output_dir), []
+    for pattern in patterns:
         matches = [pattern] if pattern in known else [n for n in known if fnmatch(n, pattern)]
         if not matches:
             has = f"it has {', '.join(known[-20:])}" if known else "it has none: uv run train.py"
-            raise UserError(f"run={pattern}: no such run in output_dir={config.output_dir}; {has}")
+            raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; {has}")
         names += matches
-    return list(dict.fromkeys(names)) or [None]
+    return list(dict.fromkeys(names))
 
 
-def _known(config: AnyConfig) -> list[str]:
-    paths = Path(config.output_dir).glob("*/.hydra/config.yaml")
+def _known(output_dir: str) -> list[str]:
+    paths = Path(output_dir).glob(f"*/{SAVED}")
     return sorted((path.parents[1].name for path in paths), key=run_order)
 
 
@@ -163,37 +154,46 @@ def renamed_keys(names: dict[str, str]) -> Iterator[None]:
         raise
 
 
-def training_config(config: AnyConfig) -> TrainConfig:
-    """The config the run was trained with, or with run=null the experiment's or the model's."""
-    if config.run:
-        return load_config(Path(config.output_dir) / str(config.run) / ".hydra" / "config.yaml")
+def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
+    """The config of a run's training, and the checkpoint that `checkpoint=` names."""
+    folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
+    trained, wanted = load_config(folder / SAVED), [config.checkpoint.removeprefix("checkpoint-")]
+    (target,), _ = targets.find(folder, wanted, trained.model.path, store, trained.task.name)
+    return moved(trained, config.model_path), target
+
+
+def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
+    """The config of a run's training, or without a run that of the experiment or the model."""
+    if run:
+        return load_config(Path(config.output_dir) / run / SAVED)
     if config.model:
         return _of_model(config.model)
     if not config.experiment:
+        known = ", ".join(_known(config.output_dir)) or "none"
         raise UserError(
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
-            f"model=<hub id or folder> tasks=[gsm8k]; runs: {', '.join(_known(config)) or 'none'}"
+            f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
         )
     return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
 
 
-def moved(training: TrainConfig, config: AnyConfig) -> TrainConfig:
-    """The training's config with the paths that the command replaces."""
-    path = config.model_path or training.model.path
-    model = training.model.model_copy(update={"path": path})
-    data_dir = getattr(config, "data_dir", None) or training.data_dir
+def moved(
+    training: TrainConfig, model_path: str | None, data_dir: str | None = None
+) -> TrainConfig:
+    """The training's config with the paths that a command replaces."""
+    model = training.model.model_copy(update={"path": model_path or training.model.path})
+    data_dir = data_dir or training.data_dir
     return training.model_copy(update={"model": model, "data_dir": data_dir})
 
 
 def _of_model(model: str) -> TrainConfig:
     """The values of config/train.yaml for a model of config/model, a hub id or a folder."""
-    known = (CONFIG_DIR / "model" / f"{model}.yaml").is_file()
-    sizes = ["rollouts_per_prompt=2", "kept_per_prompt=2"]
-    chosen = [f"model={model}"] if known else []
-    composed = compose("train", ["~experiment", *sizes, *chosen])
-    composed.experiment = "none"
-    if not known:
+    overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
+    if (CONFIG_DIR / "model" / f"{model}.yaml").is_file():
+        composed = compose("train", [*overrides, f"model={model}"])
+    else:
+        composed = compose("train", overrides)
         name = re.sub(r"[^\w.]+", "-", model).strip("-.").lower()
-        composed.model.name, composed.model.path, composed.model.pad_token = name, model, None
-        composed.model.load_in_4bit = False
+        composed.model.update(name=name, path=model, pad_token=None, load_in_4bit=False)
+    composed.experiment = "none"
     return typed(TrainConfig, composed)

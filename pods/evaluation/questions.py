@@ -6,51 +6,69 @@ Questions with a longer prompt than training allowed are left out, as published 
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import rewards
 from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import seed_of
-from pods.tasks.prompts import read_prompts
+from pods.engines import Completion, Request, seed_of, texts
+from pods.evaluation.targets import Record
+from pods.tasks import read_prompts
+
+
+class Question(NamedTuple):
+    id: str
+    answer: str
+    prompt: str
+    prompt_ids: list[int]
 
 
 @dataclass(frozen=True)
 class Questions:
     """One split of one task, ready for an engine."""
 
-    task: (
-        str  # <name>; of the validation split <name>.validation, of a sample of k <name>.sample<k>
-    )
+    task: str  # <name>, or <name>.validation; of a sample of k questions <name>.sample<k>
     kind: str  # how answers are graded: math | choice
-    ids: list[str]
-    answers: list[str]
-    prompts: list[str]
-    prompt_ids: list[list[int]]
-    dropped: int  # prompts that were too long
+    rows: list[Question]
+    dropped: int = 0  # prompts that were too long
     total: int | None = None  # questions that a sample was drawn from
-
-    @property
-    def name(self) -> str:
-        return self.task.partition(".")[0]
 
     @property
     def facts(self) -> dict[str, Any]:
         """What is noted beside scores; the digest changes with any prompt or gold answer."""
-        content = json.dumps([self.ids, self.answers, self.prompt_ids])
+        content = json.dumps([[row[i] for row in self.rows] for i in (0, 1, 3)])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-        facts = {"questions": len(self.ids), "dropped": self.dropped, "digest": digest}
+        facts = {"questions": len(self.rows), "dropped": self.dropped, "digest": digest}
         return facts | ({"sampled_from": self.total} if self.total else {})
 
     @property
-    def count(self) -> str:
+    def summary(self) -> str:
         dropped = f", {self.dropped} longer than in training left out" if self.dropped else ""
-        return f"{self.task}: {len(self.ids)} questions{dropped}"
+        sample = f" of {self.total}, a sample" if self.total else ""
+        return f"{self.task}: {len(self.rows)} questions{sample}{dropped}"
 
-    @property
-    def note(self) -> str:
-        return f"{self.task}: a sample of {len(self.ids)} of {self.total} questions"
+
+def requests(task: str, rows: Sequence[Question], *source: object, repeat: int) -> list[Request]:
+    """One completion of each question; its seed depends on nothing but these arguments."""
+    return [Request(row.prompt_ids, [seed_of(*source, task, row.id, repeat)]) for row in rows]
+
+
+def records(
+    rows: Sequence[Question], groups: Sequence[list[Completion]], tokenizer: Any, stop: list[str]
+) -> list[Record]:
+    """The only completion of each question, without grades."""
+    completions = [completion for (completion,) in groups]
+    written = texts(tokenizer, completions, stop)
+    return [
+        Record(
+            id=row.id, answer=row.answer, completion=text, tokens=len(completion.token_ids),
+            clipped=completion.clipped, well_formed=rewards.is_well_formed(text), correct={},
+        )
+        for row, text, completion in zip(rows, written, completions, strict=True)
+    ]  # fmt: skip
 
 
 def load(
@@ -59,19 +77,17 @@ def load(
 ) -> Questions:  # fmt: skip
     """One split of task `name`, prompted as the run's own task is; `sample` questions of it where
     it has more. A larger sample of one seed contains the smaller ones."""
-    task = tasks.renamed(config.task, name)
-    rows, dropped = read_prompts(config, task, split, tokenizer)
-    if not len(rows):
+    data, dropped = read_prompts(config, tasks.renamed(config.task, name), split, tokenizer)
+    if not len(data):
         raise UserError(
             f"tasks={name}: all {dropped} prompts are longer than the run's "
             f"sampling.max_prompt_length={config.sampling.max_prompt_length}; name another task"
         )
-    (kind,), total, label = set(rows["kind"]), None, name if split == "test" else f"{name}.{split}"
-    if sample is not None and sample < len(rows):
-        order = sorted(range(len(rows)), key=lambda i: seed_of(seed, name, split, rows[i]["id"]))
-        rows, total = rows.select(sorted(order[:sample])), len(rows)
+    (kind,), total, label = set(data["kind"]), None, name if split == "test" else f"{name}.{split}"
+    if sample is not None and sample < len(data):
+        order = sorted(range(len(data)), key=lambda i: seed_of(seed, name, split, data[i]["id"]))
+        data, total = data.select(sorted(order[:sample])), len(data)
         label += f".sample{sample}"
-    prompts = list(rows["prompt"])
-    prompt_ids = tasks.encode_prompts(prompts, tokenizer)
-    ids, answers = list(rows["id"]), list(rows["answer"])
-    return Questions(label, kind, ids, answers, prompts, prompt_ids, dropped, total)
+    prompt_ids = tasks.encode_prompts(list(data["prompt"]), tokenizer)
+    rows = map(Question, data["id"], data["answer"], data["prompt"], prompt_ids)
+    return Questions(label, kind, list(rows), dropped, total)

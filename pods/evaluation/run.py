@@ -1,16 +1,17 @@
 """checkpoint x task x repeat -> completions -> records on disk -> results/<run>.json.
 
-Departs from the published script: nothing is merged or reloaded, a finished repeat is on disk at
-once, a restart generates only the missing repeats, and every completion has a separate seed.
+A finished repeat is on disk at once, and a restart generates only the missing ones; every
+completion has a separate seed.
     uv run evaluate_run.py run=<run>
 """
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
-from functools import cache
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,63 +19,158 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-import rewards
-from pods.config.errors import OutOfMemory
-from pods.engines import Completion, Engine, Limits, Request, Work, choose, seed_of, texts
-from pods.evaluation import records, scoreboard, scores
-from pods.evaluation.config import METRICS, EvaluateConfig
-from pods.evaluation.plan import Plan
+from pods.config.errors import OutOfMemory, UserError
+from pods.config.keys import Model, TrainConfig
+from pods.engines import Engine, Limits, Sampling, Work, choose
+from pods.evaluation import questions, scoreboard, scores, targets
+from pods.evaluation.config import METRICS, EvaluateConfig, moved, training_config
 from pods.evaluation.questions import Questions
-from pods.evaluation.records import Record
 from pods.evaluation.scoreboard import Board, Row
-from pods.evaluation.targets import Target
+from pods.evaluation.targets import Store, Target
+from pods.models.policy import load_tokenizer
+from pods.runs.folder import provenance
 
-Details = dict[tuple[str, str], dict[str, Any]]  # (policy, task) -> metrics with intervals
+Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
 LoadEngine = Callable[[], Engine]
 
 
-def evaluate(config: EvaluateConfig) -> Board:
+@dataclass(frozen=True)
+class Plan:
+    """What one command scores. To make it files are read; nothing is generated or written."""
+
+    config: EvaluateConfig
+    training: TrainConfig  # with the paths that the command replaces
+    engine: tuple[str, str]  # name and reason
+    sampling: Sampling
+    repeats: int  # completions of a question; greedy ones do not differ
+    versions: list[str]  # graders; the first one fills the published fields
+    tokenizer: Any
+    base: list[Target]  # the base model, unless its scores here were made otherwise
+    checkpoints: list[Target]  # by step
+    questions: list[Questions]  # of the test split
+    validation: list[Questions]  # with select_on=validation
+    skipped: list[str]  # a line for each checkpoint that cannot be scored
+    messages: list[str]
+
+
+def evaluate(config: EvaluateConfig, run: str | None) -> Board:
     """Score one run, or one base model."""
-    plan = Plan.of(config)
+    plan = plan_of(config, run)
     print("\n".join(plan.messages), file=sys.stderr)
-    with _loaded_when_needed(plan) as engine:
-        return select(plan, engine) if config.select_on else score_all(plan, engine)
+    try:
+        with ExitStack() as stack:
+            engine = cache(lambda: stack.enter_context(build(plan)))  # when it is needed
+            return select(plan, engine) if config.select_on else score_all(plan, engine)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(
+            f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
+            "gpu_memory_utilization where vllm shares the card"
+        ) from error
+
+
+def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
+    """Raises UserError where the command cannot be carried out."""
+    engine, trained = choose.for_evaluation(config.engine), training_config(config, run)
+    training = moved(trained, config.model_path, config.data_dir)
+    names = config.tasks or [trained.task.name]
+    checkpoints, skipped, base = [], [], []
+    if run:
+        keys = config.checkpoints, trained.model.path, Store(config.results_dir, run), names[0]
+        checkpoints, skipped = targets.find(Path(config.output_dir) / run, *keys)
+    tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
+    sample = {"sample": config.questions, "seed": config.seed}
+    load = partial(questions.load, config=training, tokenizer=tokenizer, **sample)
+    validation = [load(name, "validation") for name in names if config.select_on]
+    test, sampling = [load(name, "test") for name in names], choose.sampling(training, config)
+    messages = [f"skipped {line}" for line in skipped] + [q.summary for q in validation + test]
+    settings = settings_of(config, training, sampling, engine[0])
+    claims = {q.task: settings | q.facts for q in validation + test}
+    facts = {"train": trained.model_dump(), **provenance()}  # the model where it lay in training
+    for target in checkpoints[:1]:
+        target.store.claim(claims, facts)
+    try:
+        base += [] if config.select_on else [base_of(config.results_dir, trained.model)]
+        for target in base:
+            target.store.claim(claims, facts)
+    except UserError as error:
+        if not run:
+            raise
+        base, line = [], f"base model not scored: {error}"
+        messages.append(line)
+    repeats = config.repeats if sampling.temperature > 0 else 1
+    versions = config.rewards or [training.rewards.version]
+    return Plan(
+        config, training, engine, sampling, repeats, versions, tokenizer, base, checkpoints, test,
+        validation, skipped, messages,
+    )  # fmt: skip
+
+
+def base_of(results_dir: str, model: Model) -> Target:
+    """Raises UserError where another base model of this name was scored."""
+    store = Store(results_dir, f"base-{model.name}", base=True)
+    scored = store.facts.get("train", {}).get("model", {}).get("path", model.path)
+    if Path(scored).name != Path(model.path).name:  # one model may lie in several places
+        raise UserError(
+            f"model.name={model.name}: {store.summary} has the scores of {scored}, and this base "
+            f"is {model.path}; set another model.name in training, or another results_dir"
+        )
+    return Target(store)
+
+
+def settings_of(
+    config: EvaluateConfig, training: TrainConfig, sampling: Sampling, engine: str
+) -> dict[str, Any]:
+    """What all scores of one task and store must have in common."""
+    model, task = training.model, training.task
+    settings = {"seed": config.seed, "engine": engine, "model": model.name, **asdict(sampling)}
+    settings |= model.model_dump(include={"dtype", "load_in_4bit"})
+    settings |= task.model_dump(include={"style", "system", "date"})
+    return json.loads(json.dumps(settings))  # as they are read back
+
+
+def build(plan: Plan) -> Engine:
+    name, reason = plan.engine
+    print(f"engine: {name} ({reason})", file=sys.stderr)
+    limits = Limits(*(getattr(plan.config, field.name) for field in fields(Limits)))
+    rank = max((target.lora_rank for target in plan.checkpoints), default=0) or None
+    return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
 def score_all(plan: Plan, engine: LoadEngine) -> Board:
     """The base model and every checkpoint on the test split."""
-    policies = [*plan.base, *plan.checkpoints]
-    details = score(plan, engine, policies, plan.questions)
-    rows = [_row(target, q, details) for q in plan.questions for target in policies]
-    notes = [q.note for q in plan.questions if q.total]
-    if len(policies) > 2:
-        notes.append("picking the best row overstates accuracy; see select_on=validation")
-    return Board(rows, notes, [path for t in policies for path in t.store.files()], plan.skipped)
+    policies, files = [*plan.base, *plan.checkpoints], []
+    scored = score(plan, engine, policies, plan.questions)
+    rows = [scored[target.name, q.task] for q in plan.questions for target in policies]
+    note = "picking the best row overstates accuracy; see select_on=validation"
+    for store in dict.fromkeys(target.store for target in policies):
+        files += [store.summary, store.facts_path, store.folder]
+    return Board(rows, [note] if len(policies) > 2 else [], files, plan.skipped)
 
 
 def select(plan: Plan, engine: LoadEngine) -> Board:
     """Per task: the best checkpoint on the validation split, then its one test score."""
     store, metric = plan.checkpoints[0].store, plan.config.metric
-    name, grader = METRICS.get(metric, metric), plan.versions[0]
     on_validation, on_test = store.folder / "validation.json", store.folder / "selected.json"
-    notes, rows = [q.note for q in plan.validation + plan.questions if q.total], []
-    details = score(plan, engine, plan.checkpoints, plan.validation, on_validation)
+    notes, rows = [], []
+    scored = score(plan, engine, plan.checkpoints, plan.validation, on_validation)
     for q, test in zip(plan.validation, plan.questions, strict=True):
-        candidates = [_row(target, q, details) for target in plan.checkpoints]
-        means = [row.details["rewards"][grader][name]["mean"] for row in candidates]
+        candidates = [scored[target.name, q.task] for target in plan.checkpoints]
+        metrics = [row.details["rewards"][plan.versions[0]] for row in candidates]
+        means = [values[METRICS.get(metric, metric)]["mean"] for values in metrics]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
-        store.facts.setdefault("best", {})[test.name] = best.name  # for checkpoints=best
+        store.facts.setdefault("best", {})[test.task.partition(".")[0]] = best.name
         tested = score(plan, engine, [best], [test], on_test)
-        rows += [*candidates, replace(_row(best, test, tested), chosen=True)]
-        on = f"{best.name}: best {metric} on {q.task}"
-        notes.append(f"{on}; its score on {test.task} was taken once")
-    return Board(rows, notes, [*store.files(on_validation), on_test], plan.skipped)
+        rows += [*candidates, replace(tested[best.name, test.task], chosen=True)]
+        choice = f"{best.name}: best {metric} on {q.task}"
+        notes.append(f"{choice}; its score on {test.task} was taken once")
+    files = [on_validation, on_test, store.facts_path, store.folder]
+    return Board(rows, notes, files, plan.skipped)
 
 
 def score(
     plan: Plan, engine: LoadEngine, policies: Sequence[Target], asked: Sequence[Questions],
     summary: Path | None = None,
-) -> Details:  # fmt: skip
+) -> Rows:  # fmt: skip
     """Generate the missing repeats, each recorded at once; a policy is summed up once, when its
     last repeat is there."""
     works = list(missing(plan, policies, asked))
@@ -83,84 +179,47 @@ def score(
         if target.weights:
             target.store.facts["weights"][target.name] = target.digest
         target.store.write_facts()  # first, so that no file is ever without them
-    details: Details = {}
+    rows: Rows = {}
     for target in policies:
         if not left[target.name]:
-            details |= sum_up(plan, target, asked, summary)
+            rows |= sum_up(plan, target, asked, summary)
     total = sum(len(work.requests) for work in works)
     with tqdm(total=total, unit=" completions", leave=False, disable=None) as bar:
         for work, groups in engine().generate(works, advance=bar.update) if works else ():
             target, q, path = work.label
-            records.write(path, _records(plan, q, [completion for (completion,) in groups]))
+            repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
+            scores.grade(repeat, plan.versions, q.kind)
+            targets.write(path, repeat)
             left[target.name] -= 1
             if not left[target.name]:
-                details |= sum_up(plan, target, asked, summary)
-                line = scoreboard.line(target.name, [_row(target, q, details) for q in asked])
-                bar.write(line, file=sys.stderr)
-    return details
+                rows |= (scored := sum_up(plan, target, asked, summary))
+                bar.write(scoreboard.line([*scored.values()]), file=sys.stderr)
+    return rows
 
 
 def missing(plan: Plan, policies: Sequence[Target], asked: Sequence[Questions]) -> Iterator[Work]:
     """The work for each (policy, task, repeat) that is not on disk, with its place as label."""
     for target, q, repeat in product(policies, asked, range(plan.repeats)):
-        path = target.store.path(target.name, q.task, repeat)
+        path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
         if not path.exists():
-            names = (plan.config.seed, target.name, q.task)
-            requests = [
-                Request(prompt, [seed_of(*names, id_, repeat)])
-                for prompt, id_ in zip(q.prompt_ids, q.ids, strict=True)
-            ]
+            source = (plan.config.seed, target.name)
+            requests = questions.requests(q.task, q.rows, *source, repeat=repeat)
             yield Work(requests, target.weights, (target, q, path))
 
 
-def sum_up(plan: Plan, target: Target, asked: Sequence[Questions], summary: Path | None) -> Details:
+def sum_up(plan: Plan, target: Target, asked: Sequence[Questions], summary: Path | None) -> Rows:
     """The scores of one policy from all its records, written to its summary."""
-    by_task = {}
+    by_task, rows, run = {}, {}, target.store.folder.name
+    names = (run, target.name) if target.weights else ("", run)
     for q in asked:
-        files = target.store.repeats(target.name, q.task)
-        repeats = [scores.graded(path, plan.versions, q.kind) for path in files]
-        entry = scores.entry(repeats, plan.versions[0], q.prompts)
-        by_task[q.task] = entry, scores.details(repeats, plan.versions, plan.config.pass_at)
-    target.store.publish(summary or target.store.summary, target.step, target.meta, by_task)
-    return {(target.name, task): details for task, (_, details) in by_task.items()}
-
-
-def _records(plan: Plan, q: Questions, completions: Sequence[Completion]) -> list[Record]:
-    written = texts(plan.tokenizer, completions, plan.sampling.stop)
-    columns = zip(q.ids, q.answers, written, completions, strict=True)
-    repeat = [
-        {"id": id_, "answer": answer, "completion": text, "tokens": len(completion.token_ids),
-         "truncated": completion.clipped, "well_formed": rewards.is_well_formed(text),
-         "correct": {}}
-        for id_, answer, text, completion in columns
-    ]  # fmt: skip
-    scores.grade(repeat, plan.versions, q.kind)
-    return repeat
-
-
-def _row(target: Target, q: Questions, details: Details) -> Row:
-    name, seconds = target.store.folder.name, target.meta.get("train_seconds")
-    run, policy = (name, target.name) if target.weights else ("", name)
-    return Row(run, policy, seconds, q.task, details[target.name, q.task])
-
-
-@contextmanager
-def _loaded_when_needed(plan: Plan) -> Iterator[LoadEngine]:
-    """The engine, loaded at the first call; its memory is freed at the end of the block."""
-    name, reason = plan.engine
-    limits = Limits(**{item.name: getattr(plan.config, item.name) for item in fields(Limits)})
-    with ExitStack() as stack:
-
-        @cache
-        def load() -> Engine:
-            print(f"engine: {name} ({reason})", file=sys.stderr)
-            keys = plan.training, plan.tokenizer, plan.sampling, limits, plan.lora_rank
-            return stack.enter_context(choose.build(name, *keys))
-
-        try:
-            yield load
-        except torch.OutOfMemoryError as error:
-            raise OutOfMemory(
-                f"max_sequences={limits.max_sequences}: the device is out of memory; lower it, or "
-                "gpu_memory_utilization where vllm shares the card"
-            ) from error
+        paths = target.store.repeats(target.name, q.task)
+        repeats = [targets.read(path) for path in paths]
+        for path, repeat in zip(paths, repeats, strict=True):
+            if scores.grade(repeat, plan.versions, q.kind):
+                targets.write(path, repeat)
+        prompts = [row.prompt for row in q.rows]
+        by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
+        row = Row(*names, target.meta.get("train_seconds"), q.task, by_task[q.task][1])
+        rows[target.name, q.task] = row
+    target.publish(by_task, summary)
+    return rows

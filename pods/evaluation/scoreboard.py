@@ -1,17 +1,11 @@
-"""The console of an evaluation: a line per policy as it is finished, then one table of all.
+"""The console of an evaluation: a line per policy as it is finished, then one table of all."""
 
-Every number stands with its 95 % interval; the published script prints means alone.
-"""
-
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+import pandas as pd
 
 NAMES = ("run", "task", "graded by", "questions")  # in the title where all rows agree
 
@@ -38,70 +32,51 @@ class Board:
     skipped: list[str]  # what could not be scored, with the reason
 
 
-def line(policy: str, rows: Sequence[Row]) -> str:
+def line(rows: Sequence[Row]) -> str:
     """A finished policy in one line: its accuracy on every task under the first grader."""
-    parts = []
-    for row in rows:
-        mean, half = _spread(next(iter(row.details["rewards"].values()))["answer"])
-        parts.append(f"{row.task} {mean} ±{half} %")
+    first = [next(iter(row.details["rewards"].values()))["correct"] for row in rows]
+    parts = [f"{row.task} {spread(value)} %" for row, value in zip(rows, first, strict=True)]
     after = f" after {duration(rows[0].seconds)} of training" if rows[0].seconds is not None else ""
-    return f"{policy}{after}: {', '.join(parts)}"
+    return f"{rows[0].policy}{after}: {', '.join(parts)}"
 
 
 def show(boards: Sequence[Board]) -> None:
-    """The table and every path written, on stdout; a pipe gets lines that are never folded."""
+    """One table of every score, a row for each run, task, policy and grader, and the paths written;
+    on stdout."""
     rows = [row for board in boards for row in board.rows]
-    distinct = [row for i, row in enumerate(rows) if row not in rows[:i]]  # runs share a base model
-    if distinct:
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
-        notes = dict.fromkeys(note for board in boards for note in board.notes)
-        console.print(table(distinct, list(notes)))
+    lines = [cells(row, grader) for row in rows for grader in row.details["rewards"]]
+    if lines:
+        table = pd.DataFrame(lines).fillna("").drop_duplicates()  # runs share a base model
+        shared = [name for name in NAMES if len({*table[name]} - {""}) <= 1]
+        print(", ".join(f"{name} {max(table[name])}" for name in shared if max(table[name])))
+        print(table.drop(columns=shared).to_string(index=False))
+        print("±: half of the 95 % interval; *: chosen")
+        print(*dict.fromkeys(note for board in boards for note in board.notes), sep="\n")
     for path in dict.fromkeys(path for board in boards for path in board.files):
         print(f"wrote {path}")
 
 
-def table(rows: Sequence[Row], notes: Sequence[str]) -> Table:
-    """Every score of a command: a row per run, task, policy and grader."""
-    lines = [(row, _cells(row, grader)) for row in rows for grader in row.details["rewards"]]
-    shared = {}
-    for name in NAMES:
-        values = {cells[name] for _, cells in lines} - {""}
-        if len(values) <= 1:
-            shared[name] = "".join(values).replace("\n", "")
-    grid = Table(
-        title=", ".join(f"{name} {value}" for name, value in shared.items() if value),
-        caption="\n".join(["±: half of the 95 % interval", *notes]), title_justify="left",
-        caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
-    )  # fmt: skip
-    heads = list(dict.fromkeys(h for _, cells in lines for h in cells if h not in shared))
-    for head in heads:
-        is_text = head in (*NAMES, "policy")
-        grid.add_column(head, justify="left" if is_text else "right", no_wrap=is_text)
-    for row, cells in lines:
-        grid.add_row(*(cells.get(h, "") for h in heads), style="bold" if row.chosen else None)
-    return grid
-
-
-def _cells(row: Row, grader: str) -> dict[str, str]:
-    """Head -> text, of two lines for 80 columns; of pass@k only the largest fits."""
-    details, grades = row.details, row.details["rewards"][grader]
-    task = row.task.replace(".", "\n.")  # <task>.validation, .sample<number>
+def cells(row: Row, grader: str) -> dict[str, str]:
+    """Head -> text; of pass@k only the largest k fits into a line."""
+    details, metrics = row.details, row.details["rewards"][grader]
     asked = f"{details['questions']} x {details['repeats']}"
-    cells = dict(zip(NAMES, (row.run, task, grader, asked), strict=True))
-    cells["policy"] = f"{row.policy}\n[dim]{duration(row.seconds)}[/dim]"
-    values = {"answer %": grades["answer"], "both %": grades["both"], "format %": details["format"]}
-    values |= {"tokens": details["tokens"], "cut %": details["truncated"]}
-    ks = [int(name.removeprefix("pass@")) for name in grades if name.startswith("pass@")]
-    values |= {f"pass@{k}": grades[f"pass@{k}"] for k in ks if k == max(ks) > 1}
-    for head, value in values.items():
-        mean, half = _spread(value, 1 if head == "tokens" else 100)
-        cells[head] = f"{mean}\n[dim]±{half}[/dim]"
-    return cells
+    largest = max((int(name[5:]) for name in metrics if name.startswith("pass@")), default=1)
+    return {
+        **dict(zip(NAMES, (row.run, row.task, grader, asked), strict=True)),
+        "policy": row.policy + "*" * row.chosen,
+        "after": duration(row.seconds),
+        "correct %": spread(metrics["correct"]),
+        "both %": spread(metrics["both"]),
+        "format %": spread(details["format"]),
+        "tokens": spread(details["tokens"], 1),
+        "clipped %": spread(details["clipped"]),
+        **({f"pass@{largest}": spread(metrics[f"pass@{largest}"])} if largest > 1 else {}),
+    }
 
 
-def _spread(value: dict[str, float], scale: float = 100) -> tuple[str, str]:
+def spread(value: dict[str, float], scale: float = 100) -> str:
     """The mean, and half of the interval."""
-    return f"{scale * value['mean']:.1f}", f"{scale * (value['high'] - value['low']) / 2:.1f}"
+    return f"{scale * value['mean']:.1f} ±{scale * (value['high'] - value['low']) / 2:.1f}"
 
 
 def duration(seconds: float | None) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pods import ranks
-from pods.config.errors import UserError
 from pods.files import sync_folder
 
 # Files that only a resume needs; the last four are DeepSpeed's.
@@ -25,11 +24,7 @@ TRAINING_STATE = (
 )  # fmt: skip
 
 
-class WriteError(RuntimeError):
-    """A checkpoint could not be written: disk full, read-only, quota."""
-
-
-@dataclass
+@dataclass(frozen=True)
 class Checkpoint:
     """One finished checkpoint folder; `meta` as written by `write`."""
 
@@ -46,13 +41,11 @@ class Checkpoint:
 def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
     """Save adapter (or weights), tokenizer and training state to checkpoint-<step>, returned.
 
-    Every rank calls it: each saves its part, the first tidies up and renames. A failure is raised
-    at once on the rank that has it, and its end ends the others. `meta` (counters and provenance)
-    goes to meta.json beside step and files. Raises WriteError; older checkpoints stay intact.
+    Every rank calls it and saves its part; a failure on one ends the others. `meta` goes to
+    meta.json beside step and files. Raises OSError; older checkpoints stay intact.
     """
     step = trainer.state.global_step
-    final = run_folder / f"checkpoint-{step}"
-    temporary = run_folder / f".checkpoint-{step}.tmp"
+    final, temporary = run_folder / f"checkpoint-{step}", run_folder / f".checkpoint-{step}.tmp"
     if ranks.is_main():
         shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
     ranks.wait()
@@ -72,18 +65,18 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
             shutil.rmtree(temporary, ignore_errors=True)
         if ranks.lost_a_rank(error):  # the disk is not at fault
             raise
-        raise WriteError(f"{final} could not be written ({error})") from error
+        raise OSError(f"{final} could not be written ({error})") from error
     return final
 
 
 def seal(folder: Path, meta: dict[str, Any]) -> None:
     """Write meta.json with the digest of every file, and flush all of it to the disk."""
-    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle that nobody needs
-    (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
-    files = {
-        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest(path)}
-        for path in sorted(folder.rglob("*")) if path.is_file()
-    }  # fmt: skip
+    for unused in ("training_args.bin", "README.md"):  # a pickle, and PEFT's empty model card
+        (folder / unused).unlink(missing_ok=True)
+    files = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        facts = {"bytes": path.stat().st_size, "sha256": digest(path)}
+        files[str(path.relative_to(folder))] = facts
     (folder / "meta.json").write_text(json.dumps({**meta, "files": files}, indent=2) + "\n")
     for path in (folder, *folder.rglob("*")):
         sync_folder(path)  # files too: fsync needs only a descriptor
@@ -105,16 +98,19 @@ def prune(run_folder: Path, keep: int | None) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def find(run_folder: Path) -> list[Checkpoint]:
+def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
     """The finished checkpoints of a run by step; folders without a readable meta.json are not."""
-    found = []
-    for path in run_folder.glob("checkpoint-*"):
-        try:
-            meta = json.loads((path / "meta.json").read_text())
-            found.append(Checkpoint(path, int(path.name.removeprefix("checkpoint-")), meta))
-        except (OSError, ValueError):
-            continue
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+    checkpoints = [at(path) for path in run_folder.glob(name)]
+    return sorted(filter(None, checkpoints), key=lambda checkpoint: checkpoint.step)
+
+
+def at(path: Path) -> Checkpoint | None:
+    """The finished checkpoint in this folder, if it is one."""
+    try:
+        meta = json.loads((path / "meta.json").read_text())
+        return Checkpoint(path, int(path.name.removeprefix("checkpoint-")), meta)
+    except (OSError, ValueError):
+        return None
 
 
 def damage(checkpoint: Checkpoint) -> str | None:
@@ -132,31 +128,18 @@ def damage(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def newest_intact(run_folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be resumed, and a line for each damaged one skipped."""
-    found, skip = find(run_folder), "skipped, left as it is"
-    unreadable = set(run_folder.glob("checkpoint-*")) - {checkpoint.path for checkpoint in found}
-    skipped = [f"{path}: meta.json is missing or unreadable; {skip}" for path in sorted(unreadable)]
-    for checkpoint in reversed(found):
-        if problem := damage(checkpoint):
-            skipped.append(f"{checkpoint.path}: {problem}; {skip}")
-        elif checkpoint.resumable:
-            return checkpoint, skipped
-    return None, skipped
-
-
-def at(path: str) -> Checkpoint:
-    """The checkpoint that `resume=<path>` names; raises UserError if it cannot be resumed."""
-    folder = Path(path)
-    checkpoint = next((c for c in find(folder.parent) if c.path.name == folder.name), None)
-    if checkpoint is None:
-        raise UserError(
-            f"resume={path}: no checkpoint there; resume=auto|never|<checkpoint folder>"
-        )
-    removed = None if checkpoint.resumable else "its training state was removed (checkpoint.keep)"
-    if problem := damage(checkpoint) or removed:
-        raise UserError(f"resume={path}: {problem}; name another checkpoint of the run")
-    return checkpoint
+def newest_intact(
+    run_folder: Path, name: str = "checkpoint-*"
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
+    unreadable = sorted(path for path in run_folder.glob(name) if at(path) is None)
+    problems = [f"{path}: meta.json is missing or unreadable" for path in unreadable]
+    for checkpoint in reversed(find(run_folder, name)):
+        removed = "" if checkpoint.resumable else "its training state was removed (checkpoint.keep)"
+        if not (problem := damage(checkpoint) or removed):
+            return checkpoint, problems
+        problems.append(f"{checkpoint.path}: {problem}")
+    return None, problems
 
 
 def digest(path: Path) -> str:

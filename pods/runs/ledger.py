@@ -1,17 +1,16 @@
 """The record of every rollout, one line per prompt and step, append-only.
 
-`rollouts.jsonl.gz` is a chain of gzip members, one per flush. A kill can tear only the last member,
-which readers drop. `scripts/replay.py` and `scripts/report.py` read it.
+`rollouts.jsonl.gz` is a chain of gzip members, one a step. A kill can tear only the last of them.
 """
 
 import gzip
-import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,66 +18,45 @@ from pods.batch import Batch, Selection
 from pods.config.errors import UserError
 from pods.files import write_atomic
 
-if TYPE_CHECKING:
-    from pods.rollouts import Record
 
-FLUSH_EVERY = 16  # steps in one member; smaller loses less on a kill, larger compresses better
+class FinishedStep(Protocol):
+    """What is recorded of a pods.rollouts.Record."""
+
+    step: Any  # with its number
+    prompts: Sequence[Any]  # (G,) question ids with their rows
+    rollouts: Sequence[Any]  # (R,) with their texts
+    batch: Batch
+    selection: Selection
 
 
-class Ledger:
-    """Writes the ledger of one run.
+def append(path: Path, step: FinishedStep, texts: str) -> None:
+    """Add a record for each prompt of a finished step as one member, and wait for the disk; texts:
+    of the `first` prompt, of `all`, or `none`."""
+    lines = "".join(json.dumps(record) + "\n" for record in records(step, texts))
+    with open(path, "ab") as file:
+        file.write(gzip.compress(lines.encode()))
+        file.flush()
+        os.fsync(file.fileno())
 
-    Args:
-        path: <run folder>/rollouts.jsonl.gz.
-        texts: first: the texts of each step's first prompt; all; none.
-    """
 
-    def __init__(self, path: Path, texts: str) -> None:
-        self.path, self.texts = path, texts
-        self._pending: list[str] = []
-        self._steps = 0
-
-    def append(self, step: "Record") -> None:
-        """Add the records of a finished step, one for each prompt."""
-        for p in range(len(step.prompts)):
-            texts = self.texts == "all" or (self.texts == "first" and p == 0)
-            record = {"step": step.step.number + 1, "group": p, **self.record(step, p, texts)}
-            self._pending.append(json.dumps(record) + "\n")
-        self._steps += 1
-        if self._steps % FLUSH_EVERY == 0:
-            self.flush()
-
-    @staticmethod
-    def record(step: "Record", p: int, texts: bool) -> dict[str, Any]:
-        """The rollouts of prompt p as a plain dict; `kept` are indices among them."""
-        prompt, batch, group = step.prompts[p], step.batch, step.batch.groups[p]
-        trained = np.flatnonzero(batch.prompt[step.selection.kept] == p)
-        kept = step.selection.kept[trained]
-        written = {
-            "prompt": prompt.row["prompt"],
-            "completions": [step.rollouts[i].text for i in group],
-        }
-        return {
-            "question_id": str(prompt),
-            **(written if texts else {}),
+def records(step: FinishedStep, texts: str) -> Iterator[dict[str, Any]]:
+    """The rollouts of each prompt as a plain dict; `kept` are indices among them."""
+    batch, kept = step.batch, step.selection.kept
+    for p, (prompt, group) in enumerate(zip(step.prompts, batch.groups, strict=True)):
+        trained = np.flatnonzero(batch.prompt[kept] == p)
+        record = {"step": step.step.number + 1, "group": p, "question_id": str(prompt)}
+        if texts == "all" or (texts == "first" and p == 0):
+            record["prompt"] = prompt.row["prompt"]
+            record["completions"] = [step.rollouts[i].text for i in group]
+        yield record | {
             "answer": str(prompt.row["answer"]),
             "lengths": batch.lengths[group].tolist(),
             "clipped": batch.clipped[group].tolist(),
-            "rewards": {name: short(of[group]) for name, of in batch.by_function.items()},
+            "rewards": {name: short(values[group]) for name, values in batch.by_function.items()},
             "total": short(batch.rewards[group]),
-            "kept": np.searchsorted(group, kept).tolist(),
+            "kept": np.searchsorted(group, kept[trained]).tolist(),
             "advantages": short(step.selection.advantages[trained]),
         }
-
-    def flush(self) -> None:
-        """Append the pending records as one member and wait for the disk."""
-        if not self._pending:
-            return
-        with open(self.path, "ab") as file:
-            file.write(gzip.compress("".join(self._pending).encode()))
-            file.flush()
-            os.fsync(file.fileno())
-        self._pending.clear()
 
 
 def short(values: np.ndarray) -> list[float]:
@@ -87,18 +65,9 @@ def short(values: np.ndarray) -> list[float]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a ledger in order of writing; a member torn by a kill ends it."""
-    data = path.read_bytes()
-    while data:
-        member = zlib.decompressobj(wbits=31)  # 31: gzip
-        try:
-            text = member.decompress(data)
-        except zlib.error:
-            return
-        if not member.eof:
-            return
-        data = member.unused_data
-        yield from map(json.loads, text.decode().splitlines())
+    """The records of a ledger in order of writing, up to where a kill tore it."""
+    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(path, "rt") as lines:
+        yield from map(json.loads, lines)
 
 
 def find(output_dir: str, run: str) -> Path:
@@ -110,32 +79,8 @@ def find(output_dir: str, run: str) -> Path:
     return path
 
 
-def steps(path: Path) -> Iterator[tuple[Batch, Selection]]:
-    """Every recorded step: its rollouts prompt by prompt, and those that were kept."""
-    for _, group in itertools.groupby(read(path), key=lambda record: record["step"]):
-        records = list(group)
-        starts = np.cumsum([0, *(len(record["total"]) for record in records)])
-
-        def column(name: str, records: list = records) -> np.ndarray:
-            return np.concatenate([record[name] for record in records])
-
-        batch = Batch(
-            prompt=np.repeat(np.arange(len(records)), np.diff(starts)),
-            rewards=column("total"),
-            by_function={
-                name: np.concatenate([record["rewards"][name] for record in records])
-                for name in records[0]["rewards"]
-            },
-            lengths=column("lengths"),
-            clipped=column("clipped"),
-        )
-        kept = [start + i for start, r in zip(starts, records, strict=False) for i in r["kept"]]
-        yield batch, Selection(np.array(kept), column("advantages"))
-
-
 def forget_after(path: Path, step: int) -> None:
     """Drop the records after `step`, and a torn end: a resumed run writes them again."""
-    if not path.is_file():
-        return
-    lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
-    write_atomic(path, gzip.compress("".join(lines).encode()))
+    if path.is_file():
+        lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
+        write_atomic(path, gzip.compress("".join(lines).encode()))

@@ -6,31 +6,34 @@
 r = repeats; lengths are mean completion tokens; base-<model>.json has no checkpoint level. `meta`
 is ours (train_seconds, tokens, `"pass@k": {"<dataset>": {"<k>": fraction}}` ...): the published
 reader looks datasets up by name and never meets it.
-Used by `uv run evaluate_run.py` (writes) and `uv run scripts/plot.py` (reads).
 """
 
 import json
 import re
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, SkipValidation, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from pods.config.errors import UserError
 from pods.files import write_atomic
 
 META = "meta"
+Numbers = list[SkipValidation[float]]  # of other programs: any of them may be null
 
 
 @dataclass
 class Entry:
     """One checkpoint on one dataset: one number per repeat, and a few completions to look at."""
 
-    ans_acc: list[float] = field(default_factory=list)
-    for_acc: list[float] = field(default_factory=list)
-    both_acc: list[float] = field(default_factory=list)
-    lengths: list[float] = field(default_factory=list)
-    examples: list[dict[str, Any]] = field(default_factory=list)
+    ans_acc: Numbers = field(default_factory=list)
+    for_acc: Numbers = field(default_factory=list)
+    both_acc: Numbers = field(default_factory=list)
+    lengths: Numbers = field(default_factory=list)
+    examples: list[SkipValidation[dict[str, Any]]] = field(default_factory=list)
 
 
 @dataclass
@@ -41,20 +44,22 @@ class Checkpoint:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
+def _divided(content: Any) -> Any:
+    """The keys of a checkpoint's object as fields; what is no object is refused later."""
+    if not isinstance(content, dict):
+        return content
+    datasets = {name: entry for name, entry in content.items() if name != META}
+    return {"datasets": datasets, "meta": content.get(META, {})}
+
+
+Scored = Annotated[Checkpoint, BeforeValidator(_divided)]
 Results = dict[int, Checkpoint]  # step -> checkpoint, in ascending order of steps
 
 
 def read(path: Path | str) -> Results:
     """Every checkpoint of a run. Raises UserError when the file is another or half of one."""
-    steps = {}
-    for key, value in _object(path).items():
-        match = re.fullmatch(r"checkpoint-(\d+)", key)
-        if not match or not isinstance(value, dict):
-            raise UserError(
-                f"{path}: top-level key '{key}' is not checkpoint-<step> with an object;"
-                " base files have no such level, read them with read_base"
-            )
-        steps[int(match[1])] = _checkpoint(path, value)
+    checkpoints = _parsed(path, dict[Annotated[str, Field(pattern=r"^checkpoint-\d+$")], Scored])
+    steps = {int(name.removeprefix("checkpoint-")): value for name, value in checkpoints.items()}
     return dict(sorted(steps.items()))
 
 
@@ -70,12 +75,10 @@ def write(path: Path | str, results: Results) -> None:
 
 def read_base(path: Path | str) -> Checkpoint:
     """The base model's scores: datasets at the top level, no checkpoints."""
-    content = _object(path)
-    if any(key.startswith("checkpoint-") for key in content):
-        raise UserError(
-            f"{path}: has checkpoint-<step> keys, a base file has none; read it with read"
-        )
-    return _checkpoint(path, content)
+    base = _parsed(path, Scored)
+    if any(key.startswith("checkpoint-") for key in base.datasets):
+        raise UserError(f"{path}: has checkpoint-<step> keys, and a base file has none")
+    return base
 
 
 def write_base(path: Path | str, base: Checkpoint) -> None:
@@ -105,9 +108,8 @@ def run_order(name: str) -> list[tuple[int, int | str]]:
 
 def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
     """Result files whose run name matches any of the shell patterns, Run10 after Run9."""
-    folder = Path(results_dir)
-    found = {path for pattern in patterns for path in folder.glob(f"{pattern}.json")}
-    runs = (path for path in found if not path.name.endswith(".meta.json"))
+    paths = {p for pattern in patterns for p in Path(results_dir).glob(f"{pattern}.json")}
+    runs = (path for path in paths if not path.name.endswith(".meta.json"))
     return sorted(runs, key=lambda path: run_order(path.stem))
 
 
@@ -116,29 +118,16 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def _object(path: Path | str) -> dict[str, Any]:
+def _parsed(path: Path | str, schema: Any) -> Any:
+    """The content of a file as an instance of `schema`."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
+        return TypeAdapter(schema).validate_python(content)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}"
     except (ValueError, RecursionError) as error:
-        problem = f"not readable as JSON ({error}); delete it and evaluate again"
-        raise UserError(f"{path}: {problem}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: holds a {type(content).__name__}, needs an object of checkpoints")
-    return content
-
-
-def _checkpoint(path: Path | str, content: dict[str, Any]) -> Checkpoint:
-    found, names = Checkpoint(), Entry.__dataclass_fields__
-    if isinstance(content.get(META), dict):
-        found.meta = content[META]
-    for dataset, entry in content.items():
-        if dataset == META:
-            continue
-        known = {k: entry[k] for k in names if k in entry} if isinstance(entry, dict) else {"": 0}
-        if not all(isinstance(value, list) for value in known.values()):
-            listed = ", ".join(names)
-            raise UserError(f"{path}: dataset '{dataset}' is not an object of lists ({listed})")
-        found.datasets[dataset] = Entry(**known)
-    return found
+        problem = f"not readable as JSON ({error})"
+    raise UserError(f"{path}: {problem}; restore it, or delete it and evaluate again")

@@ -12,7 +12,7 @@ from pods import ranks
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import Engine, Live, Request, Work, choose, seed_of, texts
+from pods.engines import Engine, LivePolicy, Request, Work, choose, seed_of, texts
 from pods.engines.trl import TrlEngine, generation_arguments
 from pods.models.policy import Policy
 from pods.rollouts import Prompt, Rollout
@@ -75,7 +75,8 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
-    arguments |= generation_arguments(config, policy.end_tokens)
+    mode = choose.vllm_mode(config.engine.name, config)
+    arguments |= generation_arguments(config, policy.end_tokens, mode)
     return arguments | config.trl.model_dump(exclude_none=True)
 
 
@@ -113,7 +114,6 @@ def build_trainer(
         peft_config=policy.peft_config,
         sampler=partial(sampler_of, config=config, policy=policy, engine=engine),
         clock=clock,
-        reseed=True,
         schedule_seconds=config.budget.train_seconds if by_seconds else None,
     )
     trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
@@ -155,7 +155,7 @@ class EngineSampler:
             prompts, indices = zip(*pairs, strict=True)
             seeds = [seed_of(self.seed, step, prompts[0], index) for index in indices]
             requests.append(Request(encode_prompt(prompts[0].row["prompt"], self.tokenizer), seeds))
-        work = Work(requests, Live(model, step))
+        work = Work(requests, LivePolicy(model, step))
         ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
         completions = [completion for group in groups for completion in group]
         if not self.logprobs:
@@ -170,7 +170,7 @@ def sampler_of(
 ) -> EngineSampler:
     """Rollouts by the engine, compared with the trainer where that can be done."""
     engine = engine or TrlEngine(trainer, policy.end_tokens)
-    if choose.job_of(config).gives_logprobs(config.engine.name):
+    if choose.gives_logprobs(config.engine.name, config):
         engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
     elif config.engine.name == "vllm":
         ranks.say(

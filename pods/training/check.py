@@ -6,17 +6,16 @@ Types, choices and bounds of one key stand beside it in pods/config/keys.py. Imp
 import math
 import os
 from collections.abc import Iterator
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import advantages, algorithms, ranks, rules, tasks
+from pods import algorithms, ranks, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
-from pods.models import initial, location
+from pods.models import initial, locate
 from pods.tasks import own
-from rewards.scorer import reward_names
+from rewards import reward_names
 
 
 def settle(config: TrainConfig) -> None:
@@ -46,7 +45,7 @@ def check_files(config: TrainConfig) -> None:
     """Raise UserError for a file or folder that is missing, or in the way of the run's."""
     for problem in (*run_folder(config), *questions(config)):
         raise UserError(problem)
-    location.locate(config.model.path)
+    locate(config.model.path)
     if config.task.name == "own":
         own.refuse_missing(config.task.source)
     initial.check(config)
@@ -54,17 +53,13 @@ def check_files(config: TrainConfig) -> None:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
-    for group, prepare in (
-        ("rule", rules.prepared),
-        ("advantage", advantages.prepared),
-        ("algorithm", partial(algorithms.prepared, rule=rules.max_variance)),
-    ):
-        function = getattr(config, group)
+    for kind in ("rule", "advantage", "algorithm"):
+        function = getattr(config, kind)
         try:
-            prepare(function.name, function.params)
+            algorithms.prepared(kind, function.name, function.params)
         except ValueError as error:
-            params = f" {group}.params={function.params}" if function.params else ""
-            yield f"{group}.name={function.name}{params}: {error}"
+            params = f" {kind}.params={function.params}" if function.params else ""
+            yield f"{kind}.name={function.name}{params}: {error}"
     name, rule, advantage = config.algorithm.name, config.rule.name, config.advantage.name
     if name in algorithms.ALGORITHMS and name != "pods" and rule not in ("all", "max_variance"):
         yield f"rule={rule}: algorithm={name} has no rule; leave rule out, or set algorithm=pods"

@@ -13,8 +13,8 @@ from accelerate.utils import is_peft_model
 from transformers import PreTrainedModel
 
 from pods.config.errors import RunFailed
-from pods.engines import EVALUATION, Advance, Completion, Engine, Live, Request, Work
-from pods.engines.loading import FALLBACK
+from pods.engines import EVALUATION, Advance, Completion, Engine, LivePolicy, Request, Work
+from pods.models import FALLBACK
 from pods.seam import TrlSeam
 
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
@@ -79,12 +79,12 @@ class Guard(AbstractContextManager):
         self.calls += 1
         self.metrics = (gaps if self._regular(step) else {}) | (self.proof if step == 0 else {})
 
-    def probe(self, requests: Sequence[Request], policy: Live) -> dict[str, float]:
+    def probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
         """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
         comparison of the first step would also pass if the engine ignored it."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):
-            work = Work(asked, Live(policy.model, "probe"), EVALUATION)
+            work = Work(asked, LivePolicy(policy.model, "probe"), EVALUATION)
             ((_, groups),) = self.engine.generate([work], logprobs=True)
             pairs = pairs_of(asked, groups)
             changed = self.gap(pairs)

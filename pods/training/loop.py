@@ -22,20 +22,20 @@ from pods import ranks
 from pods.clock import Clock
 from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
-from pods.engines import Live
+from pods.engines import LivePolicy
 from pods.files import write_atomic
+from pods.models import initial
 from pods.rollouts import AlgorithmError
-from pods.runs import checkpoints
-from pods.runs.checkpoints import Checkpoint, WriteError
+from pods.runs import checkpoints, ledger
+from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
-from pods.runs.ledger import Ledger
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, open_loggers
 from pods.training.warm_up import warm_up
 
 # (policy, step, train_seconds) -> metrics eval/*
-Evaluate = Callable[[Live, int, float], dict[str, float]]
+Evaluate = Callable[[LivePolicy, int, float], dict[str, float]]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -74,7 +74,6 @@ class Save:
         self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, start: Checkpoint | None
     ) -> None:
         self.config, self.folder, self.trainer = config, folder, trainer
-        self.ledger = Ledger(folder.ledger, config.ledger.texts) if ranks.is_main() else None
         self.step = start.step if start else 0  # of the newest checkpoint
         self.best: dict[str, Any] | None = start and start.meta.get("checkpoint_best")
         self.provenance = {"config_hash": config_hash(config), **provenance()}
@@ -99,8 +98,6 @@ class Save:
     def save(self, counters: dict[str, int]) -> None:
         clock = self.trainer.clock
         with clock.phase("checkpoint"):
-            if self.ledger is not None:
-                self.ledger.flush()  # a checkpoint never refers to groups that are not on disk
             meta = {
                 "train_seconds": clock.train_seconds,
                 **{name.replace("/", "_"): count for name, count in counters.items()},
@@ -184,13 +181,13 @@ class RunCallback(TrainerCallback):
         metrics = self.meter.line(self.trainer)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                live = Live(self.trainer.model, step)
-                metrics |= self.evaluate(live, step, self.clock.train_seconds)
+                live = LivePolicy(self.trainer.model, step)
+                metrics |= self.evaluate(live, step, metrics)
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(step, metrics)
-            if self.saves.ledger is not None:
-                self.saves.ledger.append(self.trainer.newest)
+            if ranks.is_main():
+                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger.texts)
         better = self.saves.improved(step, metrics)
         over = self.stop.after(step, self.saves.accuracy)
         if over or better or self.saves.due(step):
@@ -217,7 +214,7 @@ def run(loop: RunCallback) -> None:
     """
     config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
-        loop.folder.begin(start)
+        loop.folder.begin(start, initial.facts(config))
     if not stop.finished(saves.step, saves.accuracy):
         with one_line_errors(loop):
             loop.trainer.train(resume_from_checkpoint=start and str(start.path))
@@ -249,7 +246,7 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
             content = {"error": str(error), "completion": error.completion, "answer": error.answer}
             write_atomic(loop.folder.path / "failed_reward.json", json.dumps(content) + "\n")
         raise RunFailed(f"{error}; {loop.saves.last()}") from error
-    except (OSError, WriteError) as error:
+    except OSError as error:
         raise RunFailed(f"{error}; {loop.saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):

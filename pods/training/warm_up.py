@@ -8,7 +8,7 @@ import numpy as np
 
 from pods import ranks
 from pods.batch import Batch, Selection
-from pods.engines import Completion, Live, Request, Work
+from pods.engines import Completion, LivePolicy, Request, Work
 from pods.rollouts import Prompt, Record, Rollout, Step
 from pods.trainer import PodsTrainer
 
@@ -26,7 +26,7 @@ def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
         rollouts = trainer.draw(repeated, indices)
         longest = [np.resize(rollouts[p * n].prompt_ids, max_prompt).tolist() for p in range(P)]
         requests = [Request(tokens, [i]) for tokens in longest for i in range(n)]
-        work = Work(ranks.share(requests), Live(trainer.model, 0), full_length=True)
+        work = Work(ranks.share(requests), LivePolicy(trainer.model, 0), full_length=True)
         list(trainer.sampler.engine.generate([work]))
     with trainer.clock.phase("score"):
         trainer.score(repeated, rollouts)
