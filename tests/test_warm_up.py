@@ -123,22 +123,19 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     readings = iter([7.0, 1.0, 2.0, *[3.0] * 99])  # GiB since the call before
     trainer.clock.peak = lambda: next(readings)
 
-    def warm_up(*_: Any) -> None:
+    def warm() -> None:
         with trainer.clock.phase("generate"):
             pass
 
-    class Folder:
-        path = ledger = None
-
-    monkeypatch.setattr(loop, "warm_up", warm_up)
+    folder = SimpleNamespace(path=None, ledger=None)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
-    config = compose("backend.warmup=true")
-    callback = loop.RunCallback(config, Folder, trainer, rewards_of(), None, None, None)
+    given = compose(), folder, trainer, rewards_of(), warm, None, None, None
+    callback = loop.RunCallback(*given)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()
     trainer.train()
-    lines = [callback.meter.line(trainer) for _ in range(2)]
+    lines = [callback.meter.line(trainer.newest, trainer.clock, {}) for _ in range(2)]
     assert [line.get("peak_memory_gib/warmup_generate") for line in lines] == [7.0, None]
 
 

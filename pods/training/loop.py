@@ -32,7 +32,6 @@ from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, open_loggers
-from pods.training.warm_up import warm_up
 
 # (policy, step, train_seconds) -> metrics eval/*
 Evaluate = Callable[[LivePolicy, int, float], dict[str, float]]
@@ -123,10 +122,12 @@ class RunCallback(TrainerCallback):
 
     def __init__(
         self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, rewards: Rewards,
-        evaluate: Evaluate | None, start: Checkpoint | None, stack: ExitStack,
+        warm_up: Callable[[], None] | None, evaluate: Evaluate | None, start: Checkpoint | None,
+        stack: ExitStack,
     ) -> None:  # fmt: skip
         self.config, self.folder, self.trainer, self.start = config, folder, trainer, start
-        self.clock, self.evaluate, self.stack = trainer.clock, evaluate, stack
+        self.clock, self.stack = trainer.clock, stack
+        self.warm_up, self.evaluate = warm_up, evaluate
         self.meter, self.stop = Meter(rewards.scorer), Stop(config, trainer.clock)
         self.saves = Save(config, folder, trainer, start)
         self.loggers: list[Logger] = []
@@ -140,10 +141,9 @@ class RunCallback(TrainerCallback):
         for number in SIGNALS:
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
-        if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
-            sampling = self.config.sampling
+        if self.warm_up and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
-                warm_up(self.trainer, sampling.max_prompt_length, sampling.max_completion_length)
+                self.warm_up()
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
@@ -178,7 +178,9 @@ class RunCallback(TrainerCallback):
 
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
-        metrics = self.meter.line(self.trainer)
+        engine = self.trainer.sampler.engine
+        others = self.trainer.packing() | getattr(engine, "metrics", {})  # of the guard
+        metrics = self.meter.line(self.trainer.newest, self.clock, others)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = LivePolicy(self.trainer.model, step)
