@@ -50,21 +50,15 @@ def kill_in_checkpoint() -> None:
 
 
 def kill_in_ledger() -> None:
-    """At the first flush after step 4, half a member is written."""
-    newest = []
+    """In the member of the step after, of which half is written."""
 
-    def note(self: ledger.Ledger, step: Record) -> None:
-        newest.append(step.step.number + 1)
-
-    def act(self: ledger.Ledger) -> None:
-        if newest[-1] > STEP:
-            frame = gzip.compress("".join(self._pending).encode())
-            with open(self.path, "ab") as file:
-                file.write(frame[: len(frame) // 2])
+    def act(path: Path, step: Record, texts: str) -> None:
+        if step.step.number == STEP:
+            with open(path, "ab") as file:
+                file.write(gzip.compress(b"a record\n" * 9)[:20])
             kill()
 
-    before(ledger.Ledger, "append", note)
-    before(ledger.Ledger, "flush", act)
+    before(ledger, "append", act)
 
 
 def disk_full() -> None:

@@ -9,7 +9,6 @@ import torch
 from transformers import TrainerCallback
 
 from pods.rollouts import Prompt
-from pods.seam import TrlSeam
 from pods.training import loop
 from pods.training.warm_up import record_of, warm_up
 from tests.configs import compose
@@ -137,11 +136,3 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     trainer.train()
     lines = [callback.meter.line(trainer.newest, trainer.clock, {}) for _ in range(2)]
     assert [line.get("peak_memory_gib/warmup_generate") for line in lines] == [7.0, None]
-
-
-def test_a_metric_says_whether_unsloth_packs():
-    model = SimpleNamespace()
-    assert TrlSeam.packing(SimpleNamespace(model=model)) == {}  # another backend
-    model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_grad_unsafe_T = False, 9000
-    packing = {"update/packed": 0.0, "update/unpacked_from_tokens": 9000.0}
-    assert TrlSeam.packing(SimpleNamespace(model=model)) == packing

@@ -46,7 +46,7 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     if first["type"] == "missing":
         return f"{key}: has no value; set {key}=<value>"
     if first["type"] == "extra_forbidden":
-        key, value = next(iter(flat({key: first["input"]}).items()))
+        key, value = next(iter(flat({key: first["input"]}).items()), (key, {}))
         return f"{key}={written(value)}: unknown; {_nearest(key, schema)}"
     key, value = _place(first["loc"], values)
     same = [problem for problem in problems if _place(problem["loc"], values)[0] == key]

@@ -33,8 +33,8 @@ from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, open_loggers
 
-# (policy, step, train_seconds) -> metrics eval/*
-Evaluate = Callable[[LivePolicy, int, float], dict[str, float]]
+# (policy, step, metrics of the step) -> metrics eval/*
+Evaluate = Callable[[LivePolicy, int, dict[str, float]], dict[str, float]]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
