@@ -10,6 +10,7 @@ config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resum
 
 import time
 from contextlib import ExitStack
+from functools import partial
 
 from pods import ranks
 from pods.clock import Clock, peak_memory
@@ -44,9 +45,9 @@ def train(config: TrainConfig, started: float) -> None:
             from pods.evaluation import midrun
             from pods.models import initial, policy
             from pods.runs import folder as runs
-            from pods.training import build, loop
+            from pods.training import build, loop, warm_up
 
-            stack.enter_context(loop.signals_restored())
+            loop.restore_signals(stack)
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             questions = tasks.load_prompts(config, tokenizer)
@@ -60,11 +61,16 @@ def train(config: TrainConfig, started: float) -> None:
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             if start is None:
                 initial.load_adapter(config, trainer.model)
-            evaluate = None
+            warm, evaluate, keys = None, None, config.sampling
+            if config.backend.warmup:
+                limits = keys.max_prompt_length, keys.max_completion_length
+                warm = partial(warm_up.warm_up, trainer, *limits)
             if config.evaluation.every_seconds is not None:
-                evaluator = trainer.sampler.engine
-                evaluate = midrun.MidRun(config, evaluator, tokenizer, folder.evaluations)
-            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
+                generator = trainer.sampler.engine
+                evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
+            callback = loop.RunCallback(
+                config, folder, trainer, rewards, warm, evaluate, start, stack
+            )
             trainer.add_callback(callback)
         loop.run(callback)
 

@@ -4,12 +4,14 @@ import gzip
 import os
 import resource
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 
 from pods import rules, trainer
+from pods.rollouts import Record
 from pods.runs import checkpoints, ledger
 from rewards import functions
 
@@ -20,24 +22,23 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def before(owner: Any, name: str, act: Any) -> None:
-    """Call act(*args) before owner.name; its return value, if any, replaces the call."""
+def before(owner: Any, name: str, act: Callable) -> None:
+    """Call act(*args) before owner.name."""
     inner = getattr(owner, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        result = act(*args, **kwargs)
-        return inner(*args, **kwargs) if result is None else result
+        act(*args, **kwargs)
+        return inner(*args, **kwargs)
 
     setattr(owner, name, wrapped)
 
 
 def kill_in_step() -> None:
-    before(trainer.PodsTrainer, "score", lambda self, *_: kill() if at_step(self) else None)
+    def act(self: trainer.PodsTrainer, *_: Any) -> None:
+        if self.state.global_step == STEP - 1:
+            kill()
 
-
-def at_step(self: Any) -> bool:
-    self.calls = getattr(self, "calls", 0) + 1
-    return self.calls == STEP
+    before(trainer.PodsTrainer, "score", act)
 
 
 def kill_in_checkpoint() -> None:
@@ -49,18 +50,19 @@ def kill_in_checkpoint() -> None:
 
 
 def kill_in_ledger() -> None:
-    def act(self: Any) -> None:
-        if self._steps == STEP:
-            frame = gzip.compress("".join(self._pending).encode())
-            with open(self.path, "ab") as file:
-                file.write(frame[: len(frame) // 2])
+    """In the member of the step after, of which half is written."""
+
+    def act(path: Path, step: Record, texts: str) -> None:
+        if step.step.number == STEP:
+            with open(path, "ab") as file:
+                file.write(gzip.compress(b"a record\n" * 9)[:20])
             kill()
 
-    before(ledger.Ledger, "flush", act)
+    before(ledger, "append", act)
 
 
 def disk_full() -> None:
-    def act(trainer: Any, *_: Any) -> None:
+    def act(trainer: trainer.PodsTrainer, *_: Any) -> None:
         if trainer.state.global_step == STEP:  # the kernel refuses to let a file grow further
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
@@ -68,21 +70,24 @@ def disk_full() -> None:
 
 
 def reward_raises() -> None:
-    before(functions, "correctness", lambda text, *_: 1 / 0 if late("7") and "7" in text else None)
+    calls: list[str] = []
+
+    def act(text: str, *_: Any) -> None:
+        calls.append(text)
+        if len(calls) > (STEP - 1) * 16 and "7" in text:  # 2 prompts x 8 rollouts a step
+            raise ZeroDivisionError
+
+    before(functions, "correctness", act)
 
 
-def reward_is_nan() -> None:
-    before(functions, "tags", lambda *_: float("nan") if late("nan") else None)
+def rule_returns_too_few() -> None:
+    inner, calls = rules.max_variance, []
 
+    def max_variance(rewards: Any, m: int, rng: Any) -> Any:
+        calls.append(1)
+        return inner(rewards, m - (len(calls) > (STEP - 1) * 2), rng)  # 2 prompts a step
 
-def reward_is_text() -> None:
-    inner, calls = functions.tags, []
-
-    def tags(*row: Any) -> float | str:
-        calls.append(row)
-        return "x" if len(calls) > (STEP - 1) * 16 else inner(*row)
-
-    functions.tags = tags
+    rules.RULES["max_variance"] = max_variance
 
 
 def gradient_is_nan() -> None:
@@ -96,18 +101,3 @@ def gradient_is_nan() -> None:
         return clip(self, parameters, *args, **kwargs)
 
     Accelerator.clip_grad_norm_ = poisoned
-
-
-def late(name: str, calls: dict[str, int] = {}) -> bool:  # noqa: B006  counts across calls
-    calls[name] = calls.get(name, 0) + 1
-    return calls[name] > (STEP - 1) * 16  # 2 prompts x 8 rollouts a step
-
-
-def rule_returns_too_few() -> None:
-    inner, calls = rules.max_variance, []
-
-    def max_variance(rewards: Any, m: int, rng: Any) -> Any:
-        calls.append(1)
-        return inner(rewards, m - (len(calls) > (STEP - 1) * 2), rng)  # 2 prompts a step
-
-    rules.RULES["max_variance"] = max_variance

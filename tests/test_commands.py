@@ -1,7 +1,6 @@
 """The commands as a user types them: train, evaluate, plot, and the promised overrides."""
 
 import json
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -31,10 +30,12 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
     moved = [k for k in adapters[0] if "lora_B" in k and (adapters[0][k] != adapters[1][k]).any()]
     assert len(moved) == sum("lora_B" in k for k in adapters[0])
 
-    scored = processes.fresh(tmp_path, "evaluate_run.py", f"run={name}", "repeats=1")
+    scored = processes.fresh(
+        tmp_path, "evaluate_run.py", f"run={name}", "repeats=1", "questions=16"
+    )
     assert scored.returncode == 0, scored.stderr
-    found = results.read(tmp_path / "results" / f"{name}.json")
-    assert sorted(found) == [2, 4]
+    scores = results.read(tmp_path / "results" / f"{name}.json")
+    assert sorted(scores) == [2, 4]
     assert (tmp_path / "results" / "base-tiny.json").is_file()
 
     # A grid finer than a step: the speed of this machine must not decide the marks.
@@ -52,47 +53,39 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
 
 
 def test_the_quickstart_learns(tmp_path):
-    done = processes.run(
-        tmp_path / "said", "max_steps=60", "budget.train_seconds=null", "run=r", cwd=tmp_path
-    )
+    steps = ["max_steps=40", "budget.train_seconds=null", "run=r"]
+    done = processes.run(tmp_path / "output", *steps, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     correct = [line["all/correctness_mean"] for line in lines]
+    assert len(lines) == 40
     assert sum(correct[:10]) / 10 < 0.25
-    assert sum(correct[-10:]) / 10 > sum(correct[:10]) / 10 + 0.2
-    assert len(lines) == 60
+    assert sum(correct[-10:]) / 10 > sum(correct[:10]) / 10 + 0.1
     last = lines[-1]
     parts = sum(last[f"seconds/{name}"] for name in ("generate", "score", "select", "update"))
     assert last["train_seconds"] - lines[-2]["train_seconds"] == pytest.approx(parts)
     assert last["kept/reward_variance"] >= last["all/reward_variance"] - 1e-9
-    assert last["rollouts/generated"] == 60 * 32
-    assert last["rollouts/trained"] == 60 * 16
+    assert last["rollouts/generated"] == 40 * 32
+    assert last["rollouts/trained"] == 40 * 16
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        "algorithm=grpo rollouts_per_prompt=4",
-        "algorithm=grpo_ga",
-        "rule=max_reward",
-        "rule=percentile micro_batch_size=2",
-        "rule=random prompts_per_step=3",
-        "rewards=v1",
-        "rewards=v1-correctness loss.type=grpo loss.beta=0.04",
-        "rewards=strict",
-        "task=gsm8k data_dir=data sampling.temperature=0.7",
-        "task=chemistry rewards=strict data_dir=data",
-        f"model.path={ROOT / 'pods' / 'tiny_policy'} backend=transformers resume=never",
-        "lora.rank=null optimizer.learning_rate=1e-4 checkpoint.every_steps=1",
-        "logger=[]",
+        "algorithm=grpo rollouts_per_prompt=4 rewards=v1 loss.type=grpo loss.beta=0.04",
+        "algorithm=grpo_ga rewards=strict logger=[] optimizer.schedule=cosine "
+        "optimizer.warmup_steps=1",
+        "rule=percentile rewards=v1-correctness task=gsm8k data_dir=data sampling.temperature=0.7 "
+        "prompts_per_step=3 micro_batch_size=2",
+        "rule=max_reward rewards=strict resume=never "
+        f"model.path={ROOT / 'pods' / 'tiny_policy'} backend=transformers",
+        "rule=random lora.rank=null optimizer.learning_rate=1e-4 checkpoint.every_steps=1 "
         "logger=[console,tensorboard] ledger.texts=none",
-        "optimizer.schedule=cosine optimizer.warmup_steps=1",
     ],
 )
 def test_overrides_work(tmp_path, overrides):
     write_questions(tmp_path / "data")
-    write_chemistry(tmp_path / "data")
-    done = processes.run(tmp_path / "said", *SMALL, *overrides.split(), cwd=tmp_path)
+    done = processes.run(tmp_path / "output", *SMALL, *overrides.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     assert [line["step"] for line in lines] == [1, 2]
@@ -102,39 +95,13 @@ def test_overrides_work(tmp_path, overrides):
 def test_a_sweep_trains_each_of_its_runs(tmp_path):
     sweep = [o for o in SMALL if not o.startswith(("run=", "prompts_per_", "rollouts_per_"))]
     done = processes.run(
-        tmp_path / "said", "-m", *sweep, "algorithm=grpo,pods", "seed=1,2", cwd=tmp_path
+        tmp_path / "output", "-m", *sweep, "algorithm=grpo,pods", "seed=1", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     runs = sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*"))
     assert runs == [
-        f"quickstart-{arm}-seed{seed}-sampling.max_completion_length-8"
+        f"quickstart-{arm}-seed1-sampling.max_completion_length-8"
         for arm in ("grpo-all-n4-m4", "pods-max_variance-n32-m4")
-        for seed in (1, 2)
     ]  # what the default name does not say, but for keys that a resumed run may change
-    assert [line for line in done.stderr.splitlines() if line.startswith("job ")][3].startswith(
-        f"job 4: run={runs[3]} ("
-    )
-
-
-def test_real_questions_pass_through_the_tiny_policy(tmp_path, shared):
-    done = processes.run(
-        tmp_path / "said", "experiment=gsm8k_qwen", "model=tiny", f"data_dir={shared / 'data'}",
-        *SMALL, "prompts_per_step=2", cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "questions dropped, longer than" in done.stderr
-
-
-def write_chemistry(folder: Path) -> None:
-    (folder / "chemistry").mkdir(parents=True)
-    rows = [
-        {
-            "question": f"Which of these is number {i}?",
-            "choices": {"text": [str(i), str(i + 1)], "label": ["A", "B"]},
-            "answerKey": "A",
-            "idx": i,
-        }
-        for i in range(10)
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "chemistry" / "train.jsonl").write_text(text)
+    jobs = [line for line in done.stderr.splitlines() if line.startswith("job ")]
+    assert jobs[1].startswith(f"job 2: run={runs[1]} (")

@@ -81,45 +81,39 @@ def test_a_resumed_process_checks_again_without_a_trace_in_the_metrics():
 
 def test_an_engine_that_samples_from_the_base_is_found_before_the_first_update():
     trainer, _, _ = guarded(base=True)
-    with pytest.raises(
-        RunFailed, match=r"ignores the adapter.* nats from those without the change$"
-    ):
+    with pytest.raises(RunFailed, match=r"ignores the adapter.* nats without the change$"):
         trainer.train()
     assert trainer.state.global_step == 0
 
 
 @pytest.mark.parametrize(
-    ("seen", "without", "passes"),
+    ("changed", "unchanged", "passes"),
     [
         (0.0, 1.0, True),
         (0.49, 1.0, True),
         (0.51, 1.0, False),  # nearer to the unchanged adapter's, but for less than half
-        (1.0, 1.0, False),
-        (1.5, 1.0, False),
         (0.4, 0.0, False),  # the engine serves the unchanged adapter
         (0.0, 0.0, False),  # the change made no difference: nothing is proved
         (float("nan"), 1.0, False),
         (0.1, float("nan"), False),
     ],
 )
-def test_the_changed_adapter_must_explain_the_engine_twice_as_well(seen, without, passes):
+def test_the_changed_adapter_must_explain_the_engine_twice_as_well(changed, unchanged, passes):
     class Engine:
         def generate(self, works: list[Work], *, logprobs: bool) -> Iterator[tuple[Work, list]]:
             assert logprobs
             yield works[0], [[Completion([3], False, [-1.0])] for _ in works[0].requests]
 
-    guard, gaps = Guard(Engine(), None, max_gap=0.1, check_every=1), iter([seen, without])
+    guard, gaps = Guard(Engine(), None, max_gap=0.1, check_every=1), iter([changed, unchanged])
     guard.gap = lambda pairs: next(gaps)
     asked = [Request([1], [7, 8]), Request([2], [9, 10])]
     policy = LivePolicy(torch.nn.Linear(1, 1), 0)
     if passes:
-        found = guard._probe(asked, policy)
-        assert found == {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
+        proof = {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
+        assert guard.probe(asked, policy) == proof
     else:
-        with pytest.raises(
-            RunFailed, match=r"ignores the adapter.* nats from those without the change$"
-        ):
-            guard._probe(asked, policy)
+        with pytest.raises(RunFailed, match=r"ignores the adapter.* nats without the change$"):
+            guard.probe(asked, policy)
 
 
 @pytest.mark.parametrize("offset", [0.2, float("nan")])

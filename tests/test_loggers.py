@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import wandb
+from accelerate import PartialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pods.config.errors import UserError
@@ -29,6 +30,7 @@ def no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def log(folder: Path, steps: range, *overrides: str) -> None:
     """What a training of these steps logs."""
+    PartialState()
     folder.mkdir(exist_ok=True)
     config = compose("run=a-seed3", f"output_dir={folder.parent}", *overrides)
     with ExitStack() as stack:
@@ -42,15 +44,14 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
     metrics = {"all/reward_mean": 0.5, "kept/reward_variance": 0.25, "wall_seconds": 20.0}
     metrics |= {f"seconds/{name}": 12.34 for name in ("generate", "score", "select", "update")}
     config = compose("budget.train_seconds=40", "evaluation.split=validation")
-    with ExitStack() as stack:
-        write = logs.console(config, Path(), stack)
-        for step, seconds in enumerate((5.0, 12.0, 15.5, 16.0, 40.0), start=1):
-            evaluated = {"eval/accuracy": 0.75} if step == 4 else {}
-            write(step, metrics | {"train_seconds": seconds} | evaluated)
+    write = logs.Console(config)
+    for step, seconds in enumerate((5.0, 12.0, 15.5, 16.0, 40.0), start=1):
+        evaluated = {"eval/accuracy": 0.75} if step == 4 else {}
+        write(step, metrics | {"train_seconds": seconds} | evaluated)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == (
         "step 1  reward 0.500  kept variance 0.250  generate 12.34s score 12.34s select 12.34s "
-        "update 12.34s  35 s of training time left"
+        "update 12.34s  12% done, about 35 s left"
     )
     assert [line.split("  ")[0] for line in others] == ["step 3", "step 4", "step 5"]
     assert others[1] == "step 4  accuracy 0.750  (validation split, 16 s of training)"
@@ -93,6 +94,7 @@ def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(
     runs = []
     for _ in range(2):
         with ExitStack() as stack:
+            PartialState()
             logs.open_loggers(config, tmp_path, stack)[1](1, {"train_seconds": 1.0})
             run = wandb.run
             runs.append(run.id)
@@ -102,7 +104,7 @@ def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(
 
 
 def test_wandb_without_a_key_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^logger=wandb: .*; set WANDB_MODE=offline, or run wandb"):
+    with pytest.raises(UserError, match=r"^logger=wandb: .*; log in, or leave it out"):
         log(tmp_path, range(1), "logger=[wandb]")
 
 

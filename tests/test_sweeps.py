@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from pods.config import command, sweeps
-from pods.config.command import CONFIG_DIR, compose
+from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig, keys
+from tests.configs import composed
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 
@@ -23,18 +24,19 @@ NAME = "quickstart-pods-max_variance-n32-m16-seed0"
         ("algorithm=speed rule=random", "quickstart-speed-n32-m16-seed0-rule-random"),
         ("rewards=strict rule.params.k=1", f"{NAME}-rewards-strict-rule.params.k-1"),
         ("task.system=null backend.warmup=true", f"{NAME}-task.system-null-backend.warmup-true"),
-        ("rewards.functions.f=a/b.py:g", f"{NAME}-rewards.functions.f-a_b.py_g"),
+        ("rewards.functions.f=a/b.py:g",
+         "quickstart-pods-max_variance-f-n32-m16-seed0-rewards.functions.f-a_b.py_g"),
         ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
         ("budget.train_seconds=5,9", f"{NAME}-budget.train_seconds-5"),
         ("run=mine seed=1,2", "mine-seed-1"),
-        ("run=mine-${seed} seed=1,2", "mine-1"),
+        ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),
     ],
-)
+)  # fmt: skip
 def test_what_is_overridden_and_not_in_the_name_is_appended(monkeypatch, command, name):
     monkeypatch.setenv(sweeps.SWEPT, "")
-    sweeps.note_swept(command.split())
+    sweeps.note_swept(["-m", *command.split()])
     job = [override.partition(",")[0] for override in command.split()]
-    config = compose("train", TrainConfig, [override for override in job if ":" not in override])
+    config = composed(*job)
     config.run = sweeps.name(config, job)
     assert config.run == name
 
@@ -45,16 +47,21 @@ def test_a_long_value_is_shown_by_its_hash():
 
 
 def test_help_has_the_commands_own_keys_and_groups_with_comments():
-    said = command.help_text("title", CONFIG_DIR / "train.yaml")
-    names = {key: key.rpartition(".")[2] for key in keys(TrainConfig)}
-    missing = [key for key, name in names.items() if not re.search(rf"\b{name}[:=]", said)]
-    # of task=own alone, or shown on one line with their group
-    assert set(missing) <= {"task.source", "task.question", "task.answer", "task.gold", "task.kind",
-                            "rule.params", "rule.needs_logprobs", "advantage.params",
-                            "prompts.params"}  # fmt: skip
-    assert "# n: completions sampled for each prompt" in said
-    assert "engine=auto, any of auto, transformers, trl, unsloth, vllm" in said
-    assert "figure" not in said
+    text = command.help_text("title", CONFIG_DIR / "train.yaml")
+    missing = {k for k in keys(TrainConfig) if not re.search(rf"\b{k.rpartition('.')[2]}\b", text)}
+    # of task=own alone, shown on one line with their group, or absent until they are set
+    free = (
+        "task.source",
+        "task.question",
+        "task.answer",
+        "task.gold",
+        "rule.params",
+        "advantage.params",
+    )
+    assert {key for key in missing if not key.startswith("trl.")} <= {*free, "task.kind"}
+    assert "# n: completions sampled for each prompt" in text
+    assert "engine=auto, any of auto, transformers, trl, unsloth, vllm" in text
+    assert "figure" not in text
     shared = command.help_text("title", CONFIG_DIR / "checkpoint" / "chat.yaml")
     assert "temperature: null" in shared
     assert "checkpoint: last" in shared  # of _shared.yaml

@@ -1,5 +1,6 @@
 """The untimed step before the clock starts: at the longest lengths, and without a trace."""
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,14 +8,11 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from pods.clock import Clock
 from pods.rollouts import Prompt
-from pods.seam import TrlSeam
 from pods.training import loop
-from pods.training.metrics import Meter
 from pods.training.warm_up import record_of, warm_up
 from tests.configs import compose
-from tests.test_trainer import build, rows
+from tests.test_trainer import build, rewards_of, rows
 
 LONGEST = {"prompt": 40, "completion": 48}
 SETTINGS = [
@@ -68,7 +66,7 @@ def train(*overrides: str) -> tuple[Spy, list[Any]]:
 
 
 @pytest.mark.parametrize("engine", ["transformers", "trl"])
-def test_it_generates_and_updates_at_the_longest_lengths(engine):
+def test_it_has_the_longest_lengths_and_leaves_no_trace(engine):
     spy, answers = train(f"engine={engine}")
     ((work, done),) = [answer for answer in answers if answer[0].full_length]
     others = answers[0][1]
@@ -79,10 +77,6 @@ def test_it_generates_and_updates_at_the_longest_lengths(engine):
     assert spy.losses == 1
     assert spy.seen[0] == {"prompt": [40] * 4, "completion": [48] * 4}  # one micro-batch
     assert max(n for step in spy.seen[1:] for n in step["prompt"]) < 40
-
-
-def test_weights_optimiser_and_random_states_stay():
-    spy, _ = train()
     assert all(torch.equal(a, b) for a, b in zip(spy.before, spy.after, strict=True))
     assert spy.moments == {}
     assert spy.gradients == []
@@ -123,41 +117,22 @@ def handed(trainer: Any) -> tuple:
     return prompts, record.rollouts, torch.zeros(len(record.rollouts), 3)
 
 
-def callback_of(clock: Clock) -> loop.RunCallback:
-    trainer = SimpleNamespace(is_deepspeed_enabled=False, clock=clock)
-    folder, rewards = SimpleNamespace(ledger=None, path=None), SimpleNamespace(scorer=None)
-    return loop.RunCallback(compose("backend.warmup=true"), folder, trainer, rewards, None)
-
-
 def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
-    clock, readings = Clock(), iter([7.0, 0.0, 2.0])
-    clock.peak = lambda: next(readings)
+    trainer = build(SETTINGS, dataset=rows())
+    readings = iter([7.0, 1.0, 2.0, *[3.0] * 99])  # GiB since the call before
+    trainer.clock.peak = lambda: next(readings)
 
-    def warm_up(*_: Any) -> None:
-        with clock.phase("generate"):
+    def warm() -> None:
+        with trainer.clock.phase("generate"):
             pass
 
-    monkeypatch.setattr(loop, "warm_up", warm_up)
-    monkeypatch.setattr(loop, "Ledger", lambda *_: None)
+    folder = SimpleNamespace(path=None, ledger=None)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
-    callback = callback_of(clock)
-    with loop.signals_restored():
-        callback.on_train_begin(None, None, None)
-    clock.start_step()
-    clock.end_step()
-    assert callback.meter._peaks(clock) == {"update": 2.0, "warmup_generate": 7.0}
-    assert callback.meter._peaks(clock) == {"update": 2.0}
-
-
-def test_one_warning_says_that_unsloth_stopped_packing(capsys):
-    meter, model = Meter(None), SimpleNamespace()
-    trainer = SimpleNamespace(packing=lambda: TrlSeam.packing(SimpleNamespace(model=model)))
-    packing = meter._packing
-    assert packing(trainer) == {}  # another backend
-    model._unsloth_seq_packing_grad_ok = True
-    assert packing(trainer) == {"update/packed": 1.0}
-    assert capsys.readouterr().err == ""
-    model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_grad_unsafe_T = False, 9000
-    for _ in range(2):
-        assert packing(trainer) == {"update/packed": 0.0, "update/unpacked_from_tokens": 9000.0}
-    assert capsys.readouterr().err.count("no longer packs") == 1
+    given = compose(), folder, trainer, rewards_of(), warm, None, None, None
+    callback = loop.RunCallback(*given)
+    with ExitStack() as stack:
+        loop.restore_signals(stack)
+        callback.on_train_begin()
+    trainer.train()
+    lines = [callback.meter.line(trainer.newest, trainer.clock, {}) for _ in range(2)]
+    assert [line.get("peak_memory_gib/warmup_generate") for line in lines] == [7.0, None]

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 from typing import TypeVar
 
 import hydra
@@ -137,21 +138,17 @@ def refuse_dashes(schema: type[Section]) -> None:
 
 
 def help_text(title: str, file: Path) -> str:
-    """What --help prints: the command's own keys with their comments, then each of its groups."""
-    head, _, rest = file.read_text().partition("defaults:\n")
-    entries = re.match(r"(?:[ #].*\n)+", rest)[0]
-    own = re.sub(r"(?m)^hydra:.*\n?", "", rest.removeprefix(entries))
-    for shared in re.findall(r"- (_(?!self_)\w+)", entries):
-        own += "\n" + file.with_name(f"{shared}.yaml").read_text()
-    parts = [title, head, own]
-    for group, default in re.findall(r"- (\w+): (\S+)", entries):
-        files = {path.stem: path.read_text() for path in (file.parent / group).glob("*.yaml")}
-        names = sorted(name for name in files if not name.startswith("_"))
-        shown = names if default.startswith("[") else ["_shared" if "_shared" in files else default]
+    """What --help prints: the command's YAML with its comments, then each of its groups."""
+    text = file.read_text()
+    shared = re.findall(r"(?m)^  - (_(?!self_)\w+)", text)
+    parts = [title, text, *(file.with_name(f"{name}.yaml").read_text() for name in shared)]
+    for group, default in re.findall(r"(?m)^  - (\w+): (\S+)", text):
+        files = {p.stem: p.read_text() for p in sorted((file.parent / group).glob("*.yaml"))}
+        names = [name for name in files if not name.startswith("_")]
         parts.append(f"{group}={default}, any of {', '.join(names)}")
-        texts = [files.get(name, "").strip() for name in shown]
-        text = "\n".join(text for text in texts if "@package _global_" not in text)
-        parts.append(re.sub(r"(?m)^", "  ", text))
+        shown = names if default.startswith("[") else ["_shared" if "_shared" in files else default]
+        texts = [files.get(name, "") for name in shown]
+        parts += [indent(text, "  ") for text in texts if "@package _global_" not in text]
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())
 
 

@@ -4,8 +4,7 @@
 class UserError(Exception):
     """A mistake that the user can correct: one line with key, value, rule and remedy.
 
-    key: the key that the line begins with, in code that serves several commands: one of them may
-    call it otherwise (pods.evaluation.config.renamed_keys).
+    key: the key that the line begins with, where another command may call it otherwise.
     """
 
     exit_code = 2

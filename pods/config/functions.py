@@ -1,9 +1,4 @@
-"""Functions of the user's, named in the config as path/to/file.py:function.
-
-    uv run train.py rule.name=my_rules.py:longest rewards.functions.brevity=my_rewards.py:brevity
-
-A file is code that the user names, and is run as such.
-"""
+"""Functions of the user's, named in the config as path/to/file.py:function."""
 
 import importlib.util
 import inspect
@@ -22,16 +17,8 @@ def is_path(value: str) -> bool:
     return ":" in value or value.endswith(".py")
 
 
-def short_name(value: str) -> str:
-    """The part of a name that may stand in a run's name: the function without its file."""
-    return value.rpartition(":")[2]
-
-
 def load(key: str, value: str) -> Callable[..., Any]:
-    """The function or class that `key=path/to/file.py:function` names.
-
-    Raises UserError naming the key, the file and the missing name.
-    """
+    """The function or class that `key=path/to/file.py:function` names; its file is run."""
     path, _, name = value.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"{key}={value}: must be path/to/file.py:function")
@@ -40,13 +27,11 @@ def load(key: str, value: str) -> Callable[..., Any]:
     try:
         function = getattr(_module(os.path.realpath(path)), name, None)
     except Exception as error:
-        raise UserError(
-            f"{key}={value}: {path} cannot be imported ({type(error).__name__}: {error}); correct "
-            "the file"
-        ) from error
+        reason = f"{path} cannot be imported ({type(error).__name__}: {error})"
+        raise UserError(f"{key}={value}: {reason}; correct the file") from error
     if not callable(function):
-        found = "is no function" if function is not None else "is not defined"
-        raise UserError(f"{key}={value}: {name} {found} in {path}; correct the name or the file")
+        state = "is no function" if function is not None else "is not defined"
+        raise UserError(f"{key}={value}: {name} {state} in {path}; correct the name or the file")
     return function
 
 
@@ -70,15 +55,12 @@ def named(
 def with_params(
     function: Callable[..., Any], arguments: str, params: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The function with its parameters from the config.
-
-    Raises ValueError unless it can be called with these positional arguments and keyword `params`.
-    """
-    signature = inspect.signature(function)
+    """The function with its parameters; ValueError unless it takes these positional `arguments`."""
+    signature, positional = inspect.signature(function), arguments.split(", ")
     try:
-        signature.bind(*arguments.split(", "), **params)
+        signature.bind(*positional, **params)
     except TypeError as error:
-        names = list(signature.parameters)[len(arguments.split(", ")) :]
+        names = list(signature.parameters)[len(positional) :]
         label = getattr(function, "__name__", function)
         raise ValueError(
             f"{label} cannot be called with ({arguments}, **params): {error}; its parameters after "

@@ -14,7 +14,7 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 
 from pods.config.errors import UserError
-from pods.config.keys import Section, keys
+from pods.config.keys import Section, flat, keys
 
 Config = TypeVar("Config", bound=Section)
 
@@ -46,7 +46,8 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     if first["type"] == "missing":
         return f"{key}: has no value; set {key}=<value>"
     if first["type"] == "extra_forbidden":
-        return unknown(f"{key}={written(first['input'])}", schema)
+        key, value = next(iter(flat({key: first["input"]}).items()), (key, {}))
+        return f"{key}={written(value)}: unknown; {_nearest(key, schema)}"
     key, value = _place(first["loc"], values)
     same = [problem for problem in problems if _place(problem["loc"], values)[0] == key]
     rules = [RULES.get(p["type"]) or p["msg"].replace("Input should", "must") for p in same]
@@ -69,13 +70,12 @@ def written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def unknown(override: str, schema: type[Section]) -> str:
-    """For key=value of a key that the command does not have: the nearest one."""
-    key, known = override.partition("=")[0], list(keys(schema))
-    last = key.rpartition(".")[2]
+def _nearest(key: str, schema: type[Section]) -> str:
+    """For a key that the command does not have."""
+    known, last = list(keys(schema)), key.rpartition(".")[2]
     near = [SHORT[key]] if SHORT.get(key) in known else get_close_matches(key, known, 1, 0.75)
     near = near or [name for name in known if name.rpartition(".")[2] == last]
-    return f"{override}: unknown; {f'did you mean {near[0]}?' if near else '--help lists all keys'}"
+    return f"did you mean {near[0]}?" if near else "--help lists all keys"
 
 
 def explain(error: BaseException) -> str:

@@ -2,8 +2,8 @@
 
     uv run train.py -m optimizer.learning_rate=1e-3,2e-3
 
-What is overridden on the command line and does not stand in the name is appended to it; a key that
-a resumed run may change is appended only where the sweep is over it.
+What is overridden and does not stand in the name is appended to it; a key that a resumed run may
+change is appended only where the sweep is over it.
 """
 
 import hashlib
@@ -29,23 +29,16 @@ LONGEST = 40  # characters of a value in a name; a longer one is shown by its ha
 def arm(*, _root_: DictConfig) -> str:
     """${arm:} in the key `run`: algorithm, rule and parameters, an advantage that is not the
     default, `own` for task=own, and the reward functions of the user's."""
-    algorithm, rule, advantage = _root_.algorithm, _root_.rule.name, _root_.advantage.name
-    names = [_short(algorithm.name)]
-    names += [_short(rule)] if algorithm.name in NAMED_BY_RULE else []
-    names += [f"{key}{value}" for key, value in sorted(_items(algorithm.params))]
-    names += [_short(advantage)] if advantage != "kept" else []
+    functions = [_root_.algorithm.name]
+    functions += [_root_.rule.name] if functions[0] in NAMED_BY_RULE else []
+    names = [str(name).rpartition(":")[2] for name in functions]  # without their files
+    if OmegaConf.is_dict(params := _root_.algorithm.params):  # else refused later
+        names += [f"{key}{value}" for key, value in sorted(params.items())]
+    if _root_.advantage.name != "kept":
+        names.append(str(_root_.advantage.name).rpartition(":")[2])
     names += ["own"] if _root_.task.name == "own" else []
-    return "-".join([*names, *(name for name, _ in _items(_root_.rewards.functions))])
-
-
-def _short(value: object) -> str:
-    """A function in a file is named without its file."""
-    return str(value).rpartition(":")[2]
-
-
-def _items(node: object) -> list[tuple]:
-    """Empty where the value is of another type, which is refused later."""
-    return list(node.items()) if OmegaConf.is_dict(node) else []
+    rewards = _root_.rewards.functions
+    return "-".join([*names, *(rewards if OmegaConf.is_dict(rewards) else ())])
 
 
 OmegaConf.register_new_resolver("arm", arm, replace=True)

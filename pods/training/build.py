@@ -45,13 +45,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "num_iterations": config.updates_per_generation,
         "num_generations": config.kept_per_prompt,
         "rollouts_per_prompt": config.rollouts_per_prompt,
-        "algorithm": config.algorithm.name,
-        "algorithm_kwargs": config.algorithm.params,
         "max_rounds": config.algorithm.max_rounds,
-        "rule": config.rule.name,
-        "rule_kwargs": config.rule.params,
-        "advantage": config.advantage.name,
-        "advantage_kwargs": config.advantage.params,
         "optim": optimizer.name,
         "lr_scheduler_type": optimizer.schedule,
         "adam_beta1": optimizer.betas[0],
@@ -74,6 +68,9 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     }
     for group in config.model_dump(include=SAME).values():
         arguments |= group
+    for name in ("algorithm", "rule", "advantage"):
+        function = getattr(config, name)
+        arguments |= {name: function.name, f"{name}_kwargs": function.params}
     if world_size > 1:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
@@ -139,12 +136,8 @@ def refuse_changes(arguments: PodsConfig, wanted: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class EngineSampler:
-    """Rollouts of a training by one of our engines.
-
-    A rollout's seed is a function of (seed, step, question, index): rollouts depend on weights and
-    position alone. A resumed run repeats them, and runs that differ in n, prompts per step or ranks
-    share them.
-    """
+    """Rollouts of a training by one of our engines, each with a seed made of (seed, step, question,
+    index): a resumed run repeats them, and runs that differ in n, P or ranks share them."""
 
     engine: Engine
     tokenizer: PreTrainedTokenizerBase

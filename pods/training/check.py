@@ -19,12 +19,9 @@ from rewards import reward_names
 
 
 def settle(config: TrainConfig) -> None:
-    """Set the sizes that follow from others, once, before `check`.
-
-    GRPO-GA trains on all n; a smaller kept_per_prompt means its micro-batch (paper, section 4). A
-    micro-batch holds at most one rank's share of the step. A schedule follows what ends the run; a
-    constant one follows nothing.
-    """
+    """Set what follows from other keys, before `check`: GRPO-GA trains on all n, and a smaller
+    kept_per_prompt means its micro-batch (paper, section 4); a micro-batch holds at most a rank's
+    share of the step; a schedule follows what ends the run."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if config.algorithm.name == "grpo_ga" and m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)

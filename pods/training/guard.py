@@ -6,6 +6,7 @@ guard compares log-probabilities of engine and trainer. Not in the published cod
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from accelerate.utils import is_peft_model
@@ -22,22 +23,20 @@ PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the r
 Pair = tuple[Sequence[int], Completion]  # a prompt's tokens, and a completion of it
 
 
+@dataclass
 class Guard(AbstractContextManager):
     """An engine of a training, whose rollouts are compared with the trainer's log-probabilities.
 
-    `metrics` holds those of the newest step. The engine is closed by whoever opened it.
-
-    Args:
-        max_gap: nats, largest accepted mean |engine - trainer| log-probability of a token.
-        check_every: steps between two comparisons.
+    The engine is closed by whoever opened it.
     """
 
-    def __init__(self, engine: Engine, trainer: TrlSeam, max_gap: float, check_every: int) -> None:
-        self.engine, self.trainer = engine, trainer
-        self.max_gap, self.check_every = max_gap, check_every
-        self.metrics: dict[str, float] = {}
-        self.proof: dict[str, float] = {}  # of the one probe, which may fall into the warm-up
-        self.calls = 0
+    engine: Engine
+    trainer: TrlSeam
+    max_gap: float  # nats, largest accepted mean |engine - trainer| log-probability of a token
+    check_every: int  # steps between two comparisons
+    metrics: dict[str, float] = field(default_factory=dict)  # of the newest step
+    proof: dict[str, float] = field(default_factory=dict)  # of the one probe, maybe in the warm-up
+    calls: int = 0
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
@@ -71,10 +70,9 @@ class Guard(AbstractContextManager):
             gaps = {"engine/logprob_gap": gap}
             if not gap <= self.max_gap:  # also where it is NaN
                 raise RunFailed(
-                    f"engine and trainer disagree: log-probabilities differ by {gap:.3f} nats on "
-                    f"average, more than engine.max_logprob_gap={self.max_gap}; the rollouts do "
-                    "not come from the policy that is trained (rounding on a GPU gives 0.01 to "
-                    f"0.03; {FALLBACK})"
+                    f"engine.max_logprob_gap={self.max_gap}: log-probabilities of engine and "
+                    f"trainer differ by {gap:.3f} nats; the rollouts do not come from the policy "
+                    f"that is trained (rounding on a GPU gives 0.01 to 0.03; {FALLBACK})"
                 )
         if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
             self.proof = self.probe(work.requests, policy)
@@ -93,9 +91,8 @@ class Guard(AbstractContextManager):
         unchanged = self.gap(pairs)
         if not changed < unchanged / 2:
             raise RunFailed(
-                f"the engine ignores the adapter: a changed adapter left its log-probabilities "
-                f"{changed:.3f} nats from the trainer's, and {unchanged:.3f} nats from those "
-                "without the change"
+                f"the engine ignores the adapter: after a change of it, log-probabilities are "
+                f"{changed:.3f} nats from the trainer's, {unchanged:.3f} nats without the change"
             )
         return {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
 

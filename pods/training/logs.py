@@ -16,13 +16,12 @@ from typing import Any
 from accelerate.tracking import GeneralTracker, TensorBoardTracker, TrackioTracker, WandBTracker
 
 from pods import ranks
-from pods.clock import STEP_PHASES
+from pods.clock import STEP_PHASES, Clock
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.mistakes import one_line
 from pods.files import write_atomic
 from pods.rollouts import Record
-from pods.trainer import PodsTrainer
 from rewards import Scorer
 
 Metrics = dict[str, Any]  # name -> number
@@ -46,33 +45,29 @@ class Meter:
         """The counters of a checkpoint's meta.json."""
         self.counters = {name: meta[name.replace("/", "_")] for name in COUNTERS}
 
-    def line(self, trainer: PodsTrainer) -> Metrics:
-        """Rollouts, seconds and memory (GiB) by phase, the update, cumulative counters."""
-        clock, engine = trainer.clock, trainer.sampler.engine
+    def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
+        """Rollouts, seconds and memory (GiB) by phase, the update, cumulative counters; `others`:
+        of the trainer and of the engine."""
         peaks = clock.step_peak | {f"warmup_{name}": gib for name, gib in self.warmup_peak.items()}
         updates, self.updates, self.warmup_peak = self.updates, [], {}
         columns = {
             name: [u[name] for u in updates if u.get(name) is not None] for name in OF_UPDATE
         }
-        self.count(trainer.newest)
+        lengths, kept = record.batch.lengths, record.selection.kept
+        sizes = lengths.sum(), lengths[kept].sum(), len(lengths), len(kept)
+        for name, size in zip(COUNTERS, sizes, strict=True):
+            self.counters[name] += int(size)
         return {
             "train_seconds": clock.train_seconds,
             "wall_seconds": clock.wall_seconds,
             **{f"seconds/{phase}": seconds for phase, seconds in clock.step.items()},
             **{f"peak_memory_gib/{phase}": gib for phase, gib in peaks.items()},
-            **trainer.packing(),
-            **trainer.newest.summary(),
+            **record.summary(),
             **self.counters,
             "score_timeouts": sum(ranks.gather([self.scorer.timeouts])),
-            **getattr(engine, "metrics", {}),  # of the guard
+            **others,
             **{name: mean(values) for name, values in columns.items() if values},
         }
-
-    def count(self, record: Record) -> None:
-        lengths, kept = record.batch.lengths, record.selection.kept
-        step = (lengths.sum(), lengths[kept].sum(), len(lengths), len(kept))
-        for name, count in zip(COUNTERS, step, strict=True):
-            self.counters[name] += int(count)
 
 
 def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:

@@ -32,10 +32,9 @@ from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, open_loggers
-from pods.training.warm_up import warm_up
 
-# (policy, step, train_seconds) -> metrics eval/*
-Evaluate = Callable[[LivePolicy, int, float], dict[str, float]]
+# (policy, step, metrics of the step) -> metrics eval/*
+Evaluate = Callable[[LivePolicy, int, dict[str, float]], dict[str, float]]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -123,10 +122,12 @@ class RunCallback(TrainerCallback):
 
     def __init__(
         self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, rewards: Rewards,
-        evaluate: Evaluate | None, start: Checkpoint | None, stack: ExitStack,
+        warm_up: Callable[[], None] | None, evaluate: Evaluate | None, start: Checkpoint | None,
+        stack: ExitStack,
     ) -> None:  # fmt: skip
         self.config, self.folder, self.trainer, self.start = config, folder, trainer, start
-        self.clock, self.evaluate, self.stack = trainer.clock, evaluate, stack
+        self.clock, self.stack = trainer.clock, stack
+        self.warm_up, self.evaluate = warm_up, evaluate
         self.meter, self.stop = Meter(rewards.scorer), Stop(config, trainer.clock)
         self.saves = Save(config, folder, trainer, start)
         self.loggers: list[Logger] = []
@@ -134,26 +135,25 @@ class RunCallback(TrainerCallback):
             self.clock.restore(start.meta["train_seconds"], start.meta["outside_seconds"])
             self.meter.restore(start.meta)
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if ranks.is_main():
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in SIGNALS:
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
-        if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
-            sampling = self.config.sampling
+        if self.warm_up and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
-                warm_up(self.trainer, sampling.max_prompt_length, sampling.max_completion_length)
+                self.warm_up()
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
-    def on_step_begin(self, _: Any, state: TrainerState, __: Any, **objects: Any) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         if self.between_generations(state):
             ranks.wait()  # for rank 0, which alone logs and writes between steps
             if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
                 objects["lr_scheduler"].step()  # the trainer's own came before the step's end
             self.clock.start_step()
 
-    def on_step_end(self, _: Any, state: TrainerState, *__: Any, **___: Any) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
@@ -163,7 +163,7 @@ class RunCallback(TrainerCallback):
         return state.global_step % self.config.updates_per_generation == 0
 
     def on_log(
-        self, _: Any, state: TrainerState, control: TrainerControl, logs: dict, **__: Any
+        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict, **objects: Any
     ) -> None:
         state.log_history.clear()  # metrics.jsonl has it; trainer_state.json would grow forever
         if "loss" not in logs:  # TRL's closing summary
@@ -178,7 +178,9 @@ class RunCallback(TrainerCallback):
 
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
-        metrics = self.meter.line(self.trainer)
+        engine = self.trainer.sampler.engine
+        others = self.trainer.packing() | getattr(engine, "metrics", {})  # of the guard
+        metrics = self.meter.line(self.trainer.newest, self.clock, others)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 live = LivePolicy(self.trainer.model, step)
@@ -200,16 +202,11 @@ class RunCallback(TrainerCallback):
             self.saves.save(self.meter.counters)
 
 
-@contextmanager
-def signals_restored() -> Iterator[None]:
-    """A run's signal handlers end with this block, the outermost: a launcher's SIGTERM must not end
-    a process that closes its engine, before its error is printed."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def restore_signals(stack: ExitStack) -> None:
+    """A run's signal handlers end with this stack, which is still empty: a launcher's SIGTERM must
+    not end a process that closes its engine, before its error is printed."""
+    for number in SIGNALS:
+        stack.callback(signal.signal, number, signal.getsignal(number))
 
 
 def run(loop: RunCallback) -> None:
