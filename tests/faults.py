@@ -49,14 +49,14 @@ def kill_in_checkpoint() -> None:
 
 
 def kill_in_ledger() -> None:
-    def act(self: Any) -> None:
-        if self._steps == STEP:
-            frame = gzip.compress("".join(self._pending).encode())
-            with open(self.path, "ab") as file:
+    def act(path: Path, step: Any, texts: str) -> None:
+        if step.step.number + 1 == STEP:
+            frame = gzip.compress(b'{"step": 1}\n' * 9)
+            with open(path, "ab") as file:
                 file.write(frame[: len(frame) // 2])
             kill()
 
-    before(ledger.Ledger, "flush", act)
+    before(ledger, "append", act)
 
 
 def disk_full() -> None:

@@ -60,8 +60,8 @@ def test_nothing_is_written_over_a_file_by_results_that_are_not_json(tmp_path: P
     [
         pytest.param('{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON", id="truncated"),
         pytest.param("[" * 100_000, "not readable as JSON", id="nested beyond the stack"),
-        pytest.param("[1]", "holds a list", id="no object"),
-        pytest.param('{"gsm8k": {}}', "read_base", id="a base file where a run is expected"),
+        pytest.param("[1]", "valid dictionary", id="no object"),
+        pytest.param('{"gsm8k": {}}', "gsm8k", id="a base file where a run is expected"),
         pytest.param('{"checkpoint-x": {}}', "checkpoint-x", id="a step that is no number"),
         pytest.param('{"checkpoint-1": {"gsm8k": {"ans_acc": 0.5}}}', "gsm8k", id="no list"),
         pytest.param('{"checkpoint-1": {"gsm8k": 0.5}}', "gsm8k", id="no entry"),

@@ -138,7 +138,6 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
             pass
 
     monkeypatch.setattr(loop, "warm_up", warm_up)
-    monkeypatch.setattr(loop, "Ledger", lambda *_: None)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
     callback = callback_of(clock)
     with loop.signals_restored():
