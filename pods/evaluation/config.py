@@ -108,7 +108,7 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
         if name not in ("all", "best", "last") and not name.isdigit():
             yield f"checkpoints={name}: must be all, best, last, or a list of steps"
     for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
-        for name in set(getattr(config, key)) - set(known):
+        for name in [name for name in getattr(config, key) if name not in known]:
             yield f"{key}={name}: unknown; choose from {', '.join(known)}"
     for key in ("experiment", "model"):
         if config.run and (value := getattr(config, key)):

@@ -132,7 +132,7 @@ def build(plan: Plan) -> Engine:
     name, reason = plan.engine
     print(f"engine: {name} ({reason})", file=sys.stderr)
     limits = Limits(*(getattr(plan.config, field.name) for field in fields(Limits)))
-    rank = max((target.lora_rank for target in plan.checkpoints), default=0) or None
+    rank = max((target.lora_rank or 0 for target in plan.checkpoints), default=0) or None
     return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 

@@ -87,7 +87,7 @@ class Target:
     weights: Path | None = None
     meta: dict[str, Any] = field(default_factory=dict)  # the checkpoint's, for the results
     digest: str = ""  # of the weights
-    lora_rank: int = 0
+    lora_rank: int | None = None
 
     def publish(
         self, scores: dict[str, tuple[results.Entry, dict[str, Any]]], path: Path | None = None
