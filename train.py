@@ -4,8 +4,6 @@
     uv run train.py experiment=gsm8k_qwen algorithm=pods   # the paper's setting (a), one GPU
     uv run train.py trial=true experiment=gsm8k_qwen       # three steps: would it run, how fast?
     uv run train.py -m seed=1,2,3 algorithm=grpo,pods      # a sweep
-    uv run accelerate launch --config_file config/accelerate/zero2.yaml train.py \\
-        experiment=gsm8k_h100 algorithm=pods               # setting (e), 8 GPUs
 
 config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
 """
@@ -14,7 +12,7 @@ import time
 from contextlib import ExitStack
 
 from pods import ranks
-from pods.clock import Clock, peak_memory_reader
+from pods.clock import Clock, peak_memory
 from pods.config.command import command
 from pods.config.keys import TrainConfig
 from pods.training import trial
@@ -36,52 +34,48 @@ def main(config: TrainConfig) -> None:
 
 def train(config: TrainConfig, started: float) -> None:
     """Build a training and run it; `started`: seconds of the monotonic clock."""
-    clock = Clock(started=started)
+    clock = Clock(started=started, peak=peak_memory)
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)
             # These import torch and TRL, which Unsloth must precede.
-            from pods import scoring
+            from pods import scoring, tasks
             from pods.engines import choose
+            from pods.evaluation import midrun
             from pods.models import initial, policy
             from pods.runs import folder as runs
-            from pods.tasks import prompts
             from pods.training import build, loop
 
             stack.enter_context(loop.signals_restored())
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
-            policy.check_device(config)
-            questions = prompts.load_prompts(config, tokenizer)
+            questions = tasks.load_prompts(config, tokenizer)
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
-            clock.peak = peak_memory_reader()
-            model = policy.load_policy(config, tokenizer)
+            model = choose.load_policy(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:
                 stack.enter_context(engine)
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             if start is None:
                 initial.load_adapter(config, trainer.model)
-            callback = loop.RunCallback(config, folder, trainer, rewards, stack)
+            evaluate = None
+            if config.evaluation.every_seconds is not None:
+                evaluator = trainer.sampler.engine
+                evaluate = midrun.MidRun(config, evaluator, tokenizer, folder.evaluations)
+            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
             trainer.add_callback(callback)
-        loop.run(callback, start)
+        loop.run(callback)
 
 
 def prepare(config: TrainConfig) -> None:
     """Settle backend, optimiser and engine, print the reasons, and import Unsloth before the
     packages that it rewrites."""
     from pods.engines import choose
-    from pods.models.policy import choose_backend, choose_optimizer, set_threads
+    from pods.models.policy import set_threads
 
-    config.backend.name, reason = choose_backend(config.backend.name)
-    config.optimizer.name = choose_optimizer(config.optimizer.name)
-    config.engine.name, because = choose.for_training(config)
-    ranks.say(
-        f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because}), "
-        f"{config.optimizer.name}"
-    )
+    ranks.say(choose.settle(config))
     set_threads(config.backend.threads)
     if config.backend.name == "unsloth":
         from pods.models.unsloth import import_unsloth

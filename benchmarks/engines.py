@@ -83,14 +83,14 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     import torch
     from peft import PeftModel
 
-    from pods.config import saved
-    from pods.engines import Limits, Live, Request, Sampling, Work, seed_of
+    from pods.config.command import load_config
+    from pods.engines import Limits, LivePolicy, Request, Sampling, Work, seed_of
     from pods.engines.transformers import TransformersEngine
     from pods.evaluation import questions
     from pods.models import policy
 
     torch.set_num_threads(1)
-    config = saved.load(checkpoint.parent / ".hydra" / "config.yaml")
+    config = load_config(checkpoint.parent / ".hydra" / "config.yaml")
     tokenizer = policy.load_tokenizer(config.model.path)
     base = policy.load_transformers(config, tokenizer).model
     model = PeftModel.from_pretrained(base, checkpoint, is_trainable=True).train()
@@ -107,7 +107,7 @@ def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
     def ours(step: int) -> list[int]:
         seeds = [[seed_of(step, p, i) for i in range(ROLLOUTS)] for p in range(PROMPTS)]
         requests = [Request(*pair) for pair in zip(asked(step), seeds, strict=True)]
-        ((_, groups),) = engine.generate([Work(requests, Live(model, step))])
+        ((_, groups),) = engine.generate([Work(requests, LivePolicy(model, step))])
         return [len(completion.token_ids) for group in groups for completion in group]
 
     return {"TRL": lambda step: as_trl(model, tokenizer, asked(step), sampling), "ours": ours}

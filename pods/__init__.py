@@ -7,10 +7,7 @@
 Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pods.trainer import PodsConfig, PodsTrainer
+from typing import Any
 
 __all__ = ["PodsConfig", "PodsTrainer"]
 

@@ -1,20 +1,16 @@
 """Advantages of the rollouts that are kept (paper, section 3: mean and std over the m of a prompt).
 
-    ADVANTAGES["kept"](batch, kept)   # -> (K,)
+    ADVANTAGES["kept"](batch, kept)   # (K,) ascending indices into the R rollouts -> (K,) floats
 
-A function takes a Batch of R rollouts and (K,) ascending indices into them, and returns (K,)
-floats. Prompts may keep different numbers. One kept rollout, or equal rewards, carry no signal:
-advantage 0.
+One kept rollout of a prompt, or equal rewards, carry no signal: advantage 0.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from pods.batch import Batch
-from pods.config import functions
 
 EPSILON = 1e-4  # added to the std of rewards, as in the published code and in TRL
 Advantage = Callable[..., np.ndarray]  # (batch, kept (K,), **params) -> (K,)
@@ -22,7 +18,7 @@ Advantage = Callable[..., np.ndarray]  # (batch, kept (K,), **params) -> (K,)
 
 def over_kept(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """(r - mean) / (std + 1e-4) over the kept of a prompt, unbiased std (paper, algorithm 1)."""
-    return _by_prompt(batch, kept, lambda kept, _: _normalised(kept, kept))
+    return _by_prompt(batch, kept, lambda r, _: _normalised(r, r))
 
 
 def over_all(batch: Batch, kept: np.ndarray) -> np.ndarray:
@@ -32,14 +28,12 @@ def over_all(batch: Batch, kept: np.ndarray) -> np.ndarray:
 
 def rloo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """r minus the mean of the other kept rollouts of the prompt (arXiv 2402.14740)."""
-    return _by_prompt(
-        batch, kept, lambda kept, _: (kept - kept.mean()) * len(kept) / max(1, len(kept) - 1)
-    )
+    return _by_prompt(batch, kept, lambda r, _: (r - r.mean()) * len(r) / max(1, len(r) - 1))
 
 
 def dr_grpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """r minus the mean of the kept of the prompt, no std (arXiv 2503.20783)."""
-    return _by_prompt(batch, kept, lambda kept, _: kept - kept.mean())
+    return _by_prompt(batch, kept, lambda r, _: r - r.mean())
 
 
 def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
@@ -59,23 +53,6 @@ ADVANTAGES: dict[str, Advantage] = {
     "dr_grpo": dr_grpo,
     "gdpo": gdpo,
 }
-
-
-def find(name: str) -> Advantage:
-    """The function of this name: a key of ADVANTAGES or path/to/file.py:function."""
-    if functions.is_path(name):
-        return functions.load("advantage.name", name)
-    if name not in ADVANTAGES:
-        names = ", ".join(ADVANTAGES)
-        raise ValueError(
-            f"advantage {name!r} is unknown; one of {names}, or path/to/file.py:function"
-        )
-    return ADVANTAGES[name]
-
-
-def prepared(name: str, params: dict[str, Any]) -> Advantage:
-    """The function of this name with its parameters; ValueError where it does not take them."""
-    return functions.with_params(find(name), "batch, kept", params)
 
 
 def checked(advantages: np.ndarray, count: int, source: str) -> np.ndarray:

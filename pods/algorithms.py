@@ -15,8 +15,6 @@ most `step.budget` of them. Its parameters after `step` are the config keys algo
     step.fresh(k)   k further prompts of the data, in its order
     step.history    question -> its Visits, the oldest first; a prompt is a key of it
     step.rng        numpy generator, a function of seed and step
-
-docs/extending.md has examples. Written for one reward in each rollout and one turn.
 """
 
 import inspect
@@ -25,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from pods.advantages import over_all
+from pods.advantages import ADVANTAGES, over_all
 from pods.batch import Batch, Selection
 from pods.config import functions
-from pods.rules import Rule, keep, max_variance
+from pods.rules import RULES, Rule, keep, max_variance
 
 Algorithm = Callable[..., Generator[tuple[list, Any], Batch, Any]]
 
@@ -178,41 +176,33 @@ def gfpo(step: Any, metric: str = "length"):
     )
 
 
+FUNCTIONS = (grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo)
+ALGORITHMS: dict[str, Algorithm] = {function.__name__: function for function in FUNCTIONS}
 DRAWS_M = ("grpo", "dapo", "greso")  # draw m rollouts of a prompt and train on all: n plays no part
-ALGORITHMS: dict[str, Algorithm] = {
-    function.__name__: function
-    for function in (
-        grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo,
-    )
-}  # fmt: skip
 OWN_ADVANTAGES = ("cppo", "max_abs_advantage", "d3s")  # the key `advantage` is not theirs
+KINDS: dict[str, tuple[dict[str, Callable], str]] = {  # built-in functions, first arguments
+    "algorithm": (ALGORITHMS, "step"),
+    "rule": (RULES, "rewards, m, rng"),
+    "advantage": (ADVANTAGES, "batch, kept"),
+}
 
 
-def prepared(algorithm: str | Algorithm, params: dict[str, Any], rule: Rule) -> Algorithm:
-    """The algorithm with its parameters, from its name (path/to/file.py:function) or itself.
+def prepared(
+    kind: str, name: str | Callable, params: dict[str, Any] | None, rule: Rule = max_variance
+) -> Callable:
+    """The function of this kind, with its parameters; an algorithm may take the config's `rule`.
 
-    Raises UserError (a file without the function) or ValueError (an unknown name, a function that
-    is no generator, a parameter that it lacks).
+    name: built in, path/to/file.py:function, or the function itself. Raises UserError (a file
+    without the function) or ValueError (an unknown name, a parameter that the function lacks).
     """
-    if not isinstance(algorithm, str):
-        function = algorithm
-    elif functions.is_path(algorithm):
-        function = functions.load("algorithm.name", algorithm)
-    elif algorithm in ALGORITHMS:
-        function = ALGORITHMS[algorithm]
-    else:
-        names = ", ".join(ALGORITHMS)
-        raise ValueError(
-            f"algorithm {algorithm!r} is unknown; one of {names}, or path/to/file.py:function"
-        )
-    if not inspect.isgeneratorfunction(function):
-        raise ValueError(
-            f"algorithm {functions.label(function)}: no generator function; it must yield "
-            "(prompts, count)"
-        )
-    if "rule" in inspect.signature(function).parameters:
-        params = {"rule": rule, **params}
-    return functions.with_params(function, "step", params)
+    built_in, arguments = KINDS[kind]
+    function, params = functions.named(kind, name, built_in), params or {}
+    if kind == "algorithm":
+        if not inspect.isgeneratorfunction(function):
+            raise ValueError(f"{name}: no generator function; it must yield (prompts, count)")
+        if "rule" in inspect.signature(function).parameters:
+            params = {"rule": rule, **params}
+    return functions.with_params(function, arguments, params)
 
 
 def all_advantages(batch: Batch) -> np.ndarray:

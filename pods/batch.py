@@ -4,14 +4,28 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+
+Row = dict[str, Any]  # columns of the data set
 
 
 def seed_of(*parts: object) -> int:
     """63 bits as a function of the parts: (seed, step, question id, index) in training."""
     text = "\0".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+class Prompt(str):
+    """A prompt of the step: as a text its question's id, the key of the history."""
+
+    row: Row
+
+    def __new__(cls, question: object, row: Row) -> "Prompt":
+        prompt = super().__new__(cls, question)
+        prompt.row = row
+        return prompt
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,6 @@ class Batch:
                 object.__setattr__(self, name, np.asarray(getattr(self, name)))
 
     def __len__(self) -> int:
-        """R"""
         return len(self.prompt)
 
     @cached_property

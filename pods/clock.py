@@ -1,15 +1,15 @@
 """The clock that the paper's claim is measured with.
 
 `train_seconds` is the wall time of whole optimiser steps: generate + score + select + update, where
-update is what remains of a step (forward, backward, optimiser and the trainer's own bookkeeping).
-Loading, warm-up, checkpoints, evaluation and log writing are timed under their own names and never
-counted. The published code plots the checkpoint's index instead (docs/paper.md).
+update is the rest of a step. Loading, warm-up, checkpoints, evaluation and log writing are timed
+under their own names and never counted. The published code plots the checkpoint's index instead.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from pods import ranks
 
@@ -17,26 +17,25 @@ STEP_PHASES = ("generate", "score", "select", "update")
 GIB = 2**30  # bytes
 
 
+@dataclass
 class Clock:
-    """Seconds of a run by phase; monotonic, continued by `restore` after a resume.
+    """Seconds of a run by phase; monotonic, continued by `restore` after a resume."""
 
-    `peak`, where set, returns the GiB of device memory that were most in use since its last call.
-    """
+    now: Callable[[], float] = time.monotonic
+    started: float | None = None  # by `now`, of the process; None: now
+    peak: Callable[[], float | None] = lambda: None  # GiB of the device most in use since last call
+    train_seconds: float = 0.0  # all finished steps of the run, earlier processes included
+    before_step: float = 0.0  # train_seconds at the start of the newest finished step
+    step: dict[str, float] = field(default_factory=dict)  # s, phases of the newest step
+    step_peak: dict[str, float] = field(default_factory=dict)  # GiB, phases of the newest step
+    outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # s, load, ...
+    step_started: float = 0.0
 
-    def __init__(
-        self, now: Callable[[], float] = time.monotonic, started: float | None = None
-    ) -> None:
-        self.now = now
-        self.peak: Callable[[], float] | None = None
-        self.step_peak: dict[str, float] = {}  # GiB, phases of the newest step
-        self.started = now() if started is None else started  # of the process
-        self.train_seconds = 0.0  # s, all finished steps of the run, earlier processes included
-        self.before_step = 0.0  # s, train_seconds at the start of the newest finished step
-        self.step: dict[str, float] = {}  # s, phases of the newest step
-        self.outside: dict[str, float] = defaultdict(float)  # s, load, warmup, checkpoint, ...
-        self._step_started: float | None = None
+    def __post_init__(self) -> None:
+        self.started = self.now() if self.started is None else self.started
 
     def restore(self, train_seconds: float, outside: dict[str, float]) -> None:
+        """Go on from a checkpoint."""
         self.train_seconds = self.before_step = train_seconds
         for phase, seconds in outside.items():
             self.outside[phase] += seconds
@@ -48,62 +47,50 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a block: a phase of the step while one runs, else something outside of training."""
+        """Time a block: a phase of the step, or something outside of training."""
         start = self.now()
         try:
             yield
         finally:
             seconds = self.now() - start
             if name in STEP_PHASES:
-                self.step[name] = self.step.get(name, 0.0) + seconds
-                self._note_peak(name)
+                self._add(name, seconds)
             else:
                 self.outside[name] += seconds
-                if self._step_started is not None:  # in the middle of a step: not part of it
-                    self._step_started += seconds
+                self.step_started += seconds  # in the middle of a step: not part of it
 
     def start_step(self) -> None:
         self.step, self.step_peak = {}, {}
-        if self.peak:
-            self.peak()  # discards the peak since the last step
-        self._step_started = self.now()
+        self.peak()  # discards the peak since the last step
+        self.step_started = self.now()
 
     def end_step(self) -> None:
-        if self._step_started is None:
-            raise RuntimeError("end_step without start_step")
-        seconds = self.now() - self._step_started
-        self.step["update"] = seconds - sum(self.step.values())
-        self._note_peak("update")
+        seconds = self.now() - self.step_started
+        self._add("update", seconds - sum(self.step.values()))
         # A step of several ranks took as long as its slowest.
         seconds, self.step = max(ranks.gather([(seconds, self.step)]), key=lambda s: s[0])
         self.before_step = self.train_seconds
         self.train_seconds += seconds
-        self._step_started = None
 
-    def _note_peak(self, phase: str) -> None:
-        if self.peak:
-            self.step_peak[phase] = max(self.step_peak.get(phase, 0.0), self.peak())
+    def _add(self, phase: str, seconds: float) -> None:
+        self.step[phase] = self.step.get(phase, 0.0) + seconds
+        if (gib := self.peak()) is not None:
+            self.step_peak[phase] = max(self.step_peak.get(phase, 0.0), gib)
 
     def passed_mark(self, every_seconds: float | None) -> bool:
-        """Whether the newest step crossed a multiple of `every_seconds` of training.
-
-        The grid is fixed, so a late step shifts nothing, and two marks in one step count once.
-        """
+        """Whether the newest step crossed a multiple of `every_seconds` of training: a fixed grid,
+        so that a late step shifts nothing."""
         if every_seconds is None:
             return False
         return self.train_seconds // every_seconds > self.before_step // every_seconds
 
 
-def peak_memory_reader() -> Callable[[], float] | None:
+def peak_memory() -> float | None:
     """For `Clock.peak`: peak GiB on the CUDA device since the last call; None without a device."""
     import torch
 
     if not torch.cuda.is_available():
         return None
-
-    def read() -> float:
-        most = torch.cuda.max_memory_allocated() / GIB
-        torch.cuda.reset_peak_memory_stats()
-        return most
-
-    return read
+    peak = torch.cuda.max_memory_allocated() / GIB
+    torch.cuda.reset_peak_memory_stats()
+    return peak

@@ -1,8 +1,7 @@
-"""Several processes in one run: ranks, the rank that writes, and collective calls.
+"""Several processes in one run, started by `accelerate launch`: ranks and collective calls.
 
-Ranks come from `accelerate launch --config_file config/accelerate/<name>.yaml train.py ...`, one
-for each GPU; a plain `uv run train.py` is one rank. Every rank must make the same collective calls
-in the same order: one rank decides by clock, signal or disk for all, or the answers are gathered.
+Every rank must make the same collective calls in the same order: one rank decides by clock, signal
+or disk for all, or the answers are gathered.
 """
 
 import atexit
@@ -11,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pods.config.errors import UserError
 
@@ -29,11 +28,9 @@ def rank() -> int:
 
 
 def zero_stage() -> int:
-    """DeepSpeed divides among the ranks: 0 nothing (it is not used), 1 optimiser state, 2 also
-    gradients, 3 also weights."""
+    """DeepSpeed's stage: 0 not used, 1 divides the optimiser, 2 also gradients, 3 also weights."""
     used = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)  # 2: accelerate's default
-    return int(stage) if used else 0
+    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)) if used else 0
 
 
 def is_main() -> bool:
@@ -49,45 +46,30 @@ def say(line: str) -> None:
 
 def start() -> None:
     """Join the other processes; before anything that gathers."""
-    if os.environ.get("ACCELERATE_USE_CPU") == "True" and world_size() == 1:
-        say(  # accelerate ignores --num_processes without a message
-            "accelerate launch --cpu starts one process without MPI; for several: "
-            "accelerate launch --config_file config/accelerate/cpu.yaml --num_processes 2 train.py"
-        )
     if world_size() == 1:
         return
     import torch
     from accelerate import PartialState
 
-    # DeepSpeed calls torch by names that torch is about to change, once a step and more.
+    # DeepSpeed calls torch by old names, once a step and more.
     warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
     cpu = not torch.cuda.is_available()
     # accelerate does not use DeepSpeed where it is told cpu=True
     device = {"backend": "gloo"} if cpu and zero_stage() else {"cpu": cpu}
-    PartialState(**device, timeout=TIMEOUT)
-    atexit.register(leave)
+    state = PartialState(**device, timeout=TIMEOUT)
+    # While Python still runs: the groups' threads abort a process that is already tearing down.
+    atexit.register(state.destroy_process_group)
     if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
         torch.serialization.register_package(
             0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
         )
 
 
-def leave() -> None:
-    """End the process groups while Python still runs: their threads abort a process that is already
-    tearing down."""
-    import torch
-
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-
-
 def share(items: Sequence[T]) -> list[T]:
-    """This rank's part of `items`, which are cut into equal parts in rank order; where they do not
-    divide, the last item fills the parts up."""
-    items = list(items)
+    """This rank's part of `items`, cut in rank order; the last item makes the parts equal."""
     size = -(-len(items) // world_size())
-    items += items[-1:] * (size * world_size() - len(items))
-    return items[rank() * size : (rank() + 1) * size]
+    filled = [*items, *items[-1:] * (size * world_size() - len(items))]
+    return filled[rank() * size : (rank() + 1) * size]
 
 
 def split(work: Callable[[list[T]], list[U]], items: list[T]) -> list[U]:
@@ -111,7 +93,7 @@ def wait() -> None:
 
 def from_main(work: Callable[[], T]) -> T:
     """What `work` returns on rank 0, on every rank; its UserError is raised on every rank."""
-    outcome: list[Any] = []
+    outcome: list[T | UserError] = []
     if is_main():
         try:
             outcome = [work()]

@@ -1,7 +1,6 @@
 """One step: draw what the algorithm asks for, score it, send it back, hand over what it returns.
 
-The algorithm (pods/algorithms.py) sees prompts and rewards. What it should not see is here: tokens,
-seeds, ranks, rounds, history and errors. Every rank runs the same algorithm on the same batch.
+Every rank runs the same algorithm (pods/algorithms.py) on the same batch.
 """
 
 import operator
@@ -16,27 +15,13 @@ import numpy as np
 from pods import advantages
 from pods.advantages import Advantage
 from pods.algorithms import Algorithm
-from pods.batch import Batch, Completion, Selection
+from pods.batch import Batch, Completion, Prompt, Selection
 from pods.clock import Clock
-from pods.config.functions import label
 from pods.rules import checked
-
-Row = dict[str, Any]
 
 
 class AlgorithmError(RuntimeError):
     """An algorithm or an advantage function raised, or returned what cannot be trained on."""
-
-
-class Prompt(str):
-    """A prompt of the step: as a text its question's id, the key of the history."""
-
-    row: Row  # columns of the data set
-
-    def __new__(cls, question: object, row: Row) -> "Prompt":
-        prompt = super().__new__(cls, question)
-        prompt.row = row
-        return prompt
 
 
 class Visit(NamedTuple):
@@ -87,25 +72,22 @@ class Record:
     rounds: int  # of generation
 
     def summary(self) -> dict[str, float]:
-        """The numbers of the step: all/* of the R rollouts, kept/* of those trained on, which are
-        left out where there are none."""
+        """Numbers of the step, where defined: all/* of R rollouts, kept/* of those trained on."""
         batch, kept = self.batch, self.selection.kept
-        rewards = np.asarray(batch.rewards, dtype=np.float64)
-        groups = [numbers(rewards[group]) for group in batch.groups]
-        kept_groups = [kept[batch.prompt[kept] == p] for p in np.unique(batch.prompt[kept])]
-        trained = [numbers(rewards[group]) for group in kept_groups]
+        groups = [numbers(batch.rewards[group]) for group in batch.groups]
+        of_kept = [numbers(batch.rewards[np.intersect1d(group, kept)]) for group in batch.groups]
         values = {
-            "all/reward_mean": mean(rewards),
+            "all/reward_mean": mean(batch.rewards),
             "all/reward_std": mean([group.std() for group in groups if len(group)]),  # of a prompt
             "all/reward_variance": mean([group.var() for group in groups if len(group)]),
-            "all/reward_min": min(numbers(rewards), default=np.nan),
-            "all/reward_max": max(numbers(rewards), default=np.nan),
-            "all/zero_variance_groups": mean([len(set(group.tolist())) == 1 for group in groups]),
+            "all/reward_min": min(numbers(batch.rewards), default=np.nan),
+            "all/reward_max": max(numbers(batch.rewards), default=np.nan),
+            "all/zero_variance_groups": mean([len(np.unique(group)) == 1 for group in groups]),
             "all/completion_length_mean": batch.lengths.mean(),
             "all/completion_length_max": batch.lengths.max(),
             "all/clipped_ratio": batch.clipped.mean(),
-            "kept/reward_mean": mean(rewards[kept]),
-            "kept/reward_variance": mean([group.var() for group in trained if len(group)]),
+            "kept/reward_mean": mean(batch.rewards[kept]),
+            "kept/reward_variance": mean([group.var() for group in of_kept if len(group)]),
             "kept/completion_length_mean": mean(batch.lengths[kept]),
             **{f"all/{name}_mean": mean(of) for name, of in batch.by_function.items()},
             "generate/rounds": self.rounds,
@@ -116,25 +98,21 @@ class Record:
 
     def visits(self) -> Iterator[tuple[Prompt, Visit]]:
         """What the history keeps of the step."""
-        alive = set(self.batch.alive.tolist())
-        for p, group in enumerate(self.batch.groups):
-            reward, correct = mean(self.batch.rewards[group]), self.batch.correct
-            share = None if correct is None else mean(correct[group])
-            yield self.prompts[p], Visit(self.step.number, reward, share, p in alive)
-
-
-Draw = Callable[[list[Prompt], list[int]], list[Rollout]]  # prompts with the index of each rollout
-Score = Callable[[list[Prompt], list[Rollout]], np.ndarray]  # -> (rollouts, functions)
+        batch = self.batch
+        for p, group in enumerate(batch.groups):
+            correct = None if batch.correct is None else mean(batch.correct[group])
+            visit = Visit(self.step.number, mean(batch.rewards[group]), correct, p in batch.alive)
+            yield self.prompts[p], visit
 
 
 @dataclass(frozen=True)
 class Driver:
-    """Runs an algorithm; `draw` and `score` are the trainer's."""
+    """Runs an algorithm."""
 
     algorithm: Algorithm
     advantage: Advantage
-    draw: Draw
-    score: Score
+    draw: Callable[[list[Prompt], list[int]], list[Rollout]]  # with the index of each rollout
+    score: Callable[[list[Prompt], list[Rollout]], np.ndarray]  # -> (rollouts, functions)
     weights: dict[str, float]  # of every reward function, in the order of the scores
     correct: str | None  # the reward function whose values above 0 mean correct
     max_rounds: int
@@ -150,99 +128,84 @@ class Driver:
         while True:
             with self.clock.phase("select"), named("algorithm", self.algorithm, step):
                 try:
-                    asked = next(run) if batch is None else run.send(batch)
+                    request = next(run) if batch is None else run.send(batch)
                 except StopIteration as end:
                     selection = self.selected(end.value, batch, step)
                     return Record(step, prompts, rollouts, batch, selection, rounds)
                 if (rounds := rounds + 1) > self.max_rounds:
                     raise ValueError(f"asked for more rounds than max_rounds={self.max_rounds}")
-                further = requested(asked, step, prompts)
-            indices = numbered(further, places, prompts)
+                further = requested(request, prompts)
+            wanted = [prompts[p] for p in further]
             with self.clock.phase("generate"):
-                drawn = self.draw([prompts[p] for p in further], indices)
+                drawn = self.draw(wanted, numbered(wanted, Counter(prompts[p] for p in places)))
             with self.clock.phase("score"):
-                values = self.score([prompts[p] for p in further], drawn)
+                scores = np.concatenate([scores, self.score(wanted, drawn)])
             places, rollouts = places + further, rollouts + drawn
-            scores = np.concatenate([scores, values])
             batch = self.batch(places, rollouts, scores)
 
     def batch(self, places: list[int], rollouts: list[Rollout], scores: np.ndarray) -> Batch:
         """What the algorithm receives; rewards add up as in TRL, in float32, None counting as 0."""
-        weights = np.array(list(self.weights.values()), dtype=np.float32)
-        rewards = np.nansum(scores * weights, axis=1, dtype=np.float32)
+        rewards = np.nansum(scores * np.float32([*self.weights.values()]), axis=1, dtype=np.float32)
         rewards[np.isnan(scores).all(axis=1)] = np.nan
         by_function = dict(zip(self.weights, scores.T, strict=True))
+        correct = by_function[self.correct] > 0 if self.correct else None
         completions = [rollout.completion for rollout in rollouts]
-        likely = all(completion.logprobs is not None for completion in completions)
-        return Batch(
-            prompt=np.array(places),
-            rewards=rewards,
-            correct=by_function[self.correct] > 0 if self.correct else None,
-            by_function=by_function,
-            lengths=np.array([len(completion.token_ids) for completion in completions]),
-            clipped=np.array([completion.clipped for completion in completions]),
-            logprobs=np.array([mean(c.logprobs) for c in completions]) if likely else None,
-            weights=self.weights,
-        )
+        lengths = np.array([len(completion.token_ids) for completion in completions])
+        clipped = np.array([completion.clipped for completion in completions])
+        logprobs = None
+        if all(completion.logprobs is not None for completion in completions):
+            logprobs = np.array([mean(completion.logprobs) for completion in completions])
+        columns = (correct, by_function, lengths, clipped, logprobs, self.weights)
+        return Batch(np.array(places), rewards, *columns)
 
     def selected(self, value: Any, batch: Batch | None, step: Step) -> Selection:
         """What the algorithm returned, checked and in ascending order, with advantages."""
         if batch is None:
             raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
-        chosen = value if isinstance(value, Selection) else Selection(value)
-        kept = checked(chosen.kept, len(batch), None, "it")
-        if len(kept) > step.budget:
-            raise ValueError(
-                f"returned {len(kept)} rollouts, more than budget = P m = {step.budget}"
-            )
-        if chosen.advantages is None and self.advantage is advantages.over_kept:
-            groups = np.repeat(np.arange(step.P), step.m)
-            if np.array_equal(batch.prompt, groups) and len(kept) == len(batch):
-                return Selection(kept)  # plain GRPO: TRL's own advantages, to the bit
-        if chosen.advantages is None:
-            with named("advantage", self.advantage, step):
-                values = self.advantage(batch, kept)
-                return Selection(kept, advantages.checked(values, len(kept), "it"))
-        values = advantages.checked(chosen.advantages, len(kept), "it")
-        return Selection(kept, values[np.argsort(chosen.kept, kind="stable")])
+        choice = value if isinstance(value, Selection) else Selection(value)
+        kept = checked(choice.kept, len(batch), None, "it")
+        if len(kept) > (most := step.budget):
+            raise ValueError(f"returned {len(kept)} rollouts, more than budget = P m = {most}")
+        if choice.advantages is not None:
+            values = advantages.checked(choice.advantages, len(kept), "it")
+            return Selection(kept, values[np.argsort(choice.kept, kind="stable")])
+        plain = np.array_equal(batch.prompt, np.repeat(np.arange(step.P), step.m))
+        if plain and len(kept) == len(batch) and self.advantage is advantages.over_kept:
+            return Selection(kept)  # plain GRPO: TRL's own advantages, to the bit
+        with named("advantage", self.advantage, step):
+            values = self.advantage(batch, kept)
+            return Selection(kept, advantages.checked(values, len(kept), "it"))
 
 
-def requested(asked: Any, step: Step, prompts: list[Prompt]) -> list[int]:
-    """The number of the prompt of each rollout that was asked for; new prompts are added."""
+def requested(request: Any, prompts: list[Prompt]) -> list[int]:
+    """The number of the prompt of each rollout that is asked for; new prompts are added."""
     try:
-        wanted, count = asked
-        counts = [count] * len(wanted) if np.ndim(count) == 0 else list(count)
+        wanted, count = request
+        counts = [count] * len(wanted) if np.ndim(count) == 0 else count
         pairs = list(zip(wanted, map(operator.index, counts), strict=True))
     except (TypeError, ValueError):
-        raise ValueError(
-            f"yielded {asked!r}; a pair (prompts, count) is required, with one count or one for "
-            "each prompt"
-        ) from None
+        rule = "a pair (prompts, count) is required, with one count or one for each prompt"
+        raise ValueError(f"yielded {request!r}; {rule}") from None
     further, known = [], {id(prompt): p for p, prompt in enumerate(prompts)}
     for prompt, count in pairs:
-        if count == 0:
-            continue
         if not isinstance(prompt, Prompt) or count < 0:
-            raise ValueError(
-                f"asked for {count} rollouts of {prompt!r}; 0 or more of prompts out of "
-                "step.prompts or step.fresh(k) are required"
-            )
-        number = known.setdefault(id(prompt), len(prompts))
-        if number == len(prompts):
+            rule = "0 or more of prompts out of step.prompts or step.fresh(k) are required"
+            raise ValueError(f"asked for {count} rollouts of {prompt!r}; {rule}")
+        if count > 0 and id(prompt) not in known:
+            known[id(prompt)] = len(prompts)
             prompts.append(prompt)
-        further += [number] * count
+        further += [known.get(id(prompt))] * count
     if not further:
         raise ValueError("asked for no rollouts; return what to train on instead")
     return further
 
 
-def numbered(further: list[int], places: list[int], prompts: list[Prompt]) -> list[int]:
-    """The index of each further rollout among those of its question in this step."""
-    counts = Counter(str(prompts[p]) for p in places)
+def numbered(wanted: list[Prompt], counts: Counter[Prompt]) -> list[int]:
+    """The index of each rollout among those of its question in this step; `counts`: so far."""
     indices = []
-    for p in further:
-        indices.append(counts[str(prompts[p])])
-        counts[str(prompts[p])] += 1
+    for prompt in wanted:
+        indices.append(counts[prompt])
+        counts[prompt] += 1
     return indices
 
 
@@ -255,7 +218,7 @@ def named(kind: str, function: Callable[..., Any], step: Step) -> Iterator[None]
         raise
     except Exception as error:  # ours, a ValueError, says enough; others need their type
         reason = str(error) if isinstance(error, ValueError) else repr(error)
-        where = f"{kind} {label(function)} failed at step {step.number}"
+        where = f"{kind} {getattr(function, '__name__', function)} failed at step {step.number}"
         raise AlgorithmError(f"{where}: {' '.join(reason.split())}") from error
 
 

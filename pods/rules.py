@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from pods.batch import Batch
-from pods.config import functions
 
 Rule = Callable[..., Any]
 
@@ -21,9 +20,9 @@ Rule = Callable[..., Any]
 def max_variance(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
     """The m rewards of largest variance, exactly, in O(n log n) (paper, theorem 1).
 
-    The best subset is always the i highest and the m - i lowest for some i, so m + 1 candidates
-    are compared through prefix sums. Equal rewards are taken in index order from the low end and
-    in reverse from the high end; equal variances go to the smaller i, as in the published code.
+    The best subset is the i highest and the m - i lowest for some i: prefix sums compare all i.
+    Equal rewards are taken in index order from the low end and in reverse from the high end; equal
+    variances go to the smaller i, as in the published code.
     """
     order = np.argsort(rewards, kind="stable")
     values = rewards[order] * 0.5 - rewards[order[0]] * 0.5  # halved: a difference cannot overflow
@@ -73,26 +72,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-def find(name: str) -> Rule:
-    """The rule of this name: a key of RULES or path/to/file.py:function.
-
-    Raises UserError (a file without the function) or ValueError (an unknown name).
-    """
-    if functions.is_path(name):
-        return functions.load("rule.name", name)
-    if name not in RULES:
-        names = ", ".join(RULES)
-        raise ValueError(
-            f"rule {name!r} is unknown; valid rules: {names}, or path/to/file.py:function"
-        )
-    return RULES[name]
-
-
-def prepared(name: str, params: dict[str, Any]) -> Rule:
-    """The rule of this name with its parameters; ValueError where it does not take them."""
-    return functions.with_params(find(name), "rewards, m, rng", params)
-
-
 def select(
     rule: str | Rule,
     rewards: np.ndarray,
@@ -101,43 +80,33 @@ def select(
     rng: np.random.Generator | None = None,
     **params: object,
 ) -> np.ndarray:
-    """Indices of the rollouts of one prompt that are kept.
+    """(m,) distinct indices, ascending, of the rollouts of one prompt that are kept.
 
-    Args:
-        rule: a key of RULES, path/to/file.py:function, or the rule itself.
-        rewards: (n,) total reward of each rollout of one prompt.
-        m: number of rollouts to keep, 1 <= m <= n.
-        rng: source of randomness of the rule `random`.
-        params: the rule's parameters (config key rule.params).
-
-    Returns:
-        (m,) distinct indices into `rewards`, ascending.
-
-    Raises:
-        ValueError: unknown rule, m outside 1..n, rewards not 1-D, NaN or infinite rewards, or a
-            rule that returned other than m distinct indices.
+    rule: a key of RULES, or the rule itself, which takes `params`. rewards: (n,) total reward of
+    each rollout, n >= m >= 1. Raises ValueError: an unknown rule, m outside 1..n, rewards that are
+    not 1-D or not finite, or a rule that returned other than m distinct indices.
     """
-    rule = find(rule) if isinstance(rule, str) else rule
+    if isinstance(rule, str):
+        if rule not in RULES:
+            raise ValueError(f"rule {rule!r} is unknown; valid rules: {', '.join(RULES)}")
+        rule = RULES[rule]
     rewards = np.asarray(rewards, dtype=np.float64)
     if rewards.ndim != 1:
         raise ValueError(f"rewards must be 1-D, one per rollout; got shape {rewards.shape}")
     if not 1 <= m <= len(rewards):
         raise ValueError(f"m={m} must lie between 1 and n={len(rewards)}")
     if not np.isfinite(rewards).all():
-        bad = np.flatnonzero(~np.isfinite(rewards))
-        raise ValueError(
-            f"rewards must be finite; NaN or inf at index {bad[0]} ({len(bad)} in all)"
-        )
-    return checked(
-        rule(rewards, m, rng, **params), len(rewards), m, f"rule {functions.label(rule)}"
-    )
+        bad = np.flatnonzero(~np.isfinite(rewards))[0]
+        raise ValueError(f"rewards must be finite; NaN or inf at index {bad}")
+    name = f"rule {getattr(rule, '__name__', rule)}"
+    return checked(rule(rewards, m, rng, **params), len(rewards), m, name)
 
 
 def keep(
     batch: Batch, rule: str | Rule, m: int, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Indices of the m rollouts of each prompt that the rule selects; rollouts without a reward are
-    never among them, and a prompt with fewer than m keeps those it has."""
+    """Indices of the m rollouts of each prompt that the rule selects, of those with a reward; a
+    prompt with fewer than m keeps those it has."""
     kept = []
     for group in batch.groups:
         scored = group[np.isfinite(batch.rewards[group])]
@@ -149,14 +118,13 @@ def keep(
 
 def checked(indices: Any, total: int, count: int | None, source: str) -> np.ndarray:
     """Distinct indices below `total`, `count` of them, ascending; ValueError naming the source."""
-    chosen = np.unique(indices)
+    values = np.unique(indices)
     if count is not None and np.shape(indices) != (count,):
         raise ValueError(f"{source} returned {np.size(indices)} indices, not {count}")
-    whole = chosen.dtype.kind in "iu" or not len(chosen)
-    if np.ndim(indices) != 1 or not whole or len(chosen) < len(indices):
+    whole = values.dtype.kind in "iu" or not len(values)
+    if np.ndim(indices) != 1 or not whole or len(values) < len(indices):
         raise ValueError(f"{source} returned {indices!r}: distinct whole numbers are required")
-    if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < total:
-        raise ValueError(
-            f"{source} returned indices {chosen[0]} to {chosen[-1]}; 0 to {total - 1} are required"
-        )
-    return chosen.astype(np.int64)
+    if len(values) and not 0 <= values[0] <= values[-1] < total:
+        span = f"{values[0]} to {values[-1]}; 0 to {total - 1} are required"
+        raise ValueError(f"{source} returned indices {span}")
+    return values.astype(np.int64)

@@ -1,20 +1,17 @@
 """The reward functions of a training, in TRL's form: keyword arguments `prompts`, `completions`,
-`completion_ids` and every column of the data set, one float per completion back.
+`completion_ids` and every column of the data set; one float per completion back, or None for 0.
 
-The built-in ones come from rewards/functions.py. A function of the user's has the same form; None
-counts as 0.
     uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.brevity=0.5
 """
 
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pods.config import functions
+from pods.config.functions import load
 from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
 from rewards import Scorer
@@ -29,18 +26,15 @@ class RewardError(RuntimeError):
 
 
 class Text(str):
-    """A text that also reads as a chat with one message, `text[0]["content"]`: reward functions of
-    TRL and of Unsloth's notebooks are written for that form.
-
-    `content` is the message, where it differs from the text (a prompt's question).
-    """
+    """A text that also reads as a chat with one message, `text[0]["content"]`, as reward functions
+    of TRL and of Unsloth's notebooks do; `content`: the message, where it differs."""
 
     content: str
 
     def __new__(cls, text: str, content: str | None = None) -> "Text":
-        made = super().__new__(cls, text)
-        made.content = text if content is None else content
-        return made
+        instance = super().__new__(cls, text)
+        instance.content = text if content is None else content
+        return instance
 
     def __getitem__(self, key: Any) -> str:
         if isinstance(key, str):
@@ -51,52 +45,35 @@ class Text(str):
 
 
 class Rewards(AbstractContextManager):
-    """The reward functions of a config; closing it ends the graders' processes.
-
-    `functions` and `weights` (by name) have one order; `grader` names the function whose values
-    above 0 mean a correct answer, None where it has no weight.
-    """
+    """The reward functions of a config; closing it ends the graders' processes. `grader` names the
+    function whose values above 0 mean a correct answer, None where it has no weight."""
 
     def __init__(self, config: RewardsConfig) -> None:
-        self.weights = reward_weights(config)
+        self.weights, own = reward_weights(config), config.functions
         self.grader = "correctness" if self.weights.get("correctness") else None
-        built_in = [name for name in self.weights if name not in config.functions]
-        self.scorer = Scorer(
-            config.version,
-            workers=config.workers,
-            deadline_seconds=config.deadline_seconds,
-            names=built_in,
-        )
-        columns = BuiltIn(self.scorer)
-        own = {
-            name: functions.load(f"rewards.functions.{name}", path)
-            for name, path in config.functions.items()
-        }
+        limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
+        built_in = [name for name in self.weights if name not in own]
+        self.scorer = Scorer(config.version, names=built_in, **limits)
+        self.scores: tuple[Any, dict[str, list[float]]] = (None, {})  # newest answers, and theirs
         self.functions = [
-            Reward(name, own[name] if name in own else columns.function(name))
+            Reward(name, load(f"rewards.functions.{name}", own[name]))
+            if name in own
+            else Reward(name, self.built_in(name))
             for name in self.weights
         ]
 
-    def __exit__(self, *_: object) -> None:
-        self.scorer.close()
-
-
-@dataclass
-class BuiltIn:
-    """Scores the completions of a step once for all built-in functions."""
-
-    scorer: Scorer
-    newest: tuple[Any, dict[str, list[float]]] = (None, field(default_factory=dict))
-
-    def function(self, name: str) -> Callable[..., list[float]]:
-        """The built-in reward of this name."""
+    def built_in(self, name: str) -> Callable[..., list[float]]:
+        """A built-in reward function; all of them score the completions of a round once."""
 
         def score(completions: list[str], answer: list[str], kind: list[str]) -> list[float]:
-            if self.newest[0] is not answer:  # the same list for every function of a step
-                self.newest = answer, self.scorer.score(completions, answer, kind)
-            return self.newest[1][name]
+            if self.scores[0] is not answer:  # the same list for every function of a round
+                self.scores = answer, self.scorer.score(completions, answer, kind)
+            return self.scores[1][name]
 
         return score
+
+    def __exit__(self, *_: object) -> None:
+        self.scorer.close()
 
 
 class Reward:
@@ -105,78 +82,56 @@ class Reward:
     def __init__(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
         self.__name__, self.function = name, function
 
-    def __call__(
-        self, prompts: list[str], completions: list[str], completion_ids: list[list[int]],
-        trainer_state: Any = None, **columns: Any,
-    ) -> list[float]:  # fmt: skip
-        """One float per completion, None as 0. Raises RewardError naming function, completion and
-        step."""
-        questions = columns.get("question", [None] * len(prompts))
-        arguments = columns | {
-            "prompts": [Text(*pair) for pair in zip(prompts, questions, strict=True)],
-            "completions": [Text(text) for text in completions],
-            "completion_ids": completion_ids,
-            "trainer_state": trainer_state,
-        }
-        step = getattr(trainer_state, "global_step", 0)
-        return self._numbers(self._values(arguments, step), arguments, step)
-
-    def _values(self, arguments: dict[str, Any], step: int) -> list[Any]:
-        """function(**arguments); an exception is traced to the first completion that raises it."""
+    def __call__(self, **arguments: Any) -> list[float]:
+        """One float per completion. Raises RewardError naming function, completion and step."""
+        prompts, completions = arguments["prompts"], arguments["completions"]
+        questions = arguments.get("question", prompts)
+        arguments["prompts"] = [Text(*pair) for pair in zip(prompts, questions, strict=True)]
+        arguments["completions"] = [Text(text) for text in completions]
+        step = f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"
         try:
-            return list(self.function(**accepted(self.function, arguments)))
+            values = self.values(arguments)
         except Exception as error:
-            start, count = f"reward function {self.__name__} raised", len(arguments["completions"])
-            for i in range(count):
-                one = {
-                    name: values[i : i + 1] if isinstance(values, list) else values
-                    for name, values in arguments.items()
-                }
-                try:
-                    list(self.function(**accepted(self.function, one)))
-                except Exception as alone:
-                    message = f"{start} {alone!r} on completion {i} of step {step}"
-                    raise RewardError(message, *_shown(arguments, i)) from alone
-            message = f"{start} {error!r} on all completions of step {step}"
-            raise RewardError(message, "", "") from error
-
-    def _numbers(self, values: list[Any], arguments: dict[str, Any], step: int) -> list[float]:
-        """Finite floats, one per completion; RewardError otherwise."""
-        count = len(arguments["completions"])
-        if len(values) != count:
-            message = (
-                f"reward function {self.__name__} returned {len(values)} values for {count} "
-                f"completions at step {step}"
-            )
-            raise RewardError(message, *_shown(arguments, 0))
-        numbers = [_number(value) for value in values]
-        for i, number in enumerate(numbers):
-            if not np.isfinite(number):
-                message = (
-                    f"reward function {self.__name__} returned {values[i]!r} for completion {i} of "
-                    f"step {step}; a finite number or None is required"
-                )
-                raise RewardError(message, *_shown(arguments, i))
+            i = self.failing(arguments)
+            where = "all completions" if i is None else f"completion {i}"
+            problem = f"raised {error!r} on {where} of {step}"
+            raise self.error(problem, arguments, i or 0) from error
+        if len(values) != len(completions):
+            problem = f"returned {len(values)} values for {len(completions)} completions at {step}"
+            raise self.error(problem, arguments, 0)
+        numbers = [number(value) for value in values]
+        for i in np.flatnonzero(~np.isfinite(numbers)):
+            problem = f"returned {values[i]!r} for completion {i} of {step}"
+            raise self.error(f"{problem}; a finite number or None is required", arguments, i)
         return numbers
 
+    def values(self, arguments: dict[str, Any]) -> list[Any]:
+        """What the function returns for the arguments that it takes."""
+        parameters = inspect.signature(self.function).parameters
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            arguments = {name: arguments[name] for name in parameters if name in arguments}
+        return list(self.function(**arguments))
 
-def accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that a function names; all of them where it takes **kwargs."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return arguments
-    return {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    def failing(self, arguments: dict[str, Any]) -> int | None:
+        """The first completion that alone makes the function raise."""
+        for i in range(len(arguments["completions"])):
+            row = {k: v[i : i + 1] if isinstance(v, list) else v for k, v in arguments.items()}
+            try:
+                self.values(row)
+            except Exception:
+                return i
+        return None
+
+    def error(self, problem: str, arguments: dict[str, Any], i: int) -> RewardError:
+        """The error, with completion i and its answer."""
+        answers = arguments.get("answer") or [""] * len(arguments["completions"])
+        row = str(arguments["completions"][i]), str(answers[i])
+        return RewardError(f"reward function {self.__name__} {problem}", *row)
 
 
-def _shown(arguments: dict[str, Any], i: int) -> tuple[str, str]:
-    """Completion and answer of a report."""
-    answers = arguments.get("answer")
-    return str(arguments["completions"][i]), str(answers[i]) if answers else ""
-
-
-def _number(value: Any) -> float:
-    """The value as a float, NaN if it is no number."""
+def number(value: Any) -> float:
+    """The value as a float, None as 0; NaN if it is no number."""
     try:
-        return 0.0 if value is None else float("nan") if isinstance(value, str) else float(value)
+        return 0.0 if value is None else float(value)
     except (TypeError, ValueError):
-        return float("nan")
+        return np.nan

@@ -1,11 +1,10 @@
 """The one file with private names of TRL, transformers' Trainer and Unsloth.
 
 `TrlSeam` is GRPOTrainer opened at three methods: a step's batch comes from `train_batch`, and TRL's
-own code builds the tensors of the rows that are handed to it. A new version of TRL is checked here,
-in tests/test_seam.py and against Unsloth's rewritten class in tests/test_unsloth_drift.py.
+own code builds the tensors of the rows that are handed to it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,22 @@ import trl
 from accelerate.utils import set_seed
 
 from pods import ranks
-from pods.batch import Completion
+from pods.batch import Completion, Prompt
 from pods.order import EpochOrder
-from pods.rollouts import AlgorithmError, Prompt, Rollout
+from pods.rollouts import AlgorithmError, Rollout
 
 
 class TrlSeam(trl.GRPOTrainer):
     """GRPOTrainer with public names for what PodsTrainer needs of it."""
 
-    # Rollouts and scores that TRL is answered with.
-    _handed: tuple[tuple, torch.Tensor] | None = None
-    _earlier: int | None = None  # micro-steps before the first that TRL counts
+    # PodsTrainer defines these: the batch of a generation from this rank's rows, and what a resume
+    # needs beside TRL's own state.
+    train_batch: Callable[[list[dict]], dict[str, Any]]
+    write_state: Callable[[Path], None]
+    read_state: Callable[[Path], None]
 
-    def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
-        """The batch of a generation in training, from this rank's rows; PodsTrainer has it."""
-        raise NotImplementedError
-
-    # ---- TRL's own steps, opened -------------------------------------------------------------
+    _handed: tuple[tuple, torch.Tensor] | None = None  # rollouts and scores that TRL is answered
+    _earlier = 0  # micro-steps before the first that TRL counts
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
         if self.model.training:
@@ -48,7 +46,11 @@ class TrlSeam(trl.GRPOTrainer):
         self, prompts: list[Any], rollouts: list[Rollout], scores: torch.Tensor
     ) -> dict[str, Any]:
         """TRL's batch of this rank's rollouts; `scores`: (rows, functions) of all ranks."""
-        self._handed = trls_answer(rollouts), scores.to(self.accelerator.device)
+        ids, texts = [r.completion.token_ids for r in rollouts], [r.text for r in rollouts]
+        logprobs = [r.completion.logprobs for r in rollouts]
+        logprobs = None if None in logprobs else logprobs
+        answer = [r.prompt_ids for r in rollouts], ids, None, texts, logprobs, {}, None, []
+        self._handed = answer, scores.to(self.accelerator.device)
         # TRL takes whatever does not end with the tokenizer's own end token for truncated.
         masking, self.mask_truncated_completions = self.mask_truncated_completions, False
         try:
@@ -57,72 +59,51 @@ class TrlSeam(trl.GRPOTrainer):
             self._handed, self.mask_truncated_completions = None, masking
 
     def rollouts_by_trl(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
-        """A rollout of each prompt by TRL's own generation, whichever it is."""
+        """A rollout of each prompt by TRL's own generation."""
         prompts, m = [prompt for prompt, _ in wanted], self.num_generations
-        if self.use_vllm and self.vllm_mode == "server":
-            blocks = all(prompt is prompts[i - i % m] for i, prompt in enumerate(prompts))
-            whole = blocks and len(prompts) % m == 0
-            if not all(ranks.gather([whole])):  # all ranks raise, or none
-                raise AlgorithmError(
-                    f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask "
-                    "for a multiple of them, or set vllm_mode=colocate"
-                )
+        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
+        by_server = self.use_vllm and self.vllm_mode == "server"
+        if by_server and not all(ranks.gather([whole])):  # all ranks raise, or none
+            raise AlgorithmError(
+                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
+                "multiple of them, or set vllm_mode=colocate"
+            )
         if self._is_vlm:
             raise AlgorithmError("PodsTrainer trains on texts alone; use GRPOTrainer for images")
         texts = [prompt.row["prompt"] for prompt in prompts]
         prompt_ids, ids, _, completions, logprobs, *_ = super()._generate(texts)
         ends = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
+        rows = zip(prompt_ids, ids, completions, logprobs or [None] * len(ids), strict=True)
         return [
-            Rollout(
-                prompt_ids[i],
-                Completion(tokens, tokens[-1] not in ends, logprobs and logprobs[i]),
-                completions[i],
-            )
-            for i, tokens in enumerate(ids)
+            Rollout(prompt, Completion(tokens, tokens[-1] not in ends, values), text)
+            for prompt, tokens, text, values in rows
         ]
 
-    def scores_by_trl(
-        self, pairs: list[tuple[Prompt, Rollout]], count: int
-    ) -> tuple[torch.Tensor, dict[str, list]]:
-        """(count, functions) rewards of all ranks, NaN for None, and the columns that reward
-        functions logged; `pairs` are this rank's share of the count."""
+    def scores_by_trl(self, pairs: list[tuple[Prompt, Rollout]]) -> torch.Tensor:
+        """(rollouts, functions) rewards of all ranks, NaN for None; `pairs` are this rank's."""
         table = super()._calculate_rewards(
             [prompt.row for prompt, _ in pairs],
             [prompt.row["prompt"] for prompt, _ in pairs],
             [rollout.text for _, rollout in pairs],
             [rollout.completion.token_ids for _, rollout in pairs],
         )
-        logged = sorted(self._pending_extra_logs.items())  # in one order on all ranks
-        columns = {name: ranks.gather(values)[:count] for name, values in logged}
-        self._pending_extra_logs.clear()
-        return table[:count], columns
+        self._pending_extra_logs.clear()  # columns of n rollouts, where TRL's table has m
+        return table
 
-    def log_rows(
-        self, advantages: list[float] | None, columns: dict[str, list], step: dict[str, float]
-    ) -> None:
-        """What log_completions shows of the handed rows, before TRL's own log: advantages of all
-        ranks (None: TRL's stand), this rank's columns; and the metrics of the step."""
-        for name, values in columns.items():
-            self._logs["extra"][name].extend(ranks.gather(values))
-        if advantages is not None:
-            logged = self._logs["advantages"]
-            for _ in range(min(len(advantages), len(logged))):
-                logged.pop()
-            logged.extend(advantages)
-        for name, value in step.items():
+    def log_step(self, advantages: list[float], metrics: dict[str, float]) -> None:
+        """What TRL logs of a step: advantages of all ranks, in place of its own, and metrics."""
+        self._logs["advantages"].extend(advantages)
+        for name, value in metrics.items():
             self._metrics["train"][name].append(value)
 
     @property
     def generation(self) -> int:
         """How many generations of rollouts came before this one."""
-        args, done = self.args, self.state.global_step * self.args.gradient_accumulation_steps
-        done += self._step % args.gradient_accumulation_steps
-        if self._earlier is not None:
-            done = self._earlier + self._step
-        return done // (args.steps_per_generation * self.num_iterations)
+        micro_steps = self._earlier + self._step
+        return micro_steps // (self.args.steps_per_generation * self.num_iterations)
 
     def start_at(self, micro_steps: int) -> None:
-        """The training starts after so many micro-steps; a streamed data set does not say it."""
+        """The training starts, or an epoch of it, after so many micro-steps."""
         self._earlier = micro_steps - self._step
 
     def trls_sampler(self) -> Any:
@@ -143,16 +124,6 @@ class TrlSeam(trl.GRPOTrainer):
         parts = self._buffered_inputs
         return sum(bool(part["completion_mask"].any()) for part in parts), len(parts)
 
-    # ---- checkpoints -------------------------------------------------------------------------
-
-    def write_state(self, folder: Path) -> None:
-        """Write what a resume needs beside TRL's own state; PodsTrainer has it."""
-        raise NotImplementedError
-
-    def read_state(self, folder: Path) -> None:
-        """Read what `write_state` wrote."""
-        raise NotImplementedError
-
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if ranks.is_main():
@@ -161,6 +132,7 @@ class TrlSeam(trl.GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            self.start_at(self.state.global_step * self.args.gradient_accumulation_steps)
             self.read_state(Path(checkpoint))
 
     def save_state(self, folder: Path) -> None:
@@ -169,15 +141,11 @@ class TrlSeam(trl.GRPOTrainer):
         self._save_optimizer_and_scheduler(str(folder))
         self._save_rng_state(str(folder))
 
-    # ---- what engines, guard, warm-up and metrics ask for ------------------------------------
-
     def generate_ids(
         self, prompts: list[list[int]], evaluation: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """TRL's own generation: one completion of each prompt, log-probabilities from vLLM alone.
-
-        evaluation: the prompts differ, where training repeats each.
-        """
+        In an evaluation the prompts differ, where training repeats each."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
         training, count = self.model.training, self.num_generations_eval
@@ -202,17 +170,16 @@ class TrlSeam(trl.GRPOTrainer):
         return logprobs[0].float().cpu()
 
     def rehearse(self, batch: dict[str, Any]) -> None:
-        """Forward and backward of the first micro-batch; weights, optimiser, random states and
-        metrics stay. Holds the memory of Adam's two moments meanwhile."""
+        """Forward and backward of the first micro-batch beside Adam's two moments; weights,
+        optimiser, random states and metrics stay."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.model.train()
         size, optimizer = self.args.per_device_train_batch_size, str(self.args.optim).lower()
         rows = {k: v[:size] for k, v in batch.items() if getattr(v, "ndim", 0) > 0}
-        held = [
-            torch.empty_like(p, dtype=torch.uint8 if "8bit" in optimizer else p.dtype)
-            for p in self.model.parameters() if p.requires_grad and not self.optimizer.state
-            for _ in range(2 if "adam" in optimizer else 0)
-        ]  # fmt: skip
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        moments = 2 if "adam" in optimizer and not self.optimizer.state else 0
+        kind = torch.uint8 if "8bit" in optimizer else None  # None: the parameter's
+        held = [torch.empty_like(p, dtype=kind) for p in trained * moments]
         self.accelerator.backward(self.compute_loss(self.model_wrapped, {**batch, **rows}))
         held.clear()
         self.model.zero_grad()
@@ -220,37 +187,15 @@ class TrlSeam(trl.GRPOTrainer):
         set_seed(self.args.seed, device_specific=True)  # as TRL leaves it before the first step
 
     def packing(self) -> dict[str, float]:
-        """What Unsloth's update has decided about packing a micro-batch into one sequence: whether
-        it packs, and from how many tokens on it does not. Empty elsewhere."""
-        values = {
-            "update/packed": getattr(self.model, "_unsloth_seq_packing_grad_ok", None),
-            "update/unpacked_from_tokens": getattr(
-                self.model, "_unsloth_seq_packing_grad_unsafe_T", None
-            ),
-        }
-        return {name: float(value) for name, value in values.items() if value is not None}
-
-
-def trls_answer(rollouts: list[Rollout]) -> tuple:
-    """Rollouts in the form that GRPOTrainer._generate returns."""
-    completions = [rollout.completion for rollout in rollouts]
-    given = all(completion.logprobs is not None for completion in completions)
-    return (
-        [rollout.prompt_ids for rollout in rollouts],
-        [completion.token_ids for completion in completions],
-        None,
-        [rollout.text for rollout in rollouts],
-        [completion.logprobs for completion in completions] if given else None,
-        {}, None, [],
-    )  # fmt: skip
+        """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""
+        packed = getattr(self.model, "_unsloth_seq_packing_grad_ok", None)
+        return {} if packed is None else {"update/packed": float(packed)}
 
 
 @contextmanager
 def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
-    """A colocated vLLM that TRL builds in this block runs all rollouts of a round at once.
-
-    TRL's number is m x P, so PODS would generate in waves and GRPO-GA in one.
-    """
+    """A colocated vLLM that TRL builds in this block runs all n x P rollouts of a round at once,
+    where TRL's number is m x P."""
     from trl.trainer import grpo_trainer
 
     original = grpo_trainer.VLLMGeneration

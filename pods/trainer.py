@@ -4,9 +4,8 @@
     trainer = PodsTrainer(model=..., reward_funcs=..., train_dataset=...,
                           args=PodsConfig(rollouts_per_prompt=64, num_generations=16, ...))
 
-n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on. Whatever
-GRPOTrainer takes works, but for tools, environments and images. With algorithm="grpo" the weights
-equal those of GRPOTrainer to the bit. train.py uses this class; pods/seam.py is what it stands on.
+n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on; with
+algorithm="grpo" the weights equal those of GRPOTrainer to the bit. train.py uses this class.
 """
 
 import json
@@ -21,16 +20,19 @@ import torch
 import trl
 from accelerate.utils import set_seed
 
-from pods import advantages, algorithms, ranks, rules
-from pods.batch import Selection, seed_of
+from pods import ranks
+from pods.algorithms import DRAWS_M, OWN_ADVANTAGES, Algorithm, prepared
+from pods.batch import Prompt, Selection, seed_of
 from pods.clock import Clock
 from pods.files import write_atomic
 from pods.order import DataOrder, Stream
-from pods.rollouts import Driver, Prompt, Record, Rollout, Step, Visit
+from pods.rollouts import Driver, Record, Rollout, Step, Visit
 from pods.seam import TrlSeam, engine_slots
 
-STATE = "pods_state.json"  # in a checkpoint
+STATE = "pods_state.json"  # of a checkpoint
 MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")  # losses that divide by the number of rows
+PARAMETERS = ("algorithm_kwargs", "rule_kwargs", "advantage_kwargs")
+Parameters = dict[str, Any] | str | None  # by name; a command line gives them as JSON
 
 
 @dataclass(init=False)
@@ -40,112 +42,95 @@ class PodsConfig(trl.GRPOConfig):
 
     rollouts_per_prompt: int = field(default=64, metadata={"help": "n, at least num_generations"})
     algorithm: str = field(default="pods", metadata={"help": "a name, or path/to/file.py:function"})
-    algorithm_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "its parameters"}
-    )
+    algorithm_kwargs: Parameters = field(default=None, metadata={"help": "its parameters"})
     rule: str = field(default="max_variance", metadata={"help": "of algorithm pods"})
-    rule_kwargs: dict[str, Any] | str | None = field(default=None, metadata={"help": "parameters"})
+    rule_kwargs: Parameters = field(default=None, metadata={"help": "its parameters"})
     advantage: str = field(default="kept", metadata={"help": "a name, or path/to/file.py:function"})
-    advantage_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "its parameters"}
-    )
+    advantage_kwargs: Parameters = field(default=None, metadata={"help": "its parameters"})
     correct: str | None = field(default=None, metadata={"help": "the reward function that grades"})
     max_rounds: int = field(default=16, metadata={"help": "of generation in one step"})
     engine: str = field(default="trl", metadata={"help": "trl: TRL's own generation"})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        for name, item in PodsConfig.__dataclass_fields__.items():
-            if name in PodsConfig.__annotations__:
-                setattr(self, name, kwargs.pop(name, item.default))
+        for name in PodsConfig.__annotations__:
+            default = PodsConfig.__dataclass_fields__[name].default
+            setattr(self, name, kwargs.pop(name, default))
         super().__init__(*args, **kwargs)  # not the generated one: Unsloth's sets more than fields
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("algorithm_kwargs", "rule_kwargs", "advantage_kwargs"):
-            setattr(self, name, parameters(name, getattr(self, name)))
+        for name in PARAMETERS:
+            value = getattr(self, name)
+            if isinstance(value, str) and value.startswith("{"):
+                setattr(self, name, json.loads(value))
         for problem in self.problems():
             raise ValueError(problem)
 
     def problems(self) -> Iterator[str]:
         """One line for each value that does not fit."""
-        n, m = self.rollouts_per_prompt, self.num_generations
-        if n < m and self.algorithm not in algorithms.DRAWS_M:
+        n, m, algorithm = self.rollouts_per_prompt, self.num_generations, self.algorithm
+        for name in PARAMETERS:
+            if not isinstance(value := getattr(self, name), dict | None):
+                yield f'{name}={value}: must be parameters by name, as {{"rounds": 2}}'
+        if n < m and algorithm not in DRAWS_M:
             yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
-        if self.algorithm == "grpo_ga" and n != m:
+        if algorithm == "grpo_ga" and n != m:
             yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
-        if self.algorithm in algorithms.OWN_ADVANTAGES and self.advantage != "kept":
-            yield f"advantage={self.advantage}: {self.algorithm} has its own; leave advantage=kept"
+        if algorithm in OWN_ADVANTAGES and self.advantage != "kept":
+            yield f"advantage={self.advantage}: {algorithm} has its own; leave advantage=kept"
         if self.engine != "trl":
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
-        if self.max_rounds < 1:
-            yield f"max_rounds={self.max_rounds}: must be 1 or more"
-        changed = (
-            self.scale_rewards != "group"
-            or self.multi_objective_aggregation != "sum_then_normalize"
-        )
-        if changed and (self.algorithm not in ("grpo", "grpo_ga") or self.advantage != "kept"):
-            yield (
-                f"scale_rewards={self.scale_rewards} multi_objective_aggregation="
-                f"{self.multi_objective_aggregation}: algorithm={self.algorithm} "
-                f"advantage={self.advantage} takes its advantages from the key advantage; leave "
-                "both, and set advantage=dr_grpo or gdpo"
-            )
-
-
-def parameters(name: str, value: dict[str, Any] | str | None) -> dict[str, Any] | None:
-    """The parameters of a field, which a command line gives as JSON."""
-    try:
-        values = json.loads(value) if isinstance(value, str) else value
-    except json.JSONDecodeError:
-        values = value
-    if not (values is None or isinstance(values, dict)):
-        raise ValueError(f'{name}={value}: must be parameters by name, as {{"rounds": 2}}')
-    return values
+        if algorithm in ("grpo", "grpo_ga") and self.advantage == "kept":
+            return  # TRL's own advantages
+        if self.scale_rewards != "group":
+            value = f"scale_rewards={self.scale_rewards}"
+            yield f"{value}: algorithm={algorithm} does not use it; set advantage=dr_grpo instead"
+        if (value := self.multi_objective_aggregation) != "sum_then_normalize":
+            key = f"multi_objective_aggregation={value}"
+            yield f"{key}: algorithm={algorithm} does not use it; set advantage=gdpo instead"
 
 
 class PodsTrainer(TrlSeam):
     """GRPOTrainer whose update sees what an algorithm keeps.
 
-    Args, beside those of GRPOTrainer:
-        algorithm: a function (pods/algorithms.py) in place of args.algorithm.
-        sampler: from the finished trainer to who draws rollouts; None: TRL's own generation.
-        clock: times the phases of a step.
-        reseed: set every random state by (seed, step, rank) at the start of a step.
-        schedule_seconds: s of training that the learning-rate schedule spans; None: max_steps.
+    Beside the arguments of GRPOTrainer: `algorithm`, a function in place of args.algorithm;
+    `sampler`, from the finished trainer to who draws rollouts in place of TRL, every random state
+    being a function of seed, step and rank; `clock`, which times the phases of a step;
+    `schedule_seconds` of training that the learning-rate schedule spans in place of max_steps.
     """
 
     def __init__(
-        self, model: Any, reward_funcs: Any = None, args: PodsConfig | None = None, *rest: Any,
-        algorithm: algorithms.Algorithm | None = None,
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: PodsConfig | None = None,
+        *rest: Any,
+        algorithm: Algorithm | None = None,
         sampler: Callable[["PodsTrainer"], Callable[..., list[Rollout]]] | None = None,
-        clock: Clock | None = None, reseed: bool = False, schedule_seconds: float | None = None,
+        clock: Clock | None = None,
+        schedule_seconds: float | None = None,
         **kwargs: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         args = PodsConfig() if args is None else args
         if not isinstance(args, PodsConfig):
             raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
         for name in ("tools", "rollout_func", "environment_factory"):
             if kwargs.get(name) is not None:
                 raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
-        rule = rules.prepared(args.rule, args.rule_kwargs or {})
-        chosen = algorithms.prepared(algorithm or args.algorithm, args.algorithm_kwargs or {}, rule)
-        advantage = advantages.prepared(args.advantage, args.advantage_kwargs or {})
-        self.clock, self.schedule_seconds, self.reseed = clock or Clock(), schedule_seconds, reseed
+        rule = prepared("rule", args.rule, args.rule_kwargs)
+        algorithm = algorithm or args.algorithm
+        algorithm = prepared("algorithm", algorithm, args.algorithm_kwargs, rule)
+        advantage = prepared("advantage", args.advantage, args.advantage_kwargs)
+        self.clock = clock = clock or Clock()
+        self.schedule_seconds = schedule_seconds
         with engine_slots(args):
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self.newest: Record | None = None
         self.history: dict[str, list[Visit]] = {}
         self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
-        self.columns: dict[str, list] = {}  # that reward functions logged in this step
+        weights, rounds = self.weights_by_name(), args.max_rounds
         self.driver = Driver(
-            algorithm=chosen,
-            advantage=advantage,
-            draw=self.draw,
-            score=self.score,
-            weights=self.weights_by_name(),
-            correct=args.correct,
-            max_rounds=args.max_rounds,
-            clock=self.clock,
+            algorithm, advantage, self.draw, self.score, weights, args.correct, rounds, clock
         )
         self.sampler = sampler(self) if sampler else None
 
@@ -153,34 +138,23 @@ class PodsTrainer(TrlSeam):
         """Weight of every reward function; functions of one name are numbered."""
         names = self.reward_func_names
         names = [f"{name}_{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
-        if self.args.correct is not None and self.args.correct not in names:
-            raise ValueError(
-                f"correct={self.args.correct}: no reward function of this name; one of "
-                f"{', '.join(names)}, or None"
-            )
+        if (correct := self.args.correct) not in (None, *names):
+            known = ", ".join(names)
+            raise ValueError(f"correct={correct}: no reward function; one of {known}, or None")
         return dict(zip(names, self.reward_weights.tolist(), strict=True))
 
     def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
         """A step of the algorithm, and TRL's batch of the rows that it trains on."""
-        if self.reseed:  # TRL shuffles rows, and its generation samples, from torch's state
-            set_seed(seed_of(self.args.seed, self.state.global_step, ranks.rank()) % 2**32)
-        self.columns = {}
+        number, seed = self.state.global_step, self.args.seed
+        if self.sampler:  # TRL shuffles rows, and its generation samples, from torch's state
+            set_seed(seed_of(seed, number, ranks.rank()) % 2**32)
         stream = self.stream(ranks.gather(inputs))
-        record = self.driver(
-            Step(
-                number=self.state.global_step,
-                P=len(stream.own),
-                n=self.args.rollouts_per_prompt,
-                m=self.num_generations,
-                prompts=stream.own,
-                fresh=stream.fresh,
-                history=self.history,
-                rng=np.random.default_rng([self.args.seed, self.generation]),
-            )
-        )
-        batch, self.newest = self.hand_over(record)
+        own, n, m = stream.own, self.args.rollouts_per_prompt, self.num_generations
+        rng = np.random.default_rng([seed, self.generation])
+        step = Step(number, len(own), n, m, own, stream.fresh, self.history, rng)
+        batch, self.newest = self.hand_over(self.driver(step))
         self.fresh_drawn += stream.taken
-        for prompt, visit in record.visits():
+        for prompt, visit in self.newest.visits():
             self.history.setdefault(str(prompt), []).append(visit)
         return batch
 
@@ -208,17 +182,14 @@ class PodsTrainer(TrlSeam):
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
         mine = ranks.share(list(zip(prompts, rollouts, strict=True)))
-        scores, columns = self.scores_by_trl(mine, len(prompts))
-        for name, values in columns.items():
-            self.columns.setdefault(name, []).extend(values)
-        return scores.float().cpu().numpy()
+        return self.scores_by_trl(mine)[: len(prompts)].float().cpu().numpy()
 
     def hand_over(self, record: Record) -> tuple[dict[str, Any], Record]:
         """TRL's batch of this rank's share of the kept rollouts, and the record with the advantages
         that are used. Where fewer are kept than the budget, rows fill it that no loss counts."""
-        kept, budget, batch = record.selection.kept, record.step.budget, record.batch
-        filling = [int(np.argmin(batch.lengths))] * (budget - len(kept))
-        places = [*kept.tolist(), *filling]
+        kept, batch = record.selection.kept, record.batch
+        filling = record.step.budget - len(kept)
+        places = [*kept.tolist(), *[int(np.argmin(batch.lengths))] * filling]
         mine = ranks.share(places)
         scores = np.stack(list(batch.by_function.values()), axis=1)[places]
         tensors = self.tensors(
@@ -226,31 +197,22 @@ class PodsTrainer(TrlSeam):
             [record.rollouts[i] for i in mine],
             torch.as_tensor(scores, dtype=torch.float32),
         )
-        replaced = record.selection.advantages is not None
-        if replaced:
-            values = [*record.selection.advantages.tolist(), *[0.0] * len(filling)]
-            tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
-        else:
+        if record.selection.advantages is None:  # TRL's own stand
             values = ranks.gather(tensors["advantages"].tolist())
             record = replace(record, selection=Selection(kept, np.array(values)))
-        self.log_rows(
-            values if replaced else None,
-            {
-                name: [column[i] for i in mine]
-                for name, column in self.columns.items()
-                if len(column) == len(batch)  # one value for each rollout of each round
-            },
-            record.summary(),
-        )
-        counted = np.array(ranks.share([True] * len(kept) + [False] * len(filling)))
+        else:
+            values = [*record.selection.advantages.tolist(), *[0.0] * filling]
+            tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
+        self.log_step(values, record.summary())
+        counted = np.array(ranks.share([True] * len(kept) + [False] * filling))
         if self.mask_truncated_completions:
             counted &= ~batch.clipped[mine]
-        if filling or self.mask_truncated_completions:
+        if filling or self.mask_truncated_completions:  # on all ranks, or on none
             self.mask_rows(tensors, torch.as_tensor(counted))
         if filling and len(kept):
-            factor = torch.tensor(budget / len(kept), device=self.accelerator.device)
+            factor = torch.tensor(len(places) / len(kept), device=self.accelerator.device)
             if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:
-                tensors["advantages"] *= factor  # the policy's loss alone, not the entropy bonus
+                tensors["advantages"] *= factor  # not the entropy bonus, which has no rows
             else:
                 tensors["fill_factor"] = factor
         return tensors, record
@@ -258,27 +220,22 @@ class PodsTrainer(TrlSeam):
     def compute_loss(self, model: Any, inputs: dict, *args: Any, **kwargs: Any) -> torch.Tensor:
         """TRL's loss; rows that only fill the step count in no denominator."""
         loss = super().compute_loss(model, inputs, *args, **kwargs)
-        if (factor := inputs.get("fill_factor")) is None:
-            return loss
-        if self.loss_type in MEAN_OVER_ROWS:
+        factor = inputs.get("fill_factor")
+        if factor is not None and self.loss_type in MEAN_OVER_ROWS:
             return loss * factor
-        if self.loss_type == "bnpo":  # a mean over micro-batches, of which some may only fill
+        if factor is not None and self.loss_type == "bnpo":  # a mean over micro-batches
             parts = ranks.gather([self.micro_batches_counted()])
             counted, every = map(sum, zip(*parts, strict=True))
             return loss * every / max(1, counted)
         return loss  # it divides by the number of tokens that count
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """transformers' schedule over steps, or the same one over the milliseconds of training.
-
-        The second reads the clock whenever it is stepped, before each step.
-        """
+        """transformers' schedule over steps, or over the milliseconds of training by the clock."""
         if self.schedule_seconds is None:
             return super().create_scheduler(num_training_steps, optimizer)
         schedule = super().create_scheduler(round(1000 * self.schedule_seconds), optimizer)
-        factor, clock = schedule.lr_lambdas[0], self.clock
-        groups = len(schedule.lr_lambdas)  # of parameters, all with the same factor
-        schedule.lr_lambdas = [lambda _: factor(1000 * clock.train_seconds)] * groups
+        factor, groups = schedule.lr_lambdas[0], len(schedule.lr_lambdas)  # of parameters
+        schedule.lr_lambdas = [lambda _: factor(1000 * self.clock.train_seconds)] * groups
         return schedule
 
     def write_state(self, folder: Path) -> None:
@@ -287,11 +244,8 @@ class PodsTrainer(TrlSeam):
         write_atomic(folder / STATE, json.dumps(state) + "\n")
 
     def read_state(self, folder: Path) -> None:
-        if not (folder / STATE).is_file():  # a checkpoint of GRPOTrainer
-            return
-        state = json.loads((folder / STATE).read_text())
-        self.fresh_drawn = state["fresh_drawn"]
-        self.history = {
-            question: [Visit(*visit) for visit in visits]
-            for question, visits in state["history"].items()
-        }
+        if (folder / STATE).is_file():  # else it is a checkpoint of GRPOTrainer
+            state = json.loads((folder / STATE).read_text())
+            self.fresh_drawn = state["fresh_drawn"]
+            history = state["history"].items()
+            self.history = {name: [Visit(*visit) for visit in visits] for name, visits in history}

@@ -1,23 +1,23 @@
 """Rewards of training and grades of evaluation, from one definition.
 
 Versions: v1 (the release, Qwen) and v2 (the later head, Llama) are the published ones to the bit,
-v1-correctness is the release on MATH, strict is ours. Kinds of answers: math, choice.
-Completions are untrusted: every step has bounded work except math-verify (strict only), which runs
-in a child process that is killed at a deadline.
+v1-correctness is the release on MATH, strict is ours. Completions are untrusted: work is bounded.
 """
 
 import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
 import yaml
 
-from rewards.scorer import KINDS, NAMES, VERSIONS, Scorer
-from rewards.tags import is_well_formed
+from rewards import choice, functions, published, strict
+from rewards.tags import is_well_formed as is_well_formed
+from rewards.verifier import Pair, Verifier
 
-__all__ = ["KINDS", "NAMES", "VERSIONS", "Scorer", "grade", "is_well_formed", "score"]
+VERSIONS = ("v1", "v1-correctness", "v2", "strict")
+NAMES = ("correctness", "format", "tags")
 
 
 def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
@@ -32,9 +32,67 @@ def score(
     return _scorer(version).score(completions, answers, [kind] * len(completions))
 
 
+class Scorer:
+    """Scores batches of completions until it is closed. With workers=0, or a version other than
+    strict, it starts no process, and an answer that only computer algebra can decide is wrong."""
+
+    def __init__(
+        self, version: str, *, workers: int, deadline_seconds: float, names: Iterable[str] = NAMES
+    ) -> None:
+        _check("version", version, VERSIONS)
+        self.version, self.names = version, tuple(names)
+        self.timeouts = 0  # completions so far that scored 0 because of the deadline
+        needed = version == "strict" and workers > 0
+        self._verifier = Verifier(workers, deadline_seconds) if needed else None
+
+    def score(
+        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
+    ) -> dict[str, list[float]]:
+        """{name: one float per completion}, unweighted."""
+        correct = self.grade(completions, answers, kinds)
+        rows = [(*row, self.version) for row in zip(completions, answers, correct, strict=True)]
+        return {name: [getattr(functions, name)(*row) for row in rows] for name in self.names}
+
+    def grade(
+        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
+    ) -> list[bool]:
+        """Whether each completion is correct."""
+        rows = zip(completions, answers, kinds, strict=True)
+        decisions = [self._decide(*row) for row in rows]
+        pairs = list(dict.fromkeys(pair for pair in decisions if isinstance(pair, tuple)))
+        if pairs and self._verifier:
+            verdicts = dict(zip(pairs, self._verifier.ask(pairs), strict=True))
+            decisions = [verdicts.get(decision, decision) for decision in decisions]
+            self.timeouts += decisions.count(None)
+        return [decision is True for decision in decisions]
+
+    def _decide(self, completion: str, answer: str, kind: str) -> bool | Pair:
+        _check("kind", kind, ("math", "choice"))
+        if kind == "choice":
+            return choice.is_correct(completion, answer)
+        if self.version == "strict":
+            return strict.decide(completion, answer)
+        return published.is_correct(completion, answer, self.version)
+
+    def close(self) -> None:
+        """End the child processes; a second call does nothing."""
+        if self._verifier:
+            self._verifier.close()
+
+
+def reward_names() -> list[str]:
+    """Every function of rewards/functions.py: the keys that config `weights` may have."""
+    return [name for name, value in vars(functions).items() if callable(value)]
+
+
+def _check(key: str, value: str, valid: Iterable[str]) -> None:
+    if value not in valid:
+        raise ValueError(f"{key}={value}: unknown; one of {', '.join(valid)}")
+
+
 @cache
 def _scorer(version: str) -> Scorer:
-    """One scorer per version for the two functions above, with the deadline of config/rewards."""
+    """One scorer per version for `grade` and `score`, with the deadline of config/rewards."""
     defaults = Path(__file__).resolve().parents[1] / "config" / "rewards" / "_shared.yaml"
     seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
     scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=seconds)

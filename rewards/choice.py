@@ -1,7 +1,5 @@
-"""Multiple choice: the letter in the last closed answer block, written in one of four ways.
-
-The paper's chemistry set is not published, so the rule is ours: "B", "B.", "(B)" or "B: text" (also
-"B) text", "B. text"). "A or B" names no letter, and the first word of a sentence is not a choice.
+"""Multiple choice: the letter in the last closed answer block, by a rule that is ours: "B", "B.",
+"(B)", "B: text", "B) text" or "B. text". "A or B" names no letter; a sentence's first word neither.
 """
 
 import re
@@ -15,15 +13,10 @@ ANOTHER = re.compile(r"(?:^|\s)\(?[A-J][.):]\s|^\s*(?:or|and)\b")
 
 def is_correct(completion: str, gold: str) -> bool:
     """Whether the last answer block names the gold letter, and no other."""
-    return letter(completion) == gold.strip().upper()
-
-
-def letter(completion: str) -> str | None:
-    """The capital letter that the last answer block names; None unless it names one letter."""
     answer = last_closed_answer(completion)
     if answer is None or len(answer) > MAX_LENGTH:
-        return None
+        return False
     match = LETTER.fullmatch(answer)
     if match is None or ANOTHER.search(match["text"] or match["more"] or ""):
-        return None
-    return match[1].upper()
+        return False
+    return match[1].upper() == gold.strip().upper()

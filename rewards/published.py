@@ -1,40 +1,42 @@
 """The graders of the two published versions: both compare normalised strings.
 
-They use the normal forms of the Hendrycks and the PRM800K graders, without sympy: two texts are
-equal if either form is, or if all their elements are the same written fractions. The
-mistakes of the published graders are kept here; `strict` avoids them.
+They use the normal forms of the Hendrycks and the PRM800K graders: two texts are equal if either
+form is, or if all their elements are the same written fractions. The mistakes of the published
+graders are kept here; `strict` avoids them.
 """
 
 import contextlib
+import logging
 import re
 from functools import lru_cache
+from typing import Any
 
-from rewards import latex, tags
+from pylatexenc.latex2text import LatexNodes2Text
+from pylatexenc.latexwalker import LatexWalker
+
+from rewards import tags
 
 MAX_LENGTH = 300  # characters; a longer text is taken for wrong: none of the data sets equals it
+MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen take 240
+MAX_ENVIRONMENTS = 3  # a table within a table is padded to its width in every cell
 
 UNITS = (  # removed in this order
     "degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week",
     "month", "year", "foot", "feet", "inch", "yard",
 )  # fmt: skip
 WHOLE_TEXT_MACRO = re.compile(r"^\\text\{(.+?)\}$")
-CARET_DEGREE = re.compile(r"\^ *\\circ")
-THOUSANDS_SPACE = re.compile(r",\\! *")
-MINUS_SPACE = re.compile(r"- *")
-MIXED_NUMBER = re.compile(r"([0-9]) +([0-9])")
-THOUSANDS = re.compile(r"(\d),(\d\d\d)($|\D)")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d\d\d($|\D))")
 WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
-BRACKETS = frozenset("()[]")
+SLASH_FRACTION = re.compile(r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z")
+CONVERTER = LatexNodes2Text()
+logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # its remarks on broken LaTeX
 
 
 def is_correct(completion: str, gold: str, version: str) -> bool:
-    """v1, v1-correctness, v2: any of the whole text, the answer block, the last number is right."""
-    pattern = tags.NUMBER_SEARCH_V2 if version == "v2" else tags.NUMBER_SEARCH_V1
-    return (
-        equal(tags.published_answer(completion), gold)
-        or equal(tags.last_number(completion, pattern), gold)
-        or equal(completion, gold)
-    )
+    """Whether the answer block, the last number or the whole text equals the gold answer."""
+    pattern = r"[\d.,]+" if version == "v2" else r"\d+"
+    texts = tags.published_answer(completion), tags.last_number(completion, pattern), completion
+    return any(equal(text, gold) for text in texts)
 
 
 def equal(given: str, gold: str) -> bool:
@@ -56,22 +58,18 @@ def _same_fractions(given: str, gold: str) -> bool:
 
 
 def _elements(form: str) -> list[str]:
-    form = _join_thousands(form)
-    if len(form) > 2 and form[0] in BRACKETS and form[-1] in BRACKETS:
-        inside = form[1:-1]
-        if BRACKETS.isdisjoint(inside):
-            return [element.strip() for element in inside.split(",")]
-    return [form]
+    form = THOUSANDS.sub("", form)
+    match = re.fullmatch(r"[()\[\]]([^()\[\]]+)[()\[\]]", form)
+    return [element.strip() for element in match[1].split(",")] if match else [form]
 
 
 @lru_cache(maxsize=8192)
 def first_form(text: str) -> str:
     """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced."""
     text = WHOLE_TEXT_MACRO.sub(r"\1", text.strip()).strip()
-    try:
+    with contextlib.suppress(IndexError, ValueError):  # as published: then compared as it is
         return _first_form(text)
-    except (IndexError, ValueError):
-        return text  # as published: a text that cannot be normalised is compared as it is
+    return text
 
 
 def _first_form(text: str) -> str:
@@ -83,17 +81,13 @@ def _first_form(text: str) -> str:
         text, _unit = text.split("\\text{ ")  # two units: ValueError
     text = text.replace("\\%", "").replace("\\%", "")  # twice, as published: \\%% goes too
     text = text.replace(" .", " 0.").replace("{.", "{0.")
-    if not text:
-        return text
-    if text[0] == ".":
+    if text.startswith("."):
         text = "0" + text
     sides = text.split("=")
     if len(sides) == 2 and len(sides[0]) <= 2:  # "x=5"
         text = sides[1]
     text = _braced(_braced(text, "\\sqrt", 1).replace(" ", ""), "\\frac", 2)
-    if text == "0.5":
-        return "\\frac{1}{2}"
-    return _slash_fraction(text)
+    return "\\frac{1}{2}" if text == "0.5" else SLASH_FRACTION.sub(r"\\frac{\1}{\2}", text)
 
 
 def _braced(text: str, macro: str, count: int) -> str:
@@ -111,15 +105,6 @@ def _braced(text: str, macro: str, count: int) -> str:
     return macro.join(pieces)
 
 
-def _slash_fraction(text: str) -> str:
-    """3/7 -> \\frac{3}{7}, for integers in their usual spelling."""
-    try:
-        top, bottom = map(int, text.split("/"))
-    except ValueError:  # another number of parts, or no integers
-        return text
-    return f"\\frac{{{top}}}{{{bottom}}}" if text == f"{top}/{bottom}" else text
-
-
 @lru_cache(maxsize=8192)
 def second_form(text: str) -> str:
     """The PRM800K form: LaTeX as text, lower case, without units, spaces and braces."""
@@ -133,27 +118,50 @@ def second_form(text: str) -> str:
     for unit in UNITS:
         if unit in text:
             text = re.sub(unit + r"(es)?(s)? *(\^[0-9]+)?", "", text)
-    text = CARET_DEGREE.sub("", text)
-    if text and text[0] == "{" and text[-1] == "}":
+    text = re.sub(r"\^ *\\circ", "", text)
+    if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
-    text = THOUSANDS_SPACE.sub("", text)
+    text = re.sub(r",\\! *", "", text)
     text = _whole(text, text) or text
     if "\\" in text:
         text = _plain(text)
-    text = MIXED_NUMBER.sub(r"\1+\2", MINUS_SPACE.sub("-", text)).replace(" ", "")
-    text = text.replace("{", "").replace("}", "").lower()
-    return _whole(_join_thousands(text), text.replace(",", ""), int) or text
+    text = re.sub(r"([0-9]) +([0-9])", r"\1+\2", re.sub("- *", "-", text))  # a mixed number
+    text = text.replace(" ", "").replace("{", "").replace("}", "").lower()
+    return _whole(THOUSANDS.sub("", text), text.replace(",", ""), int) or text
 
 
 def _plain(text: str) -> str:
     text = text.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac")
-    try:
-        text = latex.to_text(text.replace("\\frac", " \\frac"))  # the space makes 7\frac34 mixed
-    except latex.Unreadable:
+    plain = latex_as_text(text.replace("\\frac", " \\frac"))  # the space makes 7\frac34 mixed
+    if plain is None:
         return text
     for symbol, name in zip("√π∞∪·×", ("sqrt", "pi", "inf", "U", "*", "*"), strict=True):
-        text = text.replace(symbol, name)
-    return text.strip()
+        plain = plain.replace(symbol, name)
+    return plain.strip()
+
+
+def latex_as_text(latex: str) -> str | None:
+    """`\\frac{\\pi}{2}` as "π/2", by pylatexenc as published; None where it fails or takes long."""
+    titles = "\\maketitle" in latex  # the converter puts the titles of all texts into each other
+    if titles or latex.count("\\begin") > MAX_ENVIRONMENTS:
+        return None
+    try:
+        return CONVERTER.nodelist_to_text(_Walker(latex).get_latex_nodes()[0])
+    except Exception:  # of any kind, as published; deep nesting is a RecursionError
+        return None
+
+
+class _Walker(LatexWalker):
+    """Gives up where an argument has no end: its parser would start over, 2^k times for k of them
+    within each other."""
+
+    tokens = 0
+
+    def get_token(self, *where: Any, **how: Any) -> Any:
+        self.tokens += 1
+        if self.tokens > MAX_TOKENS:
+            raise ValueError(f"more than {MAX_TOKENS} tokens")
+        return super().get_token(*where, **how)
 
 
 def _whole(test: str, value: str, rounding: type = round) -> str | None:
@@ -162,9 +170,3 @@ def _whole(test: str, value: str, rounding: type = round) -> str | None:
         if abs(float(test) - round(float(test))) <= 1e-7:
             return str(rounding(float(value)))
     return None
-
-
-def _join_thousands(text: str) -> str:
-    while (joined := THOUSANDS.sub(r"\1\2\3", text)) != text:
-        text = joined
-    return text

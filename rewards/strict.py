@@ -28,7 +28,7 @@ TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}(?:\^\{?[23]\}?$
 UNIT = re.compile(TEXT.pattern + "$")
 FRACTION = re.compile(r"\\[tdc]?frac\s*(?:\{([^{}+*/]*)\}|([0-9]))\s*(?:\{([^{}+*/]*)\}|([0-9]))")
 PERCENT = re.compile(r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b")
-DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?|\.[0-9]+"
 NUMBER = rf"([+-]?)\s*(?:([0-9]+)\s+(?=[0-9]+\s*/))?({DECIMAL})(?:\s*/\s*({DECIMAL}))?"
 STATED = (  # one number in a sentence, or with a unit: 18cm, 18 eggs, 18/day
     rf"(?:[A-Za-z(][A-Za-z',:() -]*[ (:])?{NUMBER}"
@@ -49,10 +49,8 @@ CHANGING = re.compile(  # words that deny, change or doubt the number beside the
 
 
 def decide(completion: str, gold: str) -> bool | Pair:
-    """Whether the last closed, non-empty answer block states the gold answer.
-
-    Returns the two texts if only computer algebra can decide.
-    """
+    """Whether the last answer block states the gold answer; the two texts if only computer algebra
+    can decide."""
     answer = last_closed_answer(completion)
     if answer is None or len(answer) > MAX_LENGTH:
         return False
@@ -66,25 +64,20 @@ def decide(completion: str, gold: str) -> bool | Pair:
     words = [_plain(text).lower().strip("\"'()") for text in (answer, gold)]
     if re.fullmatch("[a-z ]+", words[1]):
         return words[0] == words[1]
-    if max(len(answer), len(gold)) > MAX_ALGEBRA or re.search("[0-9]_", gold):
-        return False  # 52_8 is a numeral of base 8
-    if "." in answer and "." not in gold:
-        return False  # an approximation is not the exact value
+    numeral, approximation = re.search("[0-9]_", gold), "." in answer and "." not in gold
+    if max(len(answer), len(gold)) > MAX_ALGEBRA or numeral or approximation:
+        return False  # math-verify takes 52_8, a numeral of base 8, for 52
     sides = [s for part in re.split(r",|\bor\b|\band\b", answer) for s in part.split("=")[:-1]]
-    if "=" in gold or all(map(_names_value, sides)):
-        return UNIT.sub("", answer), UNIT.sub("", gold)
-    return False
+    algebra = "=" in gold or all(map(_names_value, sides))
+    return (UNIT.sub("", answer), UNIT.sub("", gold)) if algebra else False
 
 
 def stated(text: str) -> Fraction | None:
     """The one number that a text states, behind its last "="; None for two numbers or none."""
     left, _, value = _plain(text).rpartition("=")
     sides = CLAUSE.split(left)[-1].split("=")
-    return (
-        None
-        if CHANGING.search(value) or not all(map(_names_value, sides))
-        else _number(STATED, value)
-    )
+    doubtful = CHANGING.search(value) or not all(map(_names_value, sides))
+    return None if doubtful else _number(STATED, value)
 
 
 def _names_value(side: str) -> bool:
@@ -113,10 +106,8 @@ def _plain(text: str) -> str:
 
 
 def _number(pattern: str, text: str) -> Fraction | None:
-    if (match := re.fullmatch(pattern, _plain(text))) is None:
+    match = re.fullmatch(pattern, _plain(text))
+    if match is None or (match[4] and not Fraction(match[4].replace(",", ""))):
         return None
-    sign, *parts = match.groups()
-    whole, top, bottom = (Fraction((part or "0").replace(",", "")) for part in parts)
-    if parts[2] is not None and bottom == 0:
-        return None
-    return (whole + top / (bottom or 1)) * (-1 if sign == "-" else 1)
+    whole, top, bottom = (Fraction((part or "0").replace(",", "")) for part in match.groups()[1:])
+    return (whole + top / (bottom or 1)) * (-1 if match[1] == "-" else 1)

@@ -1,38 +1,35 @@
 """The four tags of a completion, found by linear scans.
 
-The published code finds them with regular expressions that are quadratic to cubic on hostile text
-(32 KB of repeated tags: 8 s). These scans return the same; tests compare both on fuzzed strings.
+They return what the published regular expressions do, which take 8 s for 32 KB of repeated tags.
 """
 
 import re
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 JOIN = re.compile(r"</think>[ \n]?<answer>")  # no repetition inside: linear
-ENDS = tuple("</answer>" + space for space in ("", " ", "\n", " \n", "\n\n"))
-NUMBER_SEARCH_V1 = re.compile(r"\d+")
-NUMBER_SEARCH_V2 = re.compile(r"[\d.,]+")
-EMPTY_BLOCK = re.compile(r"<(think|answer)>\s*</\1>")
 ANSWER_TAG = re.compile(r"</?answer>")
-
-
-def extra_characters(completion: str) -> int | None:
-    """Characters outside `<think>.*</think>[ \\n]?<answer>.*</answer>`; None without a match."""
-    start = completion.find("<think>")
-    join = JOIN.search(completion, start + len("<think>")) if start >= 0 else None
-    end = completion.rfind("</answer>")
-    if join is None or end < join.end():
-        return None
-    return len(completion) - (end + len("</answer>") - start)
 
 
 def is_well_formed(completion: str) -> bool:
     """Evaluation's format flag: the two blocks alone, except for a space or a newline."""
-    start = 1 if completion[:1] in (" ", "\n") else 0
-    if not completion.startswith("<think>", start):
+    if (span := _blocks(completion)) is None:
         return False
-    join = JOIN.search(completion, start + len("<think>"))
+    before, after = completion[: span[0]], completion[span[1] :]
+    return before in ("", " ", "\n") and after in ("", " ", "\n", " \n", "\n\n")
+
+
+def extra_characters(completion: str) -> int | None:
+    """How many characters are outside the two blocks; None without them."""
+    span = _blocks(completion)
+    return None if span is None else len(completion) - (span[1] - span[0])
+
+
+def _blocks(completion: str) -> tuple[int, int] | None:
+    """Where `<think>.*</think>[ \\n]?<answer>.*</answer>` begins and ends."""
+    start = completion.find("<think>")
+    join = JOIN.search(completion, start + len("<think>")) if start >= 0 else None
     end = completion.rfind("</answer>")
-    return join is not None and end >= join.end() and completion[end:] in ENDS
+    return None if join is None or end < join.end() else (start, end + len("</answer>"))
 
 
 def tags_once(completion: str) -> int:
@@ -45,12 +42,9 @@ def published_answer(completion: str) -> str:
     return completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
 
-def last_number(completion: str, pattern: re.Pattern) -> str:
-    """The last match of a run of characters, "-1" without one (as published).
-
-    Searched from the end, because the last run forwards is the first run backwards.
-    """
-    match = pattern.search(completion[::-1])
+def last_number(completion: str, pattern: str) -> str:
+    """The last match of a run of characters, "-1" without one (as published)."""
+    match = re.search(pattern, completion[::-1])  # the last run is the first one from the end
     return match.group()[::-1] if match else "-1"
 
 
@@ -65,11 +59,8 @@ def last_closed_answer(completion: str) -> str | None:
 
 
 def earn_bonus(completion: str, correct: bool, version: str) -> bool:
-    """Whether format and tags count at all.
-
-    The release gives them to wrong answers only, in its MATH runs ("NF") never; under strict a
-    completion with an empty block earns none.
-    """
+    """Whether format and tags count at all: in the release for wrong answers only, in its MATH runs
+    ("NF") never; under strict not with an empty block."""
     if version == "strict":
-        return EMPTY_BLOCK.search(completion) is None
+        return re.search(r"<(think|answer)>\s*</\1>", completion) is None
     return version == "v2" or (version == "v1" and not correct)

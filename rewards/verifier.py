@@ -1,13 +1,10 @@
 """math-verify for untrusted text: each comparison in its own process, killed at a deadline.
 
-A server (a new interpreter without CUDA, torch or the caller's main module) loads math-verify once
-and forks a child for each comparison. The kernel's timer ends a late child, also after the trainer
-was killed. A multiprocessing pool would run an unguarded main script again in every worker, leave
-busy workers behind when the trainer is killed, and load math-verify again after each late one.
+A server without CUDA, torch or the caller's main module loads math-verify once and forks a child
+for each comparison. The kernel's timer ends a late child, also after the trainer was killed.
 """
 
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -19,8 +16,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
-START_SECONDS = 120  # to load math-verify: 2 s on an idle machine
-WARM_UP = (  # parsers and sympy build their tables on first use: a child takes half the time
+WARM_UP = (  # parsers and sympy build tables on first use: a child takes a third of the time
     "x^2+3x+2", "(x+1)(x+2)", "\\frac{\\sqrt{3}}{2}", "2\\pi-\\frac{1}{3}", "(3,-\\frac{\\pi}{2})",
     "1,-2", "[1,2]\\cup(3,\\infty)", "x=5", "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
 )  # fmt: skip
@@ -54,28 +50,25 @@ class Verifier:
             os.killpg(self._server.pid, signal.SIGKILL)
 
     def _start(self) -> Popen:
-        path = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "CUDA_VISIBLE_DEVICES": ""}
-        command = [sys.executable, "-c", self._code]
-        return Popen(command, stdin=PIPE, stdout=PIPE, env=os.environ | own, start_new_session=True)
+        root = Path(__file__).resolve().parents[1]  # python -c imports from its working directory
+        command, env = [sys.executable, "-c", self._code], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        return Popen(command, cwd=root, env=env, stdin=PIPE, stdout=PIPE, start_new_session=True)
 
 
 def serve(workers: int, deadline_seconds: float) -> None:
     """The server's loop: a line of pairs in, a line of verdicts out, until the trainer ends."""
     trainer, replies, sys.stdout = os.getppid(), sys.stdout, sys.stderr
     logging.disable()  # parsers warn about every text that is not mathematics
-    signal.alarm(START_SECONDS)
     for text in WARM_UP:
         equal(text, WARM_UP[0])
-    gc.freeze()  # a child then copies fewer pages
-    signal.alarm(0)
     for line in sys.stdin:
         pairs, verdicts = json.loads(line), []
         for start in range(0, len(pairs), workers):
             if os.getppid() != trainer:
                 return
             children = [_fork(pair, deadline_seconds) for pair in pairs[start : start + workers]]
-            verdicts += map(_verdict, children)
+            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            verdicts += [None if code == -signal.SIGALRM else code == 0 for code in codes]
         print(json.dumps(verdicts), file=replies, flush=True)
 
 
@@ -91,11 +84,6 @@ def _fork(pair: Pair, deadline_seconds: float) -> int:
         code = int(not equal(*pair))
     finally:
         os._exit(code)
-
-
-def _verdict(pid: int) -> Verdict:
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return None if code == -signal.SIGALRM else code == 0
 
 
 def equal(answer: str, gold: str) -> bool:

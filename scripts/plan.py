@@ -15,10 +15,9 @@ from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.config.schema import Section, Text
-from pods.figures import drawing, planner, tables
-from pods.figures.planner import SIZES, Cell, Cost, Prediction
+from pods.config.keys import Section, Text
+from pods.figures import drawing, planner, speedup
+from pods.figures.planner import SIZES, Cell, Cost
 
 FOLDER = CONFIG_DIR / "planning"
 
@@ -33,7 +32,7 @@ class PlanConfig(Section):
     run: Text | None
     window: list[int] | None
     experiment: Text
-    accuracy: float | None
+    accuracy: float | None = Field(gt=0, lt=1)
     rule: Literal["max_variance", "max_reward", "random", "percentile"]
     kappa: float | None = Field(gt=0)
     between: float | None = Field(ge=0)
@@ -48,27 +47,28 @@ class PlanConfig(Section):
 @command("plan", PlanConfig, FOLDER)
 def main(config: PlanConfig) -> None:
     check(config)
-    predictions, base, lines = predict(config)
+    cells, base, notes = predict(config)
     if not base.rate > 0:
-        raise UserError(f"cells: {list(base.cell)}: no signal in it; put another first")
-    best, words = max(predictions, key=lambda p: p.rate), planner.verdict(predictions)
-    name = config.run or config.experiment
-    picture = planner.heat_map(predictions, base, f"{name}. {words}")
+        raise UserError(f"cells: {list(base[:3])}: no signal in it; put another first")
+    verdict, name = planner.verdict(cells), config.run or config.experiment
+    picture = planner.heat_map(cells, base, f"{name}. {verdict}")
     drawing.save(picture, Path(config.out_dir) / "plan" / name)
+    by_rate = sorted(cells, key=lambda cell: -cell.rate)
+    rows = {cell: cell._asdict() | {"relative": cell.rate / base.rate} for cell in cells}
     if config.as_json:
-        plan = {"cells": [row(p, base) for p in predictions], "best": row(best, base)}
-        print(json.dumps(plan | {"verdict": words, "notes": lines}, indent=1))
+        plan = {"cells": [*rows.values()], "best": rows[by_rate[0]]}
+        print(json.dumps(plan | {"verdict": verdict, "notes": notes}, indent=1))
         return
-    shown = predictions if config.cells else sorted(predictions, key=lambda p: -p.rate)[:10]
-    table = [{name: f"{x:.4g}" for name, x in row(p, base).items()} for p in shown]
-    print("\n".join([*lines, "", tables.aligned(table), "", words]))
+    shown = [rows[cell] for cell in (cells if config.cells else by_rate[:10])]
+    table = [{name: f"{value:.4g}" for name, value in row.items()} for row in shown]
+    print("\n".join([*notes, "", speedup.table(table), "", verdict]))
 
 
 def check(config: PlanConfig) -> None:
     """Raise UserError with the first value that cannot be used."""
-    p, cost = config.accuracy, config.cost.model_dump()
-    if (config.run is None) != (p is not None and 0 < p < 1):
-        raise UserError(f"accuracy={p}: set run=<run>, or a share between 0 and 1 without a run")
+    cost = config.cost.model_dump()
+    if (config.run is None) == (config.accuracy is None):
+        raise UserError(f"accuracy={config.accuracy}: set run=<run>, or a share without a run")
     if config.run is None and None in cost.values() and {*cost.values()} != {None}:
         raise UserError(f"cost={cost}: without a run set all three costs, or none")
     if config.window is not None and len(config.window) != 2:
@@ -78,36 +78,37 @@ def check(config: PlanConfig) -> None:
             raise UserError(f"cells: {cell} must be [P,n,m] with P >= 1 and 2 <= m <= n")
 
 
-def predict(config: PlanConfig) -> tuple[list[Prediction], Prediction, list[str]]:
+def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
     """The cells, the one that they are compared with, and what the predictions rest on."""
     costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
-        train = compose("train", TrainConfig, [f"experiment={config.experiment}"])
+        train = compose("train", [f"experiment={config.experiment}"])
         own = Cell(*(train[size] for size in SIZES))
         cost = Cost(**(costs or OmegaConf.load(FOLDER / "cost" / "l40s.yaml")))
     else:
         own, cost, rewards = planner.read(Path(config.output_dir) / config.run, config.window)
         cost = cost._replace(**costs)
 
-    def of(cell: Cell) -> Prediction:
+    def predicted(cell: Cell) -> Cell:
+        sizes = (config.rule, cell.n, cell.m)
         if config.run is None:
-            signal = planner.signal_of_accuracy(config.rule, *cell[1:], config.accuracy)
+            signal = planner.signal_of_accuracy(*sizes, config.accuracy)
         else:
-            rng = np.random.default_rng([config.seed, *cell[1:]])
-            signal = planner.signal_of_rewards(config.rule, *cell[1:], rewards, rng)
-        return planner.predict(cell, cost, signal, config.kappa, config.between or 0.0)
+            rng = np.random.default_rng([config.seed, cell.n, cell.m])
+            signal = planner.signal_of_rewards(*sizes, rewards, rng)
+        return cell.predicted(cost, signal, config.kappa, config.between or 0.0)
 
-    predictions = [of(cell) for cell in cells(config, own)]
-    base = predictions[0] if config.cells else of(Cell(own.prompts, own.m, own.m))
-    lines = ["seconds a step: {:.3g} + {:.3g} n P + {:.3g} m P".format(*cost)]
+    cells = [predicted(cell) for cell in cells_of(config, own)]
+    base = cells[0] if config.cells else predicted(Cell(own.prompts, own.m, own.m))
+    notes = ["seconds a step: {:.3g} + {:.3g} n P + {:.3g} m P".format(*cost)]
     if not min(cost.generate, cost.update) > 0:
-        lines.append("the steps do not tell a rollout's seconds from the fixed ones; set cost.*")
+        notes.append("the steps do not tell a rollout's seconds from the fixed ones; set cost.*")
     if config.kappa is None:
-        lines.append("kappa=null: small signals are assumed, which favours large n, m and P")
-    return predictions, base, lines
+        notes.append("kappa=null: small signals are assumed, which favours large n, m and P")
+    return cells, base, notes
 
 
-def cells(config: PlanConfig, own: Cell) -> list[Cell]:
+def cells_of(config: PlanConfig, own: Cell) -> list[Cell]:
     """The cells asked for, or n and m in powers of two up to 4 n; other P only with known noise."""
     if config.cells:
         return [Cell(*cell) for cell in config.cells]
@@ -115,13 +116,6 @@ def cells(config: PlanConfig, own: Cell) -> list[Cell]:
     powers = {2**k for k in range(1, 12) if 2**k <= 4 * own.n}
     ns, ms = sorted(powers - {2} | {own.n, own.m}), sorted(powers | {own.m})
     return [Cell(P, n, m) for P in sorted(prompts) for n in ns for m in ms if 2 <= m <= n]
-
-
-def row(prediction: Prediction, base: Prediction) -> dict[str, float]:
-    """A cell as JSON; relative: its rate over that of `base`."""
-    cell, seconds, snr2, rate = prediction
-    numbers = {"seconds_per_step": seconds, "snr2": snr2, "rate": rate}
-    return cell._asdict() | numbers | {"relative": rate / base.rate}
 
 
 if __name__ == "__main__":

@@ -7,18 +7,24 @@ Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints t
 
 import json
 from pathlib import Path
+from typing import Literal
 
 from pods.config.command import command
+from pods.config.keys import Text
 from pods.figures import curves, drawing, speedup
-from pods.figures.drawing import PlotConfig
-from pods.figures.figure import Figure, Note, finish, for_each
+from pods.figures.figure import FigureConfig
 from pods.files import write_atomic
+
+
+class PlotConfig(FigureConfig):
+    out_dir: Text
+    x: Literal["time", "gpu_hours", *drawing.AXES]
 
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
-    def draw(figure: Figure) -> tuple[None, list[Note]]:
-        series, notes = curves.read(figure, config.results_dir)
+    figures, left_out = curves.read_all(config)
+    for figure, series in figures:
         named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
         headline = speedup.headline(figure, speedup.pairs(figure, named, config))
         out = Path(config.out_dir) / figure.name
@@ -26,9 +32,7 @@ def main(config: PlotConfig) -> None:
         drawing.save(drawing.length_figure(figure, series, config.x), out / "length")
         write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")
         print(out)
-        return None, notes
-
-    finish(for_each(config, draw)[1])
+    curves.finish(left_out)
 
 
 if __name__ == "__main__":

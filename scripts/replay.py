@@ -3,9 +3,7 @@
     uv run scripts/replay.py run=<run>                    every built-in rule
     uv run scripts/replay.py run=<run> rule=max_reward    one rule beside the run's own choice
     uv run scripts/replay.py run=<run> rule.name=my_rules.py:longest kept_per_prompt=8
-
-Each rule selects again from the rollouts of every prompt. J is the signal of a step's gradient for
-one prompt (docs/planner.md).
+Each rule selects again from the rollouts of every prompt; docs/planner.md explains the signal J.
 """
 
 from typing import Any
@@ -15,11 +13,12 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
+from pods.algorithms import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Function
-from pods.config.schema import Section, Text
-from pods.rules import RULES, prepared, select
+from pods.config.keys import Function, Section, Text
+from pods.figures import planner
+from pods.rules import RULES, select
 from pods.runs import ledger
 
 COLUMNS = ("kept a prompt", "mean reward", "variance", "J", "no signal", "as the run")
@@ -57,7 +56,7 @@ def main(config: ReplayConfig) -> None:
 
 def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
     """The indices that the rule keeps of each prompt's rollouts."""
-    function, choices = prepared(rule, config.rule.params), []
+    function, choices = prepared("rule", rule, config.rule.params), []
     for number, record in enumerate(records):
         m, n = config.kept_per_prompt or len(record["kept"]), len(record["total"])
         if m > n:
@@ -69,16 +68,14 @@ def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> lis
 
 def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
     """Means over the prompts; `as the run`: share of the kept rollouts that the run kept too."""
-    rewards = [np.array(r["total"])[kept] for r, kept in zip(records, choices, strict=True)]
-    spreads = np.array([np.std(group) if np.ptp(group) else 0.0 for group in rewards])
-    kept, alive = np.mean([len(group) for group in rewards]), np.mean(spreads > 0)
-    shared = [
-        len(np.intersect1d(record["kept"], kept)) / len(kept)
-        for record, kept in zip(records, choices, strict=True)
-    ]
-    signal = kept * spreads.mean() ** 2 / alive if alive else 0.0
-    means = np.concatenate(rewards).mean(), np.mean(spreads**2), signal, 1 - alive, np.mean(shared)
-    return [f"{kept:.4g}", *map("{:.4f}".format, means)]
+    pairs = list(zip(records, choices, strict=True))
+    rewards = [np.array(record["total"])[kept] for record, kept in pairs]
+    spreads = [np.std(group) if np.ptp(group) else 0.0 for group in rewards]
+    shared = [len(np.intersect1d(record["kept"], kept)) / len(kept) for record, kept in pairs]
+    m, alike = np.mean([len(group) for group in rewards]), np.full(len(pairs), 1 / len(pairs))
+    means = [np.concatenate(rewards).mean(), np.mean(np.square(spreads))]
+    means += [planner.signal(m, spreads, alike), np.mean(np.equal(spreads, 0)), np.mean(shared)]
+    return [f"{m:.4g}", *map("{:.4f}".format, means)]
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
     uv run scripts/report.py run=<run>
     uv run scripts/report.py figure=quickstart
     uv run scripts/report.py 'runs={GRPO: [my-grpo-*], PODS: [my-pods-*]}'
-
-The page needs no network. The paper shows only means over the kept rollouts.
+The page needs no network.
 """
 
 from pathlib import Path
@@ -13,9 +12,9 @@ from pydantic import Field
 
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.schema import Text
-from pods.figures import curves, drawing, page, speedup, tables
-from pods.figures.figure import Figure, FigureConfig, Note, finish, for_each
+from pods.config.keys import Text
+from pods.figures import curves, drawing, page, speedup
+from pods.figures.figure import FigureConfig
 from pods.files import write_atomic
 
 
@@ -32,29 +31,23 @@ def main(config: ReportConfig) -> None:
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
-
-    def arms(figure: Figure) -> tuple[list[str], list[Note]]:
-        series, notes = curves.read(figure, config.results_dir)
+    sections, left_out, output_dir = [], [], Path(config.output_dir)
+    if config.figure or config.runs:
+        ((figure, series),), left_out = curves.read_all(config)
         pairs = speedup.pairs(figure, series, config)
         picture = drawing.main_figure(figure, series, speedup.headline(figure, pairs))
         sections = [page.section(figure.title, page.svg(picture))]
-        for title, note, row in tables.TABLES if pairs else ():
+        for title, note, row in speedup.TABLES if pairs else ():
             rows = [row(figure.name, pair) for pair in pairs]
             sections.append(page.section(title, page.table(rows), note))
-        labels = {arm.label: arm.runs for arm in series}
-        return [*sections, *page.arm_sections(labels, Path(config.output_dir))], notes
-
-    sections, left_out = [], []
-    if config.figure or config.runs:
-        (sections,), left_out = for_each(config, arms)
+        sections += page.step_sections({arm.label: arm.runs for arm in series}, output_dir)
     if config.run is not None:
-        folder = Path(config.output_dir) / config.run
-        sections += page.run_sections(folder, config.max_megabytes)
+        sections += page.run_sections(output_dir / config.run, config.max_megabytes)
     name = config.run or ("runs" if config.runs else config.figure.name)
     out = Path(config.out_dir) / f"{name}.html"
     write_atomic(out, page.page(f"PODS: {name}", sections))
     print(out)
-    finish(left_out)
+    curves.finish(left_out)
 
 
 if __name__ == "__main__":

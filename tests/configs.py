@@ -20,7 +20,7 @@ def compose(*overrides: str) -> TrainConfig:
 def _composed(overrides: tuple[str, ...], *_: Any) -> TrainConfig:
     """`_`: what else a config depends on, the folder and the variables of a launcher."""
     fixed = ["backend=transformers", "optimizer.name=adamw_torch_fused"]
-    config = command.typed(TrainConfig, command.compose("train", TrainConfig, [*fixed, *overrides]))
+    config = command.typed(TrainConfig, command.compose("train", [*fixed, *overrides]))
     settle(config)
     check(config)
     return config

@@ -1,14 +1,14 @@
-"""Two forked ranks of a command with DeepSpeed, train.py with the rollouts of tests/two_ranks.py.
+"""Runs of train.py with DeepSpeed, one after the other, each as two forked ranks.
 
-    .venv-deepspeed/bin/python -m tests.deepspeed_ranks <config> <folder> <script> <overrides>
+    .venv-deepspeed/bin/python -m tests.deepspeed_ranks '[[<config>, <folder>, <overrides>], ...]'
 
-The environment is the one that `accelerate launch` sets; forking shares the imports, which take
-longer than the runs. After `--` come the overrides of a further run.
+The environment is the one that `accelerate launch` sets, the rollouts are those of
+tests/two_ranks.py; forking shares the imports, which take longer than the runs.
 """
 
+import json
 import os
 import sys
-from itertools import groupby
 from pathlib import Path
 
 import deepspeed  # noqa: F401
@@ -18,18 +18,15 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env
 from tests import two_ranks
 
 
-def main(config: str, folder: Path, script: str, *overrides: str) -> None:
+def main(runs: list[tuple[str, str, list[str]]]) -> None:
     launch.deepspeed_launcher = lambda read: os.environ.update(prepare_deepspeed_cmd_env(read)[1])
-    arguments = ["--config_file", config, "--num_processes", "2", script]
-    launch.launch_command(launch.launch_command_parser().parse_args(arguments))
-    fault = two_ranks.fixed_rollouts if script == "train.py" else None
-    for further, settings in groupby(overrides, lambda override: override == "--"):
-        for process in (
-            () if further else two_ranks.run(folder, *settings, script=script, fault=fault)
-        ):
+    for config, folder, overrides in runs:
+        arguments = ["--config_file", config, "--num_processes", "2", "train.py"]
+        launch.launch_command(launch.launch_command_parser().parse_args(arguments))
+        for process in two_ranks.run(Path(folder), *overrides, fault=two_ranks.fixed_rollouts):
             if process.returncode:
                 sys.exit(process.stdout + process.stderr)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+    main(json.loads(sys.argv[1]))

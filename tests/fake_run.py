@@ -16,7 +16,7 @@ TINY = Path(__file__).resolve().parents[1] / "pods" / "tiny_policy"
 
 
 def quickstart_config(*overrides: str) -> TrainConfig:
-    return typed(TrainConfig, compose("train", TrainConfig, list(overrides)))
+    return typed(TrainConfig, compose("train", list(overrides)))
 
 
 def make_run(

@@ -1,90 +1,151 @@
-"""Checks of the GPU path without a GPU, in the process of tests/unsloth_drift.py.
+"""What tests/unsloth_drift.py does on both sides, imported after Unsloth, which must come first.
 
-Each runs the pinned Unsloth and vLLM up to the first kernel: which arguments reach the engine, how
-the live adapter reaches it, and three steps of training on an engine that samples under exactly the
-tensors that it was handed. Called in the gpu environment by tests/test_unsloth_drift.py.
+The engine of engine=unsloth is replaced by one that samples under exactly the tensors that it is
+handed.
 """
 
 import copy
 import functools
-import importlib.abc
-import json
+import inspect
 import os
-import sys
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
-GIB = 2**30
-SETTINGS = [  # rank 32: smaller matrices keep 32-bit moments in adamw_8bit
-    "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3",
-    "engine=unsloth", "optimizer.name=adamw_8bit", "sampling.temperature=0.9",
-    "sampling.max_completion_length=16", "sampling.max_prompt_length=32",
-]  # fmt: skip
+import torch
+import trl
+from datasets import Dataset
+from peft import get_peft_model
+from transformers import TrainerCallback, set_seed
+from trl.generation import vllm_generation
 
-SAID = {  # by vLLM 0.28
-    "no_room": "No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
-    "too_long": "(0.14 GiB KV cache is needed, which is larger than the available KV cache memory "
-    "(0.02 GiB).",
-    "full": "CUDA out of memory. Tried to allocate 2.00 GiB",
-    "not_free": "Free memory on device cuda:0 (10.2/44.5 GiB) on startup is less than desired GPU "
-    "memory utilization (0.5, 22.3 GiB).",
-    "race": "Error in memory profiling. Initial free memory 10 GiB, current free memory 20 GiB.",
-    "unknown": "Unsupported LoRA layer",
-}
+from pods.clock import Clock
+from pods.config.keys import TrainConfig
+from pods.engines import Limits, LivePolicy, Request, Work
+from pods.engines.choose import sampling
+from pods.engines.transformers import TransformersEngine
+from pods.models.policy import Policy, load_tokenizer, load_transformers
+from pods.runs import checkpoints
+from pods.trainer import PodsConfig
+from pods.training.build import build_trainer, refuse_changes, trl_arguments
+from pods.training.warm_up import warm_up
+from tests.configs import compose
+from tests.unsloth_drift import CASES
 
-
-class NoKernels(importlib.abc.MetaPathFinder):
-    """vLLM's compiled modules do not load without a driver; Unsloth would then drop vLLM."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        parent, _, module = name.partition(".")
-        if parent == "vllm" and (module.startswith("_C") or module == "cumem_allocator"):
-            raise ModuleNotFoundError(name)
-
-
-def hide_kernels() -> None:
-    sys.meta_path.insert(0, NoKernels())
+torch.set_num_threads(1)
+METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
+PARAMS = (
+    "n", "temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos",
+)  # fmt: skip
+SIZES = ["kept_per_prompt=4", "prompts_per_step=2", "max_steps=3", "sampling.temperature=0.9"]
 
 
-def load_engine(folder: Path, **changes: Any) -> Any:
-    """Unsloth's loader of vLLM for Qwen2.5-3B-Instruct on a card of 44 GiB."""
-    import torch
-    from transformers import AutoConfig
-    from unsloth_zoo.vllm_utils import load_vllm
-
-    shapes = Path(__file__).parent / "fixtures"
-    shape = json.loads((shapes / "qwen2.5-3b-instruct.json").read_text())
-    config = AutoConfig.for_model(**shape)
-    config.save_pretrained(folder)  # EngineArgs reads it
-    card = {"mem_get_info": (44 * GIB, 44.5 * GIB), "get_device_capability": (8, 9)}
-    settings = {"gpu_memory_utilization": 0.5, "max_seq_length": 1024, "dtype": torch.bfloat16,
-                "enable_lora": True, "max_lora_rank": 64, "max_num_seqs": 64,
-                "use_bitsandbytes": True}  # fmt: skip
-    with mock.patch.multiple(torch.cuda, **{k: lambda *_, v=v: v for k, v in card.items()}):
-        return load_vllm(model_name=str(folder), config=config, **settings | changes)
-
-
-def engine_arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    """What Unsloth would build vLLM with."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    given = load_engine(folder, return_args=True, **changes)
-    EngineArgs(**given)  # raises on a name that this vLLM does not know
-    kept = ("max_num_seqs", "max_lora_rank", "quantization", "enable_lora", "max_model_len")
-    return {name: given.get(name) for name in kept}
+def classes(folder: str) -> dict[str, Any]:
+    """The trainer's class and methods; also passes the arguments of a run with a vLLM engine
+    through the config class as it is now."""
+    config = compose("experiment=gsm8k_qwen", "engine=unsloth", f"output_dir={folder}")
+    policy = Policy(None, None, None, "unsloth", "cpu", "float32", [1])  # bfloat16 needs a GPU
+    wanted = trl_arguments(config, policy)
+    refuse_changes(PodsConfig(**wanted), wanted)  # raises
+    methods = {name: inspect.signature(getattr(trl.GRPOTrainer, name)) for name in METHODS}
+    generate = vllm_generation.VLLMGeneration.generate
+    return {
+        "class": trl.GRPOTrainer.__name__,
+        "signatures": {name: list(signature.parameters) for name, signature in methods.items()},
+        # Unsloth injects the adapter in this method; where its patch fails it only logs.
+        "adapter_injected": hasattr(generate, "__wrapped__"),
+    }
 
 
-def raised_by_unsloth(folder: Path, said: str) -> list[str]:
-    """Type and text of what Unsloth raises where vLLM raises ValueError(said)."""
-    with mock.patch("vllm.LLM", side_effect=ValueError(said)):
-        try:
-            load_engine(folder)
-        except Exception as error:
-            return [type(error).__name__, str(error)]
-    raise AssertionError("nothing was raised")
+def rewards() -> Any:
+    """They differ between completions, so that a mix-up of rows changes the loss."""
+
+    def letters(completions: list[str], **_: Any) -> list[float]:
+        return [float(sum(map(ord, text)) % 17) for text in completions]
+
+    def length(completions: list[str], **_: Any) -> list[float]:
+        return [-0.01 * len(text) for text in completions]
+
+    weights = {"letters": 1.0, "length": 0.5}
+    return SimpleNamespace(functions=[letters, length], weights=weights, grader=None)
+
+
+def policy_as_unsloth_loads_it(config: TrainConfig) -> Policy:
+    """What load_unsloth returns on a GPU: the adapter applied, two methods on the model."""
+    policy = load_transformers(config, load_tokenizer(config.model.path))
+    set_seed(config.seed)
+    policy.model = get_peft_model(policy.model, policy.peft_config)
+    policy.model.for_training = lambda *_, **__: policy.model.train()
+    policy.model.for_inference = lambda *_, **__: policy.model.eval()
+    policy.model.max_seq_length = 512
+    policy.model._unsloth_gradient_checkpointing = False
+    policy.peft_config, policy.backend = None, config.backend.name
+    return policy
+
+
+def trainer_of(config: TrainConfig, policy: Policy, folder: Path) -> tuple[Any, list[dict]]:
+    """A trainer with train.py's warm-up, and what each of its steps will have kept and checked."""
+    steps: list[dict] = []
+
+    class Loop(TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            limits = config.sampling
+            warm_up(trainer, limits.max_prompt_length, limits.max_completion_length)
+
+        def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            guarded = getattr(trainer.sampler.engine, "metrics", {})
+            steps.append({"kept": trainer.newest.selection.kept.tolist(), **guarded})
+            if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
+                checkpoints.write(trainer, folder, {})
+
+    rows = [{"id": str(i), "prompt": f"<user>{i}+{i % 7}=?<assistant>"} for i in range(8)]
+    data = Dataset.from_list([row | {"answer": "1", "kind": "math"} for row in rows])
+    trainer = build_trainer(config, policy, data, rewards(), None, Clock())
+    trainer.add_callback(Loop())
+    return trainer, steps
+
+
+def adapter_of(trainer: Any) -> dict[str, torch.Tensor]:
+    return {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_" in k}
+
+
+def losses(trainer: Any, name: str = "loss") -> list[float]:
+    return [line[name] for line in trainer.state.log_history if "loss" in line]
+
+
+def case(side: str, name: str, folder: Path) -> dict[str, Any]:
+    """Three steps of a case, generated by transformers."""
+    folder = folder / name / side
+    folder.mkdir(parents=True)
+    sizes = ["rollouts_per_prompt=16", "sampling.max_completion_length=24", "engine=trl"]
+    config = compose(*SIZES, *sizes, f"output_dir={folder}", *CASES[name])
+    config.backend.name = "unsloth" if side == "unsloth" else "transformers"
+    policy = policy_as_unsloth_loads_it(config)
+    trainer, steps = trainer_of(config, policy, folder)
+    # A sampled pad would leave Unsloth's loss (masks are rebuilt as ids != pad), not TRL's.
+    trainer.generation_config.suppress_tokens = [policy.tokenizer.pad_token_id]
+    generated, generate = [], trainer._generate_single_turn
+
+    def spy(prompt_ids: list, *rest: Any) -> Any:
+        generated.append(len(prompt_ids))
+        return generate(prompt_ids, *rest)
+
+    trainer._generate_single_turn = spy
+    logprobs = trainer.token_logprobs([22, 17, 23, 35], [23, 6, 24, 25, 1]).tolist()
+    before = adapter_of(trainer)
+    trainer.train()
+    after = adapter_of(trainer)
+    return {
+        "generated": generated,
+        "kept": [step["kept"] for step in steps],
+        "logprobs": logprobs,
+        "loss": losses(trainer),
+        "grad_norm": losses(trainer, "grad_norm"),
+        "moved": sum((after[k] - v).abs().sum().item() for k, v in before.items()),
+        "saved": sorted(path.name for path in folder.glob("checkpoint-2/adapter_*")),
+        "arguments": {key: repr(value) for key, value in trainer.args.to_dict().items()},
+    }
 
 
 class Engine:
@@ -92,172 +153,93 @@ class Engine:
 
     shared_weights = True  # as Unsloth marks its engine
 
-    def __init__(self, model: Any, config: Any, tokenizer: Any) -> None:
-        from pods.engines import Limits
-        from pods.engines.choose import sampling
-        from pods.engines.transformers import TransformersEngine
-
-        self.copy = copy.deepcopy(model)
-        self.engine = TransformersEngine(config, tokenizer, sampling(config), Limits())
+    def __init__(self, policy: Policy, config: TrainConfig) -> None:
+        self.copy = copy.deepcopy(policy.model)
+        self.engine = TransformersEngine(config, policy.tokenizer, sampling(config), Limits())
         self.calls: list[Any] = []
 
     def generate(self, prompts: list, sampling_params: Any, use_tqdm: bool, lora_request: Any):
-        import torch
-        from vllm.logprobs import Logprob
-
-        from pods.engines import Live, Request, Work
-
         self.calls.append(SimpleNamespace(params=sampling_params, lora=lora_request))
-        handed = {k.replace(".weight", ".default.weight"): v
-                  for k, v in lora_request.lora_tensors.items()}  # fmt: skip
-        assert not self.copy.load_state_dict(handed, strict=False).unexpected_keys
+        tensors = lora_request.lora_tensors.items()
+        adapter = {name.replace(".weight", ".default.weight"): value for name, value in tensors}
+        assert not self.copy.load_state_dict(adapter, strict=False).unexpected_keys
         seeds = torch.randint(2**62, (len(prompts),)).tolist()
         asked = [Request(p["prompt_token_ids"], [s]) for p, s in zip(prompts, seeds, strict=True)]
-        work = Work(asked, Live(self.copy, len(self.calls)), None, sampling_params.ignore_eos)
-        ((_, done),) = self.engine.generate([work], logprobs=True)
-        return [
-            SimpleNamespace(
-                prompt_token_ids=request.prompt,
-                outputs=[
-                    SimpleNamespace(
-                        token_ids=c.token_ids,
-                        logprobs=[
-                            {t: Logprob(p, 1, None)}
-                            for t, p in zip(c.token_ids, c.logprobs, strict=True)
-                        ],
-                    )
-                ],
-            )
-            for request, (c,) in zip(asked, done, strict=True)
-        ]
+        live = LivePolicy(self.copy, len(self.calls))
+        work = Work(asked, live, None, sampling_params.ignore_eos)
+        ((_, groups),) = self.engine.generate([work], logprobs=True)
+        return [self._output(r, c) for r, (c,) in zip(asked, groups, strict=True)]
+
+    def _output(self, request: Request, completion: Any) -> Any:
+        from vllm.logprobs import Logprob
+
+        pairs = zip(completion.token_ids, completion.logprobs, strict=True)
+        logprobs = [{token: Logprob(value, 1, None)} for token, value in pairs]
+        output = SimpleNamespace(token_ids=completion.token_ids, logprobs=logprobs)
+        return SimpleNamespace(prompt_token_ids=request.prompt, outputs=[output])
 
 
-def trainer_on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine]:
+def on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine, list[dict]]:
     """Our trainer in Unsloth's, with the engine above where Unsloth puts vLLM."""
-    from datasets import Dataset
-    from transformers import TrainerCallback
     from unsloth_zoo import vllm_utils
 
-    from pods.clock import Clock
     from pods.models import unsloth
-    from pods.training.build import build_trainer
-    from pods.training.warm_up import warm_up
-    from tests.configs import compose
-    from tests.unsloth_drift import letters, policy_as_unsloth_loads_it
 
-    config = compose(*SETTINGS, f"output_dir={folder}", *overrides)
+    config = compose(
+        *SIZES, "rollouts_per_prompt=8", "engine=unsloth", f"output_dir={folder}",
+        "sampling.max_completion_length=16", "sampling.max_prompt_length=32",
+        "optimizer.name=adamw_8bit", *overrides,
+    )  # fmt: skip
     config.backend.name = "unsloth"
     policy = policy_as_unsloth_loads_it(config)
-    policy.model.vllm_engine = engine = Engine(policy.model, config, policy.tokenizer)
+    policy.model.vllm_engine = engine = Engine(policy, config)
     policy.model.load_lora = functools.partial(vllm_utils.load_lora, policy.model)
     unsloth.use_temporary_folder(policy.model)
-    rows = [
-        {"id": str(i), "prompt": f"<user>{i}+{i % 7}=?<assistant>", "answer": "1", "kind": "math"}
-        for i in range(8)
-    ]
-
-    class Loop(TrainerCallback):
-        def on_train_begin(self, *_: Any, **__: Any) -> None:
-            sampling = config.sampling
-            warm_up(trainer, sampling.max_prompt_length, sampling.max_completion_length)
-
-        def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            found.append(dict(trainer.sampler.engine.metrics))
-            if state.global_step == 2 and not list(folder.glob("checkpoint-2")):
-                from pods.runs import checkpoints
-
-                checkpoints.write(trainer, folder, {})
-
-    found: list[dict[str, float]] = []
-    trainer = build_trainer(config, policy, Dataset.from_list(rows), letters(), None, Clock())
-    trainer.add_callback(Loop())
-    trainer.found = found
-    return trainer, engine
-
-
-def adapter_of(trainer: Any) -> dict[str, Any]:
-    return {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_" in k}
+    trainer, steps = trainer_of(config, policy, folder)
+    return trainer, engine, steps
 
 
 def training(folder: Path, correction: bool) -> dict[str, Any]:
-    """Three steps; then the third again from the checkpoint of the second."""
-    import torch
-
+    """Three steps; uncorrected, the third again from the checkpoint of the second."""
     folder.mkdir()
     setting = f"engine.importance_sampling_correction={correction}"
     with chdir(folder):  # where Unsloth would leave its folder
-        trainer, engine = trainer_on_the_engine(folder, setting)
+        trainer, engine, steps = on_the_engine(folder, setting)
         fresh = adapter_of(trainer)
         trainer.train()
-        resumed, _ = trainer_on_the_engine(folder, setting)
-        resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
-    whole, again = adapter_of(trainer), adapter_of(resumed)
+        again = whole = adapter_of(trainer)
+        if not correction:
+            resumed, *_ = on_the_engine(folder, setting)
+            resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+            again = adapter_of(resumed)
     moments = [state for state in trainer.optimizer.state.values() if "state1" in state]
     return {
-        "guard": trainer.found,
-        "losses": [line["loss"] for line in trainer.state.log_history if "loss" in line],
+        "steps": steps,
+        "losses": losses(trainer),
         "moved": max((whole[k] - fresh[k]).abs().max().item() for k in whole),
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),
         "moment_types": sorted({str(state["state1"].dtype) for state in moments}),
         "packing": trainer.packing(),
         "lora_ids": [call.lora.lora_int_id for call in engine.calls],
         "lora_shape": [engine.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
-        "full_length_calls": [call.params.ignore_eos for call in engine.calls],
-        "params": {
-            name: getattr(engine.calls[-1].params, name)
-            for name in ("n", "temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids")
-        },
+        "params": {name: getattr(engine.calls[-1].params, name) for name in PARAMS},
         "left_in_the_working_folder": sorted(os.listdir(folder)),
-        "read_by_vllm": loaded_by_vllm(engine.calls[-1].lora, folder / "checkpoint-2"),
-        "finite": all(torch.isfinite(v).all().item() for v in whole.values()),
     }
 
 
-def loaded_by_vllm(request: Any, checkpoint: Path) -> dict[str, Any]:
-    """The request's tensors and a checkpoint's adapter, through the loaders of Unsloth and vLLM."""
-    import torch
-    from unsloth_zoo.vllm_lora_worker_manager import WorkerLoRAManager
-    from vllm.lora.lora_model import LoRAModel
-    from vllm.lora.peft_helper import PEFTHelper
-
-    packed = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
-    supported = [*packed, "o_proj", "down_proj"]
-    expected = {part for name in supported for part in packed.get(name, [name])}
-    manager = object.__new__(WorkerLoRAManager)
-    manager._adapter_manager = SimpleNamespace(
-        model=SimpleNamespace(hf_to_vllm_mapper=None),
-        supported_lora_modules=supported,
-        packed_modules_mapping=packed,
-    )
-    manager.max_position_embeddings, manager.vocab_size = 1024, 64
-    manager.lora_config = SimpleNamespace(
-        lora_dtype=torch.bfloat16, max_lora_rank=32, bias_enabled=False
-    )
-    manager._lora_model_cls = LoRAModel
-    live = manager._load_adapter(request)
-    helper = PEFTHelper.from_local_dir(str(checkpoint), max_position_embeddings=1024)
-    with mock.patch("vllm.lora.lora_model.PIN_MEMORY", False):  # it needs a driver
-        saved = LoRAModel.from_local_checkpoint(
-            str(checkpoint), expected, peft_helper=helper, lora_model_id=1, device="cpu"
-        )
-    return {"live": [live.rank, len(live.loras)], "saved": [saved.rank, len(saved.loras)],
-            "same_modules": sorted(live.loras) == sorted(saved.loras)}  # fmt: skip
-
-
-def checks(folder: Path) -> dict[str, Any]:
-    """Every result, for tests/test_unsloth_drift.py."""
-    from trl.generation import vllm_generation
-    from unsloth_zoo.vllm_utils import patch_vllm
+def unsloth_alone(folder: Path) -> dict[str, Any]:
+    """What only Unsloth's side has: its loaders, and training on its engine."""
+    from unsloth import FastLanguageModel
+    from unsloth_zoo.vllm_utils import load_vllm, patch_vllm
 
     patch_vllm(debug=False)
     vllm_generation.DistributedBackend = lambda accelerator: None
-    shape = folder / "shape"
+    loaders = (FastLanguageModel.from_pretrained, FastLanguageModel.get_peft_model, load_vllm)
     return {
-        "slots": {n: engine_arguments(shape, max_num_seqs=n) for n in (16, 64, 257, 512)},
-        "sixteen_bit": engine_arguments(shape, use_bitsandbytes=False),
-        "errors": {name: raised_by_unsloth(shape, said) for name, said in SAID.items()},
+        "loader": {f.__name__: list(inspect.signature(f).parameters) for f in loaders},
+        "default_sequences": inspect.signature(load_vllm).parameters["max_num_seqs"].default,
         "training": {
-            name: training(folder / name, correction)
-            for name, correction in (("uncorrected", False), ("corrected", True))
+            "uncorrected": training(folder / "uncorrected", False),
+            "corrected": training(folder / "corrected", True),
         },
     }

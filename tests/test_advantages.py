@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pods.advantages import ADVANTAGES, checked, find
+from pods.advantages import ADVANTAGES, checked
+from pods.algorithms import prepared
 from pods.batch import Batch
 from pods.config.errors import UserError
 
@@ -95,9 +96,9 @@ def test_what_a_function_returns_is_checked(bad):
 def test_a_name_is_built_in_or_in_a_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def centred(batch, kept): return 1")
-    assert find(f"{file}:centred")(None, None) == 1
-    assert find("rloo") is ADVANTAGES["rloo"]
+    assert prepared("advantage", f"{file}:centred", None)(None, None) == 1
+    assert prepared("advantage", "rloo", None) is ADVANTAGES["rloo"]
     with pytest.raises(UserError, match=r"^advantage.name=\S+:other: other is not defined"):
-        find(f"{file}:other")
+        prepared("advantage", f"{file}:other", None)
     with pytest.raises(ValueError, match="one of kept, all, rloo"):
-        find("best")
+        prepared("advantage", "best", None)

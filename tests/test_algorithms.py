@@ -109,7 +109,7 @@ def test_pods_keeps_the_subset_of_largest_variance(batch, m):
 
 def test_pods_takes_the_rule_of_the_config():
     batch = BATCHES["four prompts"]
-    chosen = prepared("pods", {}, max_reward)
+    chosen = prepared("algorithm", "pods", {}, max_reward)
     run = chosen(step_of(4, 5, 2))
     next(run)
     with pytest.raises(StopIteration) as end:
@@ -418,7 +418,7 @@ def test_every_algorithm_returns_distinct_indices_within_its_budget(
 )
 def test_what_is_no_algorithm_is_refused_in_one_line(name, params, message):
     with pytest.raises(ValueError, match=message) as raised:
-        prepared(name, params, max_variance)
+        prepared("algorithm", name, params)
     assert "\n" not in str(raised.value)
 
 

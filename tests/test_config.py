@@ -13,12 +13,10 @@ from omegaconf import OmegaConf
 from pydantic import Field
 
 from pods.config import command
-from pods.config.command import CONFIG_DIR
+from pods.config.command import CONFIG_DIR, saved
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
+from pods.config.keys import FunctionPath, Section, Text, TrainConfig
 from pods.config.mistakes import validated
-from pods.config.saved import load
-from pods.config.schema import FunctionPath, Section, Text
 from pods.runs.folder import RunFolder
 from pods.training.check import settle
 from tests.configs import compose, get

@@ -4,7 +4,6 @@ UV_PROJECT_ENVIRONMENT=.venv-deepspeed uv sync --locked --extra distributed     
 uv run pytest tests/test_deepspeed.py
 """
 
-import itertools
 import json
 import os
 import subprocess
@@ -32,49 +31,63 @@ UPDATES = {
     3: ["prompts_per_step=2", "optimizer.learning_rate=0.1", "trl={adam_epsilon: 1.0}",
         "loss.beta=0.04"],
 }  # fmt: skip
+TRIALS = {2: "gsm8k_h100", 3: "gsm8k_a100"}  # settings (e) and (f)
 
 
-def run(folder: Path, stage: int, script: str, *overrides: str) -> subprocess.CompletedProcess:
-    """tests/deepspeed_ranks.py in the environment that has DeepSpeed."""
-    path = Path(
-        os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
-    )
-    if not path.is_file():
-        pytest.skip(f"no DeepSpeed at {path}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
-    config = ROOT / "config" / "accelerate" / f"zero{stage}.yaml"
+def trial(folder: Path, stage: int) -> list[str]:
+    return [
+        "trial=true", f"output_dir={folder / 'trials'}", f"experiment={TRIALS[stage]}",
+        "algorithm=pods", "model=tiny", f"data_dir={folder}", "task.system=''",
+        "task.validation_size=4", "rollouts_per_prompt=16", "kept_per_prompt=4",
+        "sampling.max_completion_length=16", "evaluation.every_seconds=0.001", "rewards.workers=1",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """zero2/, zero3/ with their updates, trial2/ and trial3/, all made by one process."""
+    python = os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
+    if not Path(python).is_file():
+        pytest.skip(f"no DeepSpeed at {python}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
+    folder, runs = tmp_path_factory.mktemp("deepspeed"), []
+    (folder / "gsm8k").mkdir()
+    rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
+    for split in ("train", "test"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "gsm8k" / f"{split}.jsonl").write_text(text)
+    for stage, steps in ((2, [2]), (3, [1, 2])):  # a second run resumes from DeepSpeed's own state
+        config, two = str(ROOT / "config" / "accelerate" / f"zero{stage}.yaml"), f"zero{stage}"
+        update = [*SETTINGS, *UPDATES[stage], f"output_dir={folder / two}"]
+        runs += [[config, str(folder / two), [*update, f"max_steps={n}"]] for n in steps]
+        runs += [[config, str(folder / f"trial{stage}"), trial(folder, stage)]]
     # torch waits for ever for the lock that a killed build has left in the folder of all users.
-    extensions = os.environ | {"TORCH_EXTENSIONS_DIR": str(folder.parent / "extensions")}
-    return subprocess.run(
-        [path, "-m", "tests.deepspeed_ranks", config, folder, script, *overrides],
-        cwd=ROOT, env=extensions, capture_output=True, text=True, timeout=540,
+    environment = os.environ | {"TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
+    done = subprocess.run(
+        [python, "-m", "tests.deepspeed_ranks", json.dumps(runs)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=540,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("stage", "steps"),
-    [(2, [2]), (3, [1, 2])],  # a second run goes on from DeepSpeed's own state
-)
-def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, steps):
-    one, two = tmp_path / "one", tmp_path / "two"
-    settings = [*SETTINGS, *UPDATES[stage]]
-    runs = [[*settings, f"output_dir={two}", f"max_steps={count}", "--"] for count in steps]
-    done = run(two, stage, "train.py", *itertools.chain(*runs))
     assert done.returncode == 0, done.stderr[-3000:]
-    said = (two / "rank0" / "stderr").read_text()
-    assert "is deprecated" not in said
-    alone = processes.run(one, *settings, f"output_dir={one}", "max_steps=2", fault=fixed_rollouts)
+    return folder
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_two_processes_with_deepspeed_make_the_update_of_one(folder, tmp_path, stage):
+    one, two = tmp_path, folder / f"zero{stage}"
+    assert "is deprecated" not in (two / "rank0" / "stderr").read_text()
+    settings = [*SETTINGS, *UPDATES[stage], f"output_dir={one}", "max_steps=2"]
+    alone = processes.run(one, *settings, fault=fixed_rollouts)
     assert alone.returncode == 0, alone.stderr
     records = [list(ledger.read(p / "r" / "rollouts.jsonl.gz")) for p in (one, two)]
     assert records[0] == records[1]
     start = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
     for step in (1, 2):
-        weights = [
+        ours, theirs = (
             load_file(p / "r" / f"checkpoint-{step}" / "model.safetensors") for p in (one, two)
-        ]
-        for name, value in weights[0].items():
-            torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)
-        assert max((v - start[name]).abs().max() for name, v in weights[0].items()) > 4e-5
-        start = weights[0]
+        )
+        for name, value in ours.items():
+            torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=0)
+        assert max((v - start[name]).abs().max() for name, v in ours.items()) > 4e-5
+        start = ours
     norms = [[m["grad_norm"] for m in read_metrics(p / "r" / "metrics.jsonl")] for p in (one, two)]
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
     saved = checkpoints.find(two / "r")
@@ -84,22 +97,9 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(tmp_path, stage, st
     assert not kept & {"latest", "global_step1", "zero_to_fp32.py", "zero_to_torch.py"}
 
 
-@pytest.mark.parametrize(("experiment", "stage"), [("gsm8k_h100", 2), ("gsm8k_a100", 3)])
-def test_a_trial_of_the_settings_e_and_f(tmp_path, experiment, stage):
-    (tmp_path / "gsm8k").mkdir()
-    for split in ("train", "test"):
-        rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
-    done = run(
-        tmp_path, stage, "train.py", "trial=true", f"output_dir={tmp_path / 'checkpoints'}",
-        f"experiment={experiment}", "algorithm=pods", "model=tiny", f"data_dir={tmp_path}",
-        "task.system=''", "task.validation_size=4",
-        "rollouts_per_prompt=16", "kept_per_prompt=4", "sampling.max_completion_length=16",
-        "evaluation.every_seconds=0.001", "rewards.workers=1",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = [(tmp_path / f"rank{rank}" / "stdout").read_text() for rank in (0, 1)]
+@pytest.mark.parametrize("stage", TRIALS)
+def test_a_trial_of_the_settings_e_and_f(folder, stage):
+    said = [(folder / f"trial{stage}" / f"rank{rank}" / "stdout").read_text() for rank in (0, 1)]
     assert "".join(said).count("tokens, 0 of them BOS") == 1  # one process speaks
     assert "in 1800 s of training" in said[0]
-    assert not (tmp_path / "checkpoints").exists()
+    assert not (folder / "trials").exists()

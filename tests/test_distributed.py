@@ -23,7 +23,8 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from pods import ranks
 from pods.config.errors import UserError
-from pods.models.policy import Policy, choose_backend
+from pods.engines import choose
+from pods.models.policy import Policy
 from pods.runs import checkpoints, ledger
 from pods.runs.folder import read_metrics
 from pods.trainer import PodsConfig
@@ -269,13 +270,13 @@ def test_a_lock_that_another_run_holds_is_said_once(tmp_path):
             ["prompts_per_step=3", "kept_per_prompt=4", "micro_batch_size=4"],
             "must divide the 6 kept",
         ),
-        (2, ["backend=unsloth"], "it trains on one GPU, and 2 processes"),
+        (2, ["backend=unsloth"], "2 processes; Unsloth trains on one GPU"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(monkeypatch, count, overrides, said):
     become(monkeypatch, count)
     with pytest.raises(UserError, match=said):
-        choose_backend(
+        choose.backend(
             compose(
                 "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", *overrides
             ).backend.name
@@ -391,4 +392,4 @@ def test_a_lost_process_is_told_from_other_failures(monkeypatch):
 
 def test_several_ranks_choose_the_transformers_backend(monkeypatch):
     become(monkeypatch, 2)
-    assert choose_backend("auto") == ("transformers", "2 processes; Unsloth trains on one GPU")
+    assert choose.backend("auto") == ("transformers", "2 processes; Unsloth trains on one GPU")

@@ -1,10 +1,10 @@
-"""Which engine a training gets, why, and where the named one is refused."""
+"""Which backend and engine a run gets, why, and where the named one is refused."""
 
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from pods import ranks
 from pods.config.errors import UserError
 from pods.engines import Limits, Sampling, choose
 from tests.configs import compose
@@ -12,75 +12,114 @@ from tests.configs import compose
 FULL = ["lora.rank=null", "lora.alpha=1"]
 TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+NEEDS, NARROW = ["algorithm.needs_logprobs=true"], ["sampling.top_p=.9", "sampling.temperature=.7"]
+MODE = "engine.vllm_mode=none"
+SIZES = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
 
 
-def on_a_machine(monkeypatch, cuda: bool, vllm: bool, environment: dict[str, str]) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(choose, "cuda", lambda: cuda)
-    monkeypatch.setattr(choose, "installed", lambda name: vllm and name == "vllm")
-    monkeypatch.setattr(choose, "vllm_runs", lambda: cuda and vllm)
+@pytest.fixture
+def machine(monkeypatch):
+    def become(cuda: bool, packages: bool, environment: dict[str, str]) -> None:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+        monkeypatch.setattr(choose, "find_spec", lambda name: packages)
+        monkeypatch.setattr(choose, "vllm_runs", lambda: cuda and packages)
+
+    return become
 
 
-@pytest.mark.parametrize(
-    ("cuda", "vllm", "backend", "overrides", "environment", "name", "reason"),
-    [
-        (False, False, "transformers", [], {}, "transformers", "no CUDA device"),
-        (True, False, "transformers", [], {}, "transformers", "vllm is not installed"),
-        (True, True, "transformers", [], {}, "vllm", "found CUDA and vllm"),
-        (True, True, "transformers", [], TWO, "vllm", "found CUDA and vllm"),
-        (True, True, "unsloth", [], {}, "unsloth", "shares the base weights"),
-        (True, True, "transformers", FULL, {}, "transformers", "every parameter is trained"),
-        (True, True, "transformers", FULL, TWO, "trl", "several processes"),
-        (True, True, "transformers", ["engine=transformers"], {}, "transformers", "as configured"),
-        (True, True, "unsloth", ["engine=vllm"], {}, "vllm", "as configured"),
-        (True, True, "unsloth", ["engine=trl"], {}, "trl", "as configured"),
-    ],
-)
-def test_the_choice_and_its_reason(
-    monkeypatch, cuda, vllm, backend, overrides, environment, name, reason
-):
-    sizes = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
-    config = compose(*sizes, *overrides)
-    config.backend.name = backend
-    on_a_machine(monkeypatch, cuda, vllm, environment)
-    found = choose.for_training(config)
-    assert found[0] == name
-    assert reason in found[1]
+def outcome(function, *arguments) -> str:
+    """What is chosen and why, or why not."""
+    try:
+        return ": ".join(function(*arguments))
+    except UserError as error:
+        return str(error)
 
 
 @pytest.mark.parametrize(
-    ("cuda", "backend", "overrides", "environment", "said"),
+    ("name", "cuda", "packages", "environment", "expected"),
     [
-        (
-            True,
-            "transformers",
-            ["engine=unsloth"],
-            {},
-            "set engine=vllm, or in training backend=unsloth",
-        ),
-        (True, "unsloth", ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
-        (True, "transformers", ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
-        (True, "transformers", ["engine=vllm", *FULL], {}, "set engine=trl engine.vllm_mode=coloc"),
-        (True, "transformers", ["engine=trl", "engine.vllm_mode=server"], {}, "set engine=vllm"),
-        (False, "transformers", ["engine=vllm"], {}, "set engine=transformers"),
-        (False, "transformers", ["engine=trl", "engine.vllm_mode=server", *FULL], {}, "CUDA"),
+        ("auto", True, True, {}, "unsloth: found CUDA and unsloth"),
+        ("auto", True, False, {}, "transformers: unsloth is not installed"),
+        ("auto", False, True, {}, "transformers: no CUDA device"),
+        ("auto", True, True, TWO, "transformers: 2 processes; Unsloth trains on one GPU"),
+        ("unsloth", False, True, {}, "backend=unsloth: no CUDA device; set backend=transformers"),
+        ("unsloth", True, True, {}, "unsloth: as configured"),
+        ("transformers", True, True, {}, "transformers: as configured"),
     ],
 )
-def test_an_engine_that_cannot_serve_is_refused_with_the_remedy(
-    monkeypatch, cuda, backend, overrides, environment, said
-):
-    config = compose(*overrides)
-    config.backend.name = backend
-    on_a_machine(monkeypatch, cuda, cuda, environment)
-    with pytest.raises(UserError, match=f"engine={config.engine.name}: .*{said}"):
-        choose.for_training(config)
+def test_the_backend(machine, name, cuda, packages, environment, expected):
+    machine(cuda, packages, environment)
+    assert outcome(choose.backend, name).startswith(expected)
 
 
-@pytest.mark.parametrize(("algorithm", "count"), [("pods", 64), ("grpo_ga", 64)])
-def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
-    monkeypatch, algorithm, count
+@pytest.mark.parametrize(
+    ("cuda", "packages", "unsloth", "overrides", "environment", "expected"),
+    [
+        (False, False, False, [], {}, "transformers: no CUDA device"),
+        (True, False, False, [], {}, "transformers: vllm is not installed"),
+        (True, True, False, [], {}, "vllm: found CUDA and vllm"),
+        (True, True, False, [], TWO, "vllm: found CUDA and vllm"),
+        (True, True, True, [], {}, "unsloth: shares the base weights"),
+        (True, True, False, FULL, {}, "transformers: every parameter is trained"),
+        (True, True, False, FULL, TWO, "trl: several processes"),
+        (True, True, False, ["engine=transformers"], {}, "transformers: as configured"),
+        (True, True, True, ["engine=vllm"], {}, "vllm: as configured"),
+        (True, True, True, ["engine=trl"], {}, "trl: as configured"),
+        (True, True, False, ["engine=unsloth"], {}, "set engine=vllm, or backend=unsloth"),
+        (True, True, True, ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
+        (True, True, False, ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
+        (True, True, False, ["engine=vllm", *FULL], {}, "set engine=trl engine.vllm_mode=coloc"),
+        (True, True, False, ["engine=trl", "engine.vllm_mode=server"], {}, "set engine=vllm"),
+        (False, True, False, ["engine=vllm"], {}, "vllm (uv sync --extra gpu); set engine=tr"),
+        (False, True, False, ["engine=trl", "engine.vllm_mode=server", *FULL], {}, "needs a CUDA"),
+        (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
+        (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "gives no log-probabilities"),
+        (True, True, False, [*NEEDS, *NARROW, "engine=transformers"], {}, "transformers: as conf"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "gives no log-probabilities"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
+    ],
+)  # fmt: skip
+def test_the_engine_of_a_training(
+    machine, cuda, packages, unsloth, overrides, environment, expected
 ):
+    config = compose(*SIZES, *overrides)
+    config.backend.name = "unsloth" if unsloth else "transformers"
+    machine(cuda, packages, environment)
+    assert expected in outcome(choose.for_training, config)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "packages", "name", "expected"),
+    [
+        (False, True, "auto", "transformers"),
+        (True, False, "auto", "transformers"),
+        (True, True, "auto", "vllm"),
+        (True, True, "vllm", "vllm"),
+        (True, False, "vllm", "engine=vllm: it needs a CUDA device and vllm"),
+    ],
+)
+def test_the_engine_of_an_evaluation(machine, cuda, packages, name, expected):
+    machine(cuda, packages, {})
+    assert outcome(choose.for_evaluation, name).startswith(expected)
+
+
+def test_auto_is_settled_and_said_in_one_line(machine):
+    config = compose("engine=auto")
+    config.backend.name, config.optimizer.name = "auto", "auto"
+    machine(True, True, {})
+    line = choose.settle(config)
+    assert (config.backend.name, config.engine.name) == ("unsloth", "unsloth")
+    assert config.optimizer.name == "adamw_8bit"
+    assert line.startswith("backend unsloth (found CUDA and unsloth), engine unsloth (shares ")
+    machine(False, True, {})
+    config.model.load_in_4bit = True
+    assert "4-bit weights need CUDA" in outcome(choose.settle, config)
+
+
+@pytest.mark.parametrize("m", [16, 64])
+def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkeypatch, m):
     """TRL would take m x P: four waves for PODS, one for GRPO-GA."""
     from trl.trainer import grpo_trainer
 
@@ -88,35 +127,27 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(
 
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
-    config = compose(
-        "prompts_per_step=2", "rollouts_per_prompt=64", "kept_per_prompt=16",
-        f"algorithm={algorithm}",
-    )  # fmt: skip
-    m = config.kept_per_prompt
     arguments = SimpleNamespace(
         per_device_train_batch_size=m, steps_per_generation=1,  # of one of two ranks
         rollouts_per_prompt=64, num_generations=m, vllm_tensor_parallel_size=1,
     )  # fmt: skip
     with seam.engine_slots(arguments):
         grpo_trainer.VLLMGeneration(max_num_seqs=m, mode="colocate")
-    assert taken == [{"max_num_seqs": count, "mode": "colocate"}]
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
-    assert taken[1] == {"max_num_seqs": 1}
-    assert ranks.world_size() == 1
+    assert taken == [{"max_num_seqs": 64, "mode": "colocate"}, {"max_num_seqs": 1}]
 
 
 def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_policy(monkeypatch):
     given = []
     monkeypatch.setattr(choose, "build", lambda *arguments: given.append(arguments))
     config = compose(
-        "engine=transformers", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4",
+        "engine=transformers", *SIZES,
         "sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", "lora.rank=16",
         "sampling.max_completion_length=20", "sampling.max_prompt_length=30", "sampling.stop=[b]",
         "engine.gpu_memory_utilization=0.4",
     )  # fmt: skip
-    choose.build_for_training(
-        config, SimpleNamespace(tokenizer="t", end_tokens=[3, 9])
-    )  # 9: Unsloth's pad
+    policy = SimpleNamespace(tokenizer="t", end_tokens=[3, 9])  # 9: Unsloth's pad
+    choose.build_for_training(config, policy)
     drawn = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
     limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)
     assert given == [("transformers", config, "t", drawn, limits, 16)]
@@ -126,42 +157,5 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
 def test_an_engine_of_the_users_is_given_config_and_policy(tmp_path):
     (tmp_path / "mine.py").write_text("def made(config, policy): return config.run, policy")
     config = compose(f"engine.name={tmp_path}/mine.py:made", "run=r")
+    assert choose.for_training(config)[1] == "a class in a file"
     assert choose.build_for_training(config, "policy") == ("r", "policy")
-
-
-@pytest.mark.parametrize(
-    ("name", "overrides", "given"),
-    [
-        ("transformers", [], True),
-        ("unsloth", [], True),
-        ("trl", [], False),
-        ("trl", ["engine=trl", "engine.vllm_mode=colocate"], True),
-        ("vllm", [], True),
-        ("vllm", ["sampling.top_p=0.9", "sampling.temperature=0.7"], False),
-    ],
-)
-def test_which_engines_give_log_probabilities(name, overrides, given):
-    config = compose("lora.rank=null", "lora.alpha=1", *overrides)
-    assert choose.job_of(config).gives_logprobs(name) is given
-
-
-@pytest.mark.parametrize(
-    ("cuda", "vllm", "name", "expected"),
-    [
-        (False, False, "auto", "transformers"),
-        (True, False, "auto", "transformers"),
-        (True, True, "auto", "vllm"),
-        (True, True, "vllm", "vllm"),
-        (True, False, "vllm", "needs a CUDA device and vllm .*; set engine=transformers"),
-        (True, True, "unsloth", "shares its weights with Unsloth's trainer; set engine=vllm"),
-    ],
-)
-def test_an_evaluation_takes_the_fastest_engine_and_refuses_one_that_cannot_run(
-    monkeypatch, cuda, vllm, name, expected
-):
-    on_a_machine(monkeypatch, cuda, vllm, {})
-    if " " not in expected:
-        assert choose.for_evaluation(name)[0] == expected
-        return
-    with pytest.raises(UserError, match=f"engine={name}: .*{expected}"):
-        choose.for_evaluation(name)

@@ -1,24 +1,22 @@
-"""The vLLM engines, on a vLLM that records its calls; tests/test_vllm.py runs a real one."""
+"""The vLLM engine, on a vLLM that records its calls; tests/test_vllm.py runs a real one."""
 
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from pods.config.errors import OutOfMemory, RunFailed, UserError
-from pods.engines import Limits, Live, Request, Sampling, Work, choose
+from pods.config.errors import OutOfMemory
+from pods.engines import Limits, Request, Sampling, Work, choose
 from pods.models import policy
-from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
+from tests.fake_run import TINY, add_checkpoint, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
 TOKENIZER = policy.load_tokenizer(str(TINY))
-FEW = Limits(window=4, max_loras=2)
 
 
 @dataclass
@@ -29,7 +27,7 @@ class LoRA:
 
 
 class RecordingLLM:
-    """Answers each prompt with its seed's last digit and an end token."""
+    """Answers each prompt with its seed's last digit and an end token; seed 7 is clipped."""
 
     def __init__(self, **arguments: Any) -> None:
         self.arguments, self.calls, self.running = arguments, [], True
@@ -39,17 +37,15 @@ class RecordingLLM:
     def _shutdown(self, timeout: float) -> None:
         self.running = False
 
-    def generate(
-        self, prompts: list, params: list, lora_request: list | None, use_tqdm: bool
-    ) -> list[Any]:
+    def generate(self, prompts: list, params: list, lora_request: list | None, use_tqdm: bool):
         self.calls.append(SimpleNamespace(prompts=prompts, params=params, loras=lora_request))
         return [SimpleNamespace(outputs=[self._answer(p)]) for p in params]
 
     def _answer(self, params: Any) -> Any:
-        ids = (params.seed % 10, 1)
+        ids, reason = (params.seed % 10, 1), "length" if params.seed == 7 else "stop"
         likely = [{i: SimpleNamespace(logprob=-0.5)} for i in ids]
-        found = None if params.logprobs is None else likely
-        return SimpleNamespace(token_ids=ids, finish_reason="stop", logprobs=found)
+        logprobs = None if params.logprobs is None else likely
+        return SimpleNamespace(token_ids=ids, finish_reason=reason, logprobs=logprobs)
 
 
 @pytest.fixture
@@ -62,67 +58,40 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
         return started[-1]
 
     fakes = {name: ModuleType(name) for name in ("vllm", "vllm.lora", "vllm.lora.request")}
-    fakes["vllm"].LLM = llm
-    fakes["vllm"].SamplingParams = SimpleNamespace
+    fakes["vllm"].LLM, fakes["vllm"].SamplingParams = llm, SimpleNamespace
     fakes["vllm.lora.request"].LoRARequest = LoRA
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)
     yield started
-    for name in ("pods.engines.vllm",):
-        sys.modules.pop(name, None)  # they hold the fakes
+    sys.modules.pop("pods.engines.vllm", None)  # it holds the fakes
 
 
-def build(name: str = "vllm", sampling: Sampling = SAMPLING, limits: Limits = FEW, **keys: Any):
-    config = quickstart_config(*(f"{key}={value}" for key, value in keys.items()))
-    return choose.build(name, config, TOKENIZER, sampling, limits, lora_rank=20)
+def build(sampling: Sampling = SAMPLING, limits: Limits | None = None, *overrides: str):
+    limits = limits or Limits(window=4, max_loras=2)
+    return choose.build("vllm", quickstart_config(*overrides), TOKENIZER, sampling, limits, 20)
 
 
 def work(weights: Any = None, seeds: tuple[int, ...] = (3, 4), label: str = "") -> Work:
     return Work([Request([5, 6], seeds), Request([7], seeds[:1])], weights, label)
 
 
-def test_works_are_handed_over_in_windows_and_come_back_in_their_places(
-    engines: list, tmp_path: Path
-) -> None:
+def test_works_are_handed_over_in_windows_and_come_back_in_their_places(engines, tmp_path):
     first, second = (add_checkpoint(tmp_path, step) for step in (1, 2))
-    works = [work(first, label="a"), work(second, label="b"), work(label="c"), work(first, (9,))]
+    works = [work(first, label="a"), work(second, label="b"), work(label="c"), work(first, (7,))]
     advanced: list[int] = []
     with build() as engine:
         done = list(engine.generate(works, advance=advanced.append))
     (llm,) = engines
     assert [len(call.params) for call in llm.calls] == [6, 5]  # windows of 4 completions or more
     assert [w.label for w, _ in done] == ["a", "b", "c", ""]
-    assert [[[c.token_ids[0] for c in g] for g in groups] for _, groups in done] == [
-        *[[[3, 4], [3]]] * 3, [[9], [9]],
-    ]  # fmt: skip
+    tokens = [[[c.token_ids[0] for c in g] for g in groups] for _, groups in done]
+    assert tokens == [*[[[3, 4], [3]]] * 3, [[7], [7]]]
+    clipped = {c.clipped for _, groups in done[:3] for group in groups for c in group}
+    assert (clipped, done[3][1][0][0].clipped) == ({False}, True)
     loras = [lora for call in llm.calls for lora in call.loras]
     assert [lora and lora.lora_int_id for lora in loras] == [1, 1, 1, 2, 2, 2, *[None] * 3, 1, 1]
     assert sum(advanced) == 11
-    assert llm.arguments["max_lora_rank"] == 32  # the next rank that vLLM has kernels for
     assert not llm.running
-
-
-def test_every_version_of_the_live_adapter_has_a_new_name_and_the_old_folder_goes(
-    engines: list, tmp_path: Path
-) -> None:
-    model = live_model(add_checkpoint(tmp_path, 1))
-    seen = []
-    with build() as engine:
-        for version in (1, 1, 2, 3):
-            list(engine.generate([work(Live(model, version))]))
-            lora = engines[0].calls[-1].loras[0]
-            folder = Path(lora.lora_path)
-            assert sorted(p.name for p in folder.iterdir()) == [
-                "adapter_config.json",
-                "adapter_model.safetensors",
-            ]
-            assert [p.name for p in folder.parent.iterdir()] == [folder.name]
-            seen.append((lora.lora_name, lora.lora_int_id))
-    assert seen[0] == seen[1]
-    assert len(set(seen)) == len({n for n, _ in seen}) == len({i for _, i in seen}) == 3
-    assert not folder.parent.exists()
-    with build() as engine, pytest.raises(UserError, match=r"lora\.rank=null"):
-        list(engine.generate([work(Live(model.get_base_model(), 0))]))
 
 
 @pytest.mark.parametrize(
@@ -135,9 +104,9 @@ def test_every_version_of_the_live_adapter_has_a_new_name_and_the_old_folder_goe
     ],
 )
 def test_logprobs_are_given_where_they_are_those_of_the_temperature_alone(
-    engines: list, changes: dict, mode: str, given: bool
-) -> None:
-    with build(sampling=replace(SAMPLING, **changes)) as engine:
+    engines, changes, mode, given
+):
+    with build(replace(SAMPLING, **changes)) as engine:
         ((_, groups),) = engine.generate([work()], logprobs=True)
         ((_, silent),) = engine.generate([work()])
     assert engines[0].arguments["logprobs_mode"] == mode
@@ -145,72 +114,58 @@ def test_logprobs_are_given_where_they_are_those_of_the_temperature_alone(
     assert silent[0][0].logprobs is None
 
 
-def test_everything_that_vllm_is_told(engines: list) -> None:
+def test_everything_that_vllm_is_told(engines):
     sampling = Sampling(0.9, 0.8, 7, 4, 8, ("x",), (1, 2))
-    limits = Limits(max_sequences=5, max_loras=3, gpu_memory_utilization=0.4)
-    with build(sampling=sampling, limits=limits) as engine:
-        list(engine.generate([work()]))
-    assert vars(engines[0].calls[0].params[1]) == {
+    with build(sampling, Limits(max_sequences=5, max_loras=3, gpu_memory_utilization=0.4)) as one:
+        list(one.generate([work(), replace(work(), full_length=True)]))  # the warm-up's
+    asked = {
         "temperature": 0.9, "top_p": 0.8, "top_k": 7, "max_tokens": 4, "seed": 4,
         "ignore_eos": False, "stop_token_ids": [1, 2], "stop": ["x"], "detokenize": True,
         "logprobs": None,
     }  # fmt: skip
+    params = engines[0].calls[0].params
+    assert vars(params[1]) == asked
+    endless = {"ignore_eos": True, "stop_token_ids": None, "stop": None}
+    assert vars(params[4]) == asked | endless
     assert engines[0].calls[0].prompts[0] == {"prompt_token_ids": [5, 6]}
     assert engines[0].arguments == {
         "model": str(TINY), "tokenizer": str(TINY), "enable_lora": True, "dtype": "float32",
         "quantization": None, "max_model_len": 12, "gpu_memory_utilization": 0.4,
         "enforce_eager": True, "generation_config": "vllm", "logprobs_mode": "processed_logprobs",
-        "max_lora_rank": 32, "max_loras": 3, "max_num_seqs": 5,
+        "max_lora_rank": 32,  # the next that vLLM has kernels for
+        "max_loras": 3, "max_num_seqs": 5,
     }  # fmt: skip
-    with build(**{"model.load_in_4bit": "true"}) as engine:
-        list(engine.generate([work()], logprobs=True))
+    with build(SAMPLING, None, "model.load_in_4bit=true") as one:
+        list(one.generate([work()], logprobs=True))
     params, arguments = engines[1].calls[0].params[0], engines[1].arguments
     assert (params.stop, params.detokenize, params.logprobs) == (None, False, 0)
+    assert params.stop_token_ids == [TOKENIZER.eos_token_id]
     assert arguments["quantization"] == "bitsandbytes"
-    assert "max_num_seqs" not in arguments
 
 
-def test_the_warm_up_goes_on_past_every_end(engines: list) -> None:
-    with build(sampling=replace(SAMPLING, stop=("x",))) as engine:
-        list(engine.generate([replace(work(), full_length=True)]))
-        list(engine.generate([work()]))
-    (full, *_), (ordinary, *_) = (call.params for call in engines[0].calls)
-    assert (full.ignore_eos, full.stop_token_ids, full.stop) == (True, None, None)
-    assert (ordinary.ignore_eos, ordinary.stop_token_ids, ordinary.stop) == (False, [1], ["x"])
+@pytest.fixture
+def card(monkeypatch):
+    """A card of 40 GiB, of which `free` are free."""
+
+    def make(free: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 40 * 2**30))
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+
+    return make
 
 
-def test_a_vllm_that_does_not_start_ends_the_run_with_one_line(engines, monkeypatch) -> None:
-    def fail(**_: Any) -> None:
-        raise RuntimeError("Engine core initialization failed.")
-
-    monkeypatch.setattr(sys.modules["vllm"], "LLM", fail)
-    with pytest.raises(RunFailed, match="did not start; VLLM_USE_V2_MODEL_RUNNER=0"):
-        build()
-
-
-def test_a_full_checkpoint_takes_the_place_of_the_base(engines: list, tmp_path: Path) -> None:
-    full = add_checkpoint(tmp_path, 1, full=True)
-    with build() as engine:
-        list(engine.generate([work(), work(full), work(full)]))
-        assert [Path(llm.arguments["model"]).resolve() for llm in engines] == [TINY, full]
-        assert [llm.running for llm in engines] == [False, True]
-
-
-def test_the_engine_is_started_apart_from_the_launcher(
-    engines: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_is_started_apart_from_the_launcher(engines, monkeypatch, card):
     ranks = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_PORT": "1234"}
-    for name, value in (ranks | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
+    ranks |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in ranks.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (30 * 2**30, 40 * 2**30))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    card(30)
     before = dict(os.environ)
-    with build() as engine:
-        assert engine is not None
-    started = engines[0].environment
-    assert not {*ranks, "TORCHELASTIC_USE_AGENT_STORE"} & started.keys()
+    with build():
+        started = engines[0].environment
+    assert not ranks.keys() & started.keys()
     assert started["CUDA_VISIBLE_DEVICES"] == "6"
     assert before.items() <= dict(os.environ).items()
 
@@ -219,29 +174,12 @@ def test_the_engine_is_started_apart_from_the_launcher(
     ("wanted", "free", "share"),
     [(None, 39, 0.85), (None, 20, 0.47), (0.4, 20, 0.4), (0.9, 20, None), (None, 1, None)],
 )
-def test_the_share_of_a_card_is_what_is_free_unless_it_is_set(
-    engines: list,
-    monkeypatch: pytest.MonkeyPatch,
-    wanted: float | None,
-    free: int,
-    share: float | None,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 40 * 2**30))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+def test_the_share_of_a_card_is_what_is_free_unless_it_is_set(engines, card, wanted, free, share):
+    card(free)
     limits = Limits(gpu_memory_utilization=wanted)
     if share is None:
         with pytest.raises(OutOfMemory, match=f"gpu_memory_utilization={wanted}: {free}.0 GiB"):
-            build(limits=limits)
+            build(SAMPLING, limits)
     else:
-        with build(limits=limits):
-            found = engines[0].arguments["gpu_memory_utilization"]
-            assert found == pytest.approx(share)
-
-
-@pytest.mark.parametrize(("reason", "clipped"), [("stop", False), ("length", True)])
-def test_a_completion_is_clipped_where_the_length_ended_it(engines, reason, clipped) -> None:
-    from pods.engines.vllm import _completion
-
-    drawn = SimpleNamespace(token_ids=(5, 6), finish_reason=reason, logprobs=None)
-    assert _completion(SimpleNamespace(outputs=[drawn])).clipped is clipped
+        with build(SAMPLING, limits):
+            assert engines[0].arguments["gpu_memory_utilization"] == pytest.approx(share)

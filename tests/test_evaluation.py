@@ -81,7 +81,7 @@ def folder(scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def configured(*overrides: str) -> EvaluateConfig:
-    values = compose("evaluate", EvaluateConfig, [*KEYS, *overrides], CONFIG_DIR / "evaluate")
+    values = compose("evaluate", [*KEYS, *overrides], CONFIG_DIR / "evaluate")
     return typed(EvaluateConfig, values)
 
 

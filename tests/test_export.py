@@ -34,7 +34,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def configured(name: str, schema: type, *overrides: str) -> Any:
     folder = command.CONFIG_DIR / "checkpoint"
-    return command.typed(schema, command.compose(name, schema, ["run=fake", *overrides], folder))
+    return command.typed(schema, command.compose(name, ["run=fake", *overrides], folder))
 
 
 def exported(*overrides: str) -> Path:

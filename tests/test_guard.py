@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pods.config.errors import RunFailed
-from pods.engines import Completion, Live, Request, Work
+from pods.engines import Completion, LivePolicy, Request, Work
 from pods.training.guard import Guard, random_adapter
 from tests.test_trainer import build, rows
 
@@ -111,7 +111,7 @@ def test_the_changed_adapter_must_explain_the_engine_twice_as_well(seen, without
     guard, gaps = Guard(Engine(), None, max_gap=0.1, check_every=1), iter([seen, without])
     guard.gap = lambda pairs: next(gaps)
     asked = [Request([1], [7, 8]), Request([2], [9, 10])]
-    policy = Live(torch.nn.Linear(1, 1), 0)
+    policy = LivePolicy(torch.nn.Linear(1, 1), 0)
     if passes:
         found = guard._probe(asked, policy)
         assert found == {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}

@@ -14,13 +14,6 @@ from tests import processes
 from tests.configs import compose
 from tests.fake_run import add_checkpoint, make_run
 
-SMALL = [
-    "prompts_per_step=2",
-    "run=new", "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
-    "max_steps=1", "budget.train_seconds=null", "checkpoint.every_seconds=null",
-    "optimizer.learning_rate=1e-12", "init_from=checkpoints/old/checkpoint-2",
-]  # fmt: skip
-
 
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -29,20 +22,20 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_run(Path("checkpoints"), "old", steps=(2,), scale=0.05) / "checkpoint-2"
 
 
-def train(folder: Path, *overrides: str) -> dict:
-    """The meta.json of the run `new`."""
-    done = processes.run(folder / "said", *SMALL, *overrides, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return json.loads((folder / "checkpoints" / "new" / "meta.json").read_text())
-
-
 def test_an_adapter_is_continued(old: Path, tmp_path: Path) -> None:
-    noted = train(tmp_path)["init_from"]
+    done = processes.run(
+        tmp_path / "said", "run=new", f"init_from={old}", "prompts_per_step=2",
+        "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
+        "max_steps=1", "budget.train_seconds=null", "checkpoint.every_seconds=null",
+        "optimizer.learning_rate=1e-12", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     weights = load_file(old / "adapter_model.safetensors")
     after = load_file("checkpoints/new/checkpoint-1/adapter_model.safetensors")
     assert weights.keys() == after.keys()
     for name, values in weights.items():
         torch.testing.assert_close(after[name], values, atol=1e-9, rtol=0)
+    noted = json.loads(Path("checkpoints/new/meta.json").read_text())["init_from"]
     assert (noted["checkpoint"], noted["step"]) == (str(old), 2)
     digest = json.loads((old / "meta.json").read_text())["files"]["adapter_model.safetensors"]
     assert noted["sha256"] == {"adapter_model.safetensors": digest["sha256"]}
@@ -61,7 +54,7 @@ def whole_model(old: Path) -> None:
     ("change", "overrides", "said"),
     [
         (None, ["init_from=nowhere/checkpoint-3"], "init_from=nowhere/checkpoint-3: no finished"),
-        (None, ["lora.rank=8"], "lora.rank=32 lora.alpha=32 lora.target_modules=[down_proj,"),
+        (None, ["lora.rank=8"], "lora.rank=32 lora.alpha=32.0 lora.target_modules=[down_proj,"),
         (None, ["lora.rank=null"], "set these, or export it (scripts/export.py)"),
         (None, ["model.path=Qwen/Qwen2.5-3B-Instruct"], "set model.path=pods/tiny_policy model.n"),
         (spoil, [], "adapter_model.safetensors has 0 bytes"),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pods.engines import Completion, Live
+from pods.engines import Completion, LivePolicy
 from pods.evaluation import scores
 from pods.evaluation.midrun import MidRun
 from pods.models.policy import load_tokenizer
@@ -73,7 +73,7 @@ def test_every_verdict_stands_in_its_own_column(tmp_path):
             yield asked[0], [[Completion(tokens, tokens is ids[3])] for tokens in ids]
 
     midrun.engine = Engine()
-    metrics = midrun(Live(None, 7), 7, COUNTS | {"other": 1})
+    metrics = midrun(LivePolicy(None, 7), 7, COUNTS | {"other": 1})
     (line,) = read_metrics(path)
     prompts = [row.prompt_ids for row in midrun.questions.rows[:5]]
     assert [request.prompt for request in works[0].requests] == prompts

@@ -119,7 +119,7 @@ init_from=nowhere/checkpoint-3: no finished checkpoint; give <run>/checkpoint-<s
 $ train.py run=a/b
 run=a/b: must be a folder name without / and without a dot at the start
 $ train.py backend=unsloth
-backend=unsloth: it needs a CUDA device; use backend=transformers on this machine
+backend=unsloth: no CUDA device; set backend=transformers
 $ train.py model.load_in_4bit=true
 model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, or
 model.load_in_4bit=false
@@ -128,7 +128,7 @@ task.source=None: task=own needs it; set a JSONL file, folder or hub id
 $ train.py trial=maybe
 trial=maybe: must be true or false
 $ evaluate_run.py run=old engine=tgi
-engine=tgi: must be one of auto, vllm, transformers, unsloth
+engine=tgi: must be one of auto, vllm, transformers
 $ evaluate_run.py run=old select_on=test
 select_on=test: must be one of validation
 $ evaluate_run.py a=b=c

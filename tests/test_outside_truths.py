@@ -241,11 +241,11 @@ class ByHand:
             loss = torch.stack([term.mean() for term in terms]).mean()
         else:  # over the tokens that are not masked
             loss = torch.cat(terms).sum() / len(entropies)
-        return loss - self.config.trl.get("entropy_coef", 0.0) * entropies.mean()
+        return loss - (self.config.trl.entropy_coef or 0.0) * entropies.mean()
 
     def clipped(self, ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
         """-min(ratio A, clip(ratio) A), with delta as the upper bound of the first ratio."""
-        loss, delta = self.config.loss, self.config.trl.get("delta")
+        loss, delta = self.config.loss, self.config.trl.delta
         low, high = 1 - loss.epsilon, 1 + (loss.epsilon_high or loss.epsilon)
         self.seen |= {"low"} if advantage < 0 and (ratio < low).any() else set()
         self.seen |= {"high"} if advantage > 0 and (ratio > high).any() else set()

@@ -30,7 +30,7 @@ def names() -> set[str]:
         pairs = (word.split("=") for word in row.split())
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
-            composed = command.compose("train", TrainConfig, list(overrides))
+            composed = command.compose("train", list(overrides))
             composed.run = sweeps.name(composed, overrides)
             config = command.typed(TrainConfig, composed)
             settle(config)
@@ -42,7 +42,7 @@ def test_every_arm_of_every_figure_is_trained_by_a_line():
     trained = names()
     assert len(FIGURES) == 9
     for figure in FIGURES:
-        series = command.compose(f"figure/{figure}", None, []).figure.series
+        series = command.compose(f"figure/{figure}", []).figure.series
         for arm, settings in series.items():
             assert any(fnmatch(run, p) for run in trained for p in settings.runs), (figure, arm)
 

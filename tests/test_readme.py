@@ -9,10 +9,9 @@ from typing import Any, get_type_hints
 import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from pydantic import ValidationError
 
 from pods.config import command
-from pods.config.keys import TrainConfig
-from pods.evaluation.config import EvaluateConfig
 from tests.conftest import ROOT
 
 SETTING_A = {"budget.train_seconds": 6 * 3600}
@@ -79,18 +78,17 @@ def padded(columns: list[list[str]]) -> list[list[str]]:
 
 @cache
 def composed(script: str, overrides: tuple[str, ...] = ()) -> DictConfig:
-    if script == "train.py":
-        return command.compose("train", TrainConfig, [*overrides])
-    if script == "evaluate_run.py":
-        return command.compose(
-            "evaluate", EvaluateConfig, [*overrides], command.CONFIG_DIR / "evaluate"
-        )
-    name = script.removeprefix("scripts/").removesuffix(".py")
-    main = importlib.import_module(f"scripts.{name}").main
-    schema = get_type_hints(main)["config"]
+    """The config of a command, without unknown keys."""
+    name = script.removeprefix("scripts/").removesuffix(".py").removesuffix("_run")
+    module = importlib.import_module(script.removesuffix(".py").replace("/", "."))
     folders = {"chat": "checkpoint", "export": "checkpoint", "plan": "planning"}
     own = command.CONFIG_DIR / folders.get(name, name)
-    return command.compose(name, schema, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
+    config = command.compose(name, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
+    try:
+        get_type_hints(module.main)["config"].model_validate(OmegaConf.to_container(config))
+    except ValidationError as error:
+        assert "extra_forbidden" not in [problem["type"] for problem in error.errors()]
+    return config
 
 
 COMMANDS = sorted(set(commands()))

@@ -15,11 +15,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pods.config.command import compose
-from pods.figures.statistics import difference
 from pods.runs import results
 from tests import processes
 from tests.configs import compose as training
@@ -59,7 +57,7 @@ def speedups(figure: str) -> dict[str, Any]:
 
 
 def last_checkpoints(figure: str, arm: str) -> list[tuple[int, results.Checkpoint]]:
-    patterns = compose(f"figure/{figure}", None, []).figure.series[arm].runs
+    patterns = compose(f"figure/{figure}", []).figure.series[arm].runs
     files = [file for pattern in patterns for file in (RESULTS / figure).glob(f"{pattern}.json")]
     runs = [results.read(file) for file in files if not file.name.endswith(".meta.json")]
     return [(max(run), run[max(run)]) for run in runs]
@@ -109,24 +107,6 @@ def planner_goals() -> list[float]:
     return [float(v) for v in re.search(r"correlation (\.\d) or more; (\d) of", page).groups()]
 
 
-def over_max_variance(*arms: str) -> list[float]:
-    """Of results/rules.json: mean accuracy of an arm, or of several that are one algorithm, less
-    that of max_variance, in points, with its interval, on the quickstart and on the miniature."""
-    numbers = []
-    for experiment in stored("rules").values():
-        means = {name: np.array(arm["mean"]) for name, arm in experiment["arms"].items()}
-        mean_of_arms = np.mean([means[arm] for arm in arms], axis=0)
-        pair = difference(means["max_variance"], mean_of_arms, paired=True)
-        numbers += [100 * value for value in (pair.difference, *pair.ci95)]
-    return numbers
-
-
-def target(figure: str, baseline: str) -> list[float]:
-    """The target in %, and how many times as fast PODS reaches it, with its interval."""
-    found = speedups(figure)[baseline]["time_to_target"]
-    return [100 * found["target"], found["ratio"], *found["ci95"]]
-
-
 # What README and docs say, with a group for each number -> the numbers. Numbers outside a group are
 # definitions (95 % intervals, 99 % of the best point).
 CLAIMS: dict[str, Callable[[], list[float]]] = {
@@ -173,28 +153,9 @@ MINIATURE_CLAIMS: dict[str, Callable[[], list[float]]] = {
         "miniature", "GRPO"
     ),
     r"The base is right on ([\d.]+) %": lambda: [base("miniature", "tiny_60")],
-    r"PODS is ([-\d.]+) points above GRPO \(95 % interval (-2[-\d.]+) to ([-\d.]+)\)": lambda: (
-        ahead("miniature", "GRPO")
-    ),
-    r", ([-\d.]+) above GRPO 24/24 \((-1[\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "miniature", "GRPO-equal-cost"
-    ),
-    r"and ([-\d.]+) above GRPO-GA \((-[\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "miniature", "GRPO-GA"
-    ),
-    r"reaches ([\d.]+) % ([\d.]+) times as fast as GRPO \(([\d.]+) to ([\d.]+)\)": lambda: target(
-        "miniature", "GRPO"
-    ),
-    r"A step costs ([\d.]+) s, one of GRPO ([\d.]+) s, of GRPO 24/24 ([\d.]+) s, of GRPO-GA "
-    r"([\d.]+) s": lambda: step_seconds(
-        "miniature", "GRPO-PODS", "GRPO", "GRPO-equal-cost", "GRPO-GA"
-    ),
 }
-NUMBERS = r"([-\d.]+) \(([-\d.]+) to ([-\d.]+)\)"
+
 OUR_CLAIMS = QUICKSTART_CLAIMS | MINIATURE_CLAIMS
-
-
-RULES_ROW = re.compile(rf"\| (`[^|]+) \| {NUMBERS} \| {NUMBERS} \|")
 
 
 def paragraphs() -> Iterator[str]:
@@ -234,16 +195,6 @@ def test_every_number_among_the_results_is_claimed() -> None:
             if not any(start <= number.start() and number.end() <= end for start, end in spans)
         ]
         assert not loose, f"numbers in the README that no claim in this file covers: {loose}"
-
-
-def test_the_rows_of_the_table_of_rules_are_stored_results() -> None:
-    rows = RULES_ROW.findall((ROOT / "docs" / "rules.md").read_text())
-    arms = {label: re.findall("`([^`]+)`", label) for label, *_ in rows}  # several: one algorithm
-    assert sorted(sum(arms.values(), ["max_variance"])) == sorted(
-        stored("rules")["quickstart"]["arms"]
-    )
-    for label, *numbers in rows:
-        assert numbers == [f"{value:.1f}" for value in over_max_variance(*arms[label])], label
 
 
 @pytest.mark.parametrize("figure", PUBLISHED)

@@ -1,18 +1,18 @@
 """The strict grader: what it credits, what it does not, and that no text can stall or fool it."""
 
-import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import psutil
 import pytest
 
 import rewards
-from rewards.scorer import Scorer
+from rewards import Scorer
 from tests.conftest import ROOT
 
 PENDING = ["x^2+3x+2", "(x+1)(x+2)"]  # gold, an answer that only computer algebra can compare
@@ -22,64 +22,41 @@ CORRECT = {  # gold: answers
            "18cm", "She makes $18 every day.", "9 * 2 = 18", "9 eggs * $2/egg = $18 per day",
            "x = \\boxed{18}", "2x = 36, so x = 18", "x^2=324 \\\\ x = \\boxed{18}",
            "the total = 3 x 6 = 18"],
-    "1000": ["1,000", "1,\\!000"],
-    "0.5": ["1/2", "\\frac12"],
-    "\\frac{7}{2}": ["3\\frac{1}{2}"],
-    "-3": ["−3", "\\(-3\\)"],
-    "50\\%": ["50%", "50 percent"],
-    "45^\\circ": ["45°"],
-    "x = 5": ["5"],
-    "\\text{Evelyn}": ["evelyn."],
-    "\\text{(E)}": ["E"],
+    "1000": ["1,000", "1,\\!000", "1e3", "1.0e+3 eggs"], "1.5e-3": ["0.0015"],
+    "0.5": ["1/2", "\\frac12"], "\\frac{7}{2}": ["3\\frac{1}{2}"], "-3": ["−3", "\\(-3\\)"],
+    "50\\%": ["50%", "50 percent"], "45^\\circ": ["45°"], "x = 5": ["5"],
+    "\\text{Evelyn}": ["evelyn."], "\\text{(E)}": ["E"],
     "(3, \\frac{\\pi}{2})": ["(3, π/2)", "r = 3, \\theta = \\frac{\\pi}{2}"],
-    "1,-2": ["x = -2 or x = 1"],
-    "(-\\infty, 2]": ["(-∞, 2]"],
-    "10\\pi\\text{ cm}^2": ["10\\pi"],
-    "x^2+3x+2": ["$x^2 + 3x + 2$", "(x+1)(x+2)"],
-    "3 \\pm \\sqrt{2}": ["3+\\sqrt{2}, 3-\\sqrt{2}"],
+    "1,-2": ["x = -2 or x = 1"], "(-\\infty, 2]": ["(-∞, 2]"], "10\\pi\\text{ cm}^2": ["10\\pi"],
+    "x^2+3x+2": ["$x^2 + 3x + 2$", "(x+1)(x+2)"], "3 \\pm \\sqrt{2}": ["3+\\sqrt{2}, 3-\\sqrt{2}"],
     "f(x) = 2x + 1": ["f(x) = \\boxed{2x+1}"],
 }  # fmt: skip
 WRONG = {
     "18": ["I do not know, but 18", "18 or 19", "She has 9 and makes 18", "It is not 18",
            "It is 18. No, 19", "It might be 18", "Is it 18?", "3 18", "18 and a half",
-           "half of \\boxed{18}", "18 pi",
-           "-18", "It is -18", "-\\boxed{18}", "18 below zero", "18 in debt", "18x", "18 million",
-           "18%", "$\\boxed{18}\\%$", "\\boxed{18}^2", "x^2 = \\boxed{18}", "x < \\boxed{18}",
-           "~18"],
-    "5": ["2x=5", "-x=5", "x + 1 = 5", "|x| = 5", "\\sqrt{x} = 5", "y = 2x = 5", "2 * price = 5",
-          "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5"],
-    "0.5": ["50%"],
-    "0.3": ["0.\\overline{3}"],
-    "18\\%": ["18"],
-    "-18": ["18"],
-    "34": ["3 4"],
-    "32": ["\\binom{3}{2}"],
-    "x=5": ["y=5"],
-    "2x=5": ["5"],
+           "half of \\boxed{18}", "18 pi", "-18", "It is -18", "-\\boxed{18}", "18 below zero",
+           "18 in debt", "18x", "18 million", "18%", "$\\boxed{18}\\%$", "\\boxed{18}^2",
+           "x^2 = \\boxed{18}", "x < \\boxed{18}", "~18"],
+    "5": ["5e", "5e1", "2x=5", "-x=5", "x + 1 = 5", "|x| = 5", "\\sqrt{x} = 5", "y = 2x = 5",
+          "2 * price = 5", "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5"],
+    "0.5": ["50%"], "0.3": ["0.\\overline{3}"], "18\\%": ["18"], "-18": ["18"], "34": ["3 4"],
+    "32": ["\\binom{3}{2}"], "x=5": ["y=5"], "2x=5": ["5"],
     "5h": ["5"],  # math-verify takes h for a unit unless it is told not to
-    "52_8": ["52"],
-    "\\pi": ["2x=\\pi", "3.141593", "-\\pi", "\\pi\\%", "It is not \\pi"],
-    "2\\sqrt{3}": ["2√", "-2\\sqrt{3}"],
-    "\\sqrt{2}": ["\\sqrt[3]{2}"],
-    "(1,2)": ["(2,1)", "[1,2]"],
-    "\\{1,2\\}": ["\\{1,2,3\\}"],
-    "\\text{Evelyn}": ["Eve", "-Evelyn"],
-    "x^2+3x+2": ["(x+1)(x+3)"],
+    "52_8": ["52"], "\\pi": ["2x=\\pi", "3.141593", "-\\pi", "\\pi\\%", "It is not \\pi"],
+    "2\\sqrt{3}": ["2√", "-2\\sqrt{3}"], "\\sqrt{2}": ["\\sqrt[3]{2}"],
+    "(1,2)": ["(2,1)", "[1,2]"], "\\{1,2\\}": ["\\{1,2,3\\}"],
+    "\\text{Evelyn}": ["Eve", "-Evelyn"], "x^2+3x+2": ["(x+1)(x+3)"],
 }  # fmt: skip
-HOSTILE = {
-    "power tower": "9^{9^{9^{9^{9}}}}", "python powers": "9**9**9", "powers of ten": "10^10^10",
-    "factorials": "((((9!)!)!)!)!", "factorial": "x+99999999!",
-    "binomial": "\\binom{10^9}{5\\cdot 10^8}", "sum": "\\sum_{i=1}^{10^{12}} i^{50}",
-    "integral": "\\int \\int e^{x^2 y^2} dx dy", "expansion": "(x+y+z+1)^{300}",
-    "digits": "\\pi + " + "9" * 180, "deep braces": "{" * 90 + "x" + "}" * 90,
-    "100 kB of brackets": "(" * 100_000, "deep fractions": "\\frac{" * 30 + "x" + "}{2}" * 30,
-    "a million digits": "9" * 1_000_000,
-    "megabytes of tags": "<think></think><answer></answer>" * 100_000,
-    "open answers": "<answer>" * 300_000, "closed answers": "</answer>" * 300_000,
-    "thousands": "1,000" * 100_000, "spaces": " " * 2_000_000, "null bytes": "\x00" * 1_000_000,
-    "lone surrogates": "\ud800\udfff" * 90, "python": "__import__('os').abort()",
-    "equals": "x=" * 90 + "1", "boxes": "\\boxed{" * 80, "words": "She makes " * 59 + "17!",
-}  # fmt: skip
+POWER_TOWER = "9^{9^{9^{9^{9}}}}"
+HOSTILE = [
+    POWER_TOWER, "9**9**9", "10^10^10", "((((9!)!)!)!)!", "x+99999999!", "(x+y+z+1)^{300}",
+    "\\binom{10^9}{5\\cdot 10^8}", "\\sum_{i=1}^{10^{12}} i^{50}", "\\int \\int e^{x^2 y^2} dx dy",
+    "\\pi + " + "9" * 180, "{" * 90 + "x" + "}" * 90, "\\frac{" * 30 + "x" + "}{2}" * 30,
+    "(" * 100_000, "9" * 1_000_000, "1,000" * 100_000, " " * 2_000_000, "\x00" * 1_000_000,
+    "<think></think><answer></answer>" * 100_000, "<answer>" * 300_000, "</answer>" * 300_000,
+    "\ud800\udfff" * 90, "__import__('os').abort()", "x=" * 90 + "1", "\\boxed{" * 80,
+    "She makes " * 59 + "17!",
+]  # fmt: skip
 
 
 def block(answer: str) -> str:
@@ -88,7 +65,7 @@ def block(answer: str) -> str:
 
 @pytest.fixture(scope="module")
 def scorer() -> Iterator[Scorer]:
-    with Scorer("strict", workers=2, deadline_seconds=20) as made:  # the machine may be busy
+    with closing(Scorer("strict", workers=2, deadline_seconds=20)) as made:
         yield made
 
 
@@ -100,52 +77,21 @@ def test_answers(table: dict[str, list[str]], correct: bool, scorer: Scorer) -> 
     assert scorer.timeouts == 0
 
 
-@pytest.mark.parametrize(
-    ("completion", "correct"),
-    [
-        ("18", False),
-        ("<answer>18", False),
-        ("18</answer>", False),
-        ("<answer></answer>18", False),
-        ("<answer>17</answer>18", False),
-        (block("18" + " x" * 500), False),  # an essay
-        (block("17") + block("18"), True),  # the last block counts
-        (block("18") + block("17"), False),
-        (block("18") + block(" "), True),  # and is not blank
-    ],
-)
-def test_only_the_last_closed_block_counts(completion: str, correct: bool, scorer: Scorer) -> None:
-    assert scorer.grade([completion], ["18"], ["math"]) == [correct]
+def test_only_the_last_closed_block_counts_and_is_short(scorer: Scorer) -> None:
+    wrong = ["18", "18</answer>", block("18" + " x" * 500), block("18") + block("17")]
+    correct = [block("17") + block("18"), block("18") + "17"]
+    grades = scorer.grade(wrong + correct, ["18"] * 6, ["math"] * 6)
+    assert grades == [False] * 4 + [True] * 2
 
 
-@pytest.mark.parametrize("version", rewards.VERSIONS)
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_scores_and_comes_to_an_end(name: str, version: str) -> None:
-    text = HOSTILE[name]
-    for completion, gold in itertools.product((text, block(text)), ("18", "x+\\frac{\\pi}{2}")):
-        scores = rewards.score([completion], [gold], version=version)
-        assert scores["correctness"] == [0.0]
-        assert 0.0 <= scores["format"][0] + scores["tags"][0] <= 0.2
-
-
-def test_a_late_answer_scores_nothing_is_counted_and_is_compared_again() -> None:
-    gold, answer = PENDING
-    bomb, batch = block(HOSTILE["power tower"]), ([block(answer)] * 2, [gold] * 2, ["math"] * 2)
-    with Scorer("strict", workers=1, deadline_seconds=1e-6) as scorer:
-        assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
-        assert scorer.timeouts == 2
-        scorer.grade(*batch)
-        assert scorer.timeouts == 4
-    with Scorer("strict", workers=1, deadline_seconds=20) as scorer:
-        scorer._verifier._code = scorer._verifier._code.replace("20", "0.5")
-        os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
-        assert scorer.grade([bomb], [gold], ["math"]) == [False]
-        assert scorer.timeouts == 1
-
-
-def test_without_workers_computer_algebra_is_off() -> None:
-    with Scorer("strict", workers=0, deadline_seconds=1) as scorer:
-        assert scorer.grade([block(PENDING[1])], [PENDING[0]], ["math"]) == [False]
+@pytest.mark.parametrize("version", ["v1", "v2", "strict"])
+def test_hostile_text_scores_and_comes_to_an_end(version: str) -> None:
+    texts = [form for text in HOSTILE for form in (text, block(text))]
+    for gold in ("18", "x+\\frac{\\pi}{2}"):
+        scores = rewards.score(texts, [gold] * len(texts), version=version)
+        assert scores["correctness"] == [0.0] * len(texts)
+        bonus = [sum(pair) for pair in zip(scores["format"], scores["tags"], strict=True)]
+        assert 0.0 <= min(bonus) <= max(bonus) <= 0.2
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -158,28 +104,38 @@ def wait_until_gone(pids: list[int]) -> None:
     pytest.fail(f"processes {alive} outlived their scorer")
 
 
-def test_closing_ends_every_process() -> None:
-    scorer = Scorer("strict", workers=1, deadline_seconds=20)
-    pid = scorer._verifier._server.pid
-    scorer.close()
-    scorer.close()  # twice is harmless
-    wait_until_gone([pid])
+def test_a_late_answer_scores_nothing_and_is_counted() -> None:
+    gold, answer = PENDING
+    batch = [block(answer)] * 2, [gold] * 2, ["math"] * 2
+    with closing(Scorer("strict", workers=1, deadline_seconds=1e-6)) as scorer:
+        assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
+        assert scorer.timeouts == 2
+        os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
+        assert scorer.grade(*batch) == [False, False]
+        assert scorer.timeouts == 4
+        scorer.close()  # twice is harmless
+    wait_until_gone([scorer._verifier._server.pid])
+    with closing(Scorer("strict", workers=0, deadline_seconds=1)) as scorer:
+        assert scorer.grade(*batch) == [False, False]  # without computer algebra
+        assert scorer.timeouts == 0
 
 
-def test_no_process_outlives_a_killed_trainer() -> None:
+def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it() -> None:
+    """The server never imports the caller's main module, which may start training."""
     code = (
-        "from rewards import Scorer\n"
-        "scorer = Scorer('strict', workers=2, deadline_seconds=5)\n"
-        "print(scorer._verifier._server.pid, flush=True)\n"
-        f"answer = '<answer>{HOSTILE['power tower']}</answer>'\n"
-        "for i in range(100): scorer.grade([answer], [f'x+{i}'], ['math'])\n"
+        "import sys; from rewards import Scorer\n"
+        "scorer = Scorer('strict', workers=2, deadline_seconds=6)\n"
+        "grades = scorer.grade(['<answer>(x+1)(x+2)</answer>'], ['x^2+3x+2'], ['math'])\n"
+        "print(scorer._verifier._server.pid, grades, 'torch' in sys.modules, flush=True)\n"
+        f"scorer.grade(['<answer>{POWER_TOWER}</answer>'], ['x+1'], ['math'])\n"
     )
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    server = psutil.Process(int(trainer.stdout.readline()))
+    command = [sys.executable, "-c", code]
+    trainer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pid, line = trainer.stdout.readline().split(maxsplit=1)
+    assert line == "[True] False\n"
+    server = psutil.Process(int(pid))
     while not server.children():
-        time.sleep(0.05)  # until a comparison runs
+        time.sleep(0.05)  # until the comparison runs
     pids = [server.pid, *(child.pid for child in server.children())]
     trainer.kill()
     trainer.communicate()

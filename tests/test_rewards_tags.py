@@ -3,8 +3,6 @@
 import random
 import re
 
-import pytest
-
 from rewards import tags
 
 FORMAT = re.compile(r"<think>.*</think>[ \n]?<answer>.*</answer>", re.DOTALL)
@@ -12,26 +10,11 @@ WELL_FORMED = re.compile(r"^[ \n]?<think>.*</think>[ \n]?<answer>.*</answer>[ \n
 COMMON = (*tags.TAGS, "<think>a</think><answer>", "</think>\n<answer>")  # else few strings match
 RARE = (" ", "\n", "\n\n", " \n", "x", "5", "1,000.", "<", ">", "</", "\r", "\u2028", "é")
 WEIGHTS = (6,) * len(COMMON) + (1,) * len(RARE)
-HANDWRITTEN = [
-    "",
-    "<think>a</think><answer>5</answer>",
-    "\n<think>a</think>\n<answer>5</answer>\n",
-    " <think></think> <answer></answer> \n",
-    "<think>a</think>\n\n<answer>5</answer>",  # two newlines do not join
-    "<answer>5</answer><think>a</think>",
-    "<think>a</think><answer>5</answer><answer>6</answer> tail",
-    "<think><think></think><answer></think><answer></answer></answer>",
-    "<think></think><answer></think><answer>",  # nothing closes behind the join
-    "x<think>a</think><answer>5</answer>",
-]
 
 
 def fuzzed(count: int, seed: int) -> list[str]:
-    generator = random.Random(seed)
-    return [
-        "".join(generator.choices(COMMON + RARE, WEIGHTS, k=generator.randrange(20)))
-        for _ in range(count)
-    ]
+    rng = random.Random(seed)
+    return ["".join(rng.choices(COMMON + RARE, WEIGHTS, k=rng.randrange(20))) for _ in range(count)]
 
 
 def by_regex(text: str) -> tuple[int | None, bool]:
@@ -40,58 +23,31 @@ def by_regex(text: str) -> tuple[int | None, bool]:
     return extra, WELL_FORMED.match(text) is not None
 
 
-def by_scan(text: str) -> tuple[int | None, bool]:
-    return tags.extra_characters(text), tags.is_well_formed(text)
+def test_fuzzed_strings() -> None:
+    texts = fuzzed(30_000, seed=0)
+    expected = [by_regex(text) for text in texts]
+    assert [(tags.extra_characters(text), tags.is_well_formed(text)) for text in texts] == expected
+    assert sum(extra is not None for extra, _ in expected) > 300  # the generator reaches both
+    assert sum(well_formed for _, well_formed in expected) > 15
 
 
-@pytest.mark.parametrize("text", HANDWRITTEN)
-def test_handwritten(text: str) -> None:
-    assert by_scan(text) == by_regex(text)
-
-
-def test_a_hundred_thousand_fuzzed_strings() -> None:
-    texts = fuzzed(100_000, seed=0)
-    assert [t for t in texts if by_scan(t) != by_regex(t)] == []
-    assert sum(by_regex(t)[0] is not None for t in texts) > 1000  # the generator reaches both sides
-    assert sum(by_regex(t)[1] for t in texts) > 50
-
-
-def test_the_last_number_is_the_last_match() -> None:
+def test_the_last_number_and_the_published_block() -> None:
     for text in fuzzed(20_000, seed=1):
-        for pattern in (tags.NUMBER_SEARCH_V1, tags.NUMBER_SEARCH_V2):
-            assert tags.last_number(text, pattern) == (pattern.findall(text) or ["-1"])[-1]
+        for pattern in (r"\d+", r"[\d.,]+"):
+            assert tags.last_number(text, pattern) == (re.findall(pattern, text) or ["-1"])[-1]
+        block = text.split("<answer>")[-1].split("</answer>")[0].strip()
+        assert tags.published_answer(text) == block
 
 
-def test_the_published_block() -> None:
-    for text in fuzzed(20_000, seed=2):
-        assert (
-            tags.published_answer(text) == text.split("<answer>")[-1].split("</answer>")[0].strip()
-        )
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("<answer>5</answer>", "5"),
-        ("<answer>5</answer><answer>6</answer>", "6"),
-        ("<answer>5</answer> <answer>6", "5"),  # cut off: the last closed one counts
-        ("<answer>5</answer><answer> \n</answer>", "5"),  # blank says nothing
-        ("<answer>5<answer>6</answer>", "6"),  # the inner one is the one that closes
-        ("<answer>5</answer></answer>", "5"),
-        ("</answer>5<answer>", None),
-        ("5", None),
-    ],
-)
-def test_the_last_closed_answer(text: str, answer: str | None) -> None:
-    assert tags.last_closed_answer(text) == answer
-
-
-@pytest.mark.parametrize("piece", [*tags.TAGS, "</think><answer>", "<answer></answer>", "1,"])
-def test_megabytes_of_tags_come_to_an_end(piece: str) -> None:
-    """The published expressions are quadratic or worse here and would outlast the test."""
-    text = "<think>" + piece * (2_000_000 // len(piece))
-    assert not tags.is_well_formed(text)
-    assert tags.tags_once(text) == (piece != "<think>")
-    assert tags.last_closed_answer(text) is None
-    assert len(tags.last_number(text, tags.NUMBER_SEARCH_V2)) in (2, 2_000_000)
-    assert tags.extra_characters(text) is None
+def test_the_last_closed_answer() -> None:
+    answers = {
+        "<answer>5</answer>": "5",
+        "<answer>5</answer><answer>6</answer>": "6",
+        "<answer>5</answer> <answer>6": "5",  # cut off: the last closed one counts
+        "<answer>5</answer><answer> \n</answer>": "5",  # blank says nothing
+        "<answer>5<answer>6</answer>": "6",  # the inner one is the one that closes
+        "<answer>5</answer></answer>": "5",
+        "</answer>5<answer>": None,
+        "5": None,
+    }
+    assert {text: tags.last_closed_answer(text) for text in answers} == answers

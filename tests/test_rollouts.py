@@ -9,7 +9,7 @@ import pytest
 from pods.batch import Selection
 from pods.clock import Clock
 from pods.rollouts import Record
-from pods.training.metrics import COUNTERS, Meter
+from pods.training.logs import COUNTERS, Meter
 from tests.steps import step_of
 
 

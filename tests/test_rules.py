@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pods.algorithms import prepared
 from pods.batch import Batch
 from pods.config.errors import UserError
-from pods.rules import RULES, find, keep, prepared, select
+from pods.rules import RULES, keep, select
 
 floats = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 levels = st.sampled_from([0.0, 0.025, 0.1, 1.0, 1.2])  # graded rewards are full of ties
@@ -157,9 +158,12 @@ def test_what_a_rule_returns_is_checked_by_name(returned, message):
 def test_a_rule_is_found_in_a_file_and_takes_its_parameters(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def after(rewards, m, rng, first=0): return range(first, first + m)\n")
-    assert select(prepared(f"{file}:after", {"first": 1}), np.zeros(4), 2).tolist() == [1, 2]
-    assert find(f"{file}:after")(np.zeros(4), 2, None) == range(2)
+    assert select(prepared("rule", f"{file}:after", {"first": 1}), np.zeros(4), 2).tolist() == [
+        1,
+        2,
+    ]
+    assert prepared("rule", f"{file}:after", None)(np.zeros(4), 2, None) == range(2)
     with pytest.raises(ValueError, match=r"after cannot be called with .* after these are: first"):
-        prepared(f"{file}:after", {"last": 1})
+        prepared("rule", f"{file}:after", {"last": 1})
     with pytest.raises(UserError, match=r"^rule.name=\S+:Missing: Missing is not defined"):
-        find(f"{file}:Missing")
+        prepared("rule", f"{file}:Missing", None)

@@ -3,11 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
-from pods.scoring import Reward, RewardError, Rewards, Text
+from pods.scoring import RewardError, Rewards, Text
 from tests.configs import compose
 
 ROWS = [
@@ -47,26 +45,14 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
         "    rows = zip(completions, level, completion_ids)\n"
         "    return [len(text) + 10 * n + len(ids) for text, n, ids in rows]"
     )
-    with rewards(tmp_path, body) as score:
-        found = scores(score)
-    assert found["own"] == [len(t) + 10 * i + len(IDS[i]) for i, t in enumerate(TEXTS)]
-    assert found["correctness"] == [1, 0, 1]
-    assert list(found) == ["correctness", "format", "tags", "own"] == list(score.weights)
-    assert score.weights["own"] == 1
-
-
-def test_the_weights_are_those_of_the_config_and_the_scores_stay_unweighted(tmp_path):
-    file = tmp_path / "own.py"
-    file.write_text("def function(completions): return [0.5] * len(completions)")
-    config = compose("rewards=v2", "rewards.weights.tags=0.7", "rewards.weights.correctness=2.5")
-    config.rewards.functions = {"own": f"{file}:function"}
-    config.rewards.weights["own"] = 0.3
-    with Rewards(config.rewards) as score:
-        assert score.weights == {"correctness": 2.5, "format": 1.0, "tags": 0.7, "own": 0.3}
-        found = scores(score)
-    assert found["own"] == [0.5] * 3
-    assert found["correctness"] == [1, 0, 1]
-    assert found["tags"] == pytest.approx([0.1, 0.0, 0.05])
+    settings = ["rewards.weights.tags=0.7", "rewards.weights.correctness=2.5"]
+    with rewards(tmp_path, body, *settings) as score:
+        columns = scores(score)
+    assert score.weights == {"correctness": 2.5, "format": 1.0, "tags": 0.7, "own": 1.0}
+    assert list(columns) == ["correctness", "format", "tags", "own"] == list(score.weights)
+    assert columns["own"] == [len(t) + 10 * i + len(IDS[i]) for i, t in enumerate(TEXTS)]
+    assert columns["correctness"] == [1, 0, 1]  # unweighted
+    assert columns["tags"] == pytest.approx([0.1, 0.0, 0.05])
 
 
 def test_functions_written_for_chats_work_on_texts(tmp_path):
@@ -80,13 +66,9 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
     )
     with rewards(tmp_path, body) as score:
         assert scores(score, ["", *TEXTS[:2]])["own"] == [0, 1, 0]
-
-
-def test_trls_own_function_works_unchanged():
-    from trl.rewards import think_format_reward
-
-    reward = Reward("think", think_format_reward)
-    assert reward(["a", "b"], ["<think>\na\n</think>\nb", "no"], IDS[:2]) == [1.0, 0.0]
+    text = Text("hello", "question")  # a string in every other way
+    assert (text, text[0], text[-1], text[1:3], text[1]) == ("hello", "h", "o", "el", "e")
+    assert text[-1]["content"] == "question"
 
 
 def test_the_grader_is_the_correctness_that_has_a_weight():
@@ -94,14 +76,6 @@ def test_the_grader_is_the_correctness_that_has_a_weight():
         config = compose("rewards=v2", f"rewards.weights.correctness={weight}").rewards
         with Rewards(config) as rewards:
             assert rewards.grader == grader
-
-
-def test_a_text_is_a_string_in_every_other_way():
-    text = Text("hello", "question")
-    assert (text, text[0], text[-1], text[1:3], text[1]) == ("hello", "h", "o", "el", "e")
-    assert text[-1]["content"] == "question"
-    assert [*text] == ["h", "e", "l", "l", "o"]
-    assert Text("")[0]["content"] == ""
 
 
 @pytest.mark.parametrize(
@@ -128,4 +102,3 @@ def test_arrays_and_tensors_are_numbers(tmp_path, kind):
     body = f"import torch, numpy as np\ndef function(completions): return {kind}([1, 0, 2])"
     with rewards(tmp_path, body) as score:
         assert scores(score)["own"] == [1.0, 0.0, 2.0]
-        assert np.isfinite(torch.tensor(scores(score)["tags"])).all()

@@ -8,8 +8,7 @@ import pytest
 
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR, compose
-from pods.config.keys import TrainConfig
-from pods.config.schema import keys
+from pods.config.keys import TrainConfig, keys
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 

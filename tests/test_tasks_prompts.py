@@ -3,33 +3,39 @@
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
 
+from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import Task
-from pods.tasks import TASKS, encode_prompt, encode_prompts, render_prompt, system_texts
-from pods.tasks.prompts import within_length
+from pods.tasks import encode_prompt, encode_prompts, read_prompts, render_prompt
+from pods.tasks.prompts import SYSTEM
 from tests.tokenizers_like import like
 
-TASK = Task.model_construct(name="gsm8k", style="instruct", system=None, date="26 Jul 2024")
+QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
+TASK = Task.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
 
 
-@pytest.mark.parametrize("family", ["qwen", "llama"])
-def test_rendered_prompts_equal_the_published_ones(family: str, shared: Path) -> None:
-    lines = (shared / "reference" / "golden_prompts.jsonl").read_text().split("\n")
-    rows = [json.loads(line) for line in lines if line]
-    rows = [row for row in rows if row["fam"] == family]
-    between = {
-        "qwen": ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant"),
-        "llama": ("user<|end_header_id|>\n\n", "<|eot_id|><|start_header_id|>assistant"),
-    }[family]
-    for row in rows:
-        question = row["prompt"].split(between[0])[1].split(between[1])[0]
-        date = row["prompt"].split("Today Date: ")[-1][:11] if family == "llama" else None
-        assert render_prompt(question, tokenizer=like(family), date=date) == row["prompt"]
-    assert len(rows) == 5
+@pytest.mark.parametrize(
+    ("family", "before", "after"),
+    [
+        ("qwen", "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant"),
+        ("llama", "user<|end_header_id|>\n\n", "<|eot_id|><|start_header_id|>assistant"),
+    ],
+)
+def test_rendered_prompts_equal_the_published_ones(
+    family: str, before: str, after: str, shared: Path
+) -> None:
+    lines = (shared / "reference" / "golden_prompts.jsonl").read_text().strip().split("\n")
+    prompts = [row["prompt"] for row in map(json.loads, lines) if row["fam"] == family]
+    assert len(prompts) == 5
+    for prompt in prompts:
+        question = prompt.split(before)[1].split(after)[0]
+        date = prompt.split("Today Date: ")[-1][:11] if family == "llama" else None
+        assert render_prompt(question, tokenizer=like(family), date=date) == prompt
 
 
 @pytest.mark.parametrize(
@@ -37,103 +43,68 @@ def test_rendered_prompts_equal_the_published_ones(family: str, shared: Path) ->
 )
 def test_every_character_of_a_published_prompt_counts(family: str, digest: str) -> None:
     """Without ../shared: the digest of a prompt from the code that the test above passed."""
-    prompt = render_prompt("1+1?", tokenizer=like(family), date="26 Jul 2024")
+    prompt = render_prompt("1+1?", tokenizer=like(family), date=DATE)
     assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
-
-
-def test_a_date_is_printed_only_where_the_template_asks_for_it() -> None:
-    prompt = render_prompt("How many?", tokenizer=like("llama"), date="26 Jul 2024")
-    assert "Today Date: 26 Jul 2024\n" in prompt
-    assert prompt.startswith("<|begin_of_text|><|start_header_id|>system")
-    assert "2024" not in render_prompt("How many?", tokenizer=like("qwen"), date="26 Jul 2024")
+    assert ("Today Date: 26 Jul 2024\n" in prompt) is (family == "llama")  # where it is asked for
 
 
 def test_system_texts() -> None:
-    qwen = like("qwen")
-    assert "<|im_start|>system\nBe brief.<|im_end|>" in render_prompt(
-        "1+1", tokenizer=qwen, system="Be brief."
-    )
-    bare = render_prompt("1+1", tokenizer=qwen, system="")
-    assert "A default." in bare  # no system message: the template's own affair
+    brief = render_prompt("1+1", tokenizer=QWEN, system="Be brief.")
+    assert "<|im_start|>system\nBe brief.<|im_end|>" in brief
+    bare = render_prompt("1+1", tokenizer=QWEN, system="")
+    assert "A default." in bare  # the template's, without a system message
     assert "<think>" not in bare
 
 
 def test_base_style_is_one_block() -> None:
-    prompt = render_prompt("1+1", tokenizer=like("qwen"), style="base")
-    assert prompt.endswith("Problem: 1+1\nSolution: ")
-    assert all(tag in prompt for tag in ("<think>", "</think>", "<answer>", "</answer>"))
-    assert "<|im_start|>" not in prompt
-    assert render_prompt("1+1", tokenizer=like("qwen"), style="base", system="") == (
-        "Problem: 1+1\nSolution: "
-    )
+    prompt = render_prompt("1+1", tokenizer=QWEN, style="base")
+    assert prompt == SYSTEM["math"]["base"] + "Problem: 1+1\nSolution: "
+    bare = render_prompt("1+1", tokenizer=QWEN, style="base", system="")
+    assert bare == "Problem: 1+1\nSolution: "
 
 
-def test_an_unknown_style_is_refused() -> None:
+def test_what_cannot_be_rendered_is_refused() -> None:
     with pytest.raises(UserError, match=r"task.style=chat: unknown; one of instruct, base"):
-        render_prompt("1+1", tokenizer=like("qwen"), style="chat")
-
-
-def test_a_tokenizer_without_a_template_is_refused() -> None:
-    tokenizer = like("qwen")
-    tokenizer.chat_template = None
+        render_prompt("1+1", tokenizer=QWEN, style="chat")
+    (tokenizer := like("qwen")).chat_template = None
     with pytest.raises(UserError, match=r"^task.style=instruct: .* use task.style=base$"):
         render_prompt("1+1", tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("style", ["instruct", "base"])
 def test_the_bos_stands_there_once(style: str) -> None:
-    llama = like("llama")
-    prompt = render_prompt("How many?", tokenizer=llama, style=style, date="26 Jul 2024")
-    ids = encode_prompt(prompt, llama)
-    assert ids[0] == llama.bos_token_id
-    assert ids.count(llama.bos_token_id) == 1
-    assert llama.decode(ids).replace(llama.bos_token, "") == prompt.replace(llama.bos_token, "")
-    assert encode_prompts([prompt, "7", prompt], llama) == [ids, encode_prompt("7", llama), ids]
-    assert encode_prompts([], llama) == []
-    if style == "instruct":  # what a plain call of the tokenizer does, and the published code did
-        assert llama(prompt)["input_ids"].count(llama.bos_token_id) == 2
+    prompt = render_prompt("How many?", tokenizer=LLAMA, style=style, date=DATE)
+    ids = encode_prompt(prompt, LLAMA)
+    assert ids[0] == LLAMA.bos_token_id
+    assert ids.count(LLAMA.bos_token_id) == 1
+    assert LLAMA.decode(ids).replace(LLAMA.bos_token, "") == prompt.replace(LLAMA.bos_token, "")
+    assert encode_prompts([prompt, "7", prompt], LLAMA) == [ids, encode_prompt("7", LLAMA), ids]
+    assert encode_prompts([], LLAMA) == []
+    assert encode_prompt("ab", QWEN) == [ord("a"), ord("b")]  # which has no BOS
 
 
-def test_without_a_bos_nothing_is_added() -> None:
-    qwen = like("qwen")
-    assert encode_prompt("ab", qwen) == [ord("a"), ord("b")]
-
-
-def test_long_prompts_are_left_out_and_counted() -> None:
-    qwen, questions = like("qwen"), ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
+def test_long_prompts_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
-    dataset = Dataset.from_dict(columns)
-    limit = len(encode_prompt(render_prompt("3rd one", tokenizer=qwen), qwen))
-    kept, dropped = within_length(dataset, qwen, limit, TASK)
-    assert (kept["id"][:], dropped) == (list("bdeg"), 3)
-    for row in kept:  # a prompt stands beside its own question and gold answer
-        assert row["prompt"] == render_prompt(row["question"], tokenizer=qwen)
+    monkeypatch.setattr(tasks, "load_for", lambda *_: Dataset.from_dict(columns))
+    limit = len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
+    sampling = SimpleNamespace(max_prompt_length=limit)
+    config = SimpleNamespace(data_dir=None, sampling=sampling)
+    rows, dropped = read_prompts(config, TASK, "train", QWEN)
+    assert (rows["id"][:], dropped) == (list("bdeg"), 3)
+    for row in rows:  # a prompt stands beside its own question and gold answer
+        assert row["prompt"] == render_prompt(row["question"], tokenizer=QWEN)
         assert row["answer"] == "=" + row["question"]
-    assert within_length(dataset, qwen, 1, TASK)[1] == 7
 
 
 def test_a_question_gets_the_system_text_of_its_task() -> None:
-    dataset = Dataset.from_dict({"question": ["Which?"], "kind": ["choice"], "extra": [{"a": 1}]})
-    chemistry = Task.model_construct(name="chemistry", style="instruct", system=None, date=None)
-    kept, _ = within_length(dataset, like("qwen"), 10_000, chemistry)
-    assert TASKS["chemistry"].system["instruct"] in kept["prompt"][0]
-    assert kept["extra"][0] == {"a": 1}
-    own = Task.model_construct(name="chemistry", style="instruct", system="Choose.", date=None)
-    kept, _ = within_length(dataset, like("qwen"), 10_000, own)
-    assert "<|im_start|>system\nChoose.<|im_end|>" in kept["prompt"][0]
-
-
-@pytest.mark.parametrize(("kind", "like_task"), [("math", "gsm8k"), ("choice", "chemistry")])
-def test_task_own_gets_the_text_of_its_kind(kind: str, like_task: str) -> None:
-    assert system_texts(Task.model_construct(name="own", kind=kind)) == TASKS[like_task].system
-
-
-def test_the_published_text_is_unchanged() -> None:
-    """Without ../shared: the rendered prompt of one question, to the byte."""
-    assert TASKS["gsm8k"].system["instruct"] == (
-        "\nYou will be given a math question.\n"
-        "Reason about the question and correct your own mistakes if you make any.\n\n"
-        "Respond in the following format:\n<think>\n"
-        "Reason here. Decide to answer when you are confident as your response length is limited.\n"
-        "</think>\n<answer>\nAnswer here.\n</answer>\n"
-    )
+    math, choice = SYSTEM["math"]["instruct"], SYSTEM["choice"]["instruct"]
+    for changes, text in (
+        ({"name": "gsm8k"}, math),
+        ({"name": "chemistry"}, choice),
+        ({"name": "chemistry", "system": "Choose."}, "Choose."),
+        ({"name": "own", "kind": "math"}, math),
+        ({"name": "own", "kind": "choice"}, choice),
+    ):
+        prompt = tasks.rendered("Which?", QWEN, TASK.model_copy(update=changes))
+        assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date=DATE)

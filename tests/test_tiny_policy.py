@@ -1,8 +1,6 @@
 """The shipped policies as a user gets them, and the script that rebuilds them, run small."""
 
 import hashlib
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +15,16 @@ POLICIES = {  # name -> start of the weights' SHA-256, least and largest share r
     "tiny_policy": ("bf2ae08eb3cfe0c2", 0.0, 0.1),  # RL needs something to find and room to improve
     "tiny_policy_60": ("9596191900d2d799", 0.5, 0.7),  # about where the paper's base starts
 }
-TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(FOLDER)
+
+
+@pytest.fixture(scope="module", params=POLICIES)
+def policy(request: pytest.FixtureRequest) -> torch.nn.Module:
+    return AutoModelForCausalLM.from_pretrained(FOLDER.with_name(request.param))
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -36,7 +38,6 @@ def test_folder_is_small_enough_to_ship_and_holds_what_was_built(name: str) -> N
 @pytest.mark.parametrize(
     ("text", "decoded"),
     [
-        ("<think>3+5=8. 8-2=6</think><answer>6</answer>", None),
         ("".join(map(chr, range(32, 127))), None),  # every printable ASCII character
         ("two  spaces .\n\nand lines\n", None),  # no clean-up of spaces
         ("<answer><answer></think", None),  # a tag twice, half a tag
@@ -44,51 +45,30 @@ def test_folder_is_small_enough_to_ship_and_holds_what_was_built(name: str) -> N
         ("", None),
     ],
 )
-def test_round_trip(tokenizer: PreTrainedTokenizerBase, text: str, decoded: str | None) -> None:
+def test_round_trip(tokenizer, text: str, decoded: str | None) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids, skip_special_tokens=True) == (text if decoded is None else decoded)
 
 
-def test_tags_are_single_tokens_that_survive_decoding(tokenizer: PreTrainedTokenizerBase) -> None:
-    ids = tokenizer.encode("".join(TAGS))
-    assert len(ids) == len(TAGS)
-    assert not set(ids) & set(tokenizer.all_special_ids)
-
-
-def test_special_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_special_tokens_and_tags(tokenizer) -> None:
     assert tokenizer.pad_token_id != tokenizer.eos_token_id  # masks are rebuilt from ids != pad
     assert tokenizer.bos_token_id is None
     assert tokenizer.encode("5") == [tokenizer.convert_tokens_to_ids("5")]  # nothing is added
+    tags = tokenizer.encode("<think></think><answer></answer>")  # one token each, never skipped
+    assert len(tags) == 4
+    assert not set(tags) & set(tokenizer.all_special_ids)
 
 
-@pytest.mark.parametrize(
-    ("messages", "text"),
-    [
-        ([("user", "1+1=?")], "<user>1+1=?<assistant>"),
-        ([("system", "Think."), ("user", "1+1=?")], "<system>Think.<user>1+1=?<assistant>"),
-        (
-            [("user", "a"), ("assistant", "b"), ("user", "c")],
-            "<user>a<assistant>b<eos><user>c<assistant>",
-        ),
-    ],
-)
-def test_chat_template(
-    tokenizer: PreTrainedTokenizerBase, messages: list[tuple[str, str]], text: str
-) -> None:
+def test_chat_template(tokenizer) -> None:
+    messages = [("system", "Think."), ("user", "a"), ("assistant", "b"), ("user", "c")]
     chat = [{"role": role, "content": content} for role, content in messages]
+    text = "<system>Think.<user>a<assistant>b<eos><user>c<assistant>"
     options = {"add_generation_prompt": True}
     assert tokenizer.apply_chat_template(chat, tokenize=False, **options) == text
     assert tokenizer.apply_chat_template(chat, **options)["input_ids"] == tokenizer.encode(text)
 
 
-@pytest.fixture(scope="module", params=POLICIES)
-def policy(request: pytest.FixtureRequest) -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(FOLDER.with_name(request.param))
-
-
-def test_base_is_well_formed_often_and_right_on_its_share(
-    tokenizer: PreTrainedTokenizerBase, policy: torch.nn.Module
-) -> None:
+def test_base_is_well_formed_often_and_right_on_its_share(tokenizer, policy) -> None:
     torch.manual_seed(0)
     rows = arithmetic.rows("validation")
     prompts = [render_prompt(row["question"], tokenizer=tokenizer, system="") for row in rows]
@@ -105,42 +85,22 @@ def test_base_is_well_formed_often_and_right_on_its_share(
     assert least < sum(strict) / len(rows) < most
 
 
-def test_pad_and_unk_are_never_sampled(
-    tokenizer: PreTrainedTokenizerBase, policy: torch.nn.Module
-) -> None:
+def test_pad_and_unk_are_never_sampled(tokenizer, policy) -> None:
     text = "<user>3+5-2=?<assistant><think>3+5=8. 8-2=6</think><answer>6</answer>"
     with torch.no_grad():
         logits = policy(**tokenizer(text, return_tensors="pt")).logits[0]
     start = tokenizer.encode(text).index(tokenizer.convert_tokens_to_ids("<assistant>"))
     chance = logits[start:].softmax(-1)[:, [tokenizer.pad_token_id, tokenizer.unk_token_id]]
     assert chance.max() < 1e-9
+    settings = policy.generation_config.to_diff_dict()
+    assert not settings.keys() & {"do_sample", "temperature", "top_k", "top_p"}
 
 
-def test_generation_config_has_no_sampling_defaults(policy: torch.nn.Module) -> None:
-    assert policy.generation_config.to_diff_dict().keys() <= {
-        "eos_token_id",
-        "pad_token_id",
-        "transformers_version",
-        "_from_model_config",
-        "output_attentions",
-        "output_hidden_states",
-        "use_cache",
-    }
-
-
-def test_long_prompts_pass(tokenizer: PreTrainedTokenizerBase, policy: torch.nn.Module) -> None:
-    inputs = tokenizer("<user>" + "How many apples? " * 110, return_tensors="pt")
-    assert inputs["input_ids"].shape[1] > 1500
-    assert policy(**inputs).logits.isfinite().all()
-
-
-def test_build_script(
-    run_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    settings = ["clean_steps=3", "habit_steps=2", "samples=8"]
+def test_build_script(run_command, tmp_path: Path) -> None:
+    settings = ["clean_steps=3", "habit_steps=2"]
     done = run_command("scripts/build_tiny_policy.py", "out_dir=built", *settings)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("built: both_acc")
+    assert done.stdout == "built\n"
     assert {f.name for f in (tmp_path / "built").iterdir()} == {f.name for f in FOLDER.iterdir()}
     for name in ("tokenizer.json", "chat_template.jinja", "tokenizer_config.json", "config.json"):
         assert (tmp_path / "built" / name).read_text() == (FOLDER / name).read_text()

@@ -16,9 +16,9 @@ from transformers import TrainerCallback, set_seed
 from pods.batch import Selection
 from pods.clock import Clock
 from pods.config.keys import TrainConfig
-from pods.engines import Live, Request, Work, choose
+from pods.engines import LivePolicy, Request, Work, choose
 from pods.engines.trl import TrlEngine
-from pods.models.policy import Policy, load_policy, load_tokenizer
+from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.rollouts import AlgorithmError, Record
 from pods.trainer import PodsConfig, PodsTrainer
 from pods.training.build import build_trainer, trl_arguments
@@ -68,7 +68,7 @@ def rewards_of(scores: dict = SCORES, weights: dict = WEIGHTS) -> Any:
 
 
 def policy_of(config: TrainConfig) -> Policy:
-    return load_policy(config, load_tokenizer(config.model.path))
+    return load_transformers(config, load_tokenizer(config.model.path))
 
 
 def build(
@@ -333,7 +333,7 @@ def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clip
 def test_an_empty_completion_of_trl_is_one_end_token(monkeypatch):
     trainer = build(["kept_per_prompt=4", "engine=trl"], dataset=rows())
     monkeypatch.setattr(trainer, "_generate_single_turn", lambda ids, *_: ([[] for _ in ids], None))
-    work = Work([Request([5, 6], [1, 2]), Request([7], [3, 4])], Live(trainer.model, 0))
+    work = Work([Request([5, 6], [1, 2]), Request([7], [3, 4])], LivePolicy(trainer.model, 0))
     ((_, done),) = trainer.sampler.engine.generate([work])
     end = trainer.processing_class.eos_token_id
     assert [[c.token_ids for c in group] for group in done] == [[[end], [end]], [[end], [end]]]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import hydra
+import yaml
 from hydra.conf import HydraConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -24,8 +25,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
+from pods.config.keys import Section, TrainConfig, keys
 from pods.config.mistakes import explain, one_line, validated
-from pods.config.schema import Section, keys, open_keys
 
 CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 Config = TypeVar("Config", bound=Section)
@@ -39,36 +40,46 @@ HYDRA.defaults = [
 ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 
 
-BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
-
-
 def typed(schema: type[Config], config: DictConfig) -> Config:
     """The composed config as an instance of its schema. Raises UserError with a wrong key."""
     values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     return validated(schema, values)
 
 
-def compose(
-    name: str, schema: type[Section] | None, overrides: list[str], folder: Path = CONFIG_DIR
-) -> DictConfig:
+def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictConfig:
     """<folder>/<name>.yaml as its command would see it with these overrides, also inside a job."""
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().hydra = None
     try:
         with hydra.initialize_config_dir(str(folder), version_base=None):
-            return hydra.compose(name, overrides=settable(schema, overrides))
+            return hydra.compose(name, overrides=settable(overrides, folder))
     finally:
         GlobalHydra.instance().hydra = outer
 
 
-def settable(schema: type[Section] | None, overrides: list[str]) -> list[str]:
-    """The overrides with ++ before the keys that config/ need not mention, so that Hydra takes
-    `rule.params.k=3` as `++rule.params.k=3`."""
-    prefixes = tuple(f"{key}." for key in open_keys(schema)) if schema else ()
-    return [
-        f"++{text}" if f"{text.partition('=')[0]}.".startswith(prefixes) else text
-        for text in overrides
-    ]
+def load_config(path: Path) -> TrainConfig:
+    """The config that a run was trained with: checkpoints/<run>/.hydra/config.yaml."""
+    try:
+        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        return validated(TrainConfig, values)
+    except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError, UserError) as error:
+        raise UserError(
+            f"{path}: not a config of this version of PODS ({one_line(error)}); train it again, or "
+            f"check out the commit that {path.parents[1] / 'meta.json'} names"
+        ) from None
+
+
+def settable(overrides: list[str], folder: Path) -> list[str]:
+    """The overrides with ++ before keys, but not before groups: Hydra passes every key on, so that
+    the schema alone refuses one."""
+    texts = []
+    for text in overrides:
+        key = re.match(r"([a-zA-Z_][\w.-]*)=", text)
+        group = key and (folder / key[1]).is_dir()
+        if group and text.endswith("=null"):
+            raise UserError(f"{text}: a group needs a choice; --help lists them")
+        texts.append(f"++{text}" if key and not group else text)
+    return texts
 
 
 def command(
@@ -93,24 +104,24 @@ def command(
             except Exception as error:
                 if sweep:
                     raise  # Hydra names the job of the sweep and runs the others
-                _report_and_exit(error, schema)
+                _report_and_exit(error)
 
         @functools.wraps(main)
         def entry() -> None:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
-            sweeps.note_swept(sys.argv[1:])
-            sys.argv[1:] = settable(schema, sys.argv[1:])
             try:
-                refuse_dashes(schema)
                 if {"-h", "--help"} & set(sys.argv[1:]):
                     print(help_text(main.__globals__["__doc__"], folder / f"{name}.yaml"))
                 else:
+                    refuse_dashes(schema)
+                    sweeps.note_swept(sys.argv[1:])
+                    sys.argv[1:] = settable(sys.argv[1:], folder)
                     hydra.main(config_path=str(folder), config_name=name, version_base=None)(job)()
                 sys.stdout.flush()
             except BrokenPipeError:  # `... | head` has read enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
             except Exception as error:
-                _report_and_exit(error, schema)
+                _report_and_exit(error)
 
         return entry
 
@@ -120,7 +131,7 @@ def command(
 def refuse_dashes(schema: type[Section]) -> None:
     """Raise UserError for `--seed 3`, which argparse would answer with its usage."""
     for argument in sys.argv[1:]:
-        key = argument.lstrip("-").partition("=")[0]
+        key = argument.removeprefix("--").partition("=")[0]
         if argument.startswith("--") and key in keys(schema):
             raise UserError(f"{argument}: keys have no dashes; set {key}=<value>")
 
@@ -144,13 +155,11 @@ def help_text(title: str, file: Path) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())
 
 
-def _report_and_exit(error: Exception, schema: type[Section]) -> None:
-    composing = not HydraConfig.initialized() and isinstance(error, (AssertionError, ValueError))
-    if not composing and not isinstance(error, BAD_INPUT):
+def _report_and_exit(error: Exception) -> None:
+    if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
         raise error  # a bug keeps its traceback
     code = getattr(error, "exit_code", UserError.exit_code)
     # Bad input is the same for all processes of a machine (accelerate launch): one prints it.
     if code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
-        line = explain(error, schema) or one_line(error)
-        print(f"{os.path.basename(sys.argv[0])}: {line}", file=sys.stderr)
+        print(f"{os.path.basename(sys.argv[0])}: {explain(error)}", file=sys.stderr)
     sys.exit(code)

@@ -10,7 +10,7 @@ import inspect
 import os.path  # not pathlib: pods.rules loads in a moment
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, partial, update_wrapper
 from types import ModuleType
 from typing import Any
 
@@ -50,6 +50,23 @@ def load(key: str, value: str) -> Callable[..., Any]:
     return function
 
 
+def named(
+    kind: str, name: str | Callable[..., Any], built_in: dict[str, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """The function of this name: built in, or path/to/file.py:function; a function is itself.
+
+    Raises UserError (a file without the function) or ValueError (an unknown name).
+    """
+    if not isinstance(name, str):
+        return name
+    if is_path(name):
+        return load(f"{kind}.name", name)
+    if name not in built_in:
+        names = ", ".join(built_in)
+        raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")
+    return built_in[name]
+
+
 def with_params(
     function: Callable[..., Any], arguments: str, params: dict[str, Any]
 ) -> Callable[..., Any]:
@@ -61,19 +78,13 @@ def with_params(
     try:
         signature.bind(*arguments.split(", "), **params)
     except TypeError as error:
-        count = len(arguments.split(", "))
-        names = ", ".join(list(signature.parameters)[count:]) or "none"
+        names = list(signature.parameters)[len(arguments.split(", ")) :]
+        label = getattr(function, "__name__", function)
         raise ValueError(
-            f"{label(function)} cannot be called with ({arguments}, **params): {error}; its "
-            f"parameters after these are: {names}"
+            f"{label} cannot be called with ({arguments}, **params): {error}; its parameters after "
+            f"these are: {', '.join(names) or 'none'}"
         ) from None
-    return partial(function, **params) if params else function
-
-
-def label(function: Callable[..., Any]) -> str:
-    """The function's name in messages, also of a partial one."""
-    function = getattr(function, "func", function)
-    return getattr(function, "__name__", type(function).__name__)
+    return update_wrapper(partial(function, **params), function) if params else function
 
 
 @cache

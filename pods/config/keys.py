@@ -1,48 +1,41 @@
-"""Training config: names, types, choices and bounds. Values and their meaning stand in config/.
+"""Every key of train.py with its type, choices and bounds. Values and meaning stand in config/.
 
 Rules that span several keys stand in pods/training/check.py.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from omegaconf import DictConfig, OmegaConf
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from pods.config.functions import short_name
-from pods.config.schema import FunctionPath, Section, Text
-from pods.config.sweeps import NAMED_BY_RULE
-
-# Used by the key `run` of config/train.yaml: ${algorithm:} is the algorithm with its parameters,
-# ${unless:<name>,<default>} is "-<name>", or nothing for the default; ${own:} is "-own" for
-# task=own, and "-<name>" for each reward function of the user's.
-OmegaConf.register_new_resolver(
-    "unless",
-    lambda name, default: "" if name == default else f"-{short_name(name)}",
-    replace=True,
-)
+# A run may be called 3: a number is a text where a text is wanted.
+Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
+FunctionPath = Annotated[str, Field(pattern=":")]  # path/to/file.py:function
 
 
-def _keys(node: Any) -> Mapping[str, Any]:
-    """Empty where the value is of another type, which is refused later."""
-    return node if OmegaConf.is_dict(node) else {}
+class Section(BaseModel):
+    """A group of keys. Unknown keys, values of another type, inf and nan are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def _own(*, _root_: DictConfig) -> str:
-    """Not through ${...}: a sweep over tasks or rewards must still name its runs."""
-    names = ["own"] if _root_.task.name == "own" else []
-    return "".join(f"-{name}" for name in (*names, *_keys(_root_.rewards.functions)))
+def keys(schema: type[Section], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of a schema: its groups and their keys."""
+    for name, field in schema.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        yield key
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, Section):
+                yield from keys(kind, f"{key}.")
 
 
-def _algorithm(*, _root_: DictConfig) -> str:
-    """The algorithm with its parameters; the rule too where the algorithm is named by it."""
-    name, params = short_name(_root_.algorithm.name), _keys(_root_.algorithm.params)
-    rule = [short_name(_root_.rule.name)] if name in NAMED_BY_RULE else []
-    return "-".join([name, *rule, *(f"{key}{value}" for key, value in sorted(params.items()))])
-
-
-OmegaConf.register_new_resolver("own", _own, replace=True)
-OmegaConf.register_new_resolver("algorithm", _algorithm, replace=True)
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        nested = isinstance(value, dict)
+        leaves |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return leaves
 
 
 class Task(Section):
@@ -107,7 +100,7 @@ class Optimizer(Section):
     schedule: Literal["constant", "linear", "cosine"]
     schedule_by: Literal["seconds", "steps"] | None
     warmup_steps: float = Field(ge=0)
-    betas: list[float]
+    betas: list[float] = Field(min_length=2, max_length=2)
     weight_decay: float = Field(ge=0)
     max_grad_norm: float = Field(ge=0)
 
@@ -142,6 +135,24 @@ class InRunEvaluation(Section):
 
 class LedgerConfig(Section):
     texts: Literal["first", "all", "none"]
+
+
+class Trl(Section):
+    """Arguments of TRL's GRPOConfig that no other key sets and no checkpoint holds; null: TRL's."""
+
+    delta: float | None = None
+    entropy_coef: float | None = None
+    off_policy_mask_threshold: float | None = None
+    vllm_importance_sampling_mode: Text | None = None
+    vllm_importance_sampling_clip_max: float | None = None
+    vllm_importance_sampling_clip_min: float | None = None
+    router_aux_loss_coef: float | None = None
+    adam_epsilon: float | None = None
+    optim_args: Text | None = None
+    lr_scheduler_kwargs: dict[Text, Any] | None = None
+    gradient_checkpointing_kwargs: dict[Text, Any] | None = None
+    disable_dropout: bool | None = None
+    ddp_timeout: float | None = None
 
 
 class Backend(Section):
@@ -183,8 +194,8 @@ class TrainConfig(Section):
     experiment: Text
     run: Text
     seed: int = Field(ge=0)
-    rollouts_per_prompt: int = Field(gt=0)
-    kept_per_prompt: int = Field(gt=0)
+    rollouts_per_prompt: int = Field(ge=2)
+    kept_per_prompt: int = Field(ge=2)  # an advantage needs two
     micro_batch_size: int = Field(gt=0)
     prompts_per_step: int = Field(gt=0)
     updates_per_generation: int = Field(gt=0)
@@ -204,7 +215,7 @@ class TrainConfig(Section):
     sampling: Sampling
     optimizer: Optimizer
     loss: Loss
-    trl: dict[Text, Any] = Field(default_factory=dict)
+    trl: Trl = Field(default_factory=Trl)
     budget: Budget
     checkpoint: Checkpoint
     evaluation: InRunEvaluation

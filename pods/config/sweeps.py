@@ -1,19 +1,18 @@
-"""`train.py -m optimizer.learning_rate=1e-3,2e-3`: each job of a sweep has its own run's name.
+"""What a run is called: the key `run` of config/train.yaml, and each job of a sweep.
 
-Whatever is overridden on the command line and is not in the name is appended to it; a key that a
-resumed run may change is appended only where the sweep is over it.
+    uv run train.py -m optimizer.learning_rate=1e-3,2e-3
+
+What is overridden on the command line and does not stand in the name is appended to it; a key that
+a resumed run may change is appended only where the sweep is over it.
 """
 
 import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 # Keys that a resumed run may change; any other would make it another experiment.
@@ -23,8 +22,33 @@ MAY_CHANGE = (
 )  # fmt: skip
 MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
 NAMED_BY_RULE = ("grpo", "grpo_ga", "pods")  # algorithms whose rule is in the run's name
-SWEPT = "PODS_SWEPT"  # the keys of a sweep, for its jobs, also in processes of a launcher
+SWEPT = "PODS_SWEPT"  # variable with the keys of a sweep, also for jobs in other processes
 LONGEST = 40  # characters of a value in a name; a longer one is shown by its hash
+
+
+def arm(*, _root_: DictConfig) -> str:
+    """${arm:} in the key `run`: algorithm, rule and parameters, an advantage that is not the
+    default, `own` for task=own, and the reward functions of the user's."""
+    algorithm, rule, advantage = _root_.algorithm, _root_.rule.name, _root_.advantage.name
+    names = [_short(algorithm.name)]
+    names += [_short(rule)] if algorithm.name in NAMED_BY_RULE else []
+    names += [f"{key}{value}" for key, value in sorted(_items(algorithm.params))]
+    names += [_short(advantage)] if advantage != "kept" else []
+    names += ["own"] if _root_.task.name == "own" else []
+    return "-".join([*names, *(name for name, _ in _items(_root_.rewards.functions))])
+
+
+def _short(value: object) -> str:
+    """A function in a file is named without its file."""
+    return str(value).rpartition(":")[2]
+
+
+def _items(node: object) -> list[tuple]:
+    """Empty where the value is of another type, which is refused later."""
+    return list(node.items()) if OmegaConf.is_dict(node) else []
+
+
+OmegaConf.register_new_resolver("arm", arm, replace=True)
 
 
 def may_change(key: str) -> bool:
@@ -43,32 +67,33 @@ def suffix(key: str, value: object) -> str:
 
 def note_swept(arguments: list[str]) -> None:
     """Remember the keys that a command line sweeps over; Hydra tells a job its own values alone."""
-    swept = [o.key_or_group for o in _parsed(arguments) if o.is_sweep_override()]
-    os.environ[SWEPT] = ",".join(swept)
+    texts = [argument for argument in arguments if not argument.startswith("-")]
+    overrides = OverridesParser.create().parse_overrides(texts)
+    os.environ[SWEPT] = ",".join(o.key_or_group for o in overrides if o.is_sweep_override())
 
 
-def name(config: DictConfig, overrides: Iterable[str]) -> str:
-    """`config.run`, unresolved, with what these overrides set and it does not say; a name that is
-    given (run=...) is only told apart: by the keys of the sweep that it lacks."""
+def name(config: DictConfig, overrides: list[str]) -> str:
+    """`config.run`, unresolved, with what these overrides set and it does not say. A name that is
+    given (run=...) gets the keys of the sweep alone."""
     run = OmegaConf.to_container(config, resolve=False)["run"]
-    said = re.findall(r"\$\{([\w.]+)\}", run)
-    if "${algorithm:}" in run:
-        said += ["algorithm.name", "algorithm.params"]
-        said += ["rule.name"] if config.algorithm.name in NAMED_BY_RULE else []
-    swept, parsed = os.environ.get(SWEPT, "").split(","), _parsed(overrides)
-    given = any(override.key_or_group == "run" for override in parsed)
+    stated = ["run", *re.findall(r"\$\{([\w.]+)\}", run)]
+    if "${arm:}" in run:
+        stated += ["algorithm.name", "algorithm.params", "advantage.name"]
+        stated += ["rule.name"] if config.algorithm.name in NAMED_BY_RULE else []
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    named, swept = any(o.key_or_group == "run" for o in parsed), os.environ.get(SWEPT, "")
     for override in parsed:
         key = override.key_or_group
-        known = key == "run" or any(_overlap(one, key) for one in said)
-        if not known and (key in swept or not (given or may_change(key))):
+        appended = key in swept.split(",") or not (named or may_change(key))
+        if appended and not any(_covers(other, key) for other in stated):
             run += suffix(key, override.get_value_element_as_str())
     return run
 
 
-def _overlap(named: str, key: str) -> bool:
-    """Whether `key` is the key in the name, its group, or one of its parameters."""
-    below = named.endswith(".params") and key.startswith(f"{named}.")
-    return below or f"{named}.".startswith(f"{key}.")
+def _covers(stated: str, key: str) -> bool:
+    """Whether the name states `key`, a key of this group, or this parameter."""
+    below = stated.endswith(".params") and key.startswith(f"{stated}.")
+    return below or f"{stated}.".startswith(f"{key}.")
 
 
 def begin_job(config: DictConfig, names_run: bool) -> None:
@@ -79,14 +104,3 @@ def begin_job(config: DictConfig, names_run: bool) -> None:
     run = f"run={config.run} " if names_run else ""
     shown = " ".join(text.lstrip("+") for text in overrides)
     print(f"job {job.num + 1}: {run}({shown})", file=sys.stderr, flush=True)
-
-
-def _parsed(arguments: Iterable[str]) -> list[Override]:
-    """The overrides among the arguments; those that Hydra will refuse are left out."""
-    found = []
-    for argument in arguments:
-        try:
-            found += OverridesParser.create().parse_overrides([argument])
-        except HydraException:
-            continue
-    return found

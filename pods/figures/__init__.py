@@ -1,4 +1,9 @@
 """Results -> figures: curves, comparisons with intervals, drawings, the HTML page, the planner.
 
-figure (the keys) -> published, reading -> curves -> statistics, speedup -> tables, drawing, page
+figure (the keys) -> published, reading -> curves -> statistics, speedup -> drawing, page
 """
+
+from pathlib import Path
+
+STYLE = Path(__file__).with_name("style.mplstyle")  # of every picture
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe-Ito

@@ -1,22 +1,30 @@
 """The arms of a figure on one time grid: runs x marks, gaps as NaN.
 
-uv run scripts/plot.py figure=gsm8k_main
+Runs that must not be averaged or compared are refused.
+    uv run scripts/plot.py figure=gsm8k_main
 """
 
+import json
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pods.config.errors import UserError
+from pods.config.errors import Skipped, UserError
 from pods.figures import reading
-from pods.figures.figure import Absent, Figure, Note, SecondsPerStep, Unlike
+from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike, figures
 from pods.figures.published import listed
-from pods.figures.reading import QUANTITIES, Samples, nearest
+from pods.figures.reading import QUANTITIES, Run
+from pods.figures.statistics import mean_and_error
+from pods.runs.results import warn
 
-FAR = 120.0  # s: a mark that takes a farther sample is reported
+# Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
+SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
+ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
+LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
 
 
 @dataclass(frozen=True)
@@ -34,61 +42,71 @@ class Series:
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
     clock: str = "measured"  # or the price list whose seconds train_seconds are
 
-    @property
-    def title(self) -> str:
-        """The label with the number of runs."""
-        return f"{self.label} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
+
+def read_all(
+    config: FigureConfig, fewest: int = 1
+) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
+    """The figures asked for with at least `fewest` arms, and the names of what is left out.
+
+    Prints every irregularity as a warning. Raises Absent for a single figure without results.
+    """
+    drawable, left_out, wanted = [], [], figures(config)
+    for figure in wanted:
+        notes: list[Note] = []
+        try:
+            series = read(figure, Path(config.results_dir), notes)
+            if len(series) < fewest:
+                text = f"figure={figure.name}: only {series[0].label} has results"
+                raise Absent(f"{text}, two arms are needed")
+            drawable.append((figure, series))
+        except Absent as error:
+            if len(wanted) == 1:
+                raise
+            name = figure.name if isinstance(error, Unlike) else ""
+            notes.append(Note(f"{error}; skipped", name))
+        finally:
+            for note in notes:
+                warn(note.text)
+        left_out += [note.left_out for note in notes if note.left_out]
+    return drawable, left_out
 
 
-def read(figure: Figure, results_dir: Path | str) -> tuple[list[Series], list[Note]]:
-    """The arms of a figure that have files, in the order of its YAML.
+def finish(left_out: list[str]) -> None:
+    """Exit code 3 if something was left out; everything else has been shown."""
+    if left_out:
+        names = ", ".join(dict.fromkeys(left_out))
+        raise Skipped(f"left out, for the reasons above: {names}; the rest is done")
+
+
+def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
+    """The arms of a figure that have files, in the order of its YAML; irregularities go to notes.
 
     Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared.
     """
-    folder = Path(results_dir)
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
-    runs, notes = reading.runs(figure, folder)
-    base, of_base = reading.base_point(figure, folder) if any(runs.values()) else ({}, [])
-    notes += of_base
-    arms = {}
-    for label, samples in runs.items():
-        notes += reading.differences(figure, label, samples)
-        arms[label], of_arm = _series(figure, label, samples, base)
-        notes += of_arm
-    if not any(arms.values()):
-        wanted = [pattern for arm in figure.series.values() if arm for pattern in arm.runs]
-        export = figure.wandb_export
-        listing = ", ".join([export.accuracy, export.length, *wanted] if export else wanted)
-        text = (
-            f"figure={figure.name}: no usable file in results_dir={results_dir} matches {listing}"
-        )
+    runs, name = reading.runs(figure, folder, notes), f"figure={figure.name}"
+    base = reading.base_point(figure, folder, notes) if any(runs.values()) else {}
+    arms = {label: _series(figure, label, group, base, notes) for label, group in runs.items()}
+    if not (present := [arm for arm in arms.values() if arm]):
+        wanted = chain(figure.export_files, *(arm.runs for arm in figure.series.values()))
+        text = f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}"
         remedy = "run evaluate_run.py first, or set results_dir to the folder with the results"
-        raise Absent(f"{text}; {remedy}", notes)
+        raise Absent(f"{text}; {remedy}")
     for label in (label for label, arm in arms.items() if arm is None):
         notes.append(Note(f"figure {figure.name}: no results of {label}, drawn without it"))
-    present = [arm for arm in arms.values() if arm]
     if len(clocks := {arm.clock: arm.label for arm in present}) > 1:
         parts = ", ".join(f"{clock} of {label}" for clock, label in clocks.items())
-        text = f"figure={figure.name}: seconds of two clocks cannot be compared: {parts}"
-        raise Unlike(f"{text}; match runs of one clock", notes)
-    return present, notes
-
-
-def statistics(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, standard error (ddof 1; 0 for one run) and count over runs; gaps do not count."""
-    known = np.isfinite(values)
-    n = known.sum(axis=0)
-    mean = np.where(known, values, 0).sum(axis=0) / np.where(n, n, np.nan)
-    squares = np.where(known, (values - mean) ** 2, 0).sum(axis=0)
-    return mean, np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1)), n
+        text = f"{name}: seconds of two clocks cannot be compared: {parts}"
+        raise Unlike(f"{text}; match runs of one clock")
+    return present
 
 
 def to_json(series: list[Series]) -> dict[str, Any]:
     """The content of curves.json; marks without any run are absent, the base stands at time 0."""
     content = {}
     for arm in series:
-        mean, sem, n = statistics(arm.quantities["value"])
+        mean, sem, n = mean_and_error(arm.quantities["value"])
         columns = {"time_hours": arm.hours, "mean": mean, "sem": sem, "n_runs": n}
         line = {name: column[n > 0].tolist() for name, column in columns.items()}
         if "value" in arm.base:
@@ -99,66 +117,49 @@ def to_json(series: list[Series]) -> dict[str, Any]:
 
 
 def _series(
-    figure: Figure, label: str, runs: list[Samples], base: dict[str, float]
-) -> tuple[Series | None, list[Note]]:
-    """One arm on the grid, and every irregularity; None without a usable run."""
-    marks = max(1, round(figure.budget_seconds / figure.grid_seconds))
-    grid, used, notes = figure.grid_seconds * np.arange(1, marks + 1), [], []
-    for run in runs:
-        values, irregular = _on_grid(run, grid)
-        notes += [Note(f"{run.name}: {text}") for text in irregular]
-        if np.isfinite(values["value"]).any():
-            used.append((run, values))
-        else:
-            value = f"{figure.dataset} {figure.metric}"
-            text = f"{run.name}: has no {value} within the budget; the run is left out"
-            notes.append(Note(text, run.name))
+    figure: Figure, label: str, runs: list[Run], base: dict[str, float], notes: list[Note]
+) -> Series | None:
+    """One arm; None without a usable run."""
+    _refuse_unlike(figure, label, runs, notes)
+    used = [run for run in runs if np.isfinite(run.quantities["value"]).any()]
+    for run in (run for run in runs if run not in used):
+        value = f"{figure.dataset} {figure.metric}"
+        text = f"{run.name}: has no {value} within the budget; the run is left out"
+        notes.append(Note(text, run.name))
     if not used:
-        return None, notes
-    names = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run, _ in used)
+        return None
+    names = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in used)
     if len(names) > 1:
         notes.append(Note(f"{label}: averages runs of different settings: {listed(list(names))}"))
-    measured = [run.measured for run, _ in used]
-    if any(measured) and not all(measured):
-        notes.append(Note(f"{label}: some runs have measured times and some the published grid"))
-    if len({run.seed for run, _ in used} - {None}) == len(used):
-        used.sort(key=lambda pair: pair[0].seed)
+    seeds = {run.name: run.settings.get("seed") for run in used}
+    if len({*seeds.values()} - {None}) == len(used):
+        used.sort(key=lambda run: seeds[run.name])
     arm = figure.series[label]
     return Series(
         label=label,
         colour=arm.colour,
-        runs=[run.name for run, _ in used],
-        quantities={q: np.stack([values[q] for _, values in used]) for q in QUANTITIES},
-        hours=grid / 3600,
-        measured=all(measured),
-        seconds_per_step=None if any(measured) else arm.seconds_per_step,
+        runs=[run.name for run in used],
+        quantities={q: np.stack([run.quantities[q] for run in used]) for q in QUANTITIES},
+        hours=figure.grid / 3600,
+        measured=all(run.measured for run in used),
+        seconds_per_step=None if any(run.measured for run in used) else arm.seconds_per_step,
         base=base,
-        seeds=[run.seed for run, _ in used],
-        clock=used[0][0].settings.get("clock.name", "measured"),
-    ), notes
+        seeds=[seeds[run.name] for run in used],
+        clock=used[0].settings.get("clock.name", "measured"),
+    )
 
 
-def _on_grid(run: Samples, grid: np.ndarray) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The quantities at the grid times, (marks,), and the irregularities of the run in words."""
-    seconds = run.quantities["seconds"]
-    index = nearest(seconds, grid, run.reach)
-    known = index >= 0
-    values = {
-        name: np.where(known, column[index], np.nan) if len(column) else np.full(len(grid), np.nan)
-        for name, column in run.quantities.items()
-    }
-    notes = list(run.notes)
-    unused = int(np.sum(seconds < grid[-1] + run.reach)) - len(set(index[known]))
-    if unused and run.measured:
-        notes.append(f"{unused} checkpoints between the marks are not used")
-    if len(empty := grid[~known & (grid < run.expected_until)]):
-        notes.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
-    if len(far := grid[np.abs(values["seconds"] - grid) > max(FAR, grid[0] / 2)]):
-        notes.append(f"the checkpoint used at {_times(far)} s is over {FAR:g} s away")
-    if len(blank := values["steps"][known & np.isnan(values["value"])]):
-        notes.append(f"no value at steps {listed([int(step) for step in blank])}; left empty")
-    return values, notes
-
-
-def _times(seconds: np.ndarray) -> str:
-    return listed([f"{second:g}" for second in seconds])
+def _refuse_unlike(figure: Figure, label: str, runs: list[Run], notes: list[Note]) -> None:
+    """Raise Unlike if our runs of one arm differ in settings; published ones get a note."""
+    for key in LIKE:
+        names: dict[str, list[str]] = {}
+        for run in (run for run in runs if key in run.settings):  # null is a value
+            value = run.settings[key]
+            value = Path(value).name if key == "model.path" else value  # of any folder
+            names.setdefault(json.dumps(value), []).append(run.name)
+        if len(names) > 1:
+            parts = "; ".join(f"{value} in {listed(group)}" for value, group in names.items())
+            line = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
+            if all("seed" in run.settings for run in runs):
+                raise Unlike(f"{line}; compare them as arms: runs={{A: [...], B: [...]}}")
+            notes.append(Note(f"{line}; averaged, because published files do not say why"))

@@ -6,21 +6,21 @@
     rate       = SNR2 / (1 + SNR2) / T                 1/s
 
 docs/planner.md derives it, and says how it failed its registered tests.
-    uv run scripts/plan.py run=<run>
 """
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
+from matplotlib import style
 from matplotlib.figure import Figure as Canvas
 from omegaconf import OmegaConf
 from scipy.optimize import nnls
 from scipy.stats import binom
 
 from pods.config.errors import UserError
-from pods.figures.drawing import STYLE
+from pods.figures import STYLE
 from pods.rules import select
 from pods.runs import ledger
 from pods.runs.folder import read_metrics
@@ -31,14 +31,6 @@ DRAWS = 1000  # groups of n rollouts drawn for one J
 CLEAR = 1.2  # the registered tests could not tell predicted ratios nearer to 1 apart
 
 
-class Cell(NamedTuple):
-    """Sizes of a step: P prompts, n rollouts and m kept of each."""
-
-    prompts: int
-    n: int
-    m: int
-
-
 class Cost(NamedTuple):
     """Seconds of a step, of each generated rollout and of each trained rollout."""
 
@@ -47,23 +39,27 @@ class Cost(NamedTuple):
     update: float
 
 
-class Prediction(NamedTuple):
-    cell: Cell
-    seconds: float  # of a step
-    snr2: float  # in units of kappa where kappa is unknown
-    rate: float  # 1/s, likewise
+class Cell(NamedTuple):
+    """Sizes of a step: P prompts, n rollouts and m kept of each; and what is predicted of it."""
 
+    prompts: int
+    n: int
+    m: int
+    seconds_per_step: float = 0.0
+    snr2: float = 0.0  # in units of kappa where kappa is unknown
+    rate: float = 0.0  # 1/s, likewise
 
-def predict(
-    cell: Cell, cost: Cost, signal: float, kappa: float | None, between: float
-) -> Prediction:
-    """Seconds, SNR2 and rate of a cell with J = signal; kappa None: the limit of small signals."""
-    prompts, n, m = cell
-    seconds = cost.fixed + cost.generate * n * prompts + cost.update * m * prompts
-    if kappa is None:
-        return Prediction(cell, seconds, prompts * signal, prompts * signal / seconds)
-    snr2 = prompts * kappa * signal / (1 + between * kappa * signal)
-    return Prediction(cell, seconds, snr2, snr2 / (1 + snr2) / seconds)
+    def __str__(self) -> str:
+        return f"P = {self.prompts}, n = {self.n}, m = {self.m}"
+
+    def predicted(self, cost: Cost, signal: float, kappa: float | None, between: float) -> "Cell":
+        """The cell with J = signal; kappa None: the limit of small signals."""
+        prompts, n, m, *_ = self
+        seconds = cost.fixed + cost.generate * n * prompts + cost.update * m * prompts
+        if kappa is None:
+            return Cell(prompts, n, m, seconds, prompts * signal, prompts * signal / seconds)
+        snr2 = prompts * kappa * signal / (1 + between * kappa * signal)
+        return Cell(prompts, n, m, seconds, snr2, snr2 / (1 + snr2) / seconds)
 
 
 def signal_of_accuracy(rule: str, n: int, m: int, accuracy: float) -> float:
@@ -71,8 +67,8 @@ def signal_of_accuracy(rule: str, n: int, m: int, accuracy: float) -> float:
     if rule == "random":  # m drawn from n independent rollouts are m independent rollouts
         n = m
     groups = [(np.arange(n) < correct).astype(float) for correct in range(n + 1)]
-    spreads = np.array([_spread(rule, group, m, None) for group in groups])
-    return _signal(m, spreads, binom.pmf(np.arange(n + 1), n, accuracy))
+    spreads = [spread(rule, group, m, None) for group in groups]
+    return signal(m, spreads, binom.pmf(np.arange(n + 1), n, accuracy))
 
 
 def signal_of_rewards(
@@ -90,65 +86,39 @@ def signal_of_rewards(
             own = rng.random(more) < size / (size + 1)
             further = np.where(own, rng.choice(group, more), rng.choice(every, more))
             group_of_n = np.concatenate([rng.permutation(group)[:n], further])
-            spreads.append(_spread(rule, group_of_n, m, rng))
-    return _signal(m, np.array(spreads), np.full(len(spreads), 1 / len(spreads)))
+            spreads.append(spread(rule, group_of_n, m, rng))
+    return signal(m, spreads, np.full(len(spreads), 1 / len(spreads)))
+
+
+def spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> float:
+    """S: population std of the m rewards that the rule keeps."""
+    kept = rewards if m == len(rewards) else rewards[select(rule, rewards, m, rng=rng)]
+    return float(np.std(kept)) if np.ptp(kept) else 0.0  # equal floats can have a std of 1e-17
+
+
+def signal(m: float, spreads: list[float], weights: np.ndarray) -> float:
+    """J of spreads with weights that add up to 1; 0 where every spread is 0."""
+    alive = float(weights @ (np.array(spreads) > 0))
+    return m * float(weights @ np.array(spreads)) ** 2 / alive if alive else 0.0
 
 
 def read(folder: Path, window: list[int] | None) -> tuple[Cell, Cost, list[np.ndarray]]:
     """The sizes of a run, its mean costs and the (n,) rewards of every prompt in the window."""
     first, last = window or (1, np.inf)
-    path = ledger.find(str(folder.parent), folder.name)
-    lines = {line["step"]: line for line in read_metrics(folder / "metrics.jsonl")}
-    steps: dict[int, list[dict[str, Any]]] = {}
-    for record in ledger.read(path):
-        if record["step"] in lines and first <= record["step"] <= last:
-            steps.setdefault(record["step"], []).append(record)
-    if len(steps) < FEWEST_STEPS:
-        raise UserError(
-            f"run={folder.name}: has {len(steps)} steps, a plan needs {FEWEST_STEPS} or more; train"
-            " longer, or widen window"
-        )
+    records = ledger.read(ledger.find(str(folder.parent), folder.name))
+    steps = {step: list(group) for step, group in groupby(records, lambda record: record["step"])}
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["step"] in steps]
+    lines = [line for line in lines if first <= line["step"] <= last]
+    if len(lines) < FEWEST_STEPS:
+        text = f"run={folder.name}: has {len(lines)} steps, a plan needs {FEWEST_STEPS} or more"
+        raise UserError(f"{text}; train longer, or widen window")
     config = OmegaConf.load(folder / ".hydra" / "config.yaml")
-    rewards = [np.array(record["total"]) for step in steps.values() for record in step]
-    cost = _mean_cost([lines[step] for step in steps], list(steps.values()))
-    return Cell(*(config[size] for size in SIZES)), cost, rewards
+    recorded = [steps[line["step"]] for line in lines]
+    rewards = [np.array(record["total"]) for step in recorded for record in step]
+    return Cell(*(config[size] for size in SIZES)), mean_cost(lines, recorded), rewards
 
 
-def verdict(predictions: list[Prediction]) -> str:
-    """Whether the best cell with n > m is clearly faster than the best with n = m."""
-    grpo, pods = ([p for p in predictions if (p.cell.n > p.cell.m) == kind] for kind in (0, 1))
-    if not (grpo and pods):
-        return f"only {'PODS (n > m)' if pods else 'GRPO (n = m)'} was compared"
-    best = [max(kind, key=lambda prediction: prediction.rate) for kind in (pods, grpo)]
-    ratio = best[0].rate / best[1].rate if best[1].rate else np.inf
-    words = "should pay" if ratio > CLEAR else "should not pay"
-    words = "makes no clear difference" if 1 / CLEAR <= ratio <= CLEAR else words
-    names = ["P = {}, n = {}, m = {}".format(*prediction.cell) for prediction in best]
-    return f"PODS {words}: {names[0]} is predicted {ratio:.3g} times as fast as GRPO, {names[1]}"
-
-
-def heat_map(predictions: list[Prediction], base: Prediction, title: str) -> Canvas:
-    """The rate over (n, m) at the best cell's P, relative to that of `base`."""
-    best = max(predictions, key=lambda prediction: prediction.rate)
-    shown = {p.cell[1:]: p.rate / base.rate for p in predictions if p.cell[0] == best.cell[0]}
-    ns, ms = (sorted({cell[i] for cell in shown}) for i in (0, 1))
-    grid = np.array([[shown.get((n, m), np.nan) for n in ns] for m in ms])
-    with matplotlib.rc_context(STYLE | {"axes.grid": False}):
-        canvas = Canvas(figsize=(2.5 + 0.6 * len(ns), 2 + 0.4 * len(ms)), layout="constrained")
-        axes = canvas.subplots()
-        image = axes.imshow(grid, origin="lower", aspect="auto", cmap="viridis", vmin=0)
-        for i, j in np.argwhere(np.isfinite(grid)):
-            colour = "white" if grid[i, j] < 0.6 * np.nanmax(grid) else "black"
-            axes.text(j, i, f"{grid[i, j]:.2f}", ha="center", va="center", color=colour)
-        axes.set_xticks(range(len(ns)), ns)
-        axes.set_yticks(range(len(ms)), ms)
-        axes.set(xlabel="n, rollouts per prompt", ylabel="m, kept per prompt")
-        canvas.colorbar(image, label="speed / that of P = {}, n = {}, m = {}".format(*base.cell))
-        canvas.suptitle(f"{title}\nP = {best.cell.prompts}", fontsize=9, wrap=True)
-    return canvas
-
-
-def _mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Cost:
+def mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Cost:
     """Generation is split by least squares (coefficients of 0 or more) on a constant, the longest
     completion and all tokens; scoring counts per generated, the update per trained rollout."""
     lengths = [np.concatenate([record["lengths"] for record in step]) for step in steps]
@@ -164,13 +134,35 @@ def _mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -
     return Cost(float(parts[0] + parts[1]), float(generate), float(update / trained))
 
 
-def _spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> float:
-    """S: population std of the m rewards that the rule keeps."""
-    kept = rewards if m == len(rewards) else rewards[select(rule, rewards, m, rng=rng)]
-    return float(np.std(kept)) if np.ptp(kept) else 0.0  # equal floats can have a std of 1e-17
+def verdict(cells: list[Cell]) -> str:
+    """Whether the best cell with n > m is clearly faster than the best with n = m."""
+    by_rate = sorted(cells, key=lambda cell: -cell.rate)
+    pods = next((cell for cell in by_rate if cell.n > cell.m), None)
+    grpo = next((cell for cell in by_rate if cell.n == cell.m), None)
+    if not (grpo and pods):
+        return f"only {'PODS (n > m)' if pods else 'GRPO (n = m)'} was compared"
+    ratio = pods.rate / grpo.rate if grpo.rate else np.inf
+    words = "should pay" if ratio > CLEAR else "should not pay"
+    words = "makes no clear difference" if 1 / CLEAR <= ratio <= CLEAR else words
+    return f"PODS {words}: {pods} is predicted {ratio:.3g} times as fast as GRPO, {grpo}"
 
 
-def _signal(m: int, spreads: np.ndarray, weights: np.ndarray) -> float:
-    """J of spreads with weights that add up to 1; 0 where every spread is 0."""
-    alive = float(weights @ (spreads > 0))
-    return m * float(weights @ spreads) ** 2 / alive if alive else 0.0
+def heat_map(cells: list[Cell], base: Cell, title: str) -> Canvas:
+    """The rate over (n, m) at the best cell's P, relative to that of `base`."""
+    prompts = max(cells, key=lambda cell: cell.rate).prompts
+    relative = {(c.n, c.m): c.rate / base.rate for c in cells if c.prompts == prompts}
+    ns, ms = (sorted(set(sizes)) for sizes in zip(*relative, strict=True))
+    grid = np.array([[relative.get((n, m), np.nan) for n in ns] for m in ms])
+    with style.context([STYLE, {"axes.grid": False}]):
+        canvas = Canvas(figsize=(2.5 + 0.6 * len(ns), 2 + 0.4 * len(ms)), layout="constrained")
+        axes = canvas.subplots()
+        image = axes.imshow(grid, origin="lower", aspect="auto", cmap="viridis", vmin=0)
+        for i, j in np.argwhere(np.isfinite(grid)):
+            colour = "white" if grid[i, j] < 0.6 * np.nanmax(grid) else "black"
+            axes.text(j, i, f"{grid[i, j]:.2f}", ha="center", va="center", color=colour)
+        axes.set_xticks(range(len(ns)), ns)
+        axes.set_yticks(range(len(ms)), ms)
+        axes.set(xlabel="n, rollouts per prompt", ylabel="m, kept per prompt")
+        canvas.colorbar(image, label=f"speed / that of {base}")
+        canvas.suptitle(f"{title}\nP = {prompts}", fontsize=9, wrap=True)
+    return canvas

@@ -3,19 +3,16 @@
 Published result files hold no wall clock: the i-th checkpoint is i grid intervals old. An aborted
 attempt or a lost file would shift such a curve in time. Both show in the step increments, which
 are nearly equal in a healthy run.
-    uv run scripts/plot.py figure=gsm8k_main
 """
 
-import csv
-import math
 import re
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pandas
 
 from pods.config.errors import UserError
-from pods.figures.figure import Note
 from pods.runs.results import run_order
 
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
@@ -34,10 +31,10 @@ def by_index(steps: list[int], expected: int) -> list[int | None]:
     stale = _stale(steps) if len(steps) > expected else ()
     if stale is None:
         return [None] * len(steps)
-    kept = [i for i in range(len(steps)) if i not in stale]
+    own = [i for i in range(len(steps)) if i not in stale]
     marks: list[int | None] = [None] * len(steps)
-    mark, jumps = 0, _jumps([steps[i] for i in kept], expected - len(kept))
-    for i, jump in zip(kept, jumps, strict=True):
+    mark, jumps = 0, _jumps([steps[i] for i in own], expected - len(own))
+    for i, jump in zip(own, jumps, strict=True):
         marks[i] = mark = mark + jump
     return marks
 
@@ -45,70 +42,66 @@ def by_index(steps: list[int], expected: int) -> list[int | None]:
 def remarks(steps: list[int], marks: list[int | None], expected: int) -> list[str]:
     """The decisions of `by_index` in words; empty for a regular run."""
     count, notes = f"checkpoints where {expected} are expected", []
-    kept = {mark: step for step, mark in zip(steps, marks, strict=True) if mark}
-    if steps and not kept:
+    by_mark = {mark: step for step, mark in zip(steps, marks, strict=True) if mark}
+    last = max(by_mark, default=0)
+    if steps and not last:
         fault = "at increments that fit no single attempt; the run is left out"
         return [f"{len(steps)} {count}, {fault}"]
-    if dropped := [step for step, mark in zip(steps, marks, strict=True) if not mark]:
-        notes.append(f"steps {listed(dropped)} are left from an aborted attempt and are dropped")
-    if late := [step for mark, step in kept.items() if mark > 1 and mark - 1 not in kept]:
+    if stale := [step for step in steps if step not in by_mark.values()]:
+        notes.append(f"steps {listed(stale)} are left from an aborted attempt and are dropped")
+    if late := [step for mark, step in by_mark.items() if mark > 1 and mark - 1 not in by_mark]:
         notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
-    if kept and (last := max(kept)) != expected:
+    if last not in (0, expected):
         end = "the curve ends early" if last < expected else f"the first {expected} count"
         notes.append(f"{last} {count}; {end}")
     return notes
 
 
 def listed(items: list) -> str:
+    """The first eight, separated by commas."""
     return ", ".join(map(str, items[:8])) + (", ..." if len(items) > 8 else "")
 
 
 def export(
     accuracy: Path, length: Path
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[Note]]:
-    """{run: samples of accuracy, of length} of the runs that both files hold, Run10 after Run9."""
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[str]]:
+    """{run: samples of accuracy, of length} of the runs that both files hold, Run10 after Run9;
+    and every irregularity in words."""
     (accuracies, notes), (lengths, more) = read_csv(accuracy), read_csv(length)
     notes += more
     for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
         only = accuracy.name if name in accuracies else length.name
-        notes.append(Note(f"{name}: only in {only}; the run is left out"))
+        notes.append(f"{name}: only in {only}; the run is left out")
     both = sorted(accuracies.keys() & lengths.keys(), key=run_order)
     return {name: (accuracies[name], lengths[name]) for name in both}, notes
 
 
-def read_csv(path: Path) -> tuple[dict[str, np.ndarray], list[Note]]:
+def read_csv(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
     """{run: (samples, 3): seconds, optimiser steps, value}, by time; incomplete rows are skipped.
 
     A row holds the sample of one run: `eval/time` in seconds, `data/<run> - _step` in micro-steps
     (ga per optimiser step).
     """
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    table = {name: np.array([_float(row[name]) for row in rows]) for name in (rows or [{}])[0]}
+    try:
+        table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
+    except ValueError as error:
+        raise UserError(f"{path}: not a CSV file ({error}); export the runs again") from None
+    table = table.apply(pandas.to_numeric, errors="coerce")
     runs = {match["run"]: name for name in table if (match := VALUE.fullmatch(name))}
     if "eval/time" not in table or not runs:
-        raise UserError(
-            f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs"
-            " from wandb with eval/time as the x axis"
-        )
-    samples, used = {}, np.zeros(len(rows), dtype=bool)
+        text = f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'"
+        raise UserError(f"{text}; export the runs from wandb with eval/time as the x axis")
+    samples, used = {}, np.zeros(len(table), dtype=bool)
     for run, name in runs.items():
         ga = int(match[1]) if (match := re.search(r"-ga(\d+)", run)) else 1
-        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.full(len(rows), np.nan)) / ga
-        columns = np.column_stack([table["eval/time"], steps, table[name]])
+        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.nan) / ga
+        columns = table[["eval/time"]].assign(steps=steps, value=table[name]).to_numpy()
         known = np.isfinite(columns[:, [0, 2]]).all(axis=1)
         used |= known
         if known.any():
             samples[run] = np.array(sorted(columns[known].tolist()))
     text = f"{path.name}: {np.sum(~used)} rows hold no time or no value and are skipped"
-    return samples, [Note(text)] * (not used.all())
-
-
-def _float(cell: str | None) -> float:
-    try:
-        return float(cell or "nan")
-    except ValueError:
-        return math.nan
+    return samples, [text] * (not used.all())
 
 
 def _stale(steps: list[int]) -> tuple[int, ...] | None:

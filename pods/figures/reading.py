@@ -1,113 +1,74 @@
-"""Result files, or a wandb export, as samples of runs; runs that must not be averaged are refused.
+"""Result files, or a wandb export, as runs on a figure's time grid.
 
 Measured train_seconds give a checkpoint its time; published files have the checkpoint's index.
-    uv run scripts/plot.py figure=quickstart
 """
 
-import json
 import math
-import re
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pods.config.errors import UserError
+from pods.config.keys import flat
 from pods.figures import published
-from pods.figures.figure import Absent, Figure, Note, Unlike, settings
+from pods.figures.figure import Absent, Figure, Note
 from pods.figures.published import listed
-from pods.runs.results import Checkpoint, Entry, Results, facts_of, facts_path, find, read_base
-from pods.runs.results import read as read_results
+from pods.runs import results
+from pods.runs.results import Checkpoint, Entry, Results
 
 QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
 EXPORT_REACH = 420.0  # s, the longest pause between exported samples
-# Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
-LIKE = (
-    "budget.train_seconds", "max_steps", "task.name", "task.source", "model.name", "model.path",
-    "prompts_per_step", "optimizer.learning_rate", "clock.name", "repeats", "questions",
-)  # fmt: skip
+FAR = 120.0  # s: a mark that takes a farther sample is reported
 
 
-@dataclass(frozen=True)
-class Samples:
-    """One run. Quantities are (samples,) arrays with NaN for gaps; lengths in tokens."""
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run on the figure's grid: (marks,) arrays with NaN for gaps; lengths in tokens."""
 
     name: str
     quantities: dict[str, np.ndarray]
-    reach: float  # s: a mark of the grid takes the nearest sample within this distance
     measured: bool  # seconds are train_seconds of the file
-    expected_until: float  # s: an empty mark up to here is reported
-    notes: list[str] = field(default_factory=list)
-    settings: dict[str, Any] = field(default_factory=dict)  # of training and evaluation, if known
-
-    @property
-    def seed(self) -> int | None:
-        """The seed of training, from the settings or the name; published runs have none."""
-        named = re.search(r"seed(\d+)", self.name)
-        return self.settings.get("seed", int(named[1]) if named else None)
+    settings: dict[str, Any]  # of training and evaluation; published files have none
 
 
-def runs(figure: Figure, folder: Path) -> tuple[dict[str, list[Samples]], list[Note]]:
+def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
     """label -> runs, from the wandb export where it exists, else from results/<run>.json."""
-    export = figure.wandb_export
-    if export and any((folder / name).is_file() for name in (export.accuracy, export.length)):
-        return _from_export(figure, folder)
-    files = {label: find(folder, arm.runs) for label, arm in figure.series.items() if arm}
-    results, notes = {}, []
-    for path in dict.fromkeys(path for paths in files.values() for path in paths):
+    if any((folder / name).is_file() for name in figure.export_files):
+        return _from_export(figure, folder, notes)
+    files = {label: results.find(folder, arm.runs) for label, arm in figure.series.items()}
+    contents: dict[Path, Results] = {}
+    for path in dict.fromkeys(chain(*files.values())):
         try:
-            results[path] = read_results(path)
-            problem = "" if results[path] else f"{path.stem}: has no checkpoint"
+            contents[path] = results.read(path)
         except UserError as error:
-            problem = str(error)
-        if problem:
-            notes.append(Note(f"{problem}; the run is left out", path.name))
-    counts = Counter(len(run) for run in results.values() if run)
-    expected = figure.checkpoints or (counts.most_common(1)[0][0] if counts else 0)
+            notes.append(Note(f"{error}; the run is left out", path.name))
     return {
-        label: [_samples(p, results[p], figure, expected) for p in paths if results.get(p)]
+        label: [_from_file(p, contents[p], figure, notes) for p in paths if p in contents]
         for label, paths in files.items()
-    }, notes
+    }
 
 
-def differences(figure: Figure, label: str, runs: list[Samples]) -> list[Note]:
-    """The settings in which published runs of one arm differ; raises Unlike where ours do."""
-    notes = []
-    for key in LIKE:
-        names: dict[str, list[str]] = {}
-        for run in (run for run in runs if key in run.settings):  # null is a value
-            value = run.settings[key]
-            value = Path(value).name if key == "model.path" else value  # of any folder
-            names.setdefault(json.dumps(value), []).append(run.name)
-        if len(names) > 1:
-            parts = "; ".join(f"{value} in {listed(group)}" for value, group in names.items())
-            line = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
-            if all("seed" in run.settings for run in runs):
-                raise Unlike(f"{line}; compare them as arms: runs={{A: [...], B: [...]}}")
-            notes.append(Note(f"{line}; averaged, because published files do not say why"))
-    return notes
-
-
-def base_point(figure: Figure, folder: Path) -> tuple[dict[str, float], list[Note]]:
+def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, float]:
     """Accuracy and length of the first base file that has the figure's metric; {} without one."""
-    paths, notes = [path for pattern in figure.base for path in find(folder, [pattern])], []
+    paths = [path for pattern in figure.base for path in results.find(folder, [pattern])]
     for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
-            base = read_base(path)
+            base = results.read_base(path)
         except UserError as error:
             notes.append(Note(f"{error}; not used", path.name))
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
-        details = facts_of(facts_path(path)).get("details") or {}
-        values = _point(Checkpoint(base.datasets, base.meta or details), figure)
-        if math.isfinite(values["value"]):
-            return {"value": values["value"], "length": values["length"]}, notes
+        details = results.facts_of(results.facts_path(path)).get("details") or {}
+        point = _point(Checkpoint(base.datasets, base.meta or details), figure)
+        if math.isfinite(point["value"]):
+            return {"value": point["value"], "length": point["length"]}
         text = f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0"
         notes.append(Note(text))
-    return {}, notes
+    return {}
 
 
 def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
@@ -122,64 +83,98 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
     return np.where(np.isfinite(offset).any(axis=1), offset.argmin(axis=1), -1)
 
 
-def _samples(path: Path, results: Results, figure: Figure, expected: int) -> Samples:
-    """A result file: its train_seconds, or where it has none those of the published grid.
-
-    expected: checkpoints of a complete published run.
-    """
-    steps = [step for step in results if step > 0]
-    points = [_point(results[step], figure) | {"steps": float(step)} for step in steps]
+def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
+    """A result file: its train_seconds, or where it has none those of the published grid."""
+    steps = [step for step in content if step > 0]
+    points = [_point(content[step], figure) | {"steps": float(step)} for step in steps]
     quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
-    notes = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in results else []
-    timed, end = np.isfinite(quantities["seconds"]), 0.0
-    if timed.any():
+    texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
+    measured, end = bool(np.isfinite(quantities["seconds"]).any()), 0.0
+    if measured:
         end = float(np.nanmax(quantities["seconds"]))
-        if missing := [step for step, known in zip(steps, timed, strict=True) if not known]:
-            notes.append(f"steps {listed(missing)} have no train_seconds and are left out")
     else:
+        expected = figure.checkpoints or len(steps)
         marks = published.by_index(steps, expected)
-        notes += published.remarks(steps, marks, expected)
+        texts += published.remarks(steps, marks, expected)
         quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
-    facts = settings(path, results, figure.dataset)
-    reach, measured = figure.grid_seconds / 2, bool(timed.any())
-    return Samples(path.stem, quantities, reach, measured, end, notes, facts)
+    on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end, measured)
+    notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
+    # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
+    facts = results.facts_of(results.facts_path(path))
+    settings = flat(facts.get("train") or {})
+    entries = [c.datasets[figure.dataset] for c in content.values() if figure.dataset in c.datasets]
+    if entries:
+        settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries)
+    if scored := (facts.get("tasks") or {}).get(figure.dataset):
+        settings["questions"] = scored.get("questions")
+    return Run(path.stem, on_grid, measured, settings)
 
 
-def _from_export(figure: Figure, folder: Path) -> tuple[dict[str, list[Samples]], list[Note]]:
+def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
+    """label -> runs, from the two files of the wandb export."""
+    name = f"figure={figure.name}"
     if figure.metric != "ans_acc":
-        raise UserError(
-            f"metric={figure.metric}: the export of figure={figure.name} holds only ans_acc"
-        )
-    paths = [folder / figure.wandb_export.accuracy, folder / figure.wandb_export.length]
-    if missing := next((path.name for path in paths if not path.is_file()), None):
-        raise Absent(
-            f"figure={figure.name}: results_dir={folder} has no {missing}; set results_dir to the"
-            " folder with both files"
-        )
-    tables, notes = published.export(*paths)
-    patterns = {label: arm.runs for label, arm in figure.series.items() if arm}
-    every = [pattern for group in patterns.values() for pattern in group]
-    if unused := [path.stem for path in find(folder, every)]:
+        raise UserError(f"metric={figure.metric}: the export of {name} holds only ans_acc")
+    paths = [folder / file for file in figure.export_files]
+    if missing := [path.name for path in paths if not path.is_file()]:
+        remedy = "set results_dir to the folder with both files"
+        raise Absent(f"{name}: results_dir={folder} has no {missing[0]}; {remedy}")
+    tables, texts = published.export(*paths)
+    patterns = {label: arm.runs for label, arm in figure.series.items()}
+    if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
         text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
-        notes.append(Note(f"{text}; to draw these, move them to another folder"))
-    samples = []
+        texts.append(f"{text}; to draw these, move them to another folder")
+    arms: dict[str, list[Run]] = {label: [] for label in patterns}
     for name, (accuracy, length) in tables.items():
         quantities = dict.fromkeys(QUANTITIES, np.full(len(accuracy), np.nan))
         quantities |= dict(zip(("seconds", "steps", "value"), accuracy.T, strict=True))
         quantities["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
-        samples.append(Samples(name, quantities, EXPORT_REACH, False, math.inf))
-    return {
-        label: [run for run in samples if any(fnmatchcase(run.name, p) for p in wanted)]
-        for label, wanted in patterns.items()
-    }, notes
+        on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf, False)
+        texts += [f"{name}: {text}" for text in faults]
+        for label, wanted in patterns.items():
+            if any(fnmatchcase(name, pattern) for pattern in wanted):
+                arms[label].append(Run(name, on_grid, False, {}))
+    notes += map(Note, texts)
+    return arms
+
+
+def _on_grid(
+    quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float, measured: bool
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The quantities at the grid times, (marks,), and the irregularities of the run in words.
+
+    reach: s, how far a sample may be from its mark; end: s, an empty mark up to here is reported.
+    """
+    seconds = quantities["seconds"]
+    index = nearest(seconds, grid, reach)
+    known, gaps = index >= 0, np.full(len(grid), np.nan)
+    values = {
+        name: np.where(known, column[index], np.nan) if len(column) else gaps
+        for name, column in quantities.items()
+    }
+    texts = []
+    unused = int(np.sum(seconds < grid[-1] + reach)) - len(set(index[known]))
+    if unused and measured:
+        texts.append(f"{unused} checkpoints between the marks are not used")
+    if len(empty := grid[~known & (grid < end)]):
+        texts.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
+    if len(far := grid[np.abs(values["seconds"] - grid) > max(FAR, grid[0] / 2)]):
+        texts.append(f"the checkpoint used at {_times(far)} s is over {FAR:g} s away")
+    if len(blank := values["steps"][known & np.isnan(values["value"])]):
+        texts.append(f"no value at steps {_times(blank)}; left empty")
+    return values, texts
+
+
+def _times(values: np.ndarray) -> str:
+    return listed([f"{value:g}" for value in values])
 
 
 def _point(checkpoint: Checkpoint, figure: Figure) -> dict[str, float]:
     """The quantities of one checkpoint but its step; NaN where the file has none."""
-    entry, meta = _entry(checkpoint, figure), checkpoint.meta
+    entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
     if figure.metric.startswith("pass@"):
-        value = meta.get("pass@k", {}).get(figure.dataset, {}).get(figure.metric[len("pass@") :])
-        values = [value.get("mean") if isinstance(value, dict) else value]
+        by_k = meta.get("pass@k", {}).get(figure.dataset, {})
+        values = [by_k.get(figure.metric.removeprefix("pass@"))]
     else:
         values = getattr(entry, figure.metric)
     return {
@@ -191,15 +186,7 @@ def _point(checkpoint: Checkpoint, figure: Figure) -> dict[str, float]:
     }
 
 
-def _entry(checkpoint: Checkpoint, figure: Figure) -> Entry:
-    return checkpoint.datasets.get(figure.dataset, Entry())
-
-
-def _finite(values: list[Any]) -> list[float]:
-    return [float(x) for x in values if isinstance(x, (int, float)) and math.isfinite(x)]
-
-
 def _mean(values: list[Any]) -> float:
-    """Mean of the finite values; NaN without any."""
-    finite = _finite(values)
+    """Mean of the finite numbers; NaN without any."""
+    finite = [float(x) for x in values if isinstance(x, int | float) and math.isfinite(x)]
     return float(np.mean(finite)) if finite else math.nan

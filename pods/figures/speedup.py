@@ -1,4 +1,4 @@
-"""One arm against another: our comparison, and the published speed-up beside it.
+"""One arm against another: our comparison, and the published speed-up beside it, in words too.
 
 Ours (pods/figures/statistics.py): accuracy averaged over time, level at the end, time to a target.
 Published: T = fraction (0.99) of the best point of the baseline's mean curve; the speed-up is the
@@ -13,20 +13,23 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas
 
-from pods.figures.curves import Series, statistics
+from pods.figures import statistics
+from pods.figures.curves import Series
 from pods.figures.figure import Comparison, Figure
-from pods.figures.statistics import (
-    Difference,
-    difference,
-    first_crossing,
-    level,
-    restricted_mean,
-    time_average,
-    time_ratio,
-)
+from pods.figures.statistics import Difference
 
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % bootstrap interval covers 80 %, with 10 92 %
+OURS_NOTE = (
+    "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
+    " mean of the last three marks. Times as fast: ratio of geometric mean times to the target."
+    " Capped: a run short of the target counts with the whole time."
+)
+PUBLISHED_NOTE = (
+    "First mark at which the mean curve reaches a share of the baseline's best mark. [ ]: 95%"
+    " bootstrap interval over runs, from ten runs on. P(faster): ties count half."
+)
 
 
 @dataclass(frozen=True)
@@ -61,22 +64,22 @@ class Speedup:
     time_to_target: TimeToTarget | None = None
     time: str = "measured"  # or priced: <price list>
 
+    @property
+    def published_interval(self) -> list[float] | None:
+        """The bootstrap interval where it can be trusted: from ten runs of each arm on."""
+        return self.ci95 if min(self.n_runs) >= FEWEST_FOR_BOOTSTRAP else None
 
-def published_interval(pair: Speedup) -> list[float] | None:
-    """The bootstrap interval where it can be trusted: from ten runs of each arm on."""
-    return pair.ci95 if min(pair.n_runs) >= FEWEST_FOR_BOOTSTRAP else None
+
+def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
+    """Every pair of arms; the figure's baseline, else the earlier one in its YAML, comes first."""
+    arms = sorted(series, key=lambda arm: arm.label != figure.baseline)
+    return [compare(first, second, how) for first, second in combinations(arms, 2)]
 
 
-def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Mean curves of draws of the runs with replacement: (runs, marks) -> (resamples, marks).
-
-    Gaps (NaN) do not count; a mark at which no drawn run has a value is NaN.
-    """
-    n = len(values)
-    weights = rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
-    there = np.isfinite(values).astype(float)
-    count = weights @ there
-    return weights @ np.nan_to_num(values) / np.where(count, count, np.nan)
+def headline(figure: Figure, pairs: list[Speedup]) -> Speedup | None:
+    """The pair that the figure's YAML names as baseline and pods; None without both."""
+    named = (figure.baseline, figure.pods)
+    return next((pair for pair in pairs if (pair.baseline, pair.pods) == named), None)
 
 
 def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
@@ -92,35 +95,13 @@ def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
     )
 
 
-def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
-    """Accuracy over time, level and time to a target, up to the last mark that every run has."""
-    arms = [(arm.quantities["seconds"], arm.quantities["value"]) for arm in (baseline, pods)]
-    last = min(int(np.flatnonzero(np.isfinite(run))[-1]) for _, values in arms for run in values)
-    arms = [(seconds[:, : last + 1], values[:, : last + 1]) for seconds, values in arms]
-    if not all(np.isfinite(values).any(axis=1).all() for _, values in arms):
-        return {}  # two runs have no time in common
-    ends = [float(np.nanmax(seconds, axis=1).min()) for seconds, _ in arms]
-    end = min(*ends, 3600 * float(baseline.hours[last]))
-    paired = baseline.seeds == pods.seeds and len({*pods.seeds} - {None}) == len(pods.runs)
-    base = [arm.base.get("value", math.nan) for arm in (baseline, pods)]
-    averages, levels = [], [level(values) for _, values in arms]
-    for (seconds, values), start in zip(arms, base, strict=True):
-        runs = zip(seconds, values, strict=True)
-        averages.append(np.array([time_average(x, y, start, end) for x, y in runs]))
-    return {
-        "compared_hours": end / 3600,
-        "mean_accuracy": difference(*averages, paired),
-        "level": difference(*levels, paired),
-        "time_to_target": _time_to_target(arms, base, levels[0], end, how),
-    }
-
-
 def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     """The published definition with a percentile bootstrap over runs."""
-    rng = np.random.default_rng(how.seed)
-    values = [baseline.quantities["value"], pods.quantities["value"]]
-    # row 0 is the measured pair, the others are its bootstrap resamples
-    means = [np.vstack([statistics(v)[0], resampled_means(v, how.resamples, rng)]) for v in values]
+    rng, means = np.random.default_rng(how.seed), []
+    for arm in (baseline, pods):  # row 0 is the measured curve, the others are its resamples
+        values = arm.quantities["value"]
+        resampled = statistics.resampled_means(values, how.resamples, rng)
+        means.append(np.vstack([statistics.mean_and_error(values)[0], resampled]))
     thresholds = how.fraction_of_best * np.nanmax(means[0], axis=1)
     at = [np.nan_to_num(curves, nan=-np.inf) >= thresholds[:, None] for curves in means]
     slow, fast = (np.where(x.any(axis=1), baseline.hours[x.argmax(axis=1)], np.inf) for x in at)
@@ -133,23 +114,34 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     numbers["baseline_hours"] = float(slow[0])
     if np.isfinite(fast[0]):
         numbers |= {"pods_hours": float(fast[0]), "speedup": float(ratios[0])}
-    if min(map(len, values)) > 1:  # resamples of one run are all the same run
+    if min(len(baseline.runs), len(pods.runs)) > 1:  # resamples of one run are all the same run
         ties = np.mean(ratios[1:] == 1) / 2
         numbers["ci95"] = np.percentile(ratios[1:], [2.5, 97.5]).tolist()
         numbers["probability_faster"] = float(np.mean(ratios[1:] > 1) + ties)
     return numbers
 
 
-def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
-    """Every pair of arms; the figure's baseline, else the earlier one in its YAML, comes first."""
-    arms = sorted(series, key=lambda arm: arm.label != figure.baseline)
-    return [compare(first, second, how) for first, second in combinations(arms, 2)]
-
-
-def headline(figure: Figure, pairs: list[Speedup]) -> Speedup | None:
-    """The pair that the figure's YAML names as baseline and pods; None without both."""
-    named = (figure.baseline, figure.pods)
-    return next((pair for pair in pairs if (pair.baseline, pair.pods) == named), None)
+def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
+    """Accuracy over time, level and time to a target, up to the last mark that every run has."""
+    arms = [(arm.quantities["seconds"], arm.quantities["value"]) for arm in (baseline, pods)]
+    last = min(int(np.flatnonzero(np.isfinite(run))[-1]) for _, values in arms for run in values)
+    arms = [(seconds[:, : last + 1], values[:, : last + 1]) for seconds, values in arms]
+    if not all(np.isfinite(values).any(axis=1).all() for _, values in arms):
+        return {}  # two runs have no time in common
+    ends = [float(np.nanmax(seconds, axis=1).min()) for seconds, _ in arms]
+    end = min(*ends, 3600 * float(baseline.hours[last]))
+    paired = baseline.seeds == pods.seeds and len({*pods.seeds} - {None}) == len(pods.runs)
+    base = [arm.base.get("value", math.nan) for arm in (baseline, pods)]
+    averages, levels = [], [statistics.level(values) for _, values in arms]
+    for (seconds, values), start in zip(arms, base, strict=True):
+        runs = zip(seconds, values, strict=True)
+        averages.append(np.array([statistics.time_average(x, y, start, end) for x, y in runs]))
+    return {
+        "compared_hours": end / 3600,
+        "mean_accuracy": statistics.difference(*averages, paired),
+        "level": statistics.difference(*levels, paired),
+        "time_to_target": _time_to_target(arms, base, levels[0], end, how),
+    }
 
 
 def _time_to_target(
@@ -167,13 +159,105 @@ def _time_to_target(
         return None
     times = []
     for (seconds, values), start in zip(arms, base, strict=True):
-        runs = enumerate(zip(seconds, values, strict=True))
-        times.append(np.array([first_crossing(x, y, start, targets[i % 2]) for i, (x, y) in runs]))
-    ratio, interval = time_ratio(*times)
+        runs = zip(seconds, values, targets * len(values), strict=False)
+        crossings = [statistics.first_crossing(x, y, start, target) for x, y, target in runs]
+        times.append(np.array(crossings))
+    ratio, interval = statistics.time_ratio(*times)
     return TimeToTarget(
         target=float(np.mean(targets)),
         ratio=ratio,
         ci95=interval,
         censored=[int(np.isinf(arm[:, 1]).sum()) for arm in times],
-        restricted_hours=[restricted_mean(arm, end) / 3600 for arm in times],
+        # the middle of an interval counts
+        restricted_hours=[float(np.minimum(t.mean(axis=1), end).mean()) / 3600 for t in times],
     )
+
+
+def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
+    """Both tables; form: table | markdown | latex. pairs: figure name and comparison."""
+    lead, parts = "% " if form == "latex" else "", []
+    for title, note, row in TABLES:
+        rows = [row(name, pair) for name, pair in pairs]
+        parts.append(f"{lead}{title}\n\n{table(rows, form)}\n\n{lead}{note}")
+    return "\n\n".join(parts)
+
+
+def table(rows: list[dict[str, str]], form: str = "table") -> str:
+    """Columns padded with spaces, a Markdown table, or a tabular of the LaTeX package booktabs."""
+    if form == "latex":
+        return pandas.DataFrame(rows).to_latex(index=False, escape=True).rstrip()
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    if form == "markdown":
+        lines.insert(1, ["---"] * len(lines[0]))
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:
+    """Our comparison; the keys are the column names."""
+    goal, paired = pair.time_to_target, pair.level is not None and pair.level.paired
+    hours = goal.restricted_hours if goal else []
+    return {
+        **_names(figure, pair),
+        "runs": f"{pair.n_runs[1]} vs {pair.n_runs[0]}{', paired' * paired}",
+        "over": "-" if pair.level is None else duration(pair.compared_hours),
+        "mean accuracy, points": points(pair.mean_accuracy),
+        "level, points": points(pair.level),
+        "target": f"{goal.target:.1%}" if goal else "-",
+        "times as fast": times(goal.ratio, goal.ci95, "a bound") if goal else "-",
+        "mean time, capped": "{1} vs {0}".format(*map(duration, hours)) if goal else "-",
+        "runs short of it": "{1} vs {0}".format(*goal.censored) if goal else "-",
+    }
+
+
+def published_row(figure: str, pair: Speedup) -> dict[str, str]:
+    """The published speed-up."""
+    interval = pair.published_interval
+    rising = ", still rising" * pair.baseline_still_rising
+    return {
+        **_names(figure, pair),
+        "threshold": f"{pair.threshold:.2%} ({pair.fraction_of_best:.4g} of best{rising})",
+        "time": f"{duration(pair.pods_hours)} vs {duration(pair.baseline_hours)}",
+        "speed-up": times(pair.speedup, interval) if pair.baseline_hours else "-",
+        "P(faster)": "-" if interval is None else f"{pair.probability_faster:.3f}",
+    }
+
+
+TABLES = (  # title, note, row of a pair
+    ("Comparison of runs", OURS_NOTE, comparison_row),
+    ("Published definition", PUBLISHED_NOTE, published_row),
+)
+
+
+def duration(hours: float | None) -> str:
+    """3 h, 24 min, 35 s: in the largest unit with a number of at least 1."""
+    if hours is None:
+        return "not reached"
+    for unit, per_hour in (("h", 1), ("min", 60)):
+        if hours * per_hour >= 1:
+            return f"{hours * per_hour:.3g} {unit}"
+    return f"{hours * 3600:.3g} s"
+
+
+def points(difference: Difference | None) -> str:
+    """+1.9 [+1.1, +2.7] in points; without an interval where an arm has one run."""
+    if difference is None:
+        return "-"
+    ends = [f"{100 * x:+.1f}" for x in difference.ci95 or []] or ["one run"]
+    return f"{100 * difference.difference:+.1f} [{', '.join(ends)}]"
+
+
+def times(
+    ratio: float | None, ci95: list[float | None] | None, missing: str = "not reached"
+) -> str:
+    """2.00 [1.00, 2.67]: how many times as fast. An end of 0: the arm may never reach the goal."""
+    number = missing if ratio is None else f"{ratio:.2f}"
+    words = {0: "not reached", None: "unbounded"}
+    ends = ", ".join(words.get(x) or f"{x:.2f}" for x in ci95 or [])
+    return f"{number} [{ends}]" if ends else number
+
+
+def _names(figure: str, pair: Speedup) -> dict[str, str]:
+    clock = "" if pair.time == "measured" else f", time {pair.time}"
+    return {"figure": figure + clock, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}

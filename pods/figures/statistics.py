@@ -1,8 +1,7 @@
 """Comparisons of two arms that hold with few runs. Arrays in, numbers out; the unit is the run.
 
-Departs from the paper, which compares mean curves: accuracy is averaged over time, intervals are
-Student's, and a time to a target is known only to lie between two marks.
-    uv run scripts/speedup.py figure=gsm8k_main
+The paper compares mean curves; here accuracy is averaged over time, intervals are Student's, and a
+time to a target is known only to lie between two marks.
 """
 
 from collections.abc import Callable
@@ -30,6 +29,26 @@ class Difference:
 def t95(df: float | np.ndarray) -> np.ndarray:
     """Half-width of a 95 % interval in standard errors: Student's quantile."""
     return stdtrit(df, 0.975)
+
+
+def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, standard error (ddof 1; 0 for one run) and count over runs; gaps do not count."""
+    known = np.isfinite(values)
+    n = known.sum(axis=0)
+    mean = np.where(known, values, 0).sum(axis=0) / np.where(n, n, np.nan)
+    squares = np.where(known, (values - mean) ** 2, 0).sum(axis=0)
+    return mean, np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1)), n
+
+
+def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Mean curves of draws of the runs with replacement: (runs, marks) -> (resamples, marks).
+
+    Gaps (NaN) do not count; a mark at which no drawn run has a value is NaN.
+    """
+    n = len(values)
+    weights = rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
+    count = weights @ np.isfinite(values).astype(float)
+    return weights @ np.nan_to_num(values) / np.where(count, count, np.nan)
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
@@ -119,11 +138,6 @@ def time_ratio(
     low, high = (_last(accepted, shift, sign * size) for sign in (-1, 1))
     lowest = 0.0 if low is None else float(np.exp(low * step))
     return ratio, [lowest, None if high is None else float(np.exp(high * step))]
-
-
-def restricted_mean(times: np.ndarray, end: float) -> float:
-    """Mean of min(time, end) over runs; times: (runs, 2), the middle of an interval counts."""
-    return float(np.minimum(times.mean(axis=1), end).mean())
 
 
 def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:

@@ -1,0 +1,57 @@
+"""Where a model lies, what a checkpoint folder holds, and why it does not load; nothing heavy."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+
+from pods.config.errors import OutOfMemory, RunFailed, UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+FALLBACK = "VLLM_USE_V2_MODEL_RUNNER=0 in the environment selects vLLM's older model runner"
+
+
+def locate(path: str) -> str:
+    """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
+    for folder in (Path(path).expanduser(), ROOT / path):
+        if folder.is_dir():
+            return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
+    if path.count("/") > 1 or path.startswith((".", "/", "~")):
+        reason = "no such folder; give a folder or a hub id (org/name)"
+        raise UserError(f"{path}: {reason}", key="model.path")
+    return path
+
+
+def is_adapter(checkpoint: Path) -> bool:
+    """Whether a checkpoint folder holds an adapter, not full weights."""
+    return (checkpoint / "adapter_config.json").is_file()
+
+
+def same_model(noted: str, path: str) -> bool:
+    """Whether the base that an adapter notes is `path`: it may lie elsewhere than in training.
+
+    Unsloth notes its own quantised copy, unsloth/<name in lower case>-....
+    """
+    first, second = ([p for p in PurePath(x).parts if p not in ("..", "~")] for x in (noted, path))
+    if "unsloth" in first and second:
+        ending = "(-unsloth)?(-bnb-4bit)?$"
+        first, second = ([re.sub(ending, "", x[-1].lower())] for x in (first, second))
+    shared = min(len(first), len(second))
+    return shared > 0 and first[-shared:] == second[-shared:]
+
+
+@contextmanager
+def named_loading_errors(path: str, share: str) -> Iterator[None]:
+    """Why the model at `path` or its vLLM does not load, in one line; OutOfMemory if memory lacks.
+    `share`: key and value of vLLM's share of the card."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        # Unsloth turns every error of vLLM into a RuntimeError, and says so if memory is no reason.
+        if "memory" in str(error).lower().replace("not an out of memory error", ""):
+            remedy = "raise it if the KV cache lacks room, else lower it"
+            raise OutOfMemory(f"{share}: not enough memory; {remedy} ({error})") from error
+        if isinstance(error, OSError | ValueError):
+            raise UserError(f"{path}: {error}", key="model.path") from error
+        line = f"the engine did not start; {FALLBACK}, or set another engine ({error})"
+        raise RunFailed(line) from error

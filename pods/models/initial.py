@@ -1,20 +1,15 @@
 """A new run whose adapter starts as that of a checkpoint: `init_from=<checkpoint folder>`.
 
-    uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run>
-
-A checkpoint becomes the base of a new adapter of any size by scripts/export.py, then model.path.
+uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run>
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
+from pods.config.command import load_config
 from pods.config.errors import UserError
-from pods.config.keys import Model, TrainConfig
-from pods.config.saved import load
-from pods.engines import is_adapter, same_model
-from pods.files import replaced
-from pods.models.location import locate
+from pods.config.keys import Lora, TrainConfig
+from pods.models import is_adapter, same_model
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 
@@ -23,13 +18,11 @@ EXPORT = "export it (scripts/export.py) and set model.path=<its folder>"
 
 def check(config: TrainConfig) -> None:
     """Raise UserError where a new run cannot start from config.init_from."""
-    if config.init_from is not None and not _started(config):
+    started = any((Path(config.output_dir) / config.run).glob("checkpoint-*"))
+    if config.init_from is not None and not started:
         source = _source(config)
-        if problem := checkpoints.damage(source):
-            raise UserError(f"init_from={config.init_from}: {problem}; name another checkpoint")
-        if not is_adapter(source.path):
-            raise UserError(f"init_from={source.path}: has no adapter; {EXPORT}")
-        _check_adapter(config, source)
+        if problem := checkpoints.damage(source) or _misfit(config, source.path):
+            raise UserError(f"init_from={source.path}: {problem}")
 
 
 def facts(config: TrainConfig) -> dict[str, Any]:
@@ -49,62 +42,31 @@ def load_adapter(config: TrainConfig, model: Any) -> None:
 
     if config.init_from is not None:
         weights = load_file(_source(config).path / "adapter_model.safetensors")
-        if unknown := set_peft_model_state_dict(model, weights).unexpected_keys:
-            raise UserError(
-                f"init_from={config.init_from}: {unknown[0]} fits no layer of the model"
-            )
+        set_peft_model_state_dict(model, weights)
 
 
 def _source(config: TrainConfig) -> Checkpoint:
     folder = Path(str(config.init_from))
-    found = [c for c in checkpoints.find(folder.parent) if c.path.name == folder.name]
-    if not found:
-        raise UserError(f"init_from={folder}: no finished checkpoint; give <run>/checkpoint-<step>")
-    return found[0]
+    for checkpoint in checkpoints.find(folder.parent):
+        if checkpoint.path.name == folder.name:
+            return checkpoint
+    raise UserError(f"init_from={folder}: no finished checkpoint; give <run>/checkpoint-<step>")
 
 
-def _check_adapter(config: TrainConfig, source: Checkpoint) -> None:
-    adapter = json.loads((source.path / "adapter_config.json").read_text())
-    if not same_model(adapter["base_model_name_or_path"], config.model.path):
-        trained = load(source.path.parent / ".hydra" / "config.yaml").model
-        raise UserError(
-            f"init_from={source.path}: adapter of another base than model.path="
-            f"{config.model.path}; set model.path={trained.path} model.name={trained.name}"
+def _misfit(config: TrainConfig, checkpoint: Path) -> str | None:
+    """Why the adapter of the run cannot start as the checkpoint's, and what to set."""
+    if not is_adapter(checkpoint):
+        return f"has no adapter; {EXPORT}"
+    trained = load_config(checkpoint.parent / ".hydra" / "config.yaml")
+    if not same_model(trained.model.path, config.model.path):
+        return (
+            f"adapter of another base than model.path={config.model.path}; set "
+            f"model.path={trained.model.path} model.name={trained.model.name}"
         )
-    lora = config.lora
-    mine = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": sorted(lora.target_modules)}
-    theirs = {name: adapter[name] for name in mine}
-    theirs["target_modules"] = sorted(theirs["target_modules"])
-    if mine != theirs:
-        raise UserError(
-            f"init_from={source.path}: its adapter has lora.rank={theirs['r']} "
-            f"lora.alpha={theirs['lora_alpha']} lora.target_modules="
-            f"[{','.join(theirs['target_modules'])}]; set these, or {EXPORT}"
-        )
+    same = _shape(trained.lora) == _shape(config.lora)
+    return None if same else f"its adapter has {_shape(trained.lora)}; set these, or {EXPORT}"
 
 
-def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
-    """Base model and adapter (or all weights) of a checkpoint as one model, with its tokenizer.
-
-    Added up in float32 and rounded once to model.dtype; `folder` appears when it is complete.
-    """
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    from pods.models.policy import load_tokenizer
-
-    logging.disable_progress_bar()
-    original = locate(model.path)
-    start = original if is_adapter(checkpoint) else checkpoint
-    policy = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, use_safetensors=True)
-    if is_adapter(checkpoint):
-        policy = PeftModel.from_pretrained(policy, checkpoint).merge_and_unload()
-    with replaced(folder) as temporary:
-        policy.to(getattr(torch, model.dtype)).save_pretrained(temporary)
-        load_tokenizer(original, model.pad_token).save_pretrained(temporary)
-
-
-def _started(config: TrainConfig) -> bool:
-    return any((Path(config.output_dir) / config.run).glob("checkpoint-*"))
+def _shape(lora: Lora) -> str:
+    modules = ",".join(sorted(lora.target_modules))
+    return f"lora.rank={lora.rank} lora.alpha={lora.alpha} lora.target_modules=[{modules}]"

@@ -19,10 +19,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pods import ranks
+from pods.config.command import load_config
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
-from pods.config.saved import load
-from pods.config.schema import flat
+from pods.config.keys import TrainConfig, flat
 from pods.config.sweeps import may_change, suffix
 from pods.files import write_atomic
 from pods.runs import checkpoints, ledger
@@ -103,7 +102,7 @@ class RunFolder:
         if not self.saved_config.is_file():
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
         before, now = (
-            flat(config.model_dump()) for config in (load(self.saved_config), self.config)
+            flat(config.model_dump()) for config in (load_config(self.saved_config), self.config)
         )
         changes = {
             key: f"{key} ({before.get(key)} -> {now.get(key)})"

@@ -1,11 +1,140 @@
-"""Questions with gold answers, and the prompts that the policy sees."""
+"""Questions with gold answers, and the prompts that the policy sees.
 
-from pods.tasks.own import renamed
-from pods.tasks.prompts import encode_prompt, encode_prompts, render_prompt
-from pods.tasks.splits import NAMES, SPLITS, TASKS, load, load_for, problems, system_texts
-from pods.tasks.task import Task, completion
+Validation questions are carved from train, so that no checkpoint is chosen on the test set; a bad
+row is an error with its place, and no row is dropped until its prompt is too long.
+"""
 
-__all__ = [
-    "NAMES", "SPLITS", "TASKS", "Task", "completion", "encode_prompt", "encode_prompts", "load",
-    "load_for", "problems", "renamed", "render_prompt", "system_texts",
-]  # fmt: skip
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from pods import ranks
+from pods.config import keys
+from pods.config.command import CONFIG_DIR
+from pods.config.errors import UserError
+from pods.config.mistakes import validated
+from pods.tasks import arithmetic, chemistry, gsm8k, math, own
+from pods.tasks.prompts import SYSTEM, encode_prompt, encode_prompts, render_prompt
+from pods.tasks.reading import read
+from pods.tasks.task import Task
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+TASKS = {task.name: task for task in (gsm8k.TASK, *math.TASKS, chemistry.TASK, arithmetic.TASK)}
+NAMES = (*TASKS, "own")
+SPLITS = ("train", "validation", "test")
+VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
+
+
+def problems(task: keys.Task) -> Iterator[str]:
+    """Every broken rule between the task's keys, one line each; reads no data."""
+    if task.name not in NAMES:
+        yield f"task={task.name}: unknown; one of {', '.join(NAMES)}"
+    for key, description in own.NEEDED.items():
+        value = getattr(task, key)
+        if task.name == "own" and not value:
+            yield f"task.{key}={value}: task=own needs it; set {description}"
+        elif task.name != "own" and value is not None:
+            yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
+
+
+def renamed(task: keys.Task, name: str) -> keys.Task:
+    """The config for another task: prompts as here, without the keys of task=own."""
+    changes = {"name": name, **dict.fromkeys(own.NEEDED)}
+    return task if name == task.name else task.model_copy(update=changes)
+
+
+def load(name: str, split: str, *, data_dir: str | None = None, **settings: Any) -> "Dataset":
+    """Every row of a task's split, see `load_for`. settings: keys of config/task."""
+    defaults = yaml.safe_load((CONFIG_DIR / "task" / "_shared.yaml").read_text())
+    task = validated(keys.Task, {**defaults, "name": name, **settings}, "task.")
+    return load_for(task, split, data_dir)
+
+
+def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Dataset":
+    """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
+
+    A column of the data set that is called like one of ours, or `prompt`, is left out. The others
+    are unchanged, except that numbers of mixed types become floats and missing values None. Rows
+    come from `data_dir` (or PODS_DATA_DIR), else from the hub; those of task=own from its source.
+    Raises UserError naming the key, or file and line.
+    """
+    for problem in problems(task):
+        raise UserError(problem)
+    if split not in SPLITS:
+        raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
+    facts = own.define(task, split) if task.name == "own" else TASKS[task.name]
+    if split != "test" and "train" not in facts.splits:
+        line = f"{task.name}: has no {split} split, it is a test set; name another task"
+        raise UserError(line, key="task")
+    carved = split != "test" and "validation" not in facts.splits
+    data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
+    dataset = read(facts, "train" if carved else split, data_dir, task.legacy_gold)
+    return _carved(facts, dataset, split, task.validation_size) if carved else dataset
+
+
+def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
+    """The validation questions or the rest of train; of a small file at most a fifth is carved."""
+    if task.shuffle_seed is not None:
+        dataset = dataset.shuffle(seed=task.shuffle_seed)
+    count, size = len(dataset), min(most, len(dataset) // 5)
+    if size < most:
+        ranks.say(
+            f"task={task.name}: validation_size={most} is more than a fifth of the {count}"
+            f" training questions; {size} are carved"
+        )
+    if split == "validation" and size == 0:
+        remedy = "give at least 1, and 5 training questions for each"
+        line = f"validation_size={most}: leaves no validation questions of {count}; {remedy}"
+        raise UserError(f"{task.name} {line}", key="task")
+    order = np.random.default_rng(VALIDATION_SEED).permutation(count)
+    return dataset.select(sorted(order[:size] if split == "validation" else order[size:]))
+
+
+def rendered(question: str, tokenizer: "PreTrainedTokenizerBase", task: keys.Task) -> str:
+    """The prompt of a question, as text."""
+    texts = SYSTEM[task.kind or TASKS[task.name].kind]
+    system = texts[task.style] if task.system is None else task.system
+    return render_prompt(
+        question, tokenizer=tokenizer, style=task.style, system=system, date=task.date
+    )
+
+
+def read_prompts(
+    config: keys.TrainConfig, task: keys.Task, split: str, tokenizer: "PreTrainedTokenizerBase"
+) -> tuple["Dataset", int]:
+    """The rows of a split with a `prompt` column of at most sampling.max_prompt_length tokens, and
+    how many were too long."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    dataset, limit = load_for(task, split, config.data_dir), config.sampling.max_prompt_length
+    prompts = [rendered(question, tokenizer, task) for question in dataset["question"]]
+    lengths = map(len, encode_prompts(prompts, tokenizer))
+    short = [index for index, length in enumerate(lengths) if length <= limit]
+    return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
+
+
+def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase") -> "Dataset":
+    """The prompts of a training; raises UserError if too few questions are left."""
+    prompts, dropped = read_prompts(config, config.task, "train", tokenizer)
+    key = f"sampling.max_prompt_length={config.sampling.max_prompt_length}"
+    source, needed = f"{config.task.name}/train", config.prompts_per_step
+    if dropped:
+        total = dropped + len(prompts)
+        ranks.say(f"{source}: {dropped} of {total} questions dropped, longer than {key} tokens")
+    if len(prompts) < needed:
+        line = (
+            f"{len(prompts)} questions of {source} are left, prompts_per_step={needed} are needed"
+        )
+        raise UserError(f"{key}: {line}; raise the limit")
+    if config.trial and ranks.is_main():
+        ids = encode_prompt(first := prompts[0]["prompt"], tokenizer)
+        tokens = f"{len(ids)} tokens, {ids.count(tokenizer.bos_token_id)} of them BOS"
+        print(f"first of {len(prompts)} prompts, {tokens}:\n{first}", flush=True)
+    return prompts

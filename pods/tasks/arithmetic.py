@@ -1,7 +1,4 @@
-"""Task `arithmetic`: generated sums in GSM8K's shape (question, gold number), without a download.
-
-Not in the paper: `uv run train.py` trains the tiny policy on it.
-"""
+"""Task `arithmetic`: generated sums in GSM8K's shape, for the tiny policy; not in the paper."""
 
 import hashlib
 import random
@@ -9,7 +6,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from pods.tasks.task import Task, completion, numbered
+from pods.tasks.task import Task, numbered
 
 SIZES = {"train": 2000, "validation": 256, "test": 256}
 # Percent of all questions that belong to each split; the tiny policy learnt from `base`.
@@ -27,14 +24,14 @@ class Problem(NamedTuple):
 
 def rows(split: str) -> list[dict[str, str]]:
     """The rows of train, validation or test: always the same ones, no question twice."""
-    distinct: dict[str, Problem] = {}
-    endless = problems(split)
-    while len(distinct) < SIZES[split]:
-        problem = next(endless)
-        distinct.setdefault(problem.question, problem)
+    answers: dict[str, str] = {}
+    for problem in problems(split):
+        answers[problem.question] = problem.answer
+        if len(answers) == SIZES[split]:
+            break
     return [
-        {"id": f"arithmetic-{split}-{i}", "question": problem.question, "answer": problem.answer}
-        for i, problem in enumerate(distinct.values())
+        {"id": f"arithmetic-{split}-{i}", "question": question, "answer": answer}
+        for i, (question, answer) in enumerate(answers.items())
     ]
 
 
@@ -73,7 +70,4 @@ TASK = Task(
     rows=lambda split: numbered(f"arithmetic, {split}", rows(split)),
     question=lambda row: row["question"],
     gold=lambda row, legacy: row["answer"],
-    example={"question": "7+8-9+4=?", "answer": "10"},
-    right=completion("7+8=15. 15-9=6. 6+4=10", "10"),
-    wrong=completion("7+8=15. 15-9=6. 6+4=11", "11"),
 )

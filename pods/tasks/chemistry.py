@@ -2,53 +2,42 @@
 
 The paper's own chemistry set is not published; this stands in for it and results must be labelled
 "chemistry (SciKnowEval L3)". The 90/10 split with seed 42 is that of the public SDPO code.
+
+{"question": "How many rotatable bonds are there in ...?", "answerKey": "D", "choices": {"text":
+ ["10", "9", "8", "2"], "label": ["A", "B", "C", "D"]}, "domain": "Chemistry", ...}
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pods.tasks.task import FORMAT, Row, Task, completion, text, value
+from pods.tasks.task import Row, Task, column, text
 
-CHOICE = {
-    "instruct": """
-You will be given a multiple-choice question.
-Work out which option is right, checking every step.
-"""
-    + FORMAT.format(answer="Only the letter of the right option."),
-    "base": """
-A careful assistant solves the multiple-choice problem below. It first writes its working between
-<think> and </think>, then only the letter of the right option between <answer> and </answer>.
-""",
-}
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 def question(row: Row) -> str:
     """The question with its options below it, one a line."""
-    choices = value(row, "choices")
-    if not isinstance(choices, dict) or not {"text", "label"} <= choices.keys():
-        raise ValueError("column 'choices' must hold text and label lists")
-    labels, options = choices["label"], choices["text"]
-    if not labels or len(labels) != len(options):
-        raise ValueError(f"column 'choices' has {len(labels)} labels for {len(options)} options")
-    lines = [f"{label}. {option}" for label, option in zip(labels, options, strict=True)]
-    return "\n".join([text(row, "question"), *lines])
+    choices = column(row, "choices")
+    options = zip(choices["label"], choices["text"], strict=True)
+    return "\n".join([text(row, "question"), *(f"{label}. {option}" for label, option in options)])
 
 
 def gold(row: Row, legacy: bool) -> str:
-    """The letter of the right option."""
+    """The letter of the correct option."""
     key = text(row, "answerKey").strip()
     if key not in row["choices"]["label"]:
         raise ValueError(f"answerKey {key!r} is none of the labels {row['choices']['label']}")
     return key
 
 
-def select(hub_rows: Any, split: str) -> Any:
+def select(dataset: "Dataset", split: str) -> "Dataset":
     """Our split of the hub's only one, which holds every domain."""
 
-    def wanted(row: Row) -> bool:
+    def multiple_choice(row: Row) -> bool:
         chemistry = row["domain"] == "Chemistry" and row["details"]["level"] == "L3"
         return chemistry and row["type"] in ("mcq-4-choices", "mcq-2-choices")
 
-    return hub_rows.filter(wanted).train_test_split(test_size=0.1, seed=42)[split]
+    return dataset.filter(multiple_choice).train_test_split(test_size=0.1, seed=42)[split]
 
 
 TASK = Task(
@@ -58,14 +47,5 @@ TASK = Task(
     select=select,
     question=question,
     gold=gold,
-    system=CHOICE,
     kind="choice",
-    example={
-        "question": "How many rotatable bonds are there in the molecule with the canonical SMILES"
-        " representation 'CC(C(CO)N)O'?",
-        "choices": {"text": ["10", "9", "8", "2"], "label": ["A", "B", "C", "D"]},
-        "answerKey": "D",
-    },
-    right=completion("Only the two C-C bonds inside the chain rotate: 2.", "D"),
-    wrong=completion("Every bond of the chain rotates.", "C"),
 )

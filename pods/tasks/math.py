@@ -1,13 +1,16 @@
-"""Task `math`: competition problems (EleutherAI/hendrycks_math), 7,500 train and 5,000 test.
+"""Competition mathematics: task `math` (EleutherAI/hendrycks_math), 7,500 train and 5,000 test, and
+three test sets: `math500`, 500 of MATH's test split; `amc23`, 40 of AMC 12; `aime24`, 30 of AIME.
 
-The gold answer is the last \\boxed{...} of the solution. Departs from the published code: braces
-are balanced, so that \\boxed{\\frac{1}{2}} gives \\frac{1}{2}. `legacy` ends it at the first "}",
-as published; then no answer to 15 % of the questions is right.
+{"problem": "If $\\det \\mathbf{A} = 2$ ...", "solution": "We have that ... = \\boxed{24}."}
+
+MATH's gold answer is the last \\boxed{...} of the solution, whose braces are balanced:
+\\boxed{\\frac{1}{2}} gives \\frac{1}{2}. `legacy` ends it at the first "}", as published; then no
+answer to 15 % of the questions is correct.
 """
 
 import re
 
-from pods.tasks.task import Row, Task, completion, text
+from pods.tasks.task import Row, Task, text, text_or_number
 
 SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory",
@@ -21,35 +24,49 @@ UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed
 def boxed(row: Row, column: str, legacy: bool = False) -> str:
     """The content of the last \\boxed{...}. ValueError without one or with open braces."""
     solution = text(row, column)
-    ends, bare = [box.end() for box in BOXED.finditer(solution)], UNBRACED.findall(solution)
-    if not ends and bare:
-        return bare[-1]
-    if not ends:
+    starts, unbraced = [box.end() for box in BOXED.finditer(solution)], UNBRACED.findall(solution)
+    if not starts and unbraced:
+        return unbraced[-1]
+    if not starts:
         raise ValueError(f"column {column!r} has no \\boxed{{...}}")
-    start = ends[-1]
     if legacy:
-        return solution[start:].split("}")[0].strip()
+        return solution[starts[-1] :].split("}")[0].strip()
     depth = 1
-    for token in BRACE.finditer(solution, start):
+    for token in BRACE.finditer(solution, starts[-1]):
         depth += {"{": 1, "}": -1}.get(token.group(), 0)
         if depth == 0:
-            return solution[start : token.start()].strip()
+            return solution[starts[-1] : token.start()].strip()
     raise ValueError(f"the last \\boxed{{ of column {column!r} is never closed")
 
 
-TASK = Task(
-    name="math",
-    hub="EleutherAI/hendrycks_math",
-    subsets=SUBJECTS,
-    question=lambda row: text(row, "problem"),
-    gold=lambda row, legacy: boxed(row, "solution", legacy),
-    shuffle_seed=42,
-    example={
-        "problem": r"If $\det \mathbf{A} = 2$ and $\det \mathbf{B} = 12,$ then find"
-        r" $\det (\mathbf{A} \mathbf{B}).$",
-        "solution": r"We have that $\det (\mathbf{A} \mathbf{B}) = (\det \mathbf{A})(\det"
-        r" \mathbf{B}) = (2)(12) = \boxed{24}.$",
-    },
-    right=completion("The determinant of a product is the product: 2 * 12.", "24"),
-    wrong=completion("The determinants add up: 2 + 12.", "14"),
+TASKS = (
+    Task(
+        name="math",
+        hub="EleutherAI/hendrycks_math",
+        subsets=SUBJECTS,
+        question=lambda row: text(row, "problem"),
+        gold=lambda row, legacy: boxed(row, "solution", legacy),
+        shuffle_seed=42,
+    ),
+    Task(
+        name="math500",
+        hub="HuggingFaceH4/MATH-500",
+        splits={"test": "test"},
+        question=lambda row: text(row, "problem"),
+        gold=lambda row, legacy: text_or_number(row, "answer"),
+    ),
+    Task(
+        name="amc23",
+        hub="zwhe99/amc23",
+        splits={"test": "test"},
+        question=lambda row: text(row, "question"),
+        gold=lambda row, legacy: text_or_number(row, "answer"),  # the column holds 8.0 for 8
+    ),
+    Task(
+        name="aime24",
+        hub="HuggingFaceH4/aime_2024",
+        splits={"test": "train"},  # the hub calls all of it train
+        question=lambda row: text(row, "problem"),
+        gold=lambda row, legacy: text_or_number(row, "answer"),
+    ),
 )

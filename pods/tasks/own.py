@@ -4,20 +4,18 @@
         task.gold=boxed
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
 from pods import ranks
-from pods.config import functions
-from pods.config import keys as config
+from pods.config import functions, keys
 from pods.config.errors import UserError
-from pods.tasks.chemistry import CHOICE
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
 from pods.tasks.reading import download, json_lines
-from pods.tasks.task import MATH, Placed, Row, Task, numbered, short, text, text_or_number
+from pods.tasks.task import Placed, Row, Task, numbered, short, text, text_or_number
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL file, folder or hub id",
@@ -26,44 +24,21 @@ NEEDED = {  # key -> its value; all are null for the built-in tasks
     "gold": "as_is, after_hashes, boxed or path/to/file.py:function",
     "kind": "math or choice",
 }
-SYSTEM = {"math": MATH, "choice": CHOICE}
-GOLDS: dict[str, Callable[[Row, str, bool], str]] = {
-    "as_is": lambda row, column, legacy: text_or_number(row, column),
-    "after_hashes": lambda row, column, legacy: after_hashes(row, column),
-    "boxed": boxed,
-}
+GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
 SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
 LARGEST_TEST = 256
 
 
-def problems(task: config.Task) -> Iterator[str]:
-    """One line for each key that is needed and absent, or belongs to task=own alone."""
-    for key, wanted in NEEDED.items():
-        value = getattr(task, key)
-        if task.name == "own" and not value:
-            yield f"task.{key}={value}: task=own needs it; set {wanted}"
-        elif task.name != "own" and value is not None:
-            yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
-
-
-def renamed(task: config.Task, name: str) -> config.Task:
-    """The settings for another task: prompts as here, without the keys of task=own."""
-    changes = {"name": name, **dict.fromkeys(NEEDED)}
-    return task if name == task.name else task.model_copy(update=changes)
-
-
-def define(task: config.Task, split: str) -> Task:
+def define(task: keys.Task, split: str) -> Task:
     """The task that the config describes, with the splits that its source has.
 
     Raises UserError: the source cannot be read or lacks the split, or the gold function is missing.
     """
     parts, needed = _parts(task), "test" if split == "test" else "train"
     if needed not in parts:
-        raise UserError(
-            f"task.source={task.source}: has no {needed} questions (found: "
-            f"{', '.join(parts) or 'none'}); give {needed}.jsonl in a folder, or one file of at "
-            "least 5 rows"
-        )
+        remedy = f"give {needed}.jsonl in a folder, or one file of at least 5 rows"
+        line = f"has no {needed} questions (found: {', '.join(parts) or 'none'}); {remedy}"
+        raise UserError(f"task.source={task.source}: {line}")
     return Task(
         name="own",
         hub=task.source,
@@ -71,7 +46,6 @@ def define(task: config.Task, split: str) -> Task:
         rows=parts.__getitem__,
         question=lambda row: text(row, task.question),
         gold=_gold(task.answer, task.gold),
-        system=SYSTEM[task.kind],
         kind=task.kind,
         remedy="correct the row, task.question, task.answer or task.gold",
     )
@@ -79,7 +53,7 @@ def define(task: config.Task, split: str) -> Task:
 
 def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
     if name in GOLDS:
-        return lambda row, legacy: GOLDS[name](row, column, legacy)
+        return lambda row, legacy: GOLDS[name](row, column)
     function = functions.load("task.gold", name)
 
     def gold(row: Row, legacy: bool) -> str:
@@ -104,30 +78,26 @@ def refuse_missing(source: str) -> None:
         raise UserError(line, key="task.source")
 
 
-def _parts(task: config.Task) -> dict[str, Iterable[Placed]]:
+def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
     source, path = task.source, Path(task.source)
     if path.is_file():
-        return _divided(task, list(json_lines(path)))
+        return _divided(source, list(json_lines(path)))
     if path.is_dir():
         files = {split: path / f"{split}.jsonl" for split in ("train", "validation", "test")}
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
     refuse_missing(source)
     hub, _, subset = source.partition(":")
     remedy = "give a JSONL file, a folder or a hub id (hub_id:subset where it has several)"
-    found = download("task.source", source, hub, subset or None, remedy)
-    parts = {split: numbered(f"{source}, {split}", rows) for split, rows in found.items()}
-    return parts if len(parts) > 1 else _divided(task, list(*parts.values()))
+    splits = download("task.source", source, hub, subset or None, remedy)
+    parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
+    return parts if len(parts) > 1 else _divided(source, list(*parts.values()))
 
 
-def _divided(task: config.Task, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
+def _divided(source: str, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
     """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows)."""
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
-    held = min(LARGEST_TEST, len(rows) // 5)
-    carved = min(task.validation_size, (len(rows) - held) // 5)  # later, as for every task
-    ranks.say(
-        f"task=own: {len(rows)} questions of {task.source}: {len(rows) - held - carved} train, "
-        f"{carved} validation, {held} test"
-    )
-    train, test = ([rows[i] for i in sorted(part)] for part in (order[held:], order[:held]))
-    return {"train": train, "test": test} if held else {"train": train}
+    order, size = np.random.default_rng(SPLIT_SEED).permutation(len(rows)), len(rows) // 5
+    size = min(LARGEST_TEST, size)
+    ranks.say(f"task=own: {size} of the {len(rows)} questions of {source} are its test split")
+    train, test = ([rows[i] for i in sorted(part)] for part in (order[size:], order[:size]))
+    return {"train": train, "test": test} if size else {"train": train}

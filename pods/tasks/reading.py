@@ -8,23 +8,27 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pods.config.errors import UserError
 from pods.tasks.task import Placed, Row, Task
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
 
 
-def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> list[Row]:
-    """All rows of a split as {id, question, answer, kind, other columns}, in source order."""
-    rows, seen = [], {}
+def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset":
+    """All rows of a split in source order: id, question, answer, kind and their other columns."""
+    rows: list[Row] = []
+    places: dict[str, str] = {}
     for place, number, row in _placed(task, split, data_dir):
         try:
             example = _example(task, row, number, legacy)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise UserError(f"{place}: {error}; {task.remedy}") from None
-        if (first := seen.setdefault(example["id"], place)) != place:
+        if (first := places.setdefault(example["id"], place)) != place:
             raise UserError(
                 f"{place}: id {example['id']!r} is also the id of {first};"
                 " ids must be unique in a split; change or remove the id"
@@ -32,7 +36,7 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> list[Row
         rows.append(example)
     if not rows:
         raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
-    return rows
+    return _dataset(rows)
 
 
 def _placed(task: Task, split: str, data_dir: str | None) -> Iterable[Placed]:
@@ -47,14 +51,28 @@ def _placed(task: Task, split: str, data_dir: str | None) -> Iterable[Placed]:
 def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
     if not isinstance(row, dict):
         raise ValueError("not a JSON object with named columns")
-    identity = next((row[column] for column in ID_COLUMNS if row.get(column) is not None), number)
+    identity = next((row[name] for name in ID_COLUMNS if row.get(name) is not None), number)
     question, answer = task.question(row), task.gold(row, legacy)
-    for name, found in (("question", question), ("gold answer", answer)):
-        if not found.strip():
+    for name, value in (("question", question), ("gold answer", answer)):
+        if not value.strip():
             raise ValueError(f"the {name} is empty")
     ours = {"id": str(identity), "question": question, "answer": answer, "kind": task.kind}
     # `prompt` is written later, by the code that renders the question
     return ours | {name: row[name] for name in row if name not in (*ours, "prompt")}
+
+
+def _dataset(rows: list[Row]) -> "Dataset":
+    from datasets import Dataset, concatenate_datasets  # takes seconds: only when rows are read
+
+    columns = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = {name: [row.get(name) for row in rows]}
+        try:
+            columns.append(Dataset.from_dict(values, on_mixed_types="use_json"))
+        except Exception as error:  # Arrow's, of a dozen types
+            reason = f"cannot be stored ({type(error).__name__}: {error}); change or remove it"
+            raise UserError(f"column {name!r}: {reason}") from None
+    return concatenate_datasets(columns, axis=1)
 
 
 def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]:
@@ -85,9 +103,8 @@ def _hub(task: Task, split: str) -> Iterator[Placed]:
 
 
 def download(key: str, value: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
-    """One split of a hub data set, or all. UserError names key=value and `remedy` without a
-    network."""
-    import datasets  # takes seconds, and only the hub needs it
+    """One split of a hub data set, or all. UserError names key=value and `remedy`."""
+    import datasets
 
     try:
         return datasets.load_dataset(hub, subset, **split)

@@ -1,30 +1,39 @@
 """TRL's trainer for a run: every argument by value, our rollouts, rewards and clock."""
 
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from datasets import Dataset
-from transformers import PrinterCallback, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, set_seed
 
 from pods import ranks
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.engines import Engine, choose
+from pods.engines import Engine, LivePolicy, Request, Work, choose, seed_of, texts
 from pods.engines.trl import TrlEngine, generation_arguments
 from pods.models.policy import Policy
+from pods.rollouts import Prompt, Rollout
 from pods.scoring import Rewards
+from pods.tasks import encode_prompt
 from pods.trainer import PodsConfig, PodsTrainer
 from pods.training.guard import Guard
-from pods.training.sampler import EngineSampler
+
+SAME = {  # keys that TRL calls alike
+    "sampling": {"max_completion_length", "temperature", "top_p", "top_k"},
+    "optimizer": {"learning_rate", "warmup_steps", "weight_decay", "max_grad_norm"},
+    "loss": {"beta", "epsilon", "importance_sampling_level", "top_entropy_quantile",
+             "mask_truncated_completions"},
+}  # fmt: skip
 
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
-    """GRPOConfig's arguments: every value that a library could default differently is passed."""
-    world_size = ranks.world_size()
+    """PodsConfig's arguments: every value that a library could default differently is passed."""
+    world_size, optimizer, loss = ranks.world_size(), config.optimizer, config.loss
     rows = config.kept_per_prompt * config.prompts_per_step // world_size  # of an optimiser step
     accumulation = rows // config.micro_batch_size
-    sampling, optimizer, loss = config.sampling, config.optimizer, config.loss
     arguments = {
         "output_dir": f"{config.output_dir}/{config.run}",
         "seed": config.seed,
@@ -34,26 +43,22 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation,  # every update trains on the whole generation
         "num_iterations": config.updates_per_generation,
-        "max_completion_length": sampling.max_completion_length,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
+        "num_generations": config.kept_per_prompt,
+        "rollouts_per_prompt": config.rollouts_per_prompt,
+        "algorithm": config.algorithm.name,
+        "algorithm_kwargs": config.algorithm.params,
+        "max_rounds": config.algorithm.max_rounds,
+        "rule": config.rule.name,
+        "rule_kwargs": config.rule.params,
+        "advantage": config.advantage.name,
+        "advantage_kwargs": config.advantage.params,
         "optim": optimizer.name,
-        "learning_rate": optimizer.learning_rate,
         "lr_scheduler_type": optimizer.schedule,
-        "warmup_steps": optimizer.warmup_steps,
         "adam_beta1": optimizer.betas[0],
         "adam_beta2": optimizer.betas[1],
-        "weight_decay": optimizer.weight_decay,
-        "max_grad_norm": optimizer.max_grad_norm,
         "loss_type": loss.type,
-        "beta": loss.beta,
         "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
-        "epsilon": loss.epsilon,
         "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
-        "importance_sampling_level": loss.importance_sampling_level,
-        "top_entropy_quantile": loss.top_entropy_quantile,
-        "mask_truncated_completions": loss.mask_truncated_completions,
         "bf16": policy.dtype == "bfloat16",
         "fp16": False,
         "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
@@ -67,33 +72,25 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "torch_empty_cache_steps": None,
         "vllm_importance_sampling_correction": config.engine.importance_sampling_correction,
     }
+    for group in config.model_dump(include=SAME).values():
+        arguments |= group
     if world_size > 1:
         arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
-    chosen, generation = choice(config), generation_arguments(config, policy.end_tokens)
-    return arguments | chosen | generation | config.trl
-
-
-def choice(config: TrainConfig) -> dict[str, Any]:
-    """PodsConfig's arguments: how many rollouts are drawn, and which are trained on."""
-    return {
-        "num_generations": config.kept_per_prompt,
-        "rollouts_per_prompt": config.rollouts_per_prompt,
-        "algorithm": config.algorithm.name,
-        "algorithm_kwargs": config.algorithm.params,
-        "max_rounds": config.algorithm.max_rounds,
-        "rule": config.rule.name,
-        "rule_kwargs": config.rule.params,
-        "advantage": config.advantage.name,
-        "advantage_kwargs": config.advantage.params,
-    }
+    mode = choose.vllm_mode(config.engine.name, config)
+    arguments |= generation_arguments(config, policy.end_tokens, mode)
+    return arguments | config.trl.model_dump(exclude_none=True)
 
 
 def build_trainer(
-    config: TrainConfig, policy: Policy, dataset: Dataset, rewards: Rewards,
-    engine: Engine | None, clock: Clock,
-) -> PodsTrainer:  # fmt: skip
+    config: TrainConfig,
+    policy: Policy,
+    dataset: Dataset,
+    rewards: Rewards,
+    engine: Engine | None,
+    clock: Clock,
+) -> PodsTrainer:
     """The trainer of a run, over whichever GRPOTrainer the backend left in `trl`.
 
     engine: who generates; None: TRL, through the finished trainer.
@@ -103,14 +100,14 @@ def build_trainer(
     if policy.backend == "unsloth" and not trl.GRPOTrainer.__name__.startswith("Unsloth"):
         raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
     wanted = trl_arguments(config, policy)
-    if config.trl:
-        passed = " ".join(f"{key}={value}" for key, value in config.trl.items())
-        ranks.say(f"passed on to TRL: {passed}")
+    if passed := config.trl.model_dump(exclude_none=True):
+        ranks.say(f"passed on to TRL: {' '.join(f'{k}={v}' for k, v in passed.items())}")
     arguments = PodsConfig(
         **wanted, reward_weights=list(rewards.weights.values()), correct=rewards.grader
     )
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
+    by_seconds = config.optimizer.schedule_by == "seconds"
     trainer = PodsTrainer(
         model=policy.model,
         args=arguments,
@@ -120,10 +117,7 @@ def build_trainer(
         peft_config=policy.peft_config,
         sampler=partial(sampler_of, config=config, policy=policy, engine=engine),
         clock=clock,
-        reseed=True,
-        schedule_seconds=(
-            config.budget.train_seconds if config.optimizer.schedule_by == "seconds" else None
-        ),
+        schedule_seconds=config.budget.train_seconds if by_seconds else None,
     )
     trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
@@ -131,14 +125,60 @@ def build_trainer(
     return trainer
 
 
+def refuse_changes(arguments: PodsConfig, wanted: dict[str, Any]) -> None:
+    """Raise UserError where a library replaced a value that was passed to it."""
+    changed = []
+    for key, value in wanted.items():
+        actual = getattr(arguments, key)
+        plain = getattr(actual, "value", actual)  # TRL turns some strings into enums
+        if plain != value and not (value == "none" and plain in (None, [])):
+            changed.append(f"{key} ({value} -> {actual})")
+    if changed:
+        raise UserError(f"the trainer replaced {', '.join(changed)} by other defaults")
+
+
+@dataclass(frozen=True)
+class EngineSampler:
+    """Rollouts of a training by one of our engines.
+
+    A rollout's seed is a function of (seed, step, question, index): rollouts depend on weights and
+    position alone. A resumed run repeats them, and runs that differ in n, prompts per step or ranks
+    share them.
+    """
+
+    engine: Engine
+    tokenizer: PreTrainedTokenizerBase
+    stop: tuple[str, ...]  # strings that end a completion
+    seed: int
+    logprobs: bool  # whether rollouts keep them
+
+    def __call__(
+        self, wanted: list[tuple[Prompt, int]], model: PreTrainedModel, step: int
+    ) -> list[Rollout]:
+        """A rollout for each prompt and its index among those of its question in the step, which is
+        the number of optimiser steps done; `model` is the policy in training."""
+        requests = []
+        for _, pairs in groupby(wanted, key=lambda pair: id(pair[0])):  # neighbours of one prompt
+            prompts, indices = zip(*pairs, strict=True)
+            seeds = [seed_of(self.seed, step, prompts[0], index) for index in indices]
+            requests.append(Request(encode_prompt(prompts[0].row["prompt"], self.tokenizer), seeds))
+        work = Work(requests, LivePolicy(model, step))
+        ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
+        completions = [completion for group in groups for completion in group]
+        if not self.logprobs:
+            completions = [replace(completion, logprobs=None) for completion in completions]
+        prompt_ids = [list(request.prompt) for request in requests for _ in request.seeds]
+        written = texts(self.tokenizer, completions, self.stop)
+        return [Rollout(*row) for row in zip(prompt_ids, completions, written, strict=True)]
+
+
 def sampler_of(
     trainer: PodsTrainer, config: TrainConfig, policy: Policy, engine: Engine | None
 ) -> EngineSampler:
     """Rollouts by the engine, compared with the trainer where that can be done."""
     engine = engine or TrlEngine(trainer, policy.end_tokens)
-    if choose.job_of(config).gives_logprobs(config.engine.name):
-        limits = config.engine.max_logprob_gap, config.engine.check_every
-        engine = Guard(engine, trainer, *limits)
+    if choose.gives_logprobs(config.engine.name, config):
+        engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
     elif config.engine.name == "vllm":
         ranks.say(
             "engine=vllm is not checked against the trainer: with sampling.top_k or sampling.top_p "
@@ -146,23 +186,6 @@ def sampler_of(
         )
     # TRL's loss corrects by them; algorithms see them.
     logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
-    stop = tuple(config.sampling.stop)
-    return EngineSampler(engine, policy.tokenizer, stop, config.seed, logprobs)
-
-
-def refuse_changes(arguments: Any, wanted: dict[str, Any]) -> None:
-    """Raise UserError where a library replaced a value that was passed to it."""
-    changed = [
-        f"{key} ({value} -> {getattr(arguments, key)})"
-        for key, value in wanted.items()
-        if _differs(getattr(arguments, key), value)
-    ]
-    if changed:
-        raise UserError(f"the trainer replaced {', '.join(changed)} by other defaults")
-
-
-def _differs(actual: Any, wanted: Any) -> bool:
-    plain = getattr(actual, "value", actual)  # TRL turns some strings into enums
-    if wanted == "none":
-        return plain not in ("none", [], None)
-    return plain != wanted
+    return EngineSampler(
+        engine, policy.tokenizer, tuple(config.sampling.stop), config.seed, logprobs
+    )

@@ -6,19 +6,20 @@ guard compares log-probabilities of engine and trainer. Not in the published cod
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
+from transformers import PreTrainedModel
 
 from pods.config.errors import RunFailed
-from pods.engines import EVALUATION, Advance, Completion, Engine, Live, Request, Work
-from pods.engines.loading import FALLBACK
-from pods.trainer import PodsTrainer
+from pods.engines import EVALUATION, Advance, Completion, Engine, LivePolicy, Request, Work
+from pods.models import FALLBACK
+from pods.seam import TrlSeam
 
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
 CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
 PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the rounding of kernels
+Pair = tuple[Sequence[int], Completion]  # a prompt's tokens, and a completion of it
 
 
 class Guard(AbstractContextManager):
@@ -31,9 +32,7 @@ class Guard(AbstractContextManager):
         check_every: steps between two comparisons.
     """
 
-    def __init__(
-        self, engine: Engine, trainer: PodsTrainer, max_gap: float, check_every: int
-    ) -> None:
+    def __init__(self, engine: Engine, trainer: TrlSeam, max_gap: float, check_every: int) -> None:
         self.engine, self.trainer = engine, trainer
         self.max_gap, self.check_every = max_gap, check_every
         self.metrics: dict[str, float] = {}
@@ -66,54 +65,46 @@ class Guard(AbstractContextManager):
 
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
         """Compare the first completions of a round, where due, and probe once."""
-        requests, policy, gaps = work.requests, work.weights, {}
+        policy, gaps = work.weights, {}
         if self.due(step):
-            pairs = [
-                (r.prompt, c) for r, group in zip(requests, groups, strict=True) for c in group
-            ]
-            gaps = self._compare(pairs[:CHECKED_COMPLETIONS])
+            gap = self.gap(pairs_of(work.requests, groups)[:CHECKED_COMPLETIONS])
+            gaps = {"engine/logprob_gap": gap}
+            if not gap <= self.max_gap:  # also where it is NaN
+                raise RunFailed(
+                    f"engine and trainer disagree: log-probabilities differ by {gap:.3f} nats on "
+                    f"average, more than engine.max_logprob_gap={self.max_gap}; the rollouts do "
+                    "not come from the policy that is trained (rounding on a GPU gives 0.01 to "
+                    f"0.03; {FALLBACK})"
+                )
         if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
-            self.proof = self._probe(requests, policy)
+            self.proof = self.probe(work.requests, policy)
         self.calls += 1
         self.metrics = (gaps if self._regular(step) else {}) | (self.proof if step == 0 else {})
 
-    def _compare(self, pairs: list[tuple[Any, Completion]]) -> dict[str, float]:
-        gap = self.gap(pairs)
-        if not gap <= self.max_gap:  # also where it is NaN
-            raise RunFailed(
-                f"engine and trainer disagree: log-probabilities differ by {gap:.3f} nats on "
-                f"average, more than engine.max_logprob_gap={self.max_gap}; the rollouts do not "
-                "come from the policy that is trained (rounding on a GPU gives 0.01 to 0.03; "
-                f"{FALLBACK})"
-            )
-        return {"engine/logprob_gap": gap}
-
-    def _probe(self, requests: Sequence[Request], policy: Live) -> dict[str, float]:
+    def probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
         """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
         comparison of the first step would also pass if the engine ignored it."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):
-            probe = Work(asked, Live(policy.model, "probe"), EVALUATION)
-            ((_, done),) = self.engine.generate([probe], logprobs=True)
-            pairs = [(r.prompt, c) for r, (c,) in zip(asked, done, strict=True)]
-            seen = self.gap(pairs)
-        without = self.gap(pairs)
-        if not seen < without / 2:
+            work = Work(asked, LivePolicy(policy.model, "probe"), EVALUATION)
+            ((_, groups),) = self.engine.generate([work], logprobs=True)
+            pairs = pairs_of(asked, groups)
+            changed = self.gap(pairs)
+        unchanged = self.gap(pairs)
+        if not changed < unchanged / 2:
             raise RunFailed(
                 f"the engine ignores the adapter: a changed adapter left its log-probabilities "
-                f"{seen:.3f} nats from the trainer's, and {without:.3f} nats from those without "
-                "the change"
+                f"{changed:.3f} nats from the trainer's, and {unchanged:.3f} nats from those "
+                "without the change"
             )
-        return {"engine/probe_gap": seen, "engine/probe_gap_without_adapter": without}
+        return {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
 
-    def gap(self, pairs: list[tuple[Any, Completion]]) -> float:
-        """Mean |engine - trainer| log-probability over the tokens of (prompt, completion), nats."""
+    def gap(self, pairs: list[Pair]) -> float:
+        """Mean |engine - trainer| log-probability over the tokens of the completions, in nats."""
         differences = []
         for prompt, completion in pairs:
             if completion.logprobs is None:
-                raise RunFailed(
-                    "the engine returned no log-probabilities; nothing proves its weights"
-                )
+                raise RunFailed("the engine returned no log-probabilities: nothing proves it")
             theirs = torch.tensor([float("nan") if p is None else p for p in completion.logprobs])
             ours = self.trainer.token_logprobs(list(prompt), completion.token_ids)
             differences.append((ours - theirs).abs())
@@ -122,8 +113,13 @@ class Guard(AbstractContextManager):
     def __exit__(self, *_: object) -> None: ...
 
 
+def pairs_of(requests: Sequence[Request], groups: list[list[Completion]]) -> list[Pair]:
+    rows = zip(requests, groups, strict=True)
+    return [(request.prompt, completion) for request, group in rows for completion in group]
+
+
 @contextmanager
-def random_adapter(model: Any) -> Iterator[None]:
+def random_adapter(model: PreTrainedModel) -> Iterator[None]:
     """Every lora_B drawn at random (seeded, apart from the global generators), then restored."""
     generator = torch.Generator().manual_seed(0)
     weights = [p for name, p in model.named_parameters() if "lora_B" in name]

@@ -1,134 +1,151 @@
-"""The loggers of a run: metrics.jsonl always; console, wandb, trackio, tensorboard if chosen.
+"""The metric lines of a run, and where they go: metrics.jsonl, the console and trackers.
 
-A tracker gets the same names as metrics.jsonl. It is not given to TRL as `report_to`: TRL's own
-metrics describe only the rollouts that were kept, which says little about the policy.
+Trackers are not given to TRL as `report_to`: its metrics describe only the rollouts that were kept.
 """
 
 import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
+from statistics import mean
 from sys import stderr
 from typing import Any
+
+from accelerate.tracking import GeneralTracker, TensorBoardTracker, TrackioTracker, WandBTracker
 
 from pods import ranks
 from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.mistakes import one_line
 from pods.files import write_atomic
+from pods.rollouts import Record
+from pods.trainer import PodsTrainer
+from rewards import Scorer
 
 Metrics = dict[str, Any]  # name -> number
 Logger = Callable[[int, Metrics], None]  # (step, metrics)
 EVERY = 10.0  # s of training between two lines on the console
+# Of an update, as TRL names them; averaged over the updates of a generation.
+OF_UPDATE = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
+COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
+
+
+class Meter:
+    """The metric lines of a run, and what they count up over it."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
+        self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first line
+
+    def restore(self, meta: dict[str, Any]) -> None:
+        """The counters of a checkpoint's meta.json."""
+        self.counters = {name: meta[name.replace("/", "_")] for name in COUNTERS}
+
+    def line(self, trainer: PodsTrainer) -> Metrics:
+        """Rollouts, seconds and memory (GiB) by phase, the update, cumulative counters."""
+        clock, engine = trainer.clock, trainer.sampler.engine
+        peaks = clock.step_peak | {f"warmup_{name}": gib for name, gib in self.warmup_peak.items()}
+        updates, self.updates, self.warmup_peak = self.updates, [], {}
+        columns = {
+            name: [u[name] for u in updates if u.get(name) is not None] for name in OF_UPDATE
+        }
+        self.count(trainer.newest)
+        return {
+            "train_seconds": clock.train_seconds,
+            "wall_seconds": clock.wall_seconds,
+            **{f"seconds/{phase}": seconds for phase, seconds in clock.step.items()},
+            **{f"peak_memory_gib/{phase}": gib for phase, gib in peaks.items()},
+            **trainer.packing(),
+            **trainer.newest.summary(),
+            **self.counters,
+            "score_timeouts": sum(ranks.gather([self.scorer.timeouts])),
+            **getattr(engine, "metrics", {}),  # of the guard
+            **{name: mean(values) for name, values in columns.items() if values},
+        }
+
+    def count(self, record: Record) -> None:
+        lengths, kept = record.batch.lengths, record.selection.kept
+        step = (lengths.sum(), lengths[kept].sum(), len(lengths), len(kept))
+        for name, count in zip(COUNTERS, step, strict=True):
+            self.counters[name] += int(count)
 
 
 def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
     """The loggers of config.logger, closed by `stack`."""
-    loggers: list[Logger] = [jsonl(folder / "metrics.jsonl", stack)]
-    for opened in (console, wandb, trackio, tensorboard):
-        if getattr(config.logger, opened.__name__) is not None:
-            loggers.append(opened(config, folder, stack))
+    file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # line by line
+    loggers: list[Logger] = [
+        lambda step, metrics: print(json.dumps({"step": step, **metrics}), file=file)
+    ]
+    loggers += [Console(config)] if config.logger.console is not None else []
+    for tracker in trackers(config, folder):
+        try:
+            quiet(tracker.start)
+        except Exception as error:  # of the tracker's own types
+            remedy = "log in, or leave it out (wandb login, WANDB_MODE=offline)"
+            raise UserError(f"logger={tracker.name}: {one_line(error)}; {remedy}") from error
+        stack.callback(quiet, tracker.finish)
+        loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
     return loggers
 
 
-def jsonl(path: Path, stack: ExitStack) -> Logger:
-    file = stack.enter_context(path.open("a", buffering=1))  # a line at a time
-    return lambda step, metrics: print(json.dumps({"step": step, **metrics}), file=file)
+def quiet(work: Callable[[], None]) -> None:
+    """Call what prints to stdout, which is for results."""
+    with redirect_stdout(stderr):
+        work()
 
 
-def console(config: TrainConfig, _: Path, stack: ExitStack) -> Logger:
-    """On stderr: a line every ten seconds of training, and one for each evaluation."""
-    printed_at = -EVERY
-
-    def log(step: int, metrics: Metrics) -> None:
-        nonlocal printed_at
-        seconds, (done, left) = metrics["train_seconds"], share_done(config, step, metrics)
-        if "eval/accuracy" in metrics:
-            at = f"{config.evaluation.split} split, {seconds:.0f} s of training"
-            ranks.say(f"step {step}  accuracy {metrics['eval/accuracy']:.3f}  ({at})")
-        if seconds - printed_at >= EVERY or done >= 1:
-            printed_at = seconds
-            phases = " ".join(
-                f"{name} {metrics.get(f'seconds/{name}', 0.0):.2f}s" for name in STEP_PHASES
-            )
-            ranks.say(
-                f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}"
-                f"  kept variance {metrics.get('kept/reward_variance', 0):.3f}  {phases}  {left}"
-            )
-
-    return log
-
-
-def share_done(config: TrainConfig, step: int, metrics: Metrics) -> tuple[float, str]:
-    """Used share (0..1) of the limit that ends the run first, and the rest of it as text."""
-    limits = [(0.0, "")]
-    if config.max_steps:
-        left = config.max_steps - step
-        seconds = left * metrics["train_seconds"] / step
-        limits.append((step / config.max_steps, f"{left} steps, about {seconds:.0f} s left"))
-    for key, name in (("train_seconds", "training"), ("wall_seconds", "wall-clock")):
-        if limit := getattr(config.budget, key):
-            left = max(0.0, limit - metrics[key])
-            limits.append((metrics[key] / limit, f"{left:.0f} s of {name} time left"))
-    return max(limits)
-
-
-def wandb(config: TrainConfig, folder: Path, stack: ExitStack) -> Logger:
-    """A wandb run, the same one after a resume; wandb's own variables set the rest (WANDB_MODE)."""
-    import wandb as library
-
-    identity = folder / "wandb_id"
-    if not identity.is_file():  # not the name alone: another folder may hold a run of that name
-        write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
-    try:
-        run = library.init(
-            **described(config),
-            project=config.logger.wandb.project,
-            id=identity.read_text(),
-            resume="allow",
-            dir=str(folder),
-        )
-    except library.Error as error:
-        reason = " ".join(str(error).split())
-        remedy = "set WANDB_MODE=offline, or run wandb login"
-        raise UserError(f"logger=wandb: {reason}; {remedy}") from error
-    stack.callback(run.finish)
-    return lambda step, metrics: run.log(metrics, step=step)
-
-
-def trackio(config: TrainConfig, folder: Path, stack: ExitStack) -> Logger:
-    """A trackio run on this machine, or in a Space of the hub; a resumed one goes on."""
-    import trackio as library
-
-    chosen, resumed = config.logger.trackio, (folder / "metrics.jsonl").stat().st_size > 0
-    place = {"project": chosen.project, "space_id": chosen.space_id, "embed": False}
-    with redirect_stdout(stderr):  # stdout is for results
-        run = library.init(**described(config), **place, resume="allow" if resumed else "never")
-
-    def finish() -> None:
-        with redirect_stdout(stderr):
-            library.finish()
-
-    stack.callback(finish)
-    return lambda step, metrics: run.log(metrics, step=step)
-
-
-def tensorboard(_: TrainConfig, folder: Path, stack: ExitStack) -> Logger:
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = stack.enter_context(SummaryWriter(str(folder / "tensorboard")))
-
-    def log(step: int, metrics: Metrics) -> None:
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
-
-    return log
-
-
-def described(config: TrainConfig) -> dict[str, Any]:
-    """Name, group (one setting's seeds together) and whole config of a tracker's run."""
+def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
+    """The chosen trackers: with the config, and the group of the setting's seeds. A resumed run
+    goes on in the same one. Their own variables set the rest (WANDB_ENTITY)."""
+    wandb, trackio = config.logger.wandb, config.logger.trackio
     group = re.sub(r"-seed\d+", "", config.run)
-    values = config.model_dump()
-    return {"name": config.run, "group": group, "config": values}
+    described = {"name": config.run, "group": group, "config": config.model_dump()}
+    if wandb:
+        identity = folder / "wandb_id"
+        if not identity.is_file():  # not the name alone: another folder may hold a run of that name
+            write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
+        place = {"id": identity.read_text(), "resume": "allow", "dir": str(folder)}
+        yield WandBTracker(wandb.project, **described, **place)
+    if trackio:
+        resume = "allow" if (folder / "metrics.jsonl").stat().st_size else "never"
+        place = {"space_id": trackio.space_id, "embed": False, "resume": resume}
+        yield TrackioTracker(trackio.project, **described, **place)
+    if config.logger.tensorboard:
+        yield TensorBoardTracker("tensorboard", folder)
+
+
+class Console:
+    """On stderr: a line every ten seconds of training, and one for each evaluation."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config, self.printed_at = config, -EVERY
+
+    def __call__(self, step: int, metrics: Metrics) -> None:
+        seconds, share = metrics["train_seconds"], share_done(self.config, step, metrics)
+        if "eval/accuracy" in metrics:
+            at = f"{self.config.evaluation.split} split, {seconds:.0f} s of training"
+            ranks.say(f"step {step}  accuracy {metrics['eval/accuracy']:.3f}  ({at})")
+        if seconds - self.printed_at >= EVERY or share >= 1:
+            self.printed_at = seconds
+            phases = (f"{name} {metrics.get(f'seconds/{name}', 0):.2f}s" for name in STEP_PHASES)
+            ranks.say(
+                f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}  kept variance "
+                f"{metrics.get('kept/reward_variance', 0):.3f}  {' '.join(phases)}  {share:.0%} "
+                f"done, about {seconds / share - seconds:.0f} s left"
+            )
+
+
+def share_done(config: TrainConfig, step: int, metrics: Metrics) -> float:
+    """Used share, above 0 and up to 1, of the limit that ends the run first."""
+    budget = config.budget
+    limits = (
+        (step, config.max_steps),
+        (metrics["train_seconds"], budget.train_seconds),
+        (metrics["wall_seconds"], budget.wall_seconds),
+    )
+    return min(1, max(used / limit for used, limit in limits if limit))

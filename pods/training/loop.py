@@ -9,67 +9,136 @@ import json
 import math
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from pods import ranks
-from pods.config.errors import OutOfMemory, RunFailed, UserError
+from pods.clock import Clock
+from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
-from pods.engines import Live
-from pods.evaluation.midrun import MidRun
+from pods.engines import LivePolicy
 from pods.files import write_atomic
 from pods.models import initial
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
+from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
-from pods.training.logs import Logger, open_loggers
-from pods.training.metrics import Meter
+from pods.training.logs import Logger, Meter, open_loggers
 from pods.training.warm_up import warm_up
 
+# (policy, step, train_seconds) -> metrics eval/*
+Evaluate = Callable[[LivePolicy, int, float], dict[str, float]]
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-class NonFinite(RuntimeError):
-    """The loss or the gradient is NaN or infinite; nothing was saved after it."""
+
+@dataclass
+class Stop:
+    """When a run ends: steps, time or accuracy are reached, or a signal came."""
+
+    config: TrainConfig
+    clock: Clock
+    signal: int | None = None  # of this rank at any moment, after each step of any rank
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+
+    def finished(self, step: int, accuracy: float) -> bool:
+        """Whether nothing is left to do, also for a later process."""
+        return (
+            step >= (self.config.max_steps or math.inf)
+            or self.clock.train_seconds >= (self.config.budget.train_seconds or math.inf)
+            or accuracy >= (self.config.evaluation.stop_at or math.inf)
+        )
+
+    def after(self, step: int, accuracy: float) -> bool:
+        """Whether every rank ends here: one rank's time or signal is every rank's."""
+        out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
+        answers = ranks.gather([(out_of_time, self.signal)])
+        self.signal = next((number for _, number in answers if number), None)
+        return self.finished(step, accuracy) or self.signal or any(out for out, _ in answers)
+
+
+class Save:
+    """The checkpoints of a run, new or continued from `start`, and the best by validation."""
+
+    def __init__(
+        self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, start: Checkpoint | None
+    ) -> None:
+        self.config, self.folder, self.trainer = config, folder, trainer
+        self.step = start.step if start else 0  # of the newest checkpoint
+        self.best: dict[str, Any] | None = start and start.meta.get("checkpoint_best")
+        self.provenance = {"config_hash": config_hash(config), **provenance()}
+
+    @property
+    def accuracy(self) -> float:
+        return self.best["accuracy"] if self.best else -math.inf
+
+    def improved(self, step: int, metrics: dict[str, Any]) -> bool:
+        """Whether the policy was scored on validation questions, and never better."""
+        accuracy = metrics.get("eval/accuracy", -math.inf)
+        better = self.config.evaluation.split == "validation" and accuracy > self.accuracy
+        if better:
+            name = f"checkpoint-{step}"
+            self.best = {"checkpoint": name, "accuracy": accuracy, "on": "validation"}
+        return better
+
+    def due(self, step: int) -> bool:
+        seconds, steps = self.config.checkpoint.every_seconds, self.config.checkpoint.every_steps
+        return self.trainer.clock.passed_mark(seconds) or (steps is not None and step % steps == 0)
+
+    def save(self, counters: dict[str, int]) -> None:
+        clock = self.trainer.clock
+        with clock.phase("checkpoint"):
+            meta = {
+                "train_seconds": clock.train_seconds,
+                **{name.replace("/", "_"): count for name, count in counters.items()},
+                "outside_seconds": dict(clock.outside),
+                "checkpoint_best": self.best,
+                "seed": self.config.seed,
+                "ranks": ranks.world_size(),
+                **self.provenance,
+            }
+            checkpoints.write(self.trainer, self.folder.path, meta)
+            self.step = self.trainer.state.global_step
+            if ranks.is_main():
+                checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
+                self.folder.note_best(self.best)
+
+    def last(self) -> str:
+        path = self.folder.path / f"checkpoint-{self.step}"
+        return f"last checkpoint: {path}" if self.step else "no checkpoint was written yet"
 
 
 class RunCallback(TrainerCallback):
-    """TRL's callback for one run; files and loggers that it opens are closed by `stack`."""
+    """TRL's callback for one run: evaluates, logs, saves and stops. `stack` closes the loggers."""
 
     def __init__(
         self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, rewards: Rewards,
-        stack: ExitStack,
+        evaluate: Evaluate | None, start: Checkpoint | None, stack: ExitStack,
     ) -> None:  # fmt: skip
-        self.config, self.folder, self.stack = config, folder, stack
-        self.trainer, self.clock = trainer, trainer.clock
-        self.meter = Meter(rewards.scorer)
-        self.provenance = {"config_hash": config_hash(config), **provenance()}
-        self.evaluate: MidRun | None = None
-        if config.evaluation.every_seconds is not None:
-            engine, tokenizer = trainer.sampler.engine, trainer.processing_class
-            self.evaluate = MidRun(config, engine, tokenizer, folder.evaluations)
+        self.config, self.folder, self.trainer, self.start = config, folder, trainer, start
+        self.clock, self.evaluate, self.stack = trainer.clock, evaluate, stack
+        self.meter, self.stop = Meter(rewards.scorer), Stop(config, trainer.clock)
+        self.saves = Save(config, folder, trainer, start)
         self.loggers: list[Logger] = []
-        self.saved_step = 0
-        self.best: dict[str, Any] | None = None  # checkpoint and accuracy, by validation alone
-        self.received: int | None = None  # a signal this rank got, at any moment
-        self.stop_signal: int | None = None  # of any rank: all ranks stop
+        if start is not None:
+            self.clock.restore(start.meta["train_seconds"], start.meta["outside_seconds"])
+            self.meter.restore(start.meta)
 
-    def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
-        meta = checkpoint.meta
-        self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
-        self.meter.restore(meta)
-        self.saved_step, self.best = checkpoint.step, meta.get("checkpoint_best")
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         if ranks.is_main():
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop_after_step)
+        for number in SIGNALS:
+            signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             sampling = self.config.sampling
@@ -77,130 +146,65 @@ class RunCallback(TrainerCallback):
                 warm_up(self.trainer, sampling.max_prompt_length, sampling.max_completion_length)
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
-    def _stop_after_step(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+    def on_step_begin(self, _: Any, state: TrainerState, __: Any, **objects: Any) -> None:
+        if self.between_generations(state):
+            ranks.wait()  # for rank 0, which alone logs and writes between steps
+            if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
+                objects["lr_scheduler"].step()  # the trainer's own came before the step's end
+            self.clock.start_step()
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        if not self.between_generations(state):
-            return
-        ranks.wait()  # for rank 0, which alone logs and writes between steps
-        if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
-            given["lr_scheduler"].step()  # the trainer's own call came before the step's end
-        self.clock.start_step()
+    def on_step_end(self, _: Any, state: TrainerState, *__: Any, **___: Any) -> None:
+        if self.between_generations(state):
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()  # kernels still queued belong to this step
+            self.clock.end_step()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if not self.between_generations(state):
-            return
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()  # kernels still queued belong to this step, not to its logging
-        self.clock.end_step()
-
-    def between_generations(self, state: Any) -> bool:
+    def between_generations(self, state: TrainerState) -> bool:
         return state.global_step % self.config.updates_per_generation == 0
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict, **_: Any) -> None:
+    def on_log(
+        self, _: Any, state: TrainerState, control: TrainerControl, logs: dict, **__: Any
+    ) -> None:
         state.log_history.clear()  # metrics.jsonl has it; trainer_state.json would grow forever
         if "loss" not in logs:  # TRL's closing summary
             return
         for name in ("loss", "grad_norm"):
-            if not math.isfinite(logs.get(name, 0.0)):
-                raise NonFinite(f"{name} is {logs[name]} at step {state.global_step}")
+            if not math.isfinite(logs.get(name, 0.0)):  # nothing is saved after it
+                line = f"{name} is {logs[name]} at step {state.global_step}"
+                raise RunFailed(f"{line}; {self.saves.last()}")
         self.meter.updates.append(logs)
-        if not self.between_generations(state):
-            return
+        if self.between_generations(state) and self.after_step(state.global_step):
+            control.should_training_stop = True
+
+    def after_step(self, step: int) -> bool:
+        """Evaluate, log and save; returns whether the run ends."""
         metrics = self.meter.line(self.trainer)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                live = Live(self.trainer.model, state.global_step)
-                metrics |= self.evaluate(live, state.global_step, metrics)
-        self.write(state.global_step, metrics)
-        better = self.improved(state.global_step, metrics)
-        over = self.over_budget(state.global_step)
-        if over or better or self.save_due(state.global_step):
-            self.save()
-        control.should_training_stop = control.should_training_stop or over
-
-    def write(self, step: int, metrics: dict[str, Any]) -> None:
-        """Log the metrics and record the step's rollouts."""
+                live = LivePolicy(self.trainer.model, step)
+                metrics |= self.evaluate(live, step, metrics)
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(step, metrics)
             if ranks.is_main():
                 ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger.texts)
-
-    def improved(self, step: int, metrics: dict[str, Any]) -> bool:
-        """Whether the policy was scored on validation questions, and never better."""
-        accuracy = metrics.get("eval/accuracy")
-        if accuracy is None or self.config.evaluation.split != "validation":
-            return False
-        if self.best and accuracy <= self.best["accuracy"]:
-            return False
-        self.best = {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
-        return True
-
-    def finished(self, step: int) -> bool:
-        """Whether steps or training time are used up, or the accuracy asked for is reached."""
-        reached = self.best["accuracy"] if self.best else 0.0
-        return (
-            step >= (self.config.max_steps or math.inf)
-            or self.clock.train_seconds >= (self.config.budget.train_seconds or math.inf)
-            or reached >= (self.config.evaluation.stop_at or math.inf)
-        )
-
-    def over_budget(self, step: int) -> bool:
-        """Whether to end after this step: finished, out of wall time, or told to by a signal.
-
-        One rank's time or signal is every rank's: all must leave after the same step.
-        """
-        out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
-        answers = ranks.gather([(out_of_time, self.received)])
-        self.stop_signal = next((number for _, number in answers if number), None)
-        return self.finished(step) or any(out or number for out, number in answers)
-
-    def save_due(self, step: int) -> bool:
-        every_steps = self.config.checkpoint.every_steps
-        return self.clock.passed_mark(self.config.checkpoint.every_seconds) or (
-            every_steps is not None and step % every_steps == 0
-        )
-
-    def save(self) -> None:
-        with self.clock.phase("checkpoint"):
-            checkpoints.write(self.trainer, self.folder.path, self.checkpoint_meta())
-            self.saved_step = self.trainer.state.global_step
-            if ranks.is_main():
-                checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
-                self.folder.note_best(self.best)
+        better = self.saves.improved(step, metrics)
+        over = self.stop.after(step, self.saves.accuracy)
+        if over or better or self.saves.due(step):
+            self.saves.save(self.meter.counters)
+        return over
 
     def rescue(self) -> None:
-        """Save the steps that are done, after an error between two steps. Several ranks cannot:
-        saving needs every rank, and one has failed."""
-        if ranks.world_size() == 1 and self.trainer.state.global_step > self.saved_step:
-            self.save()
-
-    def checkpoint_meta(self) -> dict[str, Any]:
-        return {
-            "train_seconds": self.clock.train_seconds,
-            **{name.replace("/", "_"): count for name, count in self.meter.counters.items()},
-            "outside_seconds": dict(self.clock.outside),
-            "checkpoint_best": self.best,
-            "seed": self.config.seed,
-            "ranks": ranks.world_size(),
-            **self.provenance,
-        }
-
-    def last_checkpoint(self) -> str:
-        if not self.saved_step:
-            return "no checkpoint was written yet"
-        return f"last checkpoint: {self.folder.path / f'checkpoint-{self.saved_step}'}"
+        """Save finished steps after an error between two. Several ranks cannot: one has failed."""
+        if ranks.world_size() == 1 and self.trainer.state.global_step > self.saves.step:
+            self.saves.save(self.meter.counters)
 
 
 @contextmanager
 def signals_restored() -> Iterator[None]:
-    """A run's signal handlers end with this block, so that a sweep goes on. It is the outermost
-    block: a launcher's SIGTERM must not end a process that closes its engine, before its error is
-    printed."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """A run's signal handlers end with this block, the outermost: a launcher's SIGTERM must not end
+    a process that closes its engine, before its error is printed."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield
     finally:
@@ -208,28 +212,26 @@ def signals_restored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run(loop: RunCallback, start: checkpoints.Checkpoint | None) -> None:
-    """Train from `start` to the end of the budget, and say where it ended.
+def run(loop: RunCallback) -> None:
+    """Train to the end of the budget, and say where it ended.
 
     Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
     """
-    config, trainer = loop.config, loop.trainer
+    config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
         loop.folder.begin(start, initial.facts(config))
-    if start is not None:
-        loop.restore(start)
-    if not loop.finished(loop.saved_step):
+    if not stop.finished(saves.step, saves.accuracy):
         with one_line_errors(loop):
-            trainer.train(resume_from_checkpoint=start and str(start.path))
+            loop.trainer.train(resume_from_checkpoint=start and str(start.path))
     if ranks.is_main() and not config.trial:
-        best = loop.best and f"; best on validation: {loop.best['checkpoint']}"
+        best = f"; best on validation: {saves.best['checkpoint']}" if saves.best else ""
         print(
-            f"{config.run}: {loop.saved_step} steps in {loop.clock.train_seconds:.1f} s of "
-            f"training{best or ''}; next: uv run evaluate_run.py run={config.run}"
+            f"{config.run}: {saves.step} steps in {loop.clock.train_seconds:.1f} s of training"
+            f"{best}; next: uv run evaluate_run.py run={config.run}"
         )
-    if loop.stop_signal is not None:
-        ranks.say(f"stopped by signal {loop.stop_signal}; run again to resume")
-        sys.exit(128 + loop.stop_signal)
+    if stop.signal is not None:
+        ranks.say(f"stopped by signal {stop.signal}; run again to resume")
+        sys.exit(128 + stop.signal)
 
 
 @contextmanager
@@ -238,33 +240,20 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise OutOfMemory(f"{out_of_memory(loop, error)}; {loop.last_checkpoint()}") from error
-    except RewardError as error:
+        phase = "update" if "select" in loop.clock.step else "generation"
+        sizes = loop.config.micro_batch_size, loop.config.rollouts_per_prompt
+        remedy = "lower micro_batch_size={} (update) or rollouts_per_prompt={} (generate)"
+        line = f"out of GPU memory in {phase} ({error}); {remedy.format(*sizes)}"
+        raise OutOfMemory(f"{line}; {loop.saves.last()}") from error
+    except (RewardError, AlgorithmError) as error:  # between two steps
         loop.rescue()
-        report = loop.folder.path / "failed_reward.json"
-        content = {"error": str(error), "completion": error.completion, "answer": error.answer}
-        write_atomic(report, json.dumps(content, indent=2) + "\n")
-        line = f"{error}; completion in {report}; {loop.last_checkpoint()}"
-        raise RunFailed(line) from error
-    except AlgorithmError as error:
-        loop.rescue()
-        raise RunFailed(f"{error}; {loop.last_checkpoint()}") from error
-    except (NonFinite, OSError) as error:
-        raise RunFailed(f"{error}; {loop.last_checkpoint()}") from error
-    except UserError:
-        raise
+        if isinstance(error, RewardError):
+            content = {"error": str(error), "completion": error.completion, "answer": error.answer}
+            write_atomic(loop.folder.path / "failed_reward.json", json.dumps(content) + "\n")
+        raise RunFailed(f"{error}; {loop.saves.last()}") from error
+    except OSError as error:
+        raise RunFailed(f"{error}; {loop.saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):
             raise
-        line = f"another process of the run ended; {loop.last_checkpoint()}"
-        raise RunFailed(line) from error
-
-
-def out_of_memory(loop: RunCallback, error: Exception) -> str:
-    """What ran out, and the keys to lower."""
-    config, phase = loop.config, "update" if "select" in loop.clock.step else "generation"
-    return (
-        f"out of GPU memory in {phase} ({error}); lower micro_batch_size="
-        f"{config.micro_batch_size} (update) or rollouts_per_prompt="
-        f"{config.rollouts_per_prompt} (generate)"
-    )
+        raise RunFailed(f"another process of the run ended; {loop.saves.last()}") from error

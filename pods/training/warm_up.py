@@ -4,14 +4,11 @@ Kernels compile and caches fill before the clock starts: a compiled first step t
 GPU. A lack of memory shows before the run has spent anything. Nothing of it stays.
 """
 
-import itertools
-from collections.abc import Sequence
-
 import numpy as np
 
 from pods import ranks
 from pods.batch import Batch, Selection
-from pods.engines import Completion, Live, Request, Work
+from pods.engines import Completion, LivePolicy, Request, Work
 from pods.rollouts import Prompt, Record, Rollout, Step
 from pods.trainer import PodsTrainer
 
@@ -24,15 +21,15 @@ def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
     order = trainer.data_order
     rows = [order.dataset[order.index(place)] for place in range(P)]  # those of the first step
     prompts = [Prompt(row["id"], row) for row in rows]
-    wanted = [(prompt, i) for prompt in prompts for i in range(n)]
+    repeated, indices = [prompt for prompt in prompts for _ in range(n)], list(range(n)) * P
     with trainer.clock.phase("generate"):
-        drawn = trainer.draw([prompt for prompt, _ in wanted], [i for _, i in wanted])
-        longest = [repeated(drawn[p * n].prompt_ids, max_prompt) for p in range(P)]
-        requests = [Request(longest[p], [i]) for p in range(P) for i in range(n)]
-        work = Work(ranks.share(requests), Live(trainer.model, 0), full_length=True)
+        rollouts = trainer.draw(repeated, indices)
+        longest = [np.resize(rollouts[p * n].prompt_ids, max_prompt).tolist() for p in range(P)]
+        requests = [Request(tokens, [i]) for tokens in longest for i in range(n)]
+        work = Work(ranks.share(requests), LivePolicy(trainer.model, 0), full_length=True)
         list(trainer.sampler.engine.generate([work]))
     with trainer.clock.phase("score"):
-        trainer.score([prompt for prompt, _ in wanted], drawn)
+        trainer.score(repeated, rollouts)
     with trainer.clock.phase("update"):
         batch, _ = trainer.hand_over(record_of(trainer, prompts, longest, max_completion))
         trainer.rehearse(batch)
@@ -48,25 +45,16 @@ def record_of(
     rollouts = []
     for tokens in longest:
         plain = [token for token in tokens if token not in special] or tokens
-        completion = Completion(repeated(plain, max_completion), True, logprobs)
+        completion = Completion(np.resize(plain, max_completion).tolist(), True, logprobs)
         rollouts += [Rollout(tokens, completion, "")] * m
     count = len(rollouts)
-    return Record(
-        step=Step(0, len(prompts), m, m, prompts, list, {}, np.random.default_rng(0)),
-        prompts=prompts,
-        rollouts=rollouts,
-        batch=Batch(
-            prompt=np.repeat(np.arange(len(prompts)), m),
-            rewards=np.zeros(count),
-            by_function={name: np.zeros(count) for name in trainer.driver.weights},
-            lengths=np.full(count, max_completion),
-            clipped=np.zeros(count, dtype=bool),
-        ),
-        selection=Selection(np.arange(count), np.ones(count)),
-        rounds=1,
+    batch = Batch(
+        prompt=np.repeat(np.arange(len(prompts)), m),
+        rewards=np.zeros(count),
+        by_function={name: np.zeros(count) for name in trainer.driver.weights},
+        lengths=np.full(count, max_completion),
+        clipped=np.zeros(count, dtype=bool),
     )
-
-
-def repeated(tokens: Sequence[int], length: int) -> list[int]:
-    """`length` tokens: these, over and over."""
-    return list(itertools.islice(itertools.cycle(tokens), length))
+    step = Step(0, len(prompts), m, m, prompts, list, {}, np.random.default_rng(0))
+    selection = Selection(np.arange(count), np.ones(count))
+    return Record(step, prompts, rollouts, batch, selection, rounds=1)
