@@ -452,7 +452,7 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "checkpoints=3", "checkpoints=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
     (None, "tasks=[gsm8k,typo]", "tasks=typo: unknown; choose from gsm8k, math, math500"),
     (None, "engine=vllm", "engine=vllm: it needs a CUDA device and vllm (uv sync --extra gpu)"),
-    (None, "engine=unsloth", "engine=unsloth: it shares its weights with Unsloth's trainer; set"),
+    (None, "engine=unsloth", "engine=unsloth: must be 'auto', 'vllm' or 'transformers'"),
     (None, "pass_at=[0]", "pass_at=[0]: must be "),
     (None, "temperature=0 metric=pass@3", "metric=pass@3: must be one of ans_acc, both_acc, pass"),
     (None, "metric=for_acc", "metric=for_acc: must be one of ans_acc, both_acc, pass@1"),

@@ -78,13 +78,10 @@ def test_every_evaluation_is_a_checkpoint_of_the_published_schema(
     assert list(results.read(f"results/{RUN}.json")) == [3, 6]
 
 
-def of_other_questions(run: Path) -> None:
-    """A resumed run may change evaluation.questions and evaluation.split."""
-    write(run, evaluation(3, 130.0), evaluation(5, 250.0, split="validation"))
-
-
-def never_evaluated(run: Path) -> None:
-    (run / "evaluations.jsonl").unlink()
+def scored_from_checkpoints(run: Path) -> None:
+    store = Store("results", RUN)
+    store.claim({"math500": {"seed": 0}}, {})
+    store.write_facts()
 
 
 def published(run: Path) -> None:
@@ -92,33 +89,24 @@ def published(run: Path) -> None:
     run_file(Path("results"), RUN, [0.5])
 
 
-def scored_from_checkpoints(run: Path) -> None:
-    store = Store("results", RUN)
-    store.claim({"math500": {"seed": 0}}, {})
-    store.write_facts()
+OTHER = evaluation(5, 250.0, split="validation")  # a resumed run may change it
+MISTAKES = [
+    (lambda run: (run / "evaluations.jsonl").unlink(), "", "train with evaluation.every_seconds="),
+    (lambda run: write(run, evaluation(3, 130.0), OTHER), "", "(4 of gsm8k/test; 4 of gsm8k/valid"),
+    (published, "", "was not written by evaluate_run.py"),
+    (scored_from_checkpoints, "", "from its checkpoints, which are not mixed"),
+    (lambda _: None, "tasks=math500", "from_training=true tasks=math500: nothing is generated"),
+    (lambda _: None, "run=null", "from_training=true: a base model has no checkpoints; set run"),
+]
 
 
-def nothing(run: Path) -> None:
-    pass
-
-
-@pytest.mark.parametrize(
-    ("spoil", "overrides", "said"),
-    [
-        (never_evaluated, [], "train with evaluation.every_seconds=120"),
-        (of_other_questions, [], "(4 of gsm8k/test; 4 of gsm8k/validation); leave"),
-        (published, [], "was not written by evaluate_run.py"),
-        (scored_from_checkpoints, [], "from its checkpoints, which are not mixed"),
-        (nothing, ["tasks=math500"], "from_training=true tasks=math500"),
-        (nothing, ["run=null"], "from_training=true: a base model has no checkpoints; set run"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "override", "said"), MISTAKES, ids=[m[2] for m in MISTAKES])
 def test_mistakes_are_one_line_and_write_nothing(
-    run: Path, capsys: pytest.CaptureFixture[str], spoil: Any, overrides: list[str], said: str
+    run: Path, capsys: pytest.CaptureFixture[str], spoil: Any, override: str, said: str
 ) -> None:
     spoil(run)
     before = tree(Path())
-    assert in_process(*FROM_TRAINING, *overrides) == 2
+    assert in_process(*FROM_TRAINING, *override.split()) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert said in error
     assert tree(Path()) == before

@@ -18,6 +18,9 @@ from pods.models import is_adapter, same_model
 from pods.runs import checkpoints, results
 
 
+Scores = dict[str, tuple[results.Entry, dict[str, Any]]]  # task -> published form, our details
+
+
 class Record(TypedDict):
     """One completion with its grades."""
 
@@ -89,9 +92,7 @@ class Target:
     digest: str = ""  # of the weights
     lora_rank: int | None = None
 
-    def publish(
-        self, scores: dict[str, tuple[results.Entry, dict[str, Any]]], path: Path | None = None
-    ) -> None:
+    def publish(self, scores: Scores, path: Path | None = None) -> None:
         """Put the scores, by task, into the summary (or `path`); those of others stay as they are.
 
         The published base schema has no place for details: they stand among the facts.
