@@ -17,7 +17,6 @@ from pods.files import write_atomic
 from pods.models import is_adapter, same_model
 from pods.runs import checkpoints, results
 
-
 Scores = dict[str, tuple[results.Entry, dict[str, Any]]]  # task -> published form, our details
 
 
