@@ -1,7 +1,5 @@
 """A run as train.py leaves it, without training: random adapters on the tiny policy."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.config.command import compose, typed
 from pods.config.keys import TrainConfig
+from pods.runs import checkpoints
 
 TINY = Path(__file__).resolve().parents[1] / "pods" / "tiny_policy"
 
@@ -21,12 +20,9 @@ def quickstart_config(*overrides: str) -> TrainConfig:
 
 
 def make_run(
-    output_dir: Path,
-    run: str = "fake",
-    steps: tuple[int, ...] = (2, 4),
-    scale: float = 0.02,
+    output_dir: Path, run: str = "fake", steps: tuple[int, ...] = (2, 4), scale: float = 0.02,
     **changes: Any,
-) -> Path:
+) -> Path:  # fmt: skip
     """checkpoints/<run> with an adapter per step; `scale`: how far from the base to the base."""
     folder = output_dir / run
     config = quickstart_config(f"run={run}", *(f"{k}={v}" for k, v in changes.items()))
@@ -53,15 +49,8 @@ def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = Fa
                 parameter.add_(scale * noise) if full else parameter.copy_(scale * noise)
     model.save_pretrained(path)
     AutoTokenizer.from_pretrained(TINY).save_pretrained(path)
-    files = {
-        file.name: {
-            "bytes": file.stat().st_size,
-            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        }
-        for file in sorted(path.iterdir())
-    }
     meta = {"step": step, "train_seconds": 2.5 * step, "tokens_generated": 100 * step}
-    (path / "meta.json").write_text(json.dumps({**meta, "files": files}))
+    checkpoints.seal(path, meta)
     return path
 
 

@@ -4,15 +4,14 @@ Kills and full disks of a whole run are in tests/test_faults.py.
 """
 
 import json
+import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pods.config.errors import UserError
 from pods.runs import checkpoints
 from tests.test_files import of, record
 
@@ -22,7 +21,8 @@ def add(run: Path, step: int) -> Path:
     path = run / f"checkpoint-{step}"
     (path / "global_step1").mkdir(parents=True)
     (path / "adapter_model.safetensors").write_text(f"adapter of {step}")
-    (path / "optimizer.pt").write_text(f"optimizer of {step}")
+    (path / "optimizer.pt").write_text(path.name)
+    (path / "tokenizer.json").write_text("{}")
     (path / "global_step1" / "rank0.pt").write_text(f"part of {step}")
     for unused in ("training_args.bin", "README.md"):  # of transformers and PEFT
         (path / unused).write_text("")
@@ -40,23 +40,11 @@ def run(tmp_path: Path) -> Path:
 
 def test_checkpoints_are_in_the_order_of_their_steps(run: Path) -> None:
     found = checkpoints.find(run)
-    assert [c.step for c in found] == [2, 9, 10, 100]
-    assert [c.meta["step"] for c in found] == [2, 9, 10, 100]
-    assert [c.path.name for c in found] == [f"checkpoint-{c.step}" for c in found]
-    kept = {"adapter_model.safetensors", "optimizer.pt", "global_step1", "meta.json"}
-    assert {path.name for path in found[0].path.iterdir()} == kept
-
-
-def test_a_run_is_resumed_from_the_highest_step_that_is_intact(run: Path) -> None:
-    assert checkpoints.newest_intact(run)[0].step == 100
-    (run / "checkpoint-100" / "adapter_model.safetensors").write_text("adapter of ???")
-    start, skipped = checkpoints.newest_intact(run)
-    assert start.step == 10
-    assert [line.split(": ")[0] for line in skipped] == [str(run / "checkpoint-100")]
-    (run / "checkpoint-10" / "meta.json").unlink()
-    start, skipped = checkpoints.newest_intact(run)
-    assert start.step == 9
-    assert len(skipped) == 2
+    assert [(c.step, c.meta["step"], c.path.name) for c in found] == [
+        (step, step, f"checkpoint-{step}") for step in (2, 9, 10, 100)
+    ]
+    names = ["adapter_model.safetensors", "global_step1", "meta.json", "optimizer.pt"]
+    assert sorted(path.name for path in found[0].path.iterdir()) == [*names, "tokenizer.json"]
 
 
 @pytest.mark.parametrize(
@@ -74,55 +62,37 @@ def test_the_oldest_steps_lose_their_training_state(
 
 
 def truncated(path: Path) -> None:
-    (path / "adapter_model.safetensors").write_text("adapter of 1")
+    os.truncate(path / "adapter_model.safetensors", 11)
 
 
-def altered(path: Path) -> None:
-    (path / "adapter_model.safetensors").write_text("adapter of 99")
-
-
-def missing(path: Path) -> None:
-    (path / "adapter_model.safetensors").unlink()
-
-
-def altered_state(path: Path) -> None:
-    (path / "optimizer.pt").write_text("optimizer of 99")
-
-
-def pruned(path: Path) -> None:
-    (path / "optimizer.pt").unlink()
+def pruned(path: Path, also: str = "optimizer.pt") -> None:
     shutil.rmtree(path / "global_step1")
+    (path / "optimizer.pt").unlink()
+    (path / also).unlink(missing_ok=True)
 
 
-def unfinished(path: Path) -> None:
-    (path / "meta.json").unlink()
+SPOILED = {
+    "adapter_model.safetensors has 11 bytes, not ": truncated,
+    "adapter_model.safetensors is missing": lambda p: (p / "adapter_model.safetensors").unlink(),
+    "optimizer.pt was altered": lambda p: (p / "optimizer.pt").write_text("x" * len(p.name)),
+    "its training state was removed": pruned,
+    "tokenizer.json is missing": lambda p: pruned(p, "tokenizer.json"),  # listed after the state
+    "meta.json is missing or unreadable": lambda p: (p / "meta.json").unlink(),
+}
 
 
-def absent(path: Path) -> None:
-    shutil.rmtree(path)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (truncated, "adapter_model.safetensors has 12 bytes, not 13; name another checkpoint"),
-        (altered, "adapter_model.safetensors was altered"),
-        (missing, "adapter_model.safetensors is missing"),
-        (altered_state, "optimizer.pt was altered"),
-        (pruned, "its training state was removed"),
-        (unfinished, "no checkpoint there"),
-        (absent, "no checkpoint there"),
-    ],
-)
-def test_a_named_checkpoint_is_checked_like_any_other(
-    run: Path, spoil: Callable[[Path], None], said: str
-) -> None:
-    path = run / "checkpoint-10"
-    assert checkpoints.at(str(path)).step == 10
-    spoil(path)
-    with pytest.raises(UserError, match=said) as error:
-        checkpoints.at(str(path))
-    assert str(error.value).startswith(f"resume={path}: ")
+@pytest.mark.parametrize("said", SPOILED)
+def test_the_highest_intact_step_is_resumed_and_the_others_named(run: Path, said: str) -> None:
+    """All of them, or the one that resume= names."""
+    assert checkpoints.newest_intact(run)[0].step == 100
+    for step in (100, 10):
+        SPOILED[said](run / f"checkpoint-{step}")
+    start, problems = checkpoints.newest_intact(run)
+    assert start.step == 9
+    assert len(problems) == 2
+    start, (problem,) = checkpoints.newest_intact(run, "checkpoint-10")
+    assert start is None
+    assert problem.startswith(f"{run / 'checkpoint-10'}: {said}")
 
 
 def trainer_at(step: int) -> Any:
@@ -149,27 +119,23 @@ def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name
     assert calls[renamed + 1 :] == [of("fsync", tmp_path)]  # the new name itself
     meta = json.loads((final / "meta.json").read_text())
     assert (meta["step"], meta["seed"]) == (10, 7)
-    assert sorted(meta["files"]) == [
-        "adapter_model.safetensors", "global_step1/rank0.pt", "trainer_state.json",
-    ]  # fmt: skip
+    names = ["adapter_model.safetensors", "global_step1/rank0.pt", "trainer_state.json"]
+    assert sorted(meta["files"]) == names
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
 
 
 def test_nothing_of_an_interrupted_save_gets_into_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    left = tmp_path / ".checkpoint-10.tmp"
+    left, broken = tmp_path / ".checkpoint-10.tmp", trainer_at(10)
 
     def full(folder: Path) -> None:
         folder.mkdir()
         (folder / "half").write_text("")
         raise RuntimeError("No space left")
 
-    broken = trainer_at(10)
     broken.save_state = full
-    with pytest.raises(
-        checkpoints.WriteError, match=r"checkpoint-10 could not be written \(No space left\)"
-    ):
+    with pytest.raises(OSError, match=r"checkpoint-10 could not be written \(No space left\)"):
         checkpoints.write(broken, tmp_path, {})
     assert list(tmp_path.iterdir()) == []
     left.mkdir()
@@ -181,18 +147,3 @@ def test_nothing_of_an_interrupted_save_gets_into_the_next_one(
         aside = tmp_path / "set-aside" / f"checkpoint-10.{i}"
         assert capsys.readouterr().err == f"{first} moved to {aside}\n"
         assert json.loads((aside / "meta.json").read_text()).get("try") == (0 if i else None)
-
-
-def test_removed_training_state_does_not_hide_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = checkpoints.write(trainer_at(10), tmp_path, {})
-    meta = json.loads((folder / "meta.json").read_text())
-    state = meta["files"].pop("global_step1/rank0.pt")  # listed before all others
-    meta["files"] = {"global_step1/rank0.pt": state, **meta["files"]}
-    (folder / "meta.json").write_text(json.dumps(meta))
-    (folder / "global_step1" / "rank0.pt").unlink()
-    (checkpoint,) = checkpoints.find(tmp_path)
-    assert checkpoints.damage(checkpoint) is None
-    (folder / "adapter_model.safetensors").write_bytes(b"")
-    assert "adapter_model.safetensors has 0 bytes" in checkpoints.damage(checkpoint)

@@ -70,7 +70,7 @@ def test_an_adapter_is_loaded_by_peft_on_its_base(run: Path) -> None:
 
 def scores(questions: int, repeats: int) -> dict[str, Any]:
     counts = {"questions": questions, "repeats": repeats}
-    return {"gsm8k": counts | {"rewards": {"v2": {"answer": ACCURACY}}}}
+    return {"gsm8k": counts | {"rewards": {"v2": {"correct": ACCURACY}}}}
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,8 @@ def of(name: str, file: Any) -> Call:
     return Call(name, found.st_ino, found.st_size)
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """Every fsync and rename of the test in order; the real calls are made."""
-    return record(monkeypatch)
-
-
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Every fsync and rename of the test in order; the real calls are made."""
     made: list[Call] = []
     inner = {name: getattr(os, name) for name in ("fsync", "rename", "replace")}
 
@@ -50,9 +45,9 @@ def record(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 @pytest.mark.parametrize("content", ["text é\udc80", b"bytes", "", "x" * 100_000])
 def test_all_bytes_are_flushed_before_the_rename(
-    tmp_path: Path, calls: list[Call], content: str | bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | bytes
 ) -> None:
-    path = tmp_path / "new" / "file.json"
+    path, calls = tmp_path / "new" / "file.json", record(monkeypatch)
     write_atomic(path, content)
     assert calls == [of("fsync", path), of("rename", path)]
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -76,6 +71,7 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
     assert [file.name for file in tmp_path.iterdir()] == ["file.json"]
 
 
-def test_a_folder_is_flushed(tmp_path: Path, calls: list[Call]) -> None:
+def test_a_folder_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = record(monkeypatch)
     sync_folder(tmp_path)
     assert calls == [of("fsync", tmp_path)]

@@ -1,6 +1,6 @@
 """The ledger survives kills, forgets what a resume will repeat, and replays under other rules."""
 
-import json
+import gzip
 import os
 from pathlib import Path
 
@@ -15,90 +15,67 @@ from tests.test_files import of, record
 HOSTILE = ("<script>", "é\udc80")
 
 
-def write(path: Path, steps: int, texts: str = "first") -> ledger.Ledger:
-    book = ledger.Ledger(path, texts)
+def write(path: Path, steps: int, texts: str = "first") -> Path:
     for number in range(steps):
         totals = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}
-        book.append(step_of(totals, [0, 1, 5], HOSTILE, number))
-    return book
+        ledger.append(path, step_of(totals, [0, 1, 5], HOSTILE, number), texts)
+    return path
 
 
 def test_what_is_written_is_read(tmp_path):
-    path = tmp_path / "rollouts.jsonl.gz"
-    write(path, 3).flush()
-    records = list(ledger.read(path))
+    records = list(ledger.read(write(tmp_path / "rollouts.jsonl.gz", 3)))
     assert [(r["step"], r["group"]) for r in records] == [(s, g) for s in (1, 2, 3) for g in (0, 1)]
-    assert records[0]["completions"] == ["<script>", "é\udc80"] * 2  # hostile text stays text
-    assert "completions" not in records[1]  # texts of the first group only
-    assert records[0]["rewards"] == {"correctness": [0.0, 1.0, 0.5, 0.2]}
-    assert [record["kept"] for record in records[:2]] == [[0, 1], [1]]
-    assert [record["advantages"] for record in records[:2]] == [[-1.0, 0.0], [1.0]]
-    assert records[0]["total"] == [0.0, 1.0, 0.5, 0.2]  # float32 with the digits it has
-    assert records[0]["lengths"] == [1, 2, 3, 4]
-    assert records[0]["clipped"] == [False, False, False, True]
-    first, _ = next(ledger.steps(path))
-    assert first.clipped.tolist() == [False, False, False, True] * 2
-    assert first.lengths.tolist() == [1, 2, 3, 4] * 2
-    assert first.prompt.tolist() == [0] * 4 + [1] * 4
-
-
-def test_a_member_of_sixteen_steps_is_written_at_once(tmp_path):
-    book = write(tmp_path / "rollouts.jsonl.gz", 15)
-    assert not book.path.exists()
-    for number in range(16, 33):
-        book.append(step_of({"a": [0.0, 1.0]}, [0], number=number - 1))
-        there = [r["step"] for r in ledger.read(book.path) if r["group"] == 0]
-        assert there == [*range(1, 33 if number > 31 else 17)]
+    assert records[0] == {
+        "step": 1,
+        "group": 0,
+        "question_id": "a",
+        "prompt": "a?",
+        "completions": ["<script>", "é\udc80"] * 2,  # hostile text stays text
+        "answer": "1",
+        "lengths": [1, 2, 3, 4],
+        "clipped": [False, False, False, True],
+        "rewards": {"correctness": [0.0, 1.0, 0.5, 0.2]},
+        "total": [0.0, 1.0, 0.5, 0.2],  # float32 with the digits it has
+        "kept": [0, 1],
+        "advantages": [-1.0, 0.0],
+    }
+    assert (records[1]["kept"], records[1]["advantages"]) == ([1], [1.0])
 
 
 @pytest.mark.parametrize(("texts", "with_text"), [("all", 2), ("first", 1), ("none", 0)])
 def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
-    path = tmp_path / "rollouts.jsonl.gz"
-    write(path, 1, texts).flush()
+    path = write(tmp_path / "rollouts.jsonl.gz", 1, texts)
     for key in ("prompt", "completions"):
         assert sum(key in record for record in ledger.read(path)) == with_text
 
 
-def test_a_step_of_one_prompt_is_read_back(tmp_path):
-    book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
-    book.append(step_of({"c": [0.0, 1.0]}, [1], number=6))
-    book.flush()
-    ((batch, selection),) = ledger.steps(book.path)
-    assert (batch.prompt.tolist(), selection.kept.tolist()) == ([0, 0], [1])
-    assert batch.by_function["correctness"].tolist() == [0.0, 1.0]
-
-
 def test_prompts_may_have_different_numbers_of_rollouts(tmp_path):
-    book = ledger.Ledger(tmp_path / "rollouts.jsonl.gz", "none")
-    book.append(step_of({"a": [0.0, 1.0], "b": [1.0, 0.0, 0.5], "c": [0.5]}, [1, 3, 5]))
-    book.flush()
-    assert [record["kept"] for record in ledger.read(book.path)] == [[1], [1], [0]]
-    ((batch, selection),) = ledger.steps(book.path)
-    assert batch.prompt.tolist() == [0, 0, 1, 1, 1, 2]
-    assert (selection.kept.tolist(), selection.advantages.tolist()) == ([1, 3, 5], [-1, 0, 1])
+    path = tmp_path / "rollouts.jsonl.gz"
+    step = step_of({"a": [0.0, 1.0], "b": [1.0, 0.0, 0.5], "c": [0.5]}, [1, 3, 5], number=6)
+    ledger.append(path, step, "none")
+    found = [(r["step"], r["kept"], r["advantages"], r["total"]) for r in ledger.read(path)]
+    assert found == [
+        (7, [1], [-1.0], [0.0, 1.0]), (7, [1], [0.0], [1.0, 0.0, 0.5]), (7, [0], [1.0], [0.5])
+    ]  # fmt: skip
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):
-    path = tmp_path / "rollouts.jsonl.gz"
-    book = write(path, 2)
-    book.flush()
-    whole = len(path.read_bytes())
-    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
-    book.flush()
-    data = path.read_bytes()
+    path = write(tmp_path / "rollouts.jsonl.gz", 2)
+    whole, before = path.stat().st_size, list(ledger.read(path))
+    data = write(path, 1).read_bytes()
+    every = list(ledger.read(path))
     for cut in range(whole, len(data)):
         path.write_bytes(data[:cut])
-        assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2]
+        found = list(ledger.read(path))
+        assert before == found[:4]
+        assert found == every[: len(found)]
 
 
 def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
-    path = tmp_path / "rollouts.jsonl.gz"
-    write(path, 5).flush()
-    path.write_bytes(path.read_bytes() + b"torn")
+    path = write(tmp_path / "rollouts.jsonl.gz", 5)
+    path.write_bytes(path.read_bytes() + gzip.compress(b'{"step": 6}\n')[:-9])
     ledger.forget_after(path, 2)
-    book = ledger.Ledger(path, "none")
-    book.append(step_of({"c": [0.0, 1.0]}, [0, 1], number=2))
-    book.flush()
+    ledger.append(path, step_of({"c": [0.0, 1.0]}, [0, 1], number=2), "none")
     assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
     ledger.forget_after(tmp_path / "absent", 2)
     assert not (tmp_path / "absent").exists()
@@ -106,10 +83,8 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
 
 def test_a_ledger_is_never_half_rewritten(tmp_path, monkeypatch):
     """A kill while later steps are dropped leaves all of them or none."""
-    path = tmp_path / "rollouts.jsonl.gz"
-    write(path, 12).flush()
-    before = path.read_bytes()
-    calls = record(monkeypatch)
+    path = write(tmp_path / "rollouts.jsonl.gz", 12)
+    before, calls = path.read_bytes(), record(monkeypatch)
     ledger.forget_after(path, 10)
     assert calls == [of("fsync", path), of("rename", path)]
     assert {r["step"] for r in ledger.read(path)} == set(range(1, 11))
@@ -124,12 +99,9 @@ def test_a_ledger_is_never_half_rewritten(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-def test_flushed_records_are_on_the_disk(tmp_path, monkeypatch):
-    path = tmp_path / "rollouts.jsonl.gz"
+def test_a_finished_step_is_on_the_disk(tmp_path, monkeypatch):
     calls = record(monkeypatch)
-    book = write(path, 2)
-    assert calls == []
-    book.flush()
+    path = write(tmp_path / "rollouts.jsonl.gz", 1)
     assert calls == [of("fsync", path)]  # with every byte of it: the size is compared
 
 
@@ -173,12 +145,7 @@ def test_replay_says_what_is_wrong(tmp_path, capsys, monkeypatch, arguments, wor
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "checkpoints" / "r"
     run.mkdir(parents=True)
-    write(run / "rollouts.jsonl.gz", 1).flush()
+    write(run / "rollouts.jsonl.gz", 1)
     assert in_process("scripts/replay.py", *arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
-
-
-def test_records_are_plain_json():
-    record = ledger.Ledger.record(step_of({"a": [0.0, 1.0]}, [1]), 0, texts=True)
-    assert json.loads(json.dumps(record)) == record

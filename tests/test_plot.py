@@ -1,6 +1,5 @@
 """scripts/plot.py: every figure from files, and what a user's mistakes get."""
 
-import fcntl
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,6 @@ from matplotlib.figure import Figure
 
 from pods.figures import drawing
 from pods.figures.curves import Series
-from pods.runs.folder import is_training
 from tests.conftest import ROOT
 from tests.figures import base_file, export_files, figure, in_process, run_file
 
@@ -72,11 +70,13 @@ def test_all_draws_what_is_there_and_names_the_rest(
     arms = ("n32-m32-ga16", "n128-m32-ga4")
     runs = {f"GR7B-s{seed}-p8-{arm}": samples for seed in (1, 2) for arm in arms}
     export_files(tmp_path, "a100s", runs)
+    run_file(tmp_path, "gsm8k_a100-grpo_ga-seed0", [0.1])
     out = f"out_dir={tmp_path}/figures"
     assert in_process("scripts/plot.py", "figure=all", f"results_dir={tmp_path}", out) == 0
     errors = capsys.readouterr().err
     drawn = {path.parent.name for path in (tmp_path / "figures").glob("*/main.pdf")}
     assert drawn == {"a100s", "quickstart"}
+    assert "drawn from a100s-acc.csv, without gsm8k_a100-grpo_ga-seed0" in errors
     for name in ("gsm8k_main", "chemistry_main", "h100s"):
         assert f"figure={name}" in errors
     a100s = json.loads((tmp_path / "figures" / "a100s" / "curves.json").read_text())["series"]
@@ -154,14 +154,6 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert len(printed.err.splitlines()) == 1
     assert printed.out == ""
     assert not (tmp_path / "figures").exists()
-
-
-def test_a_lock_that_is_held_means_training(tmp_path: Path) -> None:
-    assert not is_training(tmp_path)
-    with open(tmp_path / ".lock", "w") as lock:
-        assert not is_training(tmp_path), "an old lock file of a run that ended"
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert is_training(tmp_path)
 
 
 def test_a_title_wider_than_the_canvas_is_broken_and_names_the_clock() -> None:

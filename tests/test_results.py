@@ -31,11 +31,6 @@ def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path
         "lengths": [31.5, 30.0],
         "examples": [{"prompt": "<b>é\ud800"}],
     }
-    assert [file.name for file in tmp_path.iterdir()] == ["run.json"], "no temporary file is left"
-
-
-def test_steps_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
     path.write_text(json.dumps({f"checkpoint-{step}": {} for step in (100, 9, 10)}))
     assert list(results.read(path)) == [9, 10, 100]
 
@@ -58,13 +53,14 @@ def test_nothing_is_written_over_a_file_by_results_that_are_not_json(tmp_path: P
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        pytest.param('{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON", id="truncated"),
+        ('{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON"),
         pytest.param("[" * 100_000, "not readable as JSON", id="nested beyond the stack"),
-        pytest.param("[1]", "holds a list", id="no object"),
-        pytest.param('{"gsm8k": {}}', "read_base", id="a base file where a run is expected"),
-        pytest.param('{"checkpoint-x": {}}', "checkpoint-x", id="a step that is no number"),
-        pytest.param('{"checkpoint-1": {"gsm8k": {"ans_acc": 0.5}}}', "gsm8k", id="no list"),
-        pytest.param('{"checkpoint-1": {"gsm8k": 0.5}}', "gsm8k", id="no entry"),
+        ("[1]", "content: Input should be a valid dictionary"),
+        ('{"gsm8k": {}}', "gsm8k.*checkpoint-"),  # a base file
+        ('{"checkpoint-x": {}}', "checkpoint-x"),
+        ('{"checkpoint-1": 3}', "checkpoint-1: Input should be"),
+        ('{"checkpoint-1": {"gsm8k": {"ans_acc": 0.5}}}', "gsm8k.ans_acc: Input should be .* list"),
+        ('{"checkpoint-1": {"gsm8k": 0.5}}', "gsm8k: Input should be"),
     ],
 )
 def test_an_unreadable_file_is_one_line_that_names_it(
@@ -74,7 +70,8 @@ def test_an_unreadable_file_is_one_line_that_names_it(
     path.write_text(content)
     with pytest.raises(UserError, match=problem) as error:
         results.read(path)
-    assert str(path) in str(error.value)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_file_is_no_base_and_an_absent_file_says_so(tmp_path: Path) -> None:

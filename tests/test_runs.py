@@ -12,7 +12,7 @@ from pods.runs import checkpoints, ledger
 from pods.runs import folder as runs
 from tests.configs import compose
 from tests.steps import step_of
-from tests.test_checkpoints import add, altered
+from tests.test_checkpoints import add, truncated
 
 STEPS = (9, 10, 100)
 
@@ -23,13 +23,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunFolder:
     commits = count(1)
     monkeypatch.setattr(runs, "provenance", lambda: {"git_commit": f"commit-{next(commits)}"})
     made = runs.RunFolder(configured(tmp_path))
-    made.begin(None)
-    made.metrics.write_text("".join(json.dumps({"step": step}) + "\n" for step in STEPS))
-    book = ledger.Ledger(made.ledger, "none")
+    made.begin(None, {"init_from": "a checkpoint"})
+    for path in (made.metrics, made.evaluations):
+        path.write_text("".join(json.dumps({"step": step}) + "\n" for step in STEPS) + '{"st')
     for step in STEPS:
-        book.append(step_of({"a": [0.0, 1.0]}, [1], number=step - 1))
+        ledger.append(made.ledger, step_of({"a": [0.0, 1.0]}, [1], number=step - 1), "none")
         add(made.path, step)
-    book.flush()
     return made
 
 
@@ -45,7 +44,8 @@ def test_a_resumed_run_keeps_the_config_and_provenance_of_its_start(
     again = runs.RunFolder(configured(tmp_path, "max_steps=1000"))
     again.begin(checkpoints.find(folder.path)[-1])
     assert (config.read_text(), meta.read_text()) == before
-    assert json.loads(meta.read_text())["git_commit"] == "commit-1"
+    facts = json.loads(meta.read_text())
+    assert (facts["git_commit"], facts["init_from"]) == ("commit-1", "a checkpoint")
     assert "max_steps: 1000" not in config.read_text()
 
 
@@ -54,7 +54,9 @@ def test_a_resumed_run_forgets_all_later_steps(folder: runs.RunFolder, start: in
     (chosen,) = (c for c in checkpoints.find(folder.path) if c.step == start)
     folder.begin(chosen)
     kept = [step for step in STEPS if step <= start]
-    assert [line["step"] for line in runs.read_metrics(folder.metrics)] == kept
+    for path in (folder.metrics, folder.evaluations):
+        assert [line["step"] for line in runs.read_metrics(path)] == kept
+        assert path.read_text().endswith("}\n")
     assert [record["step"] for record in ledger.read(folder.ledger)] == kept
     assert [c.step for c in checkpoints.find(folder.path)] == kept
 
@@ -62,11 +64,27 @@ def test_a_resumed_run_forgets_all_later_steps(folder: runs.RunFolder, start: in
 def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
     folder: runs.RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def start(resume: str) -> int:
+        return runs.RunFolder(configured(tmp_path, f"resume={resume}")).find_start().step
+
     path = folder.path / "checkpoint-100"
-    named = configured(tmp_path, f"resume={path}")
-    assert runs.find_start(named, folder).step == 100
-    altered(path)
-    with pytest.raises(UserError, match=r"adapter_model\.safetensors has 13 bytes, not 14"):
-        runs.find_start(named, folder)
-    assert runs.find_start(configured(tmp_path), folder).step == 10
-    assert f"resuming {folder.path / 'checkpoint-10'}" in capsys.readouterr().err
+    assert start(str(path)) == 100
+    truncated(path)
+    with pytest.raises(
+        UserError, match=r"adapter_model\.safetensors has 11 bytes, not 14"
+    ) as error:
+        start(str(path))
+    assert str(error.value).startswith(f"resume={path}: {path}: ")
+    assert start("auto") == 10
+    shown = capsys.readouterr().err
+    assert "not 14; skipped, left as it is" in shown
+    assert f"resuming {folder.path / 'checkpoint-10'}" in shown
+    for step in (9, 10):
+        truncated(folder.path / f"checkpoint-{step}")
+    for resume, line in (
+        ("auto", "resume=auto: .* bytes, not .*; set run=<another name>"),
+        ("never", "resume=never: .* holds 3 checkpoints"),
+        (str(add(tmp_path / "other", 3)), "of another run than run=r; set run=other"),
+    ):
+        with pytest.raises(UserError, match=line):
+            start(resume)

@@ -46,9 +46,9 @@ class OneCheckpoint(Section):
         if not re.fullmatch(r"best|last|(checkpoint-)?\d+", self.checkpoint):
             choices = "must be best, last or checkpoint-<step>"
             raise UserError(f"checkpoint={self.checkpoint}: {choices}")
-        self.run, *others = runs([self.run], self.output_dir)
-        if others:
-            raise UserError(f"run={self.run}: matches {', '.join(others)} too; name one")
+        if len(names := runs([self.run], self.output_dir)) > 1:
+            raise UserError(f"run={self.run}: matches {', '.join(names)}; name one")
+        self.run = names[0]
 
 
 class EvaluateConfig(Section):
@@ -65,7 +65,7 @@ class EvaluateConfig(Section):
     select_on: Literal["validation"] | None
     metric: Text
     from_training: bool
-    engine: Literal["auto", "vllm", "transformers", "unsloth"]  # unsloth: refused by choose
+    engine: Literal["auto", "vllm", "transformers"]
     model_path: Text | None
     data_dir: Text | None
     temperature: float | None = Field(ge=0)
@@ -106,7 +106,7 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
         if name not in ("all", "best", "last") and not name.isdigit():
             yield f"checkpoints={name}: must be all, best, last, or a list of steps"
     for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
-        for name in set(getattr(config, key)) - set(known):
+        for name in [name for name in getattr(config, key) if name not in known]:
             yield f"{key}={name}: unknown; choose from {', '.join(known)}"
     for key in ("experiment", "model"):
         if config.run and (value := getattr(config, key)):
@@ -158,7 +158,8 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names."""
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
     trained, wanted = load_config(folder / SAVED), [config.checkpoint.removeprefix("checkpoint-")]
-    (target,), _ = targets.find(folder, wanted, trained.model.path, store, trained.task.name)
+    keys = trained.model.path, store, trained.task.name
+    (target,), _ = targets.find(folder, wanted, *keys)
     return moved(trained, config.model_path), target
 
 
@@ -177,13 +178,10 @@ def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
     return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
 
 
-def moved(
-    training: TrainConfig, model_path: str | None, data_dir: str | None = None
-) -> TrainConfig:
-    """The training's config with the paths that a command replaces."""
-    model = training.model.model_copy(update={"path": model_path or training.model.path})
-    data_dir = data_dir or training.data_dir
-    return training.model_copy(update={"model": model, "data_dir": data_dir})
+def moved(training: TrainConfig, path: str | None, data_dir: str | None = None) -> TrainConfig:
+    """The training's config with the places of model and data that a command replaces."""
+    model = training.model.model_copy(update={"path": path or training.model.path})
+    return training.model_copy(update={"model": model, "data_dir": data_dir or training.data_dir})
 
 
 def _of_model(model: str) -> TrainConfig:

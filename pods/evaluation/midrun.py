@@ -102,12 +102,10 @@ def publish(config: EvaluateConfig, run: str) -> Board:
 def evaluations(path: Path) -> list[dict[str, Any]]:
     """Every evaluation of a run, all of the same questions, else a UserError."""
     lines = read_metrics(path) if path.is_file() else []
-    if not lines:
-        raise UserError(
-            f"from_training=true: no evaluation in {path}; train with evaluation.every_seconds=120,"
-            f" or {REMEDY}"
-        )
     asked = {f"{len(line['correct'])} of {line['task']}/{line['split']}" for line in lines}
+    if not lines:
+        remedy = f"train with evaluation.every_seconds=120, or {REMEDY}"
+        raise UserError(f"from_training=true: no evaluation in {path}; {remedy}")
     if len(asked) > 1:
         listed = "; ".join(sorted(asked))
         raise UserError(f"{path}: evaluations of different questions ({listed}); {REMEDY}")

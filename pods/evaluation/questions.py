@@ -51,9 +51,11 @@ class Questions:
         return f"{self.task}: {len(self.rows)} questions{sample}{dropped}"
 
 
-def requests(task: str, rows: Sequence[Question], *source: object, repeat: int) -> list[Request]:
-    """One completion of each question; its seed depends on nothing but these arguments."""
-    return [Request(row.prompt_ids, [seed_of(*source, task, row.id, repeat)]) for row in rows]
+def requests(
+    task: str, rows: Sequence[Question], seed: int, policy: str, repeat: int
+) -> list[Request]:
+    """One completion of each question; its seed depends on nothing but these and the question."""
+    return [Request(row.prompt_ids, [seed_of(seed, policy, task, row.id, repeat)]) for row in rows]
 
 
 def records(

@@ -31,7 +31,7 @@ from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance
 
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
-LoadEngine = Callable[[], Engine]
+LoadEngine = Callable[[], Engine]  # loads it at the first call
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
     print("\n".join(plan.messages), file=sys.stderr)
     try:
         with ExitStack() as stack:
-            engine = cache(lambda: stack.enter_context(build(plan)))  # when it is needed
+            engine = cache(lambda: stack.enter_context(build(plan)))
             return select(plan, engine) if config.select_on else score_all(plan, engine)
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
@@ -95,8 +95,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     except UserError as error:
         if not run:
             raise
-        base, line = [], f"base model not scored: {error}"
-        messages.append(line)
+        base = []
+        messages.append(f"base model not scored: {error}")
     repeats = config.repeats if sampling.temperature > 0 else 1
     versions = config.rewards or [training.rewards.version]
     return Plan(
@@ -132,7 +132,7 @@ def build(plan: Plan) -> Engine:
     name, reason = plan.engine
     print(f"engine: {name} ({reason})", file=sys.stderr)
     limits = Limits(*(getattr(plan.config, field.name) for field in fields(Limits)))
-    rank = max((target.lora_rank for target in plan.checkpoints), default=0) or None
+    rank = max((target.lora_rank or 0 for target in plan.checkpoints), default=0) or None
     return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
@@ -173,14 +173,12 @@ def score(
 ) -> Rows:  # fmt: skip
     """Generate the missing repeats, each recorded at once; a policy is summed up once, when its
     last repeat is there."""
-    works = list(missing(plan, policies, asked))
+    works, rows = list(missing(plan, policies, asked)), {}
     left = Counter(work.label[0].name for work in works)
     for target in policies:
         if target.weights:
             target.store.facts["weights"][target.name] = target.digest
         target.store.write_facts()  # first, so that no file is ever without them
-    rows: Rows = {}
-    for target in policies:
         if not left[target.name]:
             rows |= sum_up(plan, target, asked, summary)
     total = sum(len(work.requests) for work in works)
@@ -202,8 +200,7 @@ def missing(plan: Plan, policies: Sequence[Target], asked: Sequence[Questions]) 
     for target, q, repeat in product(policies, asked, range(plan.repeats)):
         path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
         if not path.exists():
-            source = (plan.config.seed, target.name)
-            requests = questions.requests(q.task, q.rows, *source, repeat=repeat)
+            requests = questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat)
             yield Work(requests, target.weights, (target, q, path))
 
 

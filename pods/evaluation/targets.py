@@ -17,6 +17,8 @@ from pods.files import write_atomic
 from pods.models import is_adapter, same_model
 from pods.runs import checkpoints, results
 
+Scores = dict[str, tuple[results.Entry, dict[str, Any]]]  # task -> published form, our details
+
 
 class Record(TypedDict):
     """One completion with its grades."""
@@ -87,11 +89,9 @@ class Target:
     weights: Path | None = None
     meta: dict[str, Any] = field(default_factory=dict)  # the checkpoint's, for the results
     digest: str = ""  # of the weights
-    lora_rank: int = 0
+    lora_rank: int | None = None
 
-    def publish(
-        self, scores: dict[str, tuple[results.Entry, dict[str, Any]]], path: Path | None = None
-    ) -> None:
+    def publish(self, scores: Scores, path: Path | None = None) -> None:
         """Put the scores, by task, into the summary (or `path`); those of others stay as they are.
 
         The published base schema has no place for details: they stand among the facts.

@@ -86,8 +86,7 @@ def set_aside(path: Path) -> None:
     """Move a checkpoint that is in the way to <run>/set-aside/, where nothing looks for it."""
     folder = path.parent / "set-aside"
     folder.mkdir(exist_ok=True)
-    target = folder / f"{path.name}.{len(list(folder.iterdir()))}"
-    os.rename(path, target)
+    target = path.rename(folder / f"{path.name}.{len(list(folder.iterdir()))}")
     print(f"{path} moved to {target}", file=sys.stderr)
 
 
@@ -128,13 +127,11 @@ def damage(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def newest_intact(
-    run_folder: Path, name: str = "checkpoint-*"
-) -> tuple[Checkpoint | None, list[str]]:
+def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
-    unreadable = sorted(path for path in run_folder.glob(name) if at(path) is None)
+    unreadable = sorted(path for path in run.glob(name) if at(path) is None)
     problems = [f"{path}: meta.json is missing or unreadable" for path in unreadable]
-    for checkpoint in reversed(find(run_folder, name)):
+    for checkpoint in reversed(find(run, name)):
         removed = "" if checkpoint.resumable else "its training state was removed (checkpoint.keep)"
         if not (problem := damage(checkpoint) or removed):
             return checkpoint, problems

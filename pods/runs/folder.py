@@ -1,7 +1,4 @@
-"""A run's folder: checkpoints/<run>/ with its lock, its config and where it came from.
-
-docs/files.md lists what it holds.
-"""
+"""A run's folder, checkpoints/<run>/, with its lock, its config and where it came from."""
 
 import contextlib
 import fcntl
@@ -57,10 +54,8 @@ class RunFolder:
                 "stop it, or set run=<another name>"
             ) from error
         except OSError as error:
-            raise UserError(
-                f"output_dir={self.config.output_dir}: {self.path} cannot be written "
-                f"({error.strerror}); choose another output_dir"
-            ) from error
+            line = f"output_dir={self.config.output_dir}: {self.path} cannot be written"
+            raise UserError(f"{line} ({error.strerror}); choose another output_dir") from error
         self._lock.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 
@@ -123,8 +118,7 @@ class RunFolder:
 
     def begin(self, start: Checkpoint | None, origin: dict[str, Any] | None = None) -> None:
         """Save config, provenance and the `origin` of the first weights of a new run; of a resumed
-        one drop the metric lines, ledger records and checkpoints after `start`, which will be
-        written again."""
+        one drop the metric lines, ledger records and checkpoints after `start`."""
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
@@ -156,8 +150,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def config_hash(config: TrainConfig) -> str:
     """A short hash of the keys that a resume may not change."""
-    keys = flat(config.model_dump())
-    fixed = {key: value for key, value in keys.items() if not may_change(key)}
+    fixed = {k: v for k, v in flat(config.model_dump()).items() if not may_change(k)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -4,8 +4,7 @@
                                          "lengths": [r], "examples": [...]}, "meta": {...}}}
 
 r = repeats; lengths are mean completion tokens; base-<model>.json has no checkpoint level. `meta`
-is ours (train_seconds, tokens, `"pass@k": {"<dataset>": {"<k>": fraction}}` ...): the published
-reader looks datasets up by name and never meets it.
+is ours: the published reader looks datasets up by name and never meets it.
 """
 
 import json
