@@ -52,10 +52,18 @@ def test_a_step_is_its_phases_and_nothing_outside_of_it(time):
     assert clock.outside == {"load": 60.0, "log": 9.0, "checkpoint": 7.0}
     assert clock.wall_seconds == 1082.0
     assert Clock(time, started=time() - 30).wall_seconds == 30
-    clock.start_step()
-    with pytest.raises(ValueError, match="reward"), clock.phase("score"):
-        time.seconds += 2
-        raise ValueError("reward")
+
+
+def test_time_counts_when_a_phase_raises(time):
+    clock = Clock(time)
+
+    def fails() -> None:
+        with clock.phase("score"):
+            time.seconds += 2
+            raise ValueError("reward")
+
+    with pytest.raises(ValueError, match="reward"):
+        fails()
     assert clock.step == {"score": 2.0}
 
 

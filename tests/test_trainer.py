@@ -27,43 +27,40 @@ from tests.conftest import ROOT
 SHORT = ["max_steps=3", "sampling.max_completion_length=8", "checkpoint.every_seconds=null"]
 
 
-def rows(same: bool = False) -> Dataset:
-    prompts = ["1+1=?" if same else f"{i % 10}+{i % 7}=?" for i in range(32)]
-    return Dataset.from_list(
-        [
-            {"id": str(i), "prompt": f"<user>{p}<assistant>", "answer": str(i), "kind": "math"}
-            for i, p in enumerate(prompts)
-        ]
-    )
+def rows() -> Dataset:
+    columns = {
+        "id": [str(i) for i in range(32)],
+        "prompt": [f"<user>{i % 10}+{i % 7}=?<assistant>" for i in range(32)],
+        "answer": [str(i) for i in range(32)],
+        "kind": ["math"] * 32,
+    }
+    return Dataset.from_dict(columns)
 
 
 WEIGHTS = {"correctness": 1.0, "format": 0.7, "tags": 1.3}
-SCORES: dict[str, Callable[[str, str], float]] = {  # of completion and answer: mix-ups show
-    "correctness": lambda text, answer: float(sum(map(ord, text)) % 17 + len(answer)),
-    "format": lambda text, answer: -0.01 * len(text),
-    "tags": lambda text, answer: 0.3 * (len(text) % 3),
-}
 
 
-def functions_of(scores: dict[str, Callable[[str, str], float]]) -> list[Callable]:
-    """Reward functions in TRL's form."""
+def function_of(name: str, score: Callable[[str, str], float]) -> Callable:
+    """A reward function in TRL's form, from one of a completion and its answer."""
 
-    def function(name: str) -> Callable:
-        def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-            return [scores[name](*pair) for pair in zip(completions, answer, strict=True)]
+    def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+        return [score(*pair) for pair in zip(completions, answer, strict=True)]
 
-        reward.__name__ = name
-        return reward
-
-    return [function(name) for name in scores]
+    reward.__name__ = name
+    return reward
 
 
-def rewards_of(scores: dict = SCORES, weights: dict = WEIGHTS) -> Any:
+FUNCTIONS = [  # mix-ups show
+    function_of("correctness", lambda text, answer: float(sum(map(ord, text)) % 17 + len(answer))),
+    function_of("format", lambda text, answer: -0.01 * len(text)),
+    function_of("tags", lambda text, answer: 0.3 * (len(text) % 3)),
+]
+
+
+def rewards_of() -> Any:
     """What build_trainer needs of pods.scoring.Rewards."""
-    return SimpleNamespace(
-        functions=functions_of(scores), weights=weights, grader=None,
-        scorer=SimpleNamespace(timeouts=0),
-    )  # fmt: skip
+    scorer = SimpleNamespace(timeouts=0)
+    return SimpleNamespace(functions=FUNCTIONS, weights=WEIGHTS, grader=None, scorer=scorer)
 
 
 def policy_of(config: TrainConfig) -> Policy:
@@ -153,19 +150,6 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
             parts = np.split(record.batch.rewards[chosen].astype(float), [3])
             expected = np.concatenate([(r - r.mean()) / (r.std(ddof=1) + 1e-4) for r in parts])
         np.testing.assert_allclose(advantages.numpy(), expected, atol=1e-5)
-
-
-def test_groups_with_the_same_prompt_stay_apart():
-    trainer = build(
-        ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"], dataset=rows(True)
-    )
-    trainer.train()
-    first, second = trainer.newest.prompts
-    assert first.row["prompt"] == second.row["prompt"]
-    assert first != second
-    batch, texts = trainer.newest.batch, [rollout.text for rollout in trainer.newest.rollouts]
-    assert texts[:8] != texts[8:]
-    assert np.bincount(batch.prompt[trainer.newest.selection.kept]).tolist() == [4, 4]
 
 
 def first_rollouts(*overrides: str) -> tuple[list[str], list[list[str]]]:
