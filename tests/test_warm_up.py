@@ -157,7 +157,7 @@ def test_one_warning_says_that_unsloth_stopped_packing(capsys):
     model._unsloth_seq_packing_grad_ok = True
     assert packing(trainer) == {"update/packed": 1.0}
     assert capsys.readouterr().err == ""
-    model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_grad_unsafe_T = False, 9000
+    model._unsloth_seq_packing_grad_ok = False
     for _ in range(2):
-        assert packing(trainer) == {"update/packed": 0.0, "update/unpacked_from_tokens": 9000.0}
+        assert packing(trainer) == {"update/packed": 0.0}
     assert capsys.readouterr().err.count("no longer packs") == 1
