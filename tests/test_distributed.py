@@ -96,6 +96,7 @@ def test_rows_that_fill_the_last_rank_count_on_no_rank(tmp_path, loss):
     trained(tmp_path, algorithm, "micro_batch_size=1", "max_steps=1", f"loss.type={loss}", *SGD)
 
 
+@pytest.mark.slow
 def test_setting_e_on_the_tiny_model(tmp_path):
     for split in ("train", "test"):
         (tmp_path / "gsm8k").mkdir(exist_ok=True)
@@ -313,15 +314,15 @@ def test_shares_are_equal_and_in_rank_order(monkeypatch):
     assert ranks.gather([1, 2]) == [1, 2]
 
 
-def test_a_lost_process_is_told_from_other_failures(monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    for text in ("[gloo/transport/tcp/pair.cc]", "NCCL timeout", "Connection reset by peer"):
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        assert ranks.lost_a_rank(RuntimeError(text))
-        monkeypatch.setenv("WORLD_SIZE", "1")
-        assert not ranks.lost_a_rank(RuntimeError(text))
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert not ranks.lost_a_rank(RuntimeError("No space left on device"))
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [("[gloo/transport/tcp/pair.cc]", True), ("NCCL timeout", True), ("reset by peer", True),
+     ("No space left on device", False)],
+)  # fmt: skip
+def test_a_lost_process_is_told_from_other_failures(monkeypatch, text, lost):
+    assert not ranks.lost_a_rank(RuntimeError(text))  # of one process
+    become(monkeypatch, 2)
+    assert ranks.lost_a_rank(RuntimeError(text)) == lost
 
 
 def test_several_ranks_choose_the_transformers_backend(monkeypatch):

@@ -179,8 +179,8 @@ def test_tokens_without_a_logprob_leave_the_mean_of_the_others():
 
 
 def test_an_algorithms_advantages_stay_beside_their_rollouts():
-    chosen = Selection(np.array([6, 1, 3]), np.array([0.6, 0.1, 0.3]))
-    selection = driver(returning(chosen))[0](step_of()).selection
+    choice = Selection(np.array([6, 1, 3]), np.array([0.6, 0.1, 0.3]))
+    selection = driver(returning(choice))[0](step_of()).selection
     assert selection.kept.tolist() == [1, 3, 6]
     assert selection.advantages.tolist() == [0.1, 0.3, 0.6]
 

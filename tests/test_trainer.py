@@ -208,22 +208,6 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
         build(["kept_per_prompt=4"], dataset=rows())
 
 
-def test_no_reference_pass_without_a_kl_term():
-    settings = ["kept_per_prompt=4", "loss.beta=0.0", "max_steps=1", "engine=trl"]  # no guard
-    trainer = build(settings, dataset=rows())
-    assert trainer.ref_model is None
-    passes = []
-    inner = trainer._get_per_token_logps_and_entropies
-
-    def spy(*args: Any, **kwargs: Any) -> Any:
-        passes.append(1)
-        return inner(*args, **kwargs)
-
-    trainer._get_per_token_logps_and_entropies = spy
-    trainer.train()
-    assert len(passes) == trainer.args.gradient_accumulation_steps  # the loss, nothing else
-
-
 @pytest.mark.parametrize(
     ("drawn", "ids", "clipped"),
     [
