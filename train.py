@@ -8,7 +8,6 @@
 config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
 """
 
-import time
 from contextlib import ExitStack
 from functools import partial
 
@@ -26,16 +25,15 @@ def main(config: TrainConfig) -> None:
     settle(config)
     check(config)
     check_files(config)
-    started = time.monotonic()
     if config.trial:
-        trial.run(config, lambda short: train(short, started))
+        trial.run(config, train)
     else:
-        train(config, started)
+        train(config)
 
 
-def train(config: TrainConfig, started: float) -> None:
-    """Build a training and run it; `started`: seconds of the monotonic clock."""
-    clock = Clock(started=started, peak=peak_memory)
+def train(config: TrainConfig) -> None:
+    """Build a training and run it."""
+    clock = Clock(peak=peak_memory)
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)

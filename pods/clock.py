@@ -22,7 +22,6 @@ class Clock:
     """Seconds of a run by phase; monotonic, continued by `restore` after a resume."""
 
     now: Callable[[], float] = time.monotonic
-    started: float | None = None  # by `now`, of the process; None: now
     peak: Callable[[], float | None] = lambda: None  # GiB of the device most in use since last call
     train_seconds: float = 0.0  # all finished steps of the run, earlier processes included
     before_step: float = 0.0  # train_seconds at the start of the newest finished step
@@ -32,7 +31,7 @@ class Clock:
     step_started: float = 0.0
 
     def __post_init__(self) -> None:
-        self.started = self.now() if self.started is None else self.started
+        self.started = self.now()
 
     def restore(self, train_seconds: float, outside: dict[str, float]) -> None:
         """Go on from a checkpoint."""
@@ -42,7 +41,7 @@ class Clock:
 
     @property
     def wall_seconds(self) -> float:
-        """Seconds since `started`, everything included."""
+        """Seconds since the clock was made, everything included."""
         return self.now() - self.started
 
     @contextmanager

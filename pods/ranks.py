@@ -67,9 +67,9 @@ def start() -> None:
 
 def share(items: Sequence[T]) -> list[T]:
     """This rank's part of `items`, cut in rank order; the last item makes the parts equal."""
-    size = -(-len(items) // world_size())
-    filled = [*items, *items[-1:] * (size * world_size() - len(items))]
-    return filled[rank() * size : (rank() + 1) * size]
+    items, size = list(items), -(-len(items) // world_size())
+    items += items[-1:] * (size * world_size() - len(items))
+    return items[rank() * size : (rank() + 1) * size]
 
 
 def split(work: Callable[[list[T]], list[U]], items: list[T]) -> list[U]:

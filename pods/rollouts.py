@@ -150,13 +150,13 @@ class Driver:
         by_function = dict(zip(self.weights, scores.T, strict=True))
         correct = by_function[self.correct] > 0 if self.correct else None
         completions = [rollout.completion for rollout in rollouts]
-        lengths = np.array([len(completion.token_ids) for completion in completions])
-        clipped = np.array([completion.clipped for completion in completions])
-        logprobs = None
+        lengths = [len(completion.token_ids) for completion in completions]
+        clipped, logprobs = [completion.clipped for completion in completions], None
         if all(completion.logprobs is not None for completion in completions):
-            logprobs = np.array([mean(completion.logprobs) for completion in completions])
-        columns = (correct, by_function, lengths, clipped, logprobs, self.weights)
-        return Batch(np.array(places), rewards, *columns)
+            logprobs = [mean(completion.logprobs) for completion in completions]
+        return Batch(
+            places, rewards, correct, by_function, lengths, clipped, logprobs, self.weights
+        )
 
     def selected(self, value: Any, batch: Batch | None, step: Step) -> Selection:
         """What the algorithm returned, checked and in ascending order, with advantages."""

@@ -113,10 +113,10 @@ class TrlSeam(trl.GRPOTrainer):
     def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
         return EpochOrder(super()._get_train_sampler(dataset), self)
 
-    def mask_rows(self, batch: dict[str, Any], counted: torch.Tensor) -> None:
-        """Rows that are not counted leave the loss and its number of tokens."""
+    def mask_rows(self, batch: dict[str, Any], rows: torch.Tensor) -> None:
+        """These rows leave the loss and its number of tokens."""
         mask = batch["completion_mask"]
-        mask[~counted.to(mask.device)] = 0
+        mask[rows.to(mask.device)] = 0
         batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
 
     def micro_batches_counted(self) -> tuple[int, int]:

@@ -82,12 +82,10 @@ class PodsConfig(trl.GRPOConfig):
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
         if algorithm in ("grpo", "grpo_ga") and self.advantage == "kept":
             return  # TRL's own advantages
-        if self.scale_rewards != "group":
-            value = f"scale_rewards={self.scale_rewards}"
-            yield f"{value}: algorithm={algorithm} does not use it; set advantage=dr_grpo instead"
-        if (value := self.multi_objective_aggregation) != "sum_then_normalize":
-            key = f"multi_objective_aggregation={value}"
-            yield f"{key}: algorithm={algorithm} does not use it; set advantage=gdpo instead"
+        scaling = self.scale_rewards, self.multi_objective_aggregation
+        if scaling != ("group", "sum_then_normalize"):
+            names = "scale_rewards={} multi_objective_aggregation={}".format(*scaling)
+            yield f"{names}: algorithm={algorithm} uses neither; set advantage=dr_grpo or gdpo"
 
 
 class PodsTrainer(TrlSeam):
@@ -111,27 +109,24 @@ class PodsTrainer(TrlSeam):
         schedule_seconds: float | None = None,
         **kwargs: Any,
     ) -> None:
-        args = PodsConfig() if args is None else args
+        args = args or PodsConfig()
         if not isinstance(args, PodsConfig):
             raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
         for name in ("tools", "rollout_func", "environment_factory"):
             if kwargs.get(name) is not None:
                 raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
         rule = prepared("rule", args.rule, args.rule_kwargs)
-        algorithm = algorithm or args.algorithm
-        algorithm = prepared("algorithm", algorithm, args.algorithm_kwargs, rule)
+        name = algorithm or args.algorithm
+        algorithm = prepared("algorithm", name, args.algorithm_kwargs, rule)
         advantage = prepared("advantage", args.advantage, args.advantage_kwargs)
-        self.clock = clock = clock or Clock()
-        self.schedule_seconds = schedule_seconds
+        self.clock, self.schedule_seconds = clock or Clock(), schedule_seconds
         with engine_slots(args):
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self.newest: Record | None = None
         self.history: dict[str, list[Visit]] = {}
         self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
-        weights, rounds = self.weights_by_name(), args.max_rounds
-        self.driver = Driver(
-            algorithm, advantage, self.draw, self.score, weights, args.correct, rounds, clock
-        )
+        parts = algorithm, advantage, self.draw, self.score, self.weights_by_name()
+        self.driver = Driver(*parts, args.correct, args.max_rounds, self.clock)
         self.sampler = sampler(self) if sampler else None
 
     def weights_by_name(self) -> dict[str, float]:
@@ -204,11 +199,11 @@ class PodsTrainer(TrlSeam):
             values = [*record.selection.advantages.tolist(), *[0.0] * filling]
             tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
         self.log_step(values, record.summary())
-        counted = np.array(ranks.share([True] * len(kept) + [False] * filling))
+        masked = np.array(ranks.share([False] * len(kept) + [True] * filling))
         if self.mask_truncated_completions:
-            counted &= ~batch.clipped[mine]
+            masked |= batch.clipped[mine]
         if filling or self.mask_truncated_completions:  # on all ranks, or on none
-            self.mask_rows(tensors, torch.as_tensor(counted))
+            self.mask_rows(tensors, torch.as_tensor(masked))
         if filling and len(kept):
             factor = torch.tensor(len(places) / len(kept), device=self.accelerator.device)
             if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:

@@ -11,15 +11,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from trl.generation.vllm_generation import VLLMGeneration
 
 from pods import ranks
 from pods.config.errors import UserError
@@ -53,72 +50,54 @@ def lines(path: Path) -> list[dict]:
     return [{k: v for k, v in line.items() if "seconds" not in k} for line in steady]
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        # Each rank holds one whole prompt. AdamW divides by the gradient's size, which makes
-        # rounding noise as large as a learning rate; with epsilon 1 it divides by 1.
-        [
-            "prompts_per_step=2",
-            "loss.beta=0.04",
-            "optimizer.learning_rate=0.1",
-            "trl={adam_epsilon: 1.0}",
-        ],
-        # One prompt on both ranks; plain gradient steps.
-        [
-            "prompts_per_step=1",
-            "loss.type=grpo",
-            "rule=random",
-            "optimizer.name=sgd",
-            "optimizer.learning_rate=1",
-        ],
-    ],
-)
-def test_two_processes_make_the_update_of_one(tmp_path, overrides):
+def trained(folder: Path, *overrides: str) -> None:
+    """Train with one process and with two on the same rollouts; their adapters are equal."""
     for count in (1, 2):
-        done = run(tmp_path / str(count), *overrides, ranks=count, fault=fixed_rollouts)
+        done = run(folder / str(count), *overrides, ranks=count, fault=fixed_rollouts)
         assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
-    one, two = tmp_path / "1" / "r", tmp_path / "2" / "r"
-    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (one, two)]
-    assert records[0] == records[1]  # the same rollouts, rewards and kept sets, written once
-    assert len(records[1]) == 3 * int(overrides[0][-1])
-    weights = [load_file(p / "checkpoint-3" / "adapter_model.safetensors") for p in (one, two)]
-    for name, value in weights[0].items():
-        torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)
-    assert any(value.abs().max() > 5e-4 for name, value in weights[0].items() if "lora_B" in name)
-    for mine, theirs in zip(lines(two), lines(one), strict=True):
-        for name in ("entropy", "kl"):  # TRL's mean over micro-batches, of unequal lengths
-            assert mine.pop(name, 0) == pytest.approx(theirs.pop(name, 0), abs=0.1)
-        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
-    assert (done[0].folder / "stdout").read_text().count("3 steps") == 1
+    assert (done[0].folder / "stdout").read_text().count(" steps") == 1
     assert (done[1].folder / "stdout").read_text() == ""
-
-
-FIRST_THREE = """
-def first_three(step):
-    batch = yield step.prompts, step.n
-    return [0, 1, 2]
-"""
-
-
-@pytest.mark.parametrize("loss", ["bnpo", "grpo", "dapo"])
-def test_rows_that_fill_the_last_rank_count_on_no_rank(tmp_path, loss):
-    """With rows as micro-batches bnpo is a mean over rows, however they are shared out."""
-    (tmp_path / "mine.py").write_text(FIRST_THREE)
-    overrides = [
-        f"algorithm.name={tmp_path / 'mine.py'}:first_three", "micro_batch_size=1", "max_steps=1",
-        f"loss.type={loss}", "optimizer.name=sgd", "optimizer.learning_rate=1",
-    ]  # fmt: skip
-    for count in (1, 2):
-        done = run(tmp_path / str(count), *overrides, ranks=count, fault=fixed_rollouts)
-        assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
-    file = Path("r") / "checkpoint-1" / "adapter_model.safetensors"
-    one, two = (load_file(tmp_path / count / file) for count in "12")
+    paths = [checkpoints.find(folder / count / "r")[-1].path for count in "12"]
+    one, two = (load_file(path / "adapter_model.safetensors") for path in paths)
     assert max(value.abs().max() for name, value in one.items() if "lora_B" in name) > 5e-4
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=0)
 
 
+# AdamW divides by the gradient's size, which makes rounding noise as large as a learning rate; with
+# epsilon 1 it divides by 1. Plain gradient steps divide by nothing.
+ADAM = ["loss.beta=0.04", "optimizer.learning_rate=0.1", "trl={adam_epsilon: 1.0}"]
+SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "overrides"),
+    [(2, ADAM), (1, [*SGD, "loss.type=grpo", "rule=random"])],  # a prompt a rank, or one on both
+)
+def test_two_processes_make_the_update_of_one(tmp_path, prompts, overrides):
+    trained(tmp_path, f"prompts_per_step={prompts}", *overrides)
+    one, two = tmp_path / "1" / "r", tmp_path / "2" / "r"
+    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (one, two)]
+    assert records[0] == records[1]  # the same rollouts, rewards and kept sets, written once
+    assert len(records[1]) == 3 * prompts
+    for mine, theirs in zip(lines(two), lines(one), strict=True):
+        for name in ("entropy", "kl"):  # TRL's mean over micro-batches, of unequal lengths
+            assert mine.pop(name, 0) == pytest.approx(theirs.pop(name, 0), abs=0.1)
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["bnpo", "dapo"])
+def test_rows_that_fill_the_last_rank_count_on_no_rank(tmp_path, loss):
+    """With rows as micro-batches bnpo is a mean over rows, however they are shared out."""
+    (tmp_path / "mine.py").write_text(
+        "def first_three(step):\n    batch = yield step.prompts, step.n\n    return [0, 1, 2]\n"
+    )
+    algorithm = f"algorithm.name={tmp_path / 'mine.py'}:first_three"
+    trained(tmp_path, algorithm, "micro_batch_size=1", "max_steps=1", f"loss.type={loss}", *SGD)
+
+
+@pytest.mark.slow
 def test_setting_e_on_the_tiny_model(tmp_path):
     for split in ("train", "test"):
         (tmp_path / "gsm8k").mkdir(exist_ok=True)
@@ -161,16 +140,10 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_writer_and_the_slowest_ranks_seconds(reference):
     metrics = read_metrics(reference / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
-    for line in metrics:
-        phases = [line[f"seconds/{p}"] for p in ("generate", "score", "select", "update")]
-        assert min(phases) >= 0
-    assert metrics[-1]["train_seconds"] == pytest.approx(
-        sum(
-            line[f"seconds/{p}"]
-            for line in metrics
-            for p in ("generate", "score", "select", "update")
-        )
-    )
+    phases = ("generate", "score", "select", "update")
+    seconds = [line[f"seconds/{phase}"] for line in metrics for phase in phases]
+    assert min(seconds) >= 0
+    assert metrics[-1]["train_seconds"] == pytest.approx(sum(seconds))
     assert metrics[-1]["rollouts/generated"] == 6 * 2 * 8
     saved = checkpoints.find(reference)
     assert [c.step for c in saved] == [1, 2, 3, 4, 5, 6]
@@ -201,6 +174,7 @@ def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, ref
     assert records[0] == records[1]
 
 
+@pytest.mark.slow
 def test_a_rank_killed_while_saving_leaves_the_checkpoint_before(tmp_path):
     killed = run(tmp_path, "max_steps=6", fault=rank_one(kill_in_second_save))
     assert [p.returncode for p in killed] == [1, -signal.SIGKILL], killed[0].stderr
@@ -251,6 +225,7 @@ def broken_reward() -> None:
     faults.before(functions, "tags", lambda *_: 1 / 0)
 
 
+@pytest.mark.slow
 def test_a_lock_that_another_run_holds_is_said_once(tmp_path):
     (tmp_path / "r").mkdir()
     with open(tmp_path / "r" / ".lock", "w") as lock:
@@ -262,25 +237,18 @@ def test_a_lock_that_another_run_holds_is_said_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "overrides", "said"),
+    ("count", "overrides", "message"),
     [
         (3, ["prompts_per_step=1"], "must be shared equally by 3 processes"),
-        (
-            2,
-            ["prompts_per_step=3", "kept_per_prompt=4", "micro_batch_size=4"],
-            "must divide the 6 kept",
-        ),
+        (2, ["prompts_per_step=3", "micro_batch_size=4"], "must divide the 6 kept"),
         (2, ["backend=unsloth"], "2 processes; Unsloth trains on one GPU"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(monkeypatch, count, overrides, said):
+def test_what_cannot_be_shared_is_refused(monkeypatch, count, overrides, message):
     become(monkeypatch, count)
-    with pytest.raises(UserError, match=said):
-        choose.backend(
-            compose(
-                "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", *overrides
-            ).backend.name
-        )
+    sizes = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
+    with pytest.raises(UserError, match=message):
+        choose.backend(compose(*sizes, *overrides).backend.name)
 
 
 def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -304,19 +272,15 @@ def test_the_stage_of_zero_is_the_launchers(monkeypatch, environment, stage):
 
 @pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
 def test_the_papers_values_of_settings_e_and_f(experiment):
-    pods, accumulated = (
-        compose(f"experiment={experiment}", f"algorithm={name}") for name in ("pods", "grpo_ga")
-    )
-    assert (pods.rollouts_per_prompt, pods.kept_per_prompt) == (4 * 128, 4 * 32)
-    assert (accumulated.rollouts_per_prompt, accumulated.kept_per_prompt) == (16 * 32, 16 * 32)
-    for config in (pods, accumulated):
+    for algorithm, n, m in (("pods", 4 * 128, 4 * 32), ("grpo_ga", 16 * 32, 16 * 32)):
+        config = compose(f"experiment={experiment}", f"algorithm={algorithm}")
+        assert (config.rollouts_per_prompt, config.kept_per_prompt) == (n, m)
         assert (config.lora.rank, config.model.load_in_4bit) == (None, False)  # every parameter
         optimizer = config.optimizer
         assert (optimizer.learning_rate, optimizer.schedule) == (2e-5, "cosine")
         assert (optimizer.schedule_by, config.max_steps) == ("seconds", None)
         assert (optimizer.warmup_steps, config.sampling.max_completion_length) == (0.1, 1024)
-        assert config.evaluation.every_seconds == 120
-        assert config.prompts_per_step == 8
+        assert (config.evaluation.every_seconds, config.prompts_per_step) == (120, 8)
 
 
 @pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
@@ -334,34 +298,17 @@ def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode
     assert arguments.vllm_mode == mode
 
 
-def test_a_vllm_server_answers_in_the_order_of_the_rollouts():
-    """TRL asks its server for m completions of every m-th prompt, and our n are a multiple of m."""
-
-    class Client:
-        def generate(self, prompts: list, n: int, **_: Any) -> dict:
-            done = [[*prompt, i] for prompt in prompts for i in range(n)]
-            return {"prompt_ids": prompts, "completion_ids": done, "logprobs": done}
-
-    accelerator = SimpleNamespace(is_main_process=True, process_index=0)
-    engine = VLLMGeneration.__new__(VLLMGeneration)
-    names = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p", "logprobs",
-             "max_completion_length", "structured_outputs_regex", "generation_kwargs")  # fmt: skip
-    vars(engine).update(dict.fromkeys(names), mode="server", accelerator=accelerator)
-    engine.vllm_client = Client()
-    prompts = [[p] for p in (5, 6) for _ in range(4)]  # P = 2, n = 4
-    _, done, *_ = engine.generate(prompts, None, 2, profiler=nullcontext())  # m = 2
-    assert [ids[0] for ids in done] == [5, 5, 5, 5, 6, 6, 6, 6]
-
-
 def test_shares_are_equal_and_in_rank_order(monkeypatch):
     assert (ranks.world_size(), ranks.rank()) == (1, 0)
     assert ranks.share(range(8)) == [*range(8)]
     assert ranks.split(lambda items: [2 * i for i in items], [3, 4]) == [6, 8]
     become(monkeypatch, 4)
-    assert (ranks.world_size(), ranks.rank()) == (4, 1)
+    assert (ranks.world_size(), ranks.rank(), ranks.is_main()) == (4, 1, False)
     assert ranks.share(range(8)) == [2, 3]
     assert ranks.share(range(6)) == [2, 3]
     monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "0")  # of a second node, which counts for nothing
+    assert (ranks.rank(), ranks.is_main()) == (3, False)
     assert ranks.share(range(6)) == [5, 5]  # the last one fills the parts up
     monkeypatch.delenv("LOCAL_RANK")  # a cluster's own WORLD_SIZE starts nothing
     assert ranks.world_size() == 1
@@ -369,25 +316,14 @@ def test_shares_are_equal_and_in_rank_order(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("rank", "local_rank", "main", "part"),
-    [(0, 0, True, [0, 1]), (4, 0, False, [8, 9]), (5, 1, False, [10, 11])],
-)
-def test_the_rank_among_several_nodes_counts(monkeypatch, rank, local_rank, main, part):
-    for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank), ("WORLD_SIZE", 8)):
-        monkeypatch.setenv(name, str(value))
-    assert (ranks.rank(), ranks.is_main()) == (rank, main)
-    assert ranks.share(range(16)) == part
-
-
-def test_a_lost_process_is_told_from_other_failures(monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    for text in ("[gloo/transport/tcp/pair.cc]", "NCCL timeout", "Connection reset by peer"):
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        assert ranks.lost_a_rank(RuntimeError(text))
-        monkeypatch.setenv("WORLD_SIZE", "1")
-        assert not ranks.lost_a_rank(RuntimeError(text))
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert not ranks.lost_a_rank(RuntimeError("No space left on device"))
+    ("text", "lost"),
+    [("[gloo/transport/tcp/pair.cc]", True), ("NCCL timeout", True), ("reset by peer", True),
+     ("No space left on device", False)],
+)  # fmt: skip
+def test_a_lost_process_is_told_from_other_failures(monkeypatch, text, lost):
+    assert not ranks.lost_a_rank(RuntimeError(text))  # of one process
+    become(monkeypatch, 2)
+    assert ranks.lost_a_rank(RuntimeError(text)) == lost
 
 
 def test_several_ranks_choose_the_transformers_backend(monkeypatch):

@@ -36,7 +36,7 @@ def test_a_killed_rank_ends_a_launched_run(tmp_path):
         os.kill(rank_of(launcher.pid, "1"), signal.SIGKILL)
         assert launcher.wait(timeout=300) != 0
     finally:
-        if not ended(launcher):
+        if launcher.poll() is None:
             for process in (*psutil.Process(launcher.pid).children(), launcher):
                 process.kill()
     said = (tmp_path / "output").read_text()
@@ -48,14 +48,10 @@ def test_a_killed_rank_ends_a_launched_run(tmp_path):
     assert steps == list(range(1, len(steps) + 1))
 
 
-def ended(launcher: subprocess.Popen) -> bool:
-    return launcher.poll() is not None
-
-
 def wait_for_checkpoints(folder: Path, launcher: subprocess.Popen) -> None:
     deadline = time.monotonic() + 500
     while not checkpoints.find(folder):
-        assert not ended(launcher), (folder.parent / "output").read_text()
+        assert launcher.poll() is None, (folder.parent / "output").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
@@ -77,10 +73,3 @@ def test_the_launcher_reads_every_config(path):
     assert config.mixed_precision == "no"  # train.py settles it: a float32 model may come
     if read.use_deepspeed:
         assert str(read.zero_stage) == path.stem.removeprefix("zero")
-
-
-def test_the_flag_cpu_of_accelerate_still_starts_one_process():
-    """Why config/accelerate/cpu.yaml is there; when this fails, `--cpu` may be advised instead."""
-    arguments = ["--cpu", "--num_processes", "2", "train.py"]
-    read, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
-    assert not read.multi_gpu

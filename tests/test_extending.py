@@ -15,7 +15,6 @@ from tests import processes
 from tests.conftest import ROOT
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-LONGEST = 30  # lines of an example, beside the first one, which is its file's name
 SMALL = [
     "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2",
     "sampling.max_completion_length=24", "checkpoint.every_seconds=null", "ledger.texts=all",
@@ -63,11 +62,6 @@ def test_every_section_is_run_here():
         "An algorithm with two rounds", "An algorithm with history", "A rule", "An advantage",
         "A reward and a data set: Countdown", "An engine",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_an_example_is_short(name: str):
-    assert len(FILES[name].splitlines()) - 1 <= LONGEST
 
 
 def test_an_algorithm_with_two_rounds(run):

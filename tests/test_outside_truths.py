@@ -91,7 +91,6 @@ TWICE = [*WHOLE, "updates_per_generation=2", "max_steps=4"]
 CASES = {
     "grpo": ["loss.type=grpo"],
     "dapo": ["loss.type=dapo"],
-    "two updates": [*TWICE, "loss.type=dapo"],
     "epsilon_high": [*TWICE, "loss.type=dapo", "loss.epsilon=0.01", "loss.epsilon_high=0.03"],
     "GSPO": [*TWICE, "loss.type=grpo", "loss.importance_sampling_level=sequence",
              "loss.epsilon=0.002"],

@@ -400,14 +400,7 @@ def test_what_the_trainer_refuses_comes_before_the_model(values, arguments, mess
     assert "\n" not in str(raised.value)
 
 
-def test_correct_names_a_reward_function(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"correct=right: no reward function; .* letters, or None$"
-    ):
-        trainer_of(PodsTrainer, tmp_path, correct="right")
-
-
-def test_an_algorithm_that_fails_in_training_is_named(tmp_path):
+def test_what_only_the_trainer_knows_is_refused(tmp_path):
     def greedy(step: Any):
         batch = yield step.prompts, step.n
         return range(len(batch))
@@ -415,6 +408,10 @@ def test_an_algorithm_that_fails_in_training_is_named(tmp_path):
     own = {"algorithm": greedy}
     with pytest.raises(AlgorithmError, match=r"^algorithm greedy .* step 0: returned 24"):
         trainer_of(PodsTrainer, tmp_path, rollouts_per_prompt=12, own=own).train()
+    with pytest.raises(
+        ValueError, match=r"correct=right: no reward function; .* letters, or None$"
+    ):
+        trainer_of(PodsTrainer, tmp_path, correct="right")
 
 
 def test_rules_import_nothing_heavy():

@@ -37,17 +37,6 @@ def test_max_variance_is_the_best_of_all_subsets(case):
     assert exact_variance(rewards[kept]) == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
-@given(rewards_and_m(), st.sampled_from([r for r in RULES if r not in ("all", "gfpo")]))
-def test_every_rule_returns_m_distinct_ascending_indices(case, rule):
-    rewards, m = case
-    kept = select(rule, rewards, m, rng=np.random.default_rng(0))
-    assert len(kept) == m
-    assert (np.diff(kept) > 0).all()
-    assert kept[0] >= 0
-    assert kept[-1] < len(rewards)
-
-
 @pytest.mark.parametrize("ones", range(9))
 def test_binary_rewards_keep_half_right_where_possible(ones):
     rewards = np.array([1.0] * ones + [0.0] * (8 - ones))
@@ -88,11 +77,10 @@ def test_random_is_uniform_and_seeded():
     draws = [
         tuple(select("random", np.zeros(4), 2, rng=np.random.default_rng(s))) for s in range(600)
     ]
-    counts = {pair: draws.count(pair) for pair in itertools.combinations(range(4), 2)}
-    assert sum(counts.values()) == 600
-    assert min(counts.values()) > 60  # 100 expected, standard deviation 9
-    again = select("random", np.zeros(4), 2, rng=np.random.default_rng(5))
-    assert tuple(again) == draws[5]
+    counts = [draws.count(pair) for pair in itertools.combinations(range(4), 2)]
+    assert sum(counts) == 600
+    assert min(counts) > 60  # 100 expected, standard deviation 9
+    assert tuple(select("random", np.zeros(4), 2, rng=np.random.default_rng(5))) == draws[5]
     assert len(select("random", np.zeros(4), 2)) == 2  # without a generator: unseeded
 
 
@@ -112,13 +100,6 @@ def test_random_is_uniform_and_seeded():
 def test_invalid_input_says_what_is_wrong(rule, rewards, m, message):
     with pytest.raises(ValueError, match=message):
         select(rule, rewards, m)
-
-
-def test_a_million_rewards_agree_with_the_prefix_of_the_theorem():
-    rewards = np.random.default_rng(0).normal(size=1_000_000)
-    kept = select("max_variance", rewards, 1000)
-    ranks = np.argsort(np.argsort(rewards))[kept]
-    assert ((ranks < 1000) | (ranks >= 999_000)).all()  # only extremes
 
 
 @pytest.mark.parametrize("rule", [name for name in RULES if name != "all"])
