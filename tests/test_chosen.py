@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pods.figures import drawing
 from tests.figures import base_file, facts_file, in_process, published_files, run_file
 
 
@@ -21,8 +22,9 @@ def measured_files(folder: Path) -> None:
 
 
 def test_any_runs_are_compared_without_a_figure(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     measured_files(tmp_path)
     where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
     assert in_process("scripts/speedup.py", *where, "format=json") == 0
@@ -44,8 +46,9 @@ def test_any_runs_are_compared_without_a_figure(
 
 
 def test_scores_taken_in_training_have_the_grid_of_its_evaluations(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(drawing, "save", lambda *_: None)
     for arm, seed in itertools.product(("mine", "yours"), (0, 1)):
         name, metas = f"{arm}-seed{seed}", [{"train_seconds": 10 * k + 0.4} for k in range(1, 9)]
         run_file(tmp_path, name, [0.1 * k for k in range(1, 9)], metas=metas)
