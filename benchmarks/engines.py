@@ -2,12 +2,10 @@
 
     uv run benchmarks/engines.py generation    # our decode loop over TRL's generate
     uv run benchmarks/engines.py evaluation    # merging every checkpoint over adapters
-
 Both train the quickstart for 60 steps and write results/<name>.json. generation: 2 x 64 rollouts a
 step of the live policy, on one core (OMP_NUM_THREADS=1 taskset -c 0). evaluation: evaluate_run.py
-on 12 checkpoints with one completion a question and with five; merged models load one after the
-other into a new engine, in one process (reload) or in a process each (process). Nothing else should
-run beside it.
+on 12 checkpoints; merged models load one after the other, in one process (reload) or in a process
+each (process). Nothing else should run beside it.
 """
 
 import importlib.util
@@ -33,41 +31,32 @@ sys.path.insert(0, str(ROOT))
 
 
 def main() -> None:
-    measure = {"generation": generation, "evaluation": evaluation}[sys.argv[1]]
+    keys = ["run=run", f"max_steps={STEPS}", f"checkpoint.every_steps={STEPS // 12}"]
+    keys += ["budget.train_seconds=null", "checkpoint.every_seconds=null"]
     with tempfile.TemporaryDirectory() as folder:
-        ratios = measure(train(Path(folder)), Path(folder))
+        subprocess.run([sys.executable, str(ROOT / "train.py"), *keys], cwd=folder, check=True)
+        measure = {"generation": generation, "evaluation": evaluation}[sys.argv[1]]
+        ratios = measure(Path(folder) / "checkpoints" / "run", Path(folder))
     cores = f"{os.cpu_count()} cores ({len(os.sched_getaffinity(0))} used), {platform.machine()}"
     text = json.dumps({**ratios, "date": date.today().isoformat(), "machine": cores}, indent=1)
     (ROOT / "benchmarks" / "results" / f"{sys.argv[1]}.json").write_text(text + "\n")
     print(text)
 
 
-def train(folder: Path) -> Path:
-    """The quickstart with 12 checkpoints on a grid of steps, so that every machine has as many."""
-    keys = ["run=run", f"output_dir={folder / 'trained'}", f"max_steps={STEPS}"]
-    keys += ["budget.train_seconds=null", "checkpoint.every_seconds=null"]
-    keys += [f"checkpoint.every_steps={STEPS // 12}"]
-    subprocess.run([sys.executable, str(ROOT / "train.py"), *keys], cwd=folder, check=True)
-    return folder / "trained" / "run"
-
-
-# Generation in training
-
-
 def generation(run: Path, _: Path) -> dict[str, Any]:
     """Median seconds of a step on each side, and their ratio."""
-    sides = prepare(run / f"checkpoint-{STEPS}")
+    sides, prompts = prepare(run)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     tokens = dict.fromkeys(sides, 0)
     for turn in range(ROUNDS + 1):
         for name, side in sides.items():
             start = time.perf_counter()
-            lengths = side(turn)
+            length = side(turn, prompts[PROMPTS * turn : PROMPTS * (turn + 1)])
             if turn:  # the first is a warm-up
                 seconds[name].append(time.perf_counter() - start)
-                tokens[name] += sum(lengths)
+                tokens[name] += length
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    per_token = {name: sum(seconds[name]) / tokens[name] for name in seconds}
+    per_token = {name: sum(seconds[name]) / tokens[name] for name in sides}
     return {
         "ratio": round(medians["ours"] / medians["TRL"], 3),
         "ratio_per_token": round(per_token["ours"] / per_token["TRL"], 3),  # lengths are drawn
@@ -78,119 +67,91 @@ def generation(run: Path, _: Path) -> dict[str, Any]:
     }
 
 
-def prepare(checkpoint: Path) -> dict[str, Callable[[int], list[int]]]:
-    """The two ways to generate for a step; each returns the lengths of its completions."""
+def prepare(run: Path) -> tuple[dict[str, Callable[[int, list[list[int]]], int]], list[list[int]]]:
+    """The two ways to generate a step's rollouts, which return their tokens; and the prompts."""
     import torch
     from peft import PeftModel
+    from transformers import GenerationConfig
 
     from pods.config.command import load_config
-    from pods.engines import Limits, LivePolicy, Request, Sampling, Work, seed_of
-    from pods.engines.transformers import TransformersEngine
+    from pods.engines import Limits, LivePolicy, Request, Work, choose, seed_of
     from pods.evaluation import questions
     from pods.models import policy
 
     torch.set_num_threads(1)
-    config = load_config(checkpoint.parent / ".hydra" / "config.yaml")
+    config = load_config(run / ".hydra" / "config.yaml")
     tokenizer = policy.load_tokenizer(config.model.path)
     base = policy.load_transformers(config, tokenizer).model
-    model = PeftModel.from_pretrained(base, checkpoint, is_trainable=True).train()
-    rows = questions.load(config.task.name, "train", config, tokenizer).rows
-    prompts = [row.prompt_ids for row in rows]
-    drawn = config.sampling
-    length = drawn.max_completion_length
-    sampling = Sampling(drawn.temperature, drawn.top_p, drawn.top_k, length, 512)
-    engine = TransformersEngine(config, tokenizer, sampling, Limits())
-
-    def asked(step: int) -> list[list[int]]:
-        return prompts[PROMPTS * step : PROMPTS * (step + 1)]
-
-    def ours(step: int) -> list[int]:
-        seeds = [[seed_of(step, p, i) for i in range(ROLLOUTS)] for p in range(PROMPTS)]
-        requests = [Request(*pair) for pair in zip(asked(step), seeds, strict=True)]
-        ((_, groups),) = engine.generate([Work(requests, LivePolicy(model, step))])
-        return [len(completion.token_ids) for group in groups for completion in group]
-
-    return {"TRL": lambda step: as_trl(model, tokenizer, asked(step), sampling), "ours": ours}
-
-
-def as_trl(model: Any, tokenizer: Any, prompts: list[list[int]], sampling: Any) -> list[int]:
-    """TRL's _generate_single_turn with its GenerationConfig: every row padded and generated alike,
-    without gradients, in evaluation mode."""
-    import torch
-    from transformers import GenerationConfig
-
-    rows = [{"input_ids": prompt} for prompt in prompts for _ in range(ROLLOUTS)]
-    inputs = tokenizer.pad(rows, padding_side="left", return_tensors="pt")
+    model = PeftModel.from_pretrained(base, run / f"checkpoint-{STEPS}", is_trainable=True).train()
+    prompts = questions.load(config.task.name, "train", config, tokenizer).rows
+    prompts = [row.prompt_ids for row in prompts]
+    sampling = choose.sampling(config)
+    engine = choose.build("transformers", config, tokenizer, sampling, Limits(), config.lora.rank)
     settings = GenerationConfig(
-        max_new_tokens=sampling.max_tokens,
-        do_sample=True,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        pad_token_id=tokenizer.pad_token_id,
+        max_new_tokens=sampling.max_tokens, do_sample=True, temperature=sampling.temperature,
+        top_p=sampling.top_p, top_k=sampling.top_k, pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
-    )
-    model.eval()
-    with torch.no_grad():
-        output = model.generate(**inputs, generation_config=settings)
-    model.train()
-    completions = output[:, inputs["input_ids"].shape[1] :]
-    ended = completions == tokenizer.eos_token_id
-    lengths = torch.where(ended.any(1), ended.int().argmax(1) + 1, completions.shape[1])
-    return lengths.tolist()
+    )  # fmt: skip
 
+    def ours(step: int, batch: list[list[int]]) -> int:
+        seeds = [[seed_of(step, p, i) for i in range(ROLLOUTS)] for p in range(PROMPTS)]
+        requests = [Request(*pair) for pair in zip(batch, seeds, strict=True)]
+        ((_, groups),) = engine.generate([Work(requests, LivePolicy(model, step))])
+        return sum(len(completion.token_ids) for group in groups for completion in group)
 
-# Evaluation of every checkpoint
+    def trl(_: int, batch: list[list[int]]) -> int:
+        """_generate_single_turn: every row padded and generated alike, without gradients."""
+        rows = [{"input_ids": prompt} for prompt in batch for _ in range(ROLLOUTS)]
+        inputs = tokenizer.pad(rows, padding_side="left", return_tensors="pt")
+        model.eval()
+        with torch.no_grad():
+            output = model.generate(**inputs, generation_config=settings)
+        model.train()
+        completions = output[:, inputs["input_ids"].shape[1] :]
+        ended = completions == tokenizer.eos_token_id
+        lengths = torch.where(ended.any(1), ended.int().argmax(1) + 1, completions.shape[1])
+        return int(lengths.sum())
+
+    return {"TRL": trl, "ours": ours}, prompts
 
 
 def evaluation(run: Path, folder: Path) -> dict[str, Any]:
     """Seconds with adapters, seconds with merged models and their ratio, for every engine here."""
     start = time.perf_counter()
-    merged = merge(run, folder / "merged")
+    together, *single = merge(run, folder / "merged")
     merging = time.perf_counter() - start
     pythons = {"transformers": sys.executable}
-    if importlib.util.find_spec("vllm"):
-        pythons["vllm"] = sys.executable
-    elif VLLM_PYTHON.is_file():
-        pythons["vllm"] = str(VLLM_PYTHON)
-    engines = {}
+    if importlib.util.find_spec("vllm") or VLLM_PYTHON.is_file():
+        pythons["vllm"] = str(VLLM_PYTHON) if VLLM_PYTHON.is_file() else sys.executable
+    engines: dict[str, dict[str, Any]] = {}
     for engine, python in pythons.items():
         evaluate([run], python, engine, 1)  # not counted: compiles and fills caches
-        engines[engine] = {}
         for repeats in (1, 5):
             ours = evaluate([run], python, engine, repeats)
             cell = {"one_engine_seconds": round(ours, 1)}
-            for way, runs in (("reload", merged[:1]), ("process", merged[1:])):
+            for way, runs in (("reload", [together]), ("process", single)):
                 theirs = evaluate(runs, python, engine, repeats) + merging
                 cell[f"merge_and_{way}_seconds"] = round(theirs, 1)
                 cell[f"merge_and_{way}_ratio"] = round(theirs / ours, 2)
-            engines[engine][f"repeats={repeats}"] = cell
-    return {
-        "checkpoints": len(merged) - 1,
-        "merge_seconds": round(merging, 1),
-        "engines": engines,
-    }
+            engines.setdefault(engine, {})[f"repeats={repeats}"] = cell
+    return {"checkpoints": len(single), "merge_seconds": round(merging, 1), "engines": engines}
 
 
 def merge(adapters: Path, folder: Path) -> list[Path]:
     """A run with merged checkpoints, then a run of each checkpoint alone."""
-    from peft import AutoPeftModelForCausalLM
-    from transformers import AutoTokenizer
+    from pods.config.command import load_config
+    from scripts.export import write_merged
 
-    together = folder / "run"
-    shutil.copytree(adapters / ".hydra", together / ".hydra")
-    runs = [together]
-    for source in adapters.glob("checkpoint-*"):
-        target, single = together / source.name, folder / source.name
-        model = AutoPeftModelForCausalLM.from_pretrained(source).merge_and_unload()
-        model.save_pretrained(target)
-        AutoTokenizer.from_pretrained(source).save_pretrained(target)
-        meta = json.loads((source / "meta.json").read_text())
+    config = load_config(adapters / ".hydra" / "config.yaml")
+    runs = [folder / "run", *(folder / path.name for path in adapters.glob("checkpoint-*"))]
+    for run in runs:
+        shutil.copytree(adapters / ".hydra", run / ".hydra")
+    for single in runs[1:]:
+        target = runs[0] / single.name
+        write_merged(config.model, adapters / single.name, target)
+        meta = json.loads((adapters / single.name / "meta.json").read_text())
         (target / "meta.json").write_text(json.dumps({**meta, "files": {}}))
-        single.mkdir()
-        for name in (".hydra", source.name):
-            (single / name).symlink_to(together / name)
-        runs.append(single)
+        (single / single.name).symlink_to(target)
     return runs
 
 

@@ -1,7 +1,7 @@
-"""Ask a checkpoint and its base model the same questions, side by side: one line, one question.
+"""Ask a checkpoint and its base model the same questions: one line, one question.
 
-    echo "Tom has 3 pens and buys 4. How many has he? => 7" | uv run scripts/chat.py run=<run>
-After ` => ` stands the correct answer, by which the run's grader judges both completions.
+After ` => ` may stand the correct answer, by which the run's grader judges both completions.
+    echo "3 pens and 4 pens are? => 7" | uv run scripts/chat.py run=<run> checkpoint=best
 """
 
 import sys
@@ -21,7 +21,6 @@ from pods.tasks import rendered
 
 
 class ChatConfig(OneCheckpoint):
-    seed: int = Field(ge=0)
     engine: Literal["auto", "vllm", "transformers"]
     temperature: float | None = Field(ge=0)
     max_tokens: int | None = Field(ge=1)
@@ -41,13 +40,13 @@ def main(config: ChatConfig) -> None:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
             prompt = tasks.encode_prompt(rendered(question, tokenizer, task), tokenizer)
-            requests = [Request(prompt, [seed_of(config.seed, number, question)])]
-            works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
+            asked = [Request(prompt, [seed_of(0, number, question)])]
+            works = [Work(asked, None, "base"), Work(asked, trained.weights, trained.name)]
             table, cells = Table(title=printable(question), show_footer=True), []
             for work, [[completion]] in engine.generate(works):
                 (text,) = texts(tokenizer, [completion], sampling.stop)
                 correct = gold and rewards.grade(text, gold, training.rewards.version, kind)
-                verdict = "correct" if correct else "wrong" if gold else ""
+                verdict = "correct" if correct else "wrong" * bool(gold)
                 table.add_column(work.label, footer=verdict, ratio=1, overflow="fold")
                 cells.append(printable(text))
             table.add_row(*cells)

@@ -32,7 +32,7 @@ class PlanConfig(Section):
     run: Text | None
     window: list[int] | None
     experiment: Text
-    accuracy: float | None = Field(gt=0, lt=1)
+    accuracy: float | None = Field(gt=0, le=1)
     rule: Literal["max_variance", "max_reward", "random", "percentile"]
     kappa: float | None = Field(gt=0)
     between: float | None = Field(ge=0)

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import random
 import runpy
 import sys
 from collections.abc import Iterable, Sequence
@@ -23,18 +22,14 @@ def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
     The three accuracies differ (1 : 1/2 : 1/4), so that a reader of the wrong one is found.
     """
     repeats = accuracy if isinstance(accuracy, list) else [accuracy, accuracy]
+    numbers = isinstance(repeats[0] if repeats else None, int | float)
     return {
         "ans_acc": repeats,
-        "for_acc": [part(value, 0.5) for value in repeats],
-        "both_acc": [part(value, 0.25) for value in repeats],
+        "for_acc": [0.5 * value for value in repeats] if numbers else repeats,
+        "both_acc": [0.25 * value for value in repeats] if numbers else repeats,
         "lengths": [length] * len(repeats),
         "examples": [],
     }
-
-
-def part(value: Any, factor: float) -> Any:
-    """A share of a number; no number stays as it is."""
-    return value * factor if isinstance(value, int | float) else value
 
 
 def run_file(
@@ -44,7 +39,7 @@ def run_file(
     *,
     steps: Sequence[int] | None = None,
     dataset: str = "gsm8k",
-    metas: Sequence[dict[str, Any]] | None = None,
+    metas: Sequence[dict[str, Any]] = (),
 ) -> Path:
     """results/<name>.json with one checkpoint per accuracy, by default every 100 steps."""
     steps = steps or range(100, 100 * len(accuracies) + 1, 100)
@@ -52,7 +47,7 @@ def run_file(
         f"checkpoint-{step}": {dataset: entry(accuracy)}
         for step, accuracy in zip(steps, accuracies, strict=True)
     }
-    for checkpoint, meta in zip(content.values(), metas or [], strict=False):
+    for checkpoint, meta in zip(content.values(), metas, strict=False):
         checkpoint["meta"] = meta
     path = folder / f"{name}.json"
     path.write_text(json.dumps(content))
@@ -67,7 +62,6 @@ def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> N
         "task": {"name": "gsm8k"},
         "model": {"name": "tiny", "path": "pods/tiny_policy"},
         "optimizer": {"learning_rate": 0.001},
-        "rewards": {"version": "v2"},
         "budget": {"train_seconds": 7200.0},
         "checkpoint": {"every_seconds": 1800.0},
     }
@@ -90,50 +84,46 @@ def base_file(folder: Path, name: str, accuracy: float, dataset: str = "gsm8k") 
 def export_files(
     folder: Path, name: str, runs: dict[str, Sequence[tuple[float, float]]], length_only: str = ""
 ) -> None:
-    """<name>-acc.csv and <name>-length.csv as wandb exports them: (minutes, value) per run.
-
-    `length_only` names a run that the accuracy file lacks.
-    """
-    for kind, metric in (
-        ("acc", "rewards/accuracy_reward/mean"),
-        ("length", "completions/mean_length"),
-    ):
-        held = [run for run in runs if kind == "length" or run != length_only]
-        columns = [
-            f"data/{run} - {what}{copy}"
-            for run in held
-            for what in ("_step", f"eval/{metric}")
-            for copy in ("", "__MIN", "__MAX")
+    """<name>-acc.csv and <name>-length.csv as wandb exports them: (minutes, value) per run, out of
+    order. `length_only` names a run that the accuracy file lacks."""
+    for kind, metric in (("acc", "rewards/accuracy_reward/mean"), ("length", "mean_length")):
+        rows = [
+            {"eval/time": 60 * minutes}
+            | {f"data/{run} - _step{copy}": 160 * (i + 1) for copy in ("", "__MIN", "__MAX")}
+            | {f"data/{run} - eval/{metric}{copy}": value for copy in ("", "__MIN", "__MAX")}
+            for run, samples in runs.items()
+            if kind == "length" or run != length_only
+            for i, (minutes, value) in enumerate(samples)
         ]
-        rows = []
-        for run in held:
-            for i, (minutes, value) in enumerate(runs[run]):
-                cells = {c: 160 * (i + 1) if "_step" in c else value for c in columns if run in c}
-                rows.append({"eval/time": minutes * 60, **cells})
-        random.Random(0).shuffle(rows)
+        columns = dict.fromkeys(column for row in rows for column in row)
         with open(folder / f"{name}-{kind}.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, ["eval/time", *columns], quoting=csv.QUOTE_ALL)
+            writer = csv.DictWriter(file, columns, quoting=csv.QUOTE_ALL)
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(rows[::-1])
 
 
 def published_files(folder: Path) -> None:
     """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
+    llama = [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.9, 0.9, 0.9]  # 9 marks count
     for i in (1, 2, 10):
+        for name, accuracies in (
+            ("Llama-512-16-16-0.04", llama),
+            ("Llama-512-64-16-0.04", [0.1, 0.4, *[0.4] * 10]),
+            ("GSM8K-512-16-16", [0.1, 0.2, 0.3, *[0.5] * 9]),
+            ("GSM8K-512-64-16", [0.5] * 12),
+            ("GSM8K-MaxR-512-64-16", [0.1] * 12),
+            ("GSM8K-Rand-512-64-16", [0.2] * 12),
+        ):
+            run_file(folder, f"Instruct-{name}-Run{i}", accuracies)
         slow, fast = [0.4, 0.45, 0.8, *[0.8] * 9], [0.8] * 12
         run_file(folder, f"Instruct-MATH-NF-512-8-8-Run{i}", slow, dataset="math500")
         run_file(folder, f"Instruct-MATH-NF-512-32-8-Run{i}", fast, dataset="math500")
-        llama = [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.9, 0.9, 0.9]  # 9 marks count
-        run_file(folder, f"Instruct-Llama-512-16-16-0.04-Run{i}", llama)
-        run_file(folder, f"Instruct-Llama-512-64-16-0.04-Run{i}", [0.1, 0.4, *[0.4] * 10])
-        run_file(folder, f"Instruct-GSM8K-512-16-16-Run{i}", [0.1, 0.2, 0.3, *[0.5] * 9])
-        run_file(folder, f"Instruct-GSM8K-512-64-16-Run{i}", [0.5] * 12)
-        run_file(folder, f"Instruct-GSM8K-MaxR-512-64-16-Run{i}", [0.1] * 12)
-        run_file(folder, f"Instruct-GSM8K-Rand-512-64-16-Run{i}", [0.2] * 12)
     base_file(folder, "base-qwen", 0.1, "math500")
     base_file(folder, "base-llama", 0.05)
-    slow = [(minute, 0.1 if minute < 20 else 0.7) for minute in range(2, 32, 2)]
-    fast = [(minute, 0.1 if minute < 4 else 0.7) for minute in range(2, 32, 2)]
+    slow, fast = (
+        [(minute, 0.1 if minute < first else 0.7) for minute in range(2, 32, 2)]
+        for first in (20, 4)
+    )
     runs = {f"GR7B-s{s}-p8-n32-m32-ga16": slow for s in (1, 2)}
     export_files(folder, "a100s", runs | {f"GR7B-s{s}-p8-n128-m32-ga4": fast for s in (1, 3)})
 
@@ -153,23 +143,10 @@ def in_process(script: str, *arguments: str) -> int:
 
 def figure(**changes: Any) -> Figure:
     """A figure on a four-mark, half-hour grid with the arms GRPO and GRPO-PODS."""
-    values: dict[str, Any] = {
-        "name": "toy",
-        "title": "Toy",
-        "dataset": "gsm8k",
-        "metric": "ans_acc",
-        "grid_seconds": 1800.0,
-        "budget_seconds": 7200.0,
-        "checkpoints": 4,
-        "time_unit": "hours",
-        "gpus": 1,
-        "base": ["base-toy"],
-        "baseline": "GRPO",
-        "pods": "GRPO-PODS",
-        "wandb_export": None,
-        "series": {
-            "GRPO": FigureSeries(runs=["grpo-*"]),
-            "GRPO-PODS": FigureSeries(runs=["pods-*"]),
-        },
-    }
+    arms = {"GRPO": "grpo-*", "GRPO-PODS": "pods-*"}
+    values = {"name": "toy", "title": "Toy", "dataset": "gsm8k", "metric": "ans_acc", "gpus": 1}
+    values |= {"grid_seconds": 1800.0, "budget_seconds": 7200.0, "checkpoints": 4}
+    values |= {"time_unit": "hours", "base": ["base-toy"], "wandb_export": None}
+    values |= {"baseline": "GRPO", "pods": "GRPO-PODS"}
+    values["series"] = {label: FigureSeries(runs=[runs]) for label, runs in arms.items()}
     return Figure(**values | changes)

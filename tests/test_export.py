@@ -13,14 +13,11 @@ from huggingface_hub import ModelCard
 from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pods.config import command
-from pods.config.errors import UserError
 from pods.engines import Completion, choose
-from pods.evaluation.config import renamed_keys
 from pods.models.policy import load_tokenizer
 from pods.runs import results
-from scripts import chat, export
 from tests.fake_run import TINY, add_checkpoint, make_run
+from tests.figures import in_process
 
 ACCURACY = {"mean": 0.75, "low": 0.625, "high": 0.875}
 QUESTION = "12+5-3=?"
@@ -32,17 +29,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_run(Path("checkpoints"), steps=(2, 4), scale=0.05)
 
 
-def configured(name: str, schema: type, *overrides: str) -> Any:
-    folder = command.CONFIG_DIR / "checkpoint"
-    return command.typed(schema, command.compose(name, ["run=fake", *overrides], folder))
-
-
-def exported(*overrides: str) -> Path:
-    config = configured("export", export.ExportConfig, "out=exported", *overrides)
-    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
-        export.check(config)
-        export.export(config)
-    return Path(config.out)
+def exported(*overrides: str) -> int:
+    """The exit code of export.py into the folder `exported`."""
+    return in_process("scripts/export.py", "run=fake", "out=exported", *overrides)
 
 
 def merged(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -53,24 +42,25 @@ def merged(checkpoint: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype: str) -> None:
     run = make_run(Path("checkpoints"), "typed", (2,), 0.05, **{"model.dtype": dtype})
-    model = AutoModelForCausalLM.from_pretrained(out := exported("run=typed"))
+    assert exported("run=typed") == 0
+    model = AutoModelForCausalLM.from_pretrained("exported")
     for name, values in merged(run / "checkpoint-2").items():
         assert torch.equal(model.state_dict()[name], values.to(getattr(torch, dtype)))
-    assert AutoTokenizer.from_pretrained(out)("1+2=")["input_ids"]
+    assert AutoTokenizer.from_pretrained("exported")("1+2=")["input_ids"]
 
 
 def test_an_adapter_is_loaded_by_peft_on_its_base(run: Path) -> None:
-    out = exported("merge=false", "checkpoint=checkpoint-2")
+    assert exported("merge=false", "checkpoint=checkpoint-2") == 0
     ids = torch.tensor([[5, 6, 7]])
     ours = AutoPeftModelForCausalLM.from_pretrained(run / "checkpoint-2")(ids).logits
-    assert torch.equal(AutoPeftModelForCausalLM.from_pretrained(out)(ids).logits, ours)
+    assert torch.equal(AutoPeftModelForCausalLM.from_pretrained("exported")(ids).logits, ours)
     base = AutoModelForCausalLM.from_pretrained(TINY)(ids).logits
     assert not torch.allclose(base, ours)
 
 
 def scores(questions: int, repeats: int) -> dict[str, Any]:
     counts = {"questions": questions, "repeats": repeats}
-    return {"gsm8k": counts | {"rewards": {"v2": {"correct": ACCURACY}}}}
+    return {"gsm8k": counts | {"rewards": {"v2": {"answer": ACCURACY}}}}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +82,8 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
     Path("results/fake.meta.json").write_text(json.dumps(facts))
     base = {"tasks": {}, "details": {"scores": scores(8, 1)}}
     Path("results/base-tiny.meta.json").write_text(json.dumps(base))
-    card = ModelCard.load(exported(f"checkpoint={checkpoint}") / "README.md")
+    assert exported(f"checkpoint={checkpoint}") == 0
+    card = ModelCard.load("exported/README.md")
     assert f"chosen {chosen}" in " ".join(card.text.split())
     row = "| gsm8k | v2 | 75.0 [62.5, 87.5] | 8 x"
     assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
@@ -115,21 +106,22 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
-    overrides: list[str], line: str
+    overrides: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_checkpoint(make_run(Path("checkpoints"), "full", ()), 6, full=True)
     before = {*Path().iterdir()}
-    with pytest.raises(UserError) as error:
-        exported(*overrides)
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
+    assert exported(*overrides) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert line in error
     assert {*Path().iterdir()} == before
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, typed: str, *texts: str, **keys: Any) -> list[list]:
-    """The works of each line that chat.py is given; `texts`: of base and checkpoint."""
+def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tokenizer, asked = load_tokenizer(str(TINY)), []
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    answers = "<answer>15</answer>", "<think>[bold]a\x1b[2J</think><answer>14</answer>"
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in answers]
 
     def generate(works: list) -> Any:
         asked.append(works)
@@ -137,27 +129,12 @@ def answered(monkeypatch: pytest.MonkeyPatch, typed: str, *texts: str, **keys: A
 
     engine = nullcontext(SimpleNamespace(generate=generate))
     monkeypatch.setattr(choose, "build", lambda *_: engine)
-    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-    chat.chat(configured("chat", chat.ChatConfig, *(f"{k}={v}" for k, v in keys.items())))
-    return asked
-
-
-def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    typed = f"\n{QUESTION} => 14\n{QUESTION} => 14\n{'1+' * 300}1=?\n"
-    texts = "<answer>15</answer>", "<think>12+5=17</think><answer>14</answer>"
-    (first, second) = answered(monkeypatch, typed, *texts, checkpoint=2)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"\n{QUESTION} => 14\n{QUESTION}\n"))
+    assert in_process("scripts/chat.py", "run=fake", "checkpoint=2") == 0
+    (first, second) = asked
     assert [work.weights for work in first] == [None, run / "checkpoint-2"]
     assert first[0].requests == first[1].requests != second[0].requests  # asked again: other seed
-    prompt = load_tokenizer(str(TINY)).decode(first[0].requests[0].prompt)
-    assert prompt == f"<user>{QUESTION}<assistant>"
-    shown = capsys.readouterr()
-    assert "wrong, not 14, 4 tokens, not well formed" in shown.out
-    assert "correct, 13 tokens, well formed" in shown.out
-    assert "tokens, more than in training" in shown.err  # the third line, which is skipped
-
-
-def test_text_is_never_markup_nor_control_characters() -> None:
-    assert chat.printable("[bold]a\x1b[2J\n").plain == "[bold]a�[2J\n"
-    assert not chat.printable("[bold]a").spans
+    assert tokenizer.decode(first[0].requests[0].prompt) == f"<user>{QUESTION}<assistant>"
+    shown = capsys.readouterr().out
+    assert (shown.count("wrong"), shown.count("correct")) == (1, 1), "the second has no gold answer"
+    assert "[bold]a[2J" in shown, "neither markup nor control characters"

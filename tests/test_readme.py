@@ -15,19 +15,14 @@ from pods.config import command
 from pods.config.keys import Section
 from tests.conftest import ROOT
 
-SETTING_A = {"budget.train_seconds": 6 * 3600}
-FULL = {"lora.rank": None, "model.load_in_4bit": False}
-GRPO = {"rule.name": "all"}
-
 # override -> what the README says beside it; the key that it names is checked for all of them
 SAYS: dict[str, dict[str, Any]] = {
-    "experiment=quickstart": {"model.name": "tiny"},
-    "experiment=gsm8k_qwen": {"task.name": "gsm8k", **SETTING_A},
+    "experiment=gsm8k_qwen": {"task.name": "gsm8k", "budget.train_seconds": 6 * 3600},
     "experiment=math_qwen": {"task.name": "math", "budget.train_seconds": 6 * 3600},
-    "experiment=gsm8k_h100": {"model.path": "Qwen/Qwen2.5-3B-Instruct", **FULL},
-    "experiment=gsm8k_a100": {"model.path": "Qwen/Qwen2.5-7B-Instruct", **FULL},
-    "algorithm=grpo": GRPO,
-    "algorithm=grpo_ga": GRPO,
+    "experiment=gsm8k_h100": {"model.path": "Qwen/Qwen2.5-3B-Instruct", "lora.rank": None},
+    "experiment=gsm8k_a100": {"model.path": "Qwen/Qwen2.5-7B-Instruct", "lora.rank": None},
+    "algorithm=grpo": {"rule.name": "all"},
+    "algorithm=grpo_ga": {"rule.name": "all"},
     "algorithm=pods": {"rule.name": "max_variance"},
     "logger=[console,tensorboard]": {"logger.tensorboard": {}},
     "logger=[console,wandb]": {"logger.wandb.project": "pods"},
@@ -41,8 +36,7 @@ PLANNED = ("scripts/plan.py", "experiment=gsm8k_qwen")
 # tests/test_extending.py runs the commands of docs/extending.md.
 PAGES = [ROOT / "README.md", *(p for p in (ROOT / "docs").glob("*.md") if p.stem != "extending")]
 SPOKEN = [
-    PAGES[0],
-    *(ROOT / "docs" / f"{name}.md" for name in ("commands", "cluster", "paper", "files")),
+    page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")
 ]
 NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
 VALUE = {"rewards": "version"}  # the key of a group that holds its name, where it is not `name`
@@ -62,19 +56,15 @@ def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
         found = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
         alone = "evaluate_run.py" if "select_on=validation" in found else "train.py"
         script = scripts[0] if scripts else alone
-        for choice in zip(*padded([alternatives(t) for t in found]), strict=True):
-            yield script, choice
+        columns = [alternatives(override) for override in found]
+        for i in range(max(map(len, columns), default=0)):
+            yield script, tuple(column[min(i, len(column) - 1)] for column in columns)
 
 
 def alternatives(override: str) -> list[str]:
     """seed=1,2 -> seed=1 and seed=2."""
     key, _, values = override.partition("=")
     return [override] if values[0] in "[{" else [f"{key}={v}" for v in values.split(",")]
-
-
-def padded(columns: list[list[str]]) -> list[list[str]]:
-    most = max(map(len, columns), default=0)
-    return [column + column[-1:] * (most - len(column)) for column in columns]
 
 
 @cache
@@ -130,6 +120,4 @@ def said(script: str, override: str, config: DictConfig) -> dict[str, Any]:
 
 
 def test_the_readme_is_read_at_all():
-    named = {override for _, overrides in COMMANDS for override in overrides}
-    assert named >= SAYS.keys() | AS_BEFORE
-    assert len(named) > 50
+    assert {override for _, overrides in COMMANDS for override in overrides} >= {*SAYS, *AS_BEFORE}

@@ -1,31 +1,29 @@
 """Every number that the README calls measured equals one in benchmarks/results/.
 
 A paragraph or table row that links to benchmarks/results holds results: a number in it that no
-claim below covers fails.
-    uv run scripts/speedup.py figure=gsm8k_main json=true results_dir=<the published files> \\
-        > benchmarks/results/published_gsm8k_main.json      # and h100s likewise
+claim below covers fails. tests/test_speedup.py computes the stored published ones again, from
+    uv run scripts/speedup.py figure=gsm8k_main json=true results_dir=<the published files>
 """
 
 import json
 import re
-import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from statistics import mean
 from typing import Any
 
 import pytest
 
-from pods.config.command import compose
+from pods.config.command import compose, typed
+from pods.figures import curves, speedup
+from pods.figures.figure import Comparison, Figure
 from pods.runs import results
-from tests import processes
 from tests.configs import compose as training
 from tests.conftest import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
-PUBLISHED = ("gsm8k_main", "h100s")
+QUICK, MINI = "quickstart", "miniature"
 
 
 def stored(name: str) -> Any:
@@ -33,8 +31,8 @@ def stored(name: str) -> Any:
 
 
 def published(figure: str) -> list[float]:
-    found = stored(f"published_{figure}")[figure]
-    return [found["speedup"], *found["ci95"]]
+    pair = stored(f"published_{figure}")[figure]
+    return [pair["speedup"], *pair["ci95"]]
 
 
 def merging_ratios() -> list[float]:
@@ -46,21 +44,22 @@ def merging_ratios() -> list[float]:
 
 
 @cache
-def speedups(figure: str) -> dict[str, Any]:
-    """`speedup.py figure=<ours>`: the pairs by their baseline, each against GRPO-PODS."""
-    keys = [f"figure={figure}", "json=true", f"results_dir={RESULTS / figure}"]
-    with tempfile.TemporaryDirectory() as folder:
-        ended = processes.run(Path(folder), *keys, script="scripts/speedup.py")
-    assert ended.returncode == 0, ended.stderr
-    pairs = json.loads(ended.stdout)[figure]["pairs"]
-    return {pair["baseline"]: pair for pair in pairs if pair["pods"] == "GRPO-PODS"}
+def keys(figure: str) -> Figure:
+    return typed(Figure, compose(f"figure/{figure}", []).figure)
+
+
+@cache
+def pairs(figure: str) -> dict[str, speedup.Speedup]:
+    """The pairs of a figure's arms by their baseline, each against GRPO-PODS."""
+    series = curves.read(keys(figure), RESULTS / figure, [])
+    how = Comparison(fraction_of_best=0.99, target=None, resamples=1, seed=0)
+    compared = speedup.pairs(keys(figure), series, how)
+    return {pair.baseline: pair for pair in compared if pair.pods == "GRPO-PODS"}
 
 
 def last_checkpoints(figure: str, arm: str) -> list[tuple[int, results.Checkpoint]]:
-    patterns = compose(f"figure/{figure}", []).figure.series[arm].runs
-    files = [file for pattern in patterns for file in (RESULTS / figure).glob(f"{pattern}.json")]
-    runs = [results.read(file) for file in files if not file.name.endswith(".meta.json")]
-    return [(max(run), run[max(run)]) for run in runs]
+    files = results.find(RESULTS / figure, keys(figure).series[arm].runs)
+    return [(max(run), run[max(run)]) for run in map(results.read, files)]
 
 
 def percent(figure: str, arm: str) -> float:
@@ -84,78 +83,57 @@ def step_seconds(figure: str, *arms: str) -> list[float]:
 def ahead(figure: str, baseline: str, of: str = "mean_accuracy") -> list[float]:
     """Of the accuracy averaged over time, PODS less the baseline, in points, with its interval;
     of=level: of the last three marks."""
-    pair = speedups(figure)[baseline][of]
-    return [100 * value for value in (pair["difference"], *pair["ci95"])]
+    pair = getattr(pairs(figure)[baseline], of)
+    return [100 * value for value in (pair.difference, *pair.ci95)]
 
 
 def greedy() -> list[float]:
     """Accuracy of the GRPO run that was decoded greedily, in %, and the seconds of its steps."""
     run = stored("quickstart_greedy")
-    (seconds,) = step_seconds("quickstart", "GRPO")
-    return [100 * run["both_acc"], run["step"] * seconds]
+    return [100 * run["both_acc"], run["step"] * step_seconds(QUICK, "GRPO")[0]]
 
 
-def planner_test(number: int) -> list[float]:
-    """Rank correlation, intervals that cover their prediction, all intervals: at a fixed rate."""
+def in_page(number: int, pattern: str) -> list[float]:
+    """Numbers of a registered test of the planner."""
     page = (RESULTS / f"planner_test_{number}.md").read_text()
-    found = re.findall(r"Rank correlation ([-\d.]+); (\d) of (\d)", page)
-    return [float(value) for value in found[0]]
+    return [float(value) for value in re.search(pattern, page).groups()]
 
 
-def planner_goals() -> list[float]:
-    page = (RESULTS / "planner_test_2.md").read_text()
-    return [float(v) for v in re.search(r"correlation (\.\d) or more; (\d) of", page).groups()]
-
+TEST = r"Rank correlation ([-\d.]+); (\d) of (\d)"  # intervals that cover their prediction, all
+ARMS = ("GRPO-PODS", "GRPO", "GRPO-equal-cost", "GRPO-GA")
+N = r"([-\d.]+)"
+CI = rf"\({N} to {N}\)"
 
 # What README and docs say, with a group for each number -> the numbers. Numbers outside a group are
 # definitions (95 % intervals, 99 % of the best point).
 CLAIMS: dict[str, Callable[[], list[float]]] = {
-    r"\[([\d.]+) of the seconds\]": lambda: [stored("generation")["ratio"]],
-    r"\[([\d.]+) to ([\d.]+) times as fast with vLLM on the quickstart\]": merging_ratios,
-    r"definition, ([\d.]+) times \(([\d.]+) to ([\d.]+)\) on \[GSM8K\]": lambda: published(
-        "gsm8k_main"
+    rf"\[{N} of the seconds\]": lambda: [stored("generation")["ratio"]],
+    rf"\[{N} to {N} times as fast with vLLM on the quickstart\]": merging_ratios,
+    rf"definition, {N} times {CI} on \[GSM8K\]": lambda: published("gsm8k_main"),
+    rf"and {N} times on \[8 H100s\]": lambda: published("h100s")[:1],
+    rf"In {N} s GRPO-PODS": lambda: [training("experiment=quickstart").budget.train_seconds],
+    r"sampled at temperature (\d+);": lambda: [training().sampling.temperature],
+    rf"\[First\]\S+ rank correlation {N}, (\d) of (\d) intervals": lambda: in_page(1, TEST),
+    rf"fresh seeds: rank correlation {N}, (\d) of (\d) intervals": lambda: in_page(2, TEST),
+    r"set beforehand were ([\d.]+) and (\d)\.": lambda: in_page(
+        2, r"correlation (\.\d) or more; (\d) of"
     ),
-    r"and ([\d.]+) times on \[8 H100s\]": lambda: published("h100s")[:1],
-    r"In (\d+) s GRPO-PODS": lambda: [training("experiment=quickstart").budget.train_seconds],
-    r"sampled at temperature (\d+);": lambda: [
-        training("experiment=quickstart").sampling.temperature
-    ],
-    r"\[First\]\S+ rank correlation ([-\d.]+), (\d) of (\d) intervals": partial(planner_test, 1),
-    r"fresh seeds: rank correlation ([-\d.]+), (\d) of (\d) intervals": partial(planner_test, 2),
-    r"set beforehand were ([\d.]+) and (\d)\.": planner_goals,
+    rf"is at \[{N} %\]\S+ after (\d+) s": greedy,
+    rf"marks is {N} above GRPO's {CI}": lambda: ahead(QUICK, "GRPO", of="level"),
+    rf"GRPO-PODS goes from {N} % to {N} %": lambda: [base(QUICK, "tiny"), percent(QUICK, ARMS[0])],
+    rf", GRPO to {N} %\.": lambda: [percent(QUICK, "GRPO")],
+    rf"PODS is (\d[\d.]*) points above GRPO \(95 % interval {N} to {N}\)": lambda: ahead(
+        QUICK, "GRPO"
+    ),
+    rf", (\d[\d.]*) above GRPO 24/24 {CI}": lambda: ahead(QUICK, "GRPO-equal-cost"),
+    rf"and (\d[\d.]*) above GRPO-GA \((\d[\d.]*) to {N}\)": lambda: ahead(QUICK, "GRPO-GA"),
+    rf"A PODS step costs {N} s, a GRPO step {N} s, one of GRPO 24/24 {N} s": lambda: step_seconds(
+        QUICK, *ARMS[:3]
+    ),
+    rf"Where the base is right on {N} %": lambda: [base(MINI, "tiny_60")],
+    rf": {N} points against GRPO {CI}": lambda: ahead(MINI, "GRPO"),
+    rf"The base is right on {N} %": lambda: [base(MINI, "tiny_60")],
 }
-QUICKSTART_CLAIMS: dict[str, Callable[[], list[float]]] = {
-    r"is at \[([\d.]+) %\]\S+ after (\d+) s": greedy,
-    r"marks is ([\d.]+) above GRPO's \(([-\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "quickstart", "GRPO", of="level"
-    ),
-    r"GRPO-PODS goes from ([\d.]+) % to ([\d.]+) %": lambda: [
-        base("quickstart", "tiny"),
-        percent("quickstart", "GRPO-PODS"),
-    ],
-    r", GRPO to ([\d.]+) %\.": lambda: [percent("quickstart", "GRPO")],
-    r"PODS is ([\d.]+) points above GRPO \(95 % interval ([-\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "quickstart", "GRPO"
-    ),
-    r", ([\d.]+) above GRPO 24/24 \(([-\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "quickstart", "GRPO-equal-cost"
-    ),
-    r"and ([\d.]+) above GRPO-GA \(([-\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "quickstart", "GRPO-GA"
-    ),
-    r"A PODS step costs ([\d.]+) s, a GRPO step ([\d.]+) s, one of GRPO 24/24 ([\d.]+) s": lambda: (
-        step_seconds("quickstart", "GRPO-PODS", "GRPO", "GRPO-equal-cost")
-    ),
-}
-MINIATURE_CLAIMS: dict[str, Callable[[], list[float]]] = {
-    r"Where the base is right on ([\d.]+) %": lambda: [base("miniature", "tiny_60")],
-    r": ([-\d.]+) points against GRPO \(([-\d.]+) to ([-\d.]+)\)": lambda: ahead(
-        "miniature", "GRPO"
-    ),
-    r"The base is right on ([\d.]+) %": lambda: [base("miniature", "tiny_60")],
-}
-
-OUR_CLAIMS = QUICKSTART_CLAIMS | MINIATURE_CLAIMS
 
 
 def paragraphs() -> Iterator[str]:
@@ -167,43 +145,21 @@ def paragraphs() -> Iterator[str]:
                 yield " ".join(part.split())
 
 
-def checked(pattern: str, expected: Callable[[], list[float]]) -> None:
-    found = re.search(pattern, "\n".join(paragraphs()))
-    assert found, f"the README no longer says {pattern!r}: change the claim with it"
-    digits = [len(text.partition(".")[2]) for text in found.groups()]
-    measured = [f"{value:.{n}f}" for value, n in zip(expected(), digits, strict=True)]
-    assert list(found.groups()) == measured
-
-
 @pytest.mark.parametrize("pattern", CLAIMS)
 def test_a_number_of_the_readme_is_a_stored_result(pattern: str) -> None:
-    checked(pattern, CLAIMS[pattern])
-
-
-@pytest.mark.parametrize("pattern", OUR_CLAIMS)
-def test_a_number_of_our_runs_is_a_stored_result(pattern: str) -> None:
-    checked(pattern, OUR_CLAIMS[pattern])
+    match = re.search(pattern, "\n".join(paragraphs()))
+    assert match, f"the README no longer says {pattern!r}: change the claim with it"
+    digits = [len(text.partition(".")[2]) for text in match.groups()]
+    measured = [f"{value:.{n}f}" for value, n in zip(CLAIMS[pattern](), digits, strict=True)]
+    assert list(match.groups()) == measured
 
 
 def test_every_number_among_the_results_is_claimed() -> None:
-    patterns = [*CLAIMS, *OUR_CLAIMS]
     for text in paragraphs():
-        spans = [match.span() for pattern in patterns for match in re.finditer(pattern, text)]
+        spans = [match.span() for pattern in CLAIMS for match in re.finditer(pattern, text)]
         loose = [
             text[max(0, number.start() - 30) : number.end() + 10]
             for number in NUMBER.finditer(text)
             if not any(start <= number.start() and number.end() <= end for start, end in spans)
         ]
         assert not loose, f"numbers in the README that no claim in this file covers: {loose}"
-
-
-@pytest.mark.parametrize("figure", PUBLISHED)
-def test_the_stored_speedups_are_those_of_the_published_runs(
-    figure: str, shared: Path, run_command
-) -> None:
-    folder = shared / "reference" / "results"
-    done = run_command(
-        "scripts/speedup.py", f"figure={figure}", "json=true", f"results_dir={folder}"
-    )
-    found = json.loads(done.stdout)[figure]
-    assert [found["speedup"], *found["ci95"]] == published(figure)

@@ -80,8 +80,6 @@ def test_a_target_that_one_arm_never_reaches_gives_a_bound() -> None:
     assert high == pytest.approx(1 / statistics.time_ratio(never, reached)[1][0], rel=0.03)
     assert 0.25 < high < 1, "the arm is slower, by a factor that has no limit"
     assert statistics.time_ratio(never, reached)[1][1] is None
-    assert statistics.restricted_mean(never, 6.0) == 6
-    assert statistics.restricted_mean(reached, 6.0) == 1.75
     assert statistics.time_ratio(reached[:1], reached)[1] is None, "one run has no interval"
 
 

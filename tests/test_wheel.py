@@ -10,14 +10,10 @@ import pytest
 
 from tests.conftest import ROOT
 
-USED = """
-import sys
-
+USED = """import sys
 sys.path.insert(0, sys.argv[1])
 import pods.rules
-
-print(pods.__file__, pods.rules.select("max_variance", [0.0, 1.0, 0.5], 2))
-"""
+print(pods.__file__, pods.rules.select("max_variance", [0.0, 1.0, 0.5], 2))"""
 
 
 def test_pods_selects_from_the_wheel_alone(tmp_path: Path) -> None:

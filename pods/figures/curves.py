@@ -1,8 +1,4 @@
-"""The arms of a figure on one time grid: runs x marks, gaps as NaN.
-
-Runs that must not be averaged or compared are refused.
-    uv run scripts/plot.py figure=gsm8k_main
-"""
+"""The arms of a figure on one time grid: runs x marks, gaps as NaN; unlike runs are refused."""
 
 import json
 import re

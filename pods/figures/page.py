@@ -1,7 +1,6 @@
 """One self-contained HTML page: curves, seconds by phase and rollouts of a run, or several arms.
 
-Curves are SVG of matplotlib. Everything that comes from a run is escaped.
-    uv run scripts/report.py run=<run>
+Everything that comes from a run is escaped.
 """
 
 import html

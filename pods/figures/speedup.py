@@ -4,7 +4,6 @@ Ours (pods/figures/statistics.py): accuracy averaged over time, level at the end
 Published: T = fraction (0.99) of the best point of the baseline's mean curve; the speed-up is the
 baseline's first mark at or above T over the other arm's. The paper states the ratio alone; its
 bootstrap interval over runs is too narrow below ten runs.
-    uv run scripts/speedup.py figure=gsm8k_main
 """
 
 import math
