@@ -38,20 +38,26 @@ def outcome(function, *arguments) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "cuda", "packages", "environment", "expected"),
+    ("choice", "name", "cuda", "packages", "environment", "expected"),
     [
-        ("auto", True, True, {}, "unsloth: found CUDA and unsloth"),
-        ("auto", True, False, {}, "transformers: unsloth is not installed"),
-        ("auto", False, True, {}, "transformers: no CUDA device"),
-        ("auto", True, True, TWO, "transformers: 2 processes; Unsloth trains on one GPU"),
-        ("unsloth", False, True, {}, "backend=unsloth: no CUDA device; set backend=transformers"),
-        ("unsloth", True, True, {}, "unsloth: as configured"),
-        ("transformers", True, True, {}, "transformers: as configured"),
+        (choose.backend, "auto", True, True, {}, "unsloth: found CUDA and unsloth"),
+        (choose.backend, "auto", True, False, {}, "transformers: unsloth is not installed"),
+        (choose.backend, "auto", False, True, {}, "transformers: no CUDA device"),
+        (choose.backend, "auto", True, True, TWO, "transformers: 2 processes; Unsloth trains on o"),
+        (choose.backend, "unsloth", False, True, {}, "backend=unsloth: no CUDA device; set backen"),
+        (choose.backend, "unsloth", True, True, {}, "unsloth: as configured"),
+        (choose.for_evaluation, "auto", False, True, {}, "transformers: no CUDA device"),
+        (choose.for_evaluation, "auto", True, False, {}, "transformers: vllm is not installed"),
+        (choose.for_evaluation, "auto", True, True, {}, "vllm: found CUDA and vllm"),
+        (choose.for_evaluation, "vllm", True, True, {}, "vllm: as configured"),
+        (choose.for_evaluation, "vllm", True, False, {}, "engine=vllm: it needs a CUDA device and"),
     ],
 )
-def test_the_backend(machine, name, cuda, packages, environment, expected):
+def test_the_backend_and_the_engine_of_an_evaluation(
+    machine, choice, name, cuda, packages, environment, expected
+):
     machine(cuda, packages, environment)
-    assert outcome(choose.backend, name).startswith(expected)
+    assert outcome(choice, name).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -88,21 +94,6 @@ def test_the_engine_of_a_training(
     config.backend.name = "unsloth" if unsloth else "transformers"
     machine(cuda, packages, environment)
     assert expected in outcome(choose.for_training, config)
-
-
-@pytest.mark.parametrize(
-    ("cuda", "packages", "name", "expected"),
-    [
-        (False, True, "auto", "transformers"),
-        (True, False, "auto", "transformers"),
-        (True, True, "auto", "vllm"),
-        (True, True, "vllm", "vllm"),
-        (True, False, "vllm", "engine=vllm: it needs a CUDA device and vllm"),
-    ],
-)
-def test_the_engine_of_an_evaluation(machine, cuda, packages, name, expected):
-    machine(cuda, packages, {})
-    assert outcome(choose.for_evaluation, name).startswith(expected)
 
 
 def test_auto_is_settled_and_said_in_one_line(machine):

@@ -23,7 +23,6 @@ SCORES = [
     ("v1", CORRECT, 1.0, 0.0, 0.0),  # no bonus for the correct ones
     ("v1", WRONG, 0.0, 0.099, 0.1),  # one character outside
     ("v1-correctness", WRONG, 0.0, 0.0, 0.0),
-    ("v1-correctness", CORRECT, 1.0, 0.0, 0.0),
     ("v2", CORRECT, 1.0, 0.1, 0.1),
     ("v2", WRONG, 0.0, 0.099, 0.1),
     ("v2", WRONG + "x" * 200, 0.0, 0.0, 0.1),  # never below 0

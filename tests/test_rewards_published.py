@@ -100,7 +100,6 @@ def read(path: Path) -> list[dict]:
 
 def test_the_shared_pairs(shared: Path) -> None:
     pairs = read(shared / "reference" / "grade_pairs.jsonl")
-    assert len(pairs) > 1000
     assert [p for p in pairs if published.equal(p["given"], p["gold"]) != p["equal"]] == []
 
 
@@ -112,7 +111,6 @@ def test_the_shared_sample(shared: Path) -> None:
         for name, column in (("correctness", "c"), ("format", "f"), ("tags", "x")):
             expected = [row[column + version[1]] for row in rows]
             assert scores[name] == pytest.approx(expected, abs=1e-9), (version, name)
-        assert [value == 1 for value in scores["correctness"]] == [
-            row[f"correct_{version}"] for row in rows
-        ]
+        grades = [value == 1 for value in scores["correctness"]]
+        assert grades == [row[f"correct_{version}"] for row in rows]
     assert [rewards.is_well_formed(c) for c in completions] == [r["format_ok"] for r in rows]

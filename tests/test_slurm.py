@@ -1,8 +1,4 @@
-"""A sweep through submitit, on its executor for one machine: SLURM's differs in where jobs go.
-
-`hydra/launcher=submitit_local` takes the keys of `submitit_slurm` and runs the same job code, one
-process a job. Needs `uv sync --extra slurm`; skips itself without.
-"""
+"""A sweep by submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
 
 import importlib.util
 

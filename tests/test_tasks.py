@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import yaml
 
-import rewards
 from pods import tasks
 from pods.config import keys
 from pods.config.errors import UserError
@@ -51,7 +50,6 @@ EXPECTED = {  # id, question, answer, kind
 BAD = [
     # task, the second row's changes (None: the column is missing), what the error says
     ("gsm8k", {"answer": None}, "column 'answer' is missing; found question"),
-    ("gsm8k", {"answer": 5}, "column 'answer' must be text, is 5"),
     ("gsm8k", {"answer": "no marker"}, 'has no "####"'),
     ("gsm8k", {"answer": "work #### "}, "the gold answer is empty"),
     ("math", {"solution": "nothing boxed"}, "has no \\boxed{...}"),
@@ -81,10 +79,6 @@ def test_a_row_of_each_task(name: str, tmp_path: Path) -> None:
     write(tmp_path, name, "test", [ROWS[name]])
     ours = dict(zip(("id", "question", "answer", "kind"), EXPECTED[name], strict=True))
     assert load(name, "test", tmp_path)[0] == {**ROWS[name], **ours}  # other columns unchanged
-    gold, kind = EXPECTED[name][2:]
-    for version in rewards.VERSIONS:
-        assert rewards.grade(f"<answer>{gold}</answer>", gold, version, kind)
-        assert not rewards.grade("<answer>7</answer>", gold, version, kind)
 
 
 def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path: Path) -> None:

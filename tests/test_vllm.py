@@ -144,13 +144,13 @@ def test_training_with_the_live_adapter_learns(tmp_path, train):
     """engine=vllm in train.py itself; engine and trainer agree at every step."""
     sizes = ["prompts_per_step=2", "rollouts_per_prompt=64"]
     done = train(
-        tmp_path, "run=r", *sizes, "engine=vllm", "engine.check_every=1", "max_steps=20",
+        tmp_path, "run=r", *sizes, "engine=vllm", "engine.check_every=1", "max_steps=16",
         "budget.train_seconds=null", "checkpoint.every_seconds=null",
     )  # fmt: skip
     assert "engine vllm (as configured)" in done.stderr
     lines = read_metrics(done.run / "metrics.jsonl")
     correct = [line["all/correctness_mean"] for line in lines]
-    assert len(correct) == 20
+    assert len(correct) == 16
     assert sum(correct[-5:]) > 2 * sum(correct[:5])  # from about 4 %
     assert max(gaps(done.run)) < 0.01  # nats
     assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]

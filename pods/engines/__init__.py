@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pods.batch import Completion
-from pods.batch import seed_of as seed_of
+from pods.batch import Completion, seed_of  # noqa: F401  for the callers of engines
 
 EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
 

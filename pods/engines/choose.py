@@ -18,6 +18,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
 from pods.models.policy import Policy, load_transformers, set_threads
+from pods.models.unsloth import load_unsloth
 
 GPU_EXTRA = "uv sync --extra gpu"
 NO_VLLM = f"it needs a CUDA device and vllm ({GPU_EXTRA})"
@@ -134,11 +135,8 @@ def vllm_mode(name: str, config: TrainConfig) -> str:
         return "colocate"
     if config.engine.vllm_mode != "auto":
         return config.engine.vllm_mode
-    return (
-        "colocate"
-        if config.lora.rank is None and torch.cuda.is_available() and find_spec("vllm")
-        else "none"
-    )
+    possible = config.lora.rank is None and torch.cuda.is_available() and find_spec("vllm")
+    return "colocate" if possible else "none"
 
 
 def gives_logprobs(name: str, config: TrainConfig) -> bool:
@@ -190,8 +188,5 @@ def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
 
 def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
     """The policy of a run on the backend that config.backend.name says (settled)."""
-    if config.backend.name == "unsloth":
-        from pods.models.unsloth import load_unsloth
-
-        return load_unsloth(config, tokenizer)
-    return load_transformers(config, tokenizer)
+    load = load_unsloth if config.backend.name == "unsloth" else load_transformers
+    return load(config, tokenizer)

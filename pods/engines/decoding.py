@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -77,19 +78,16 @@ class GrowingLayer(DynamicLayer):
         self.length = end
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = _longer(key_states), _longer(value_states)
-        elif end > self.keys.shape[-2]:
-            self.keys, self.values = _longer(self.keys), _longer(self.values)
+            self.keys, self.values = key_states, value_states
+        if end >= self.keys.shape[-2]:
+            free = (0, 0, 0, BLOCK)
+            self.keys, self.values = pad(self.keys, free), pad(self.values, free)
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def get_seq_length(self) -> int:
         return self.length
-
-
-def _longer(states: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.pad(states, (0, 0, 0, BLOCK))
 
 
 def grouped_attention(
@@ -105,7 +103,7 @@ def grouped_attention(
     if length > 1 or settings.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     folded = query.reshape(rows, key.shape[1], heads // key.shape[1], size)
-    output = torch.nn.functional.scaled_dot_product_attention(
+    output = scaled_dot_product_attention(
         folded, key, value, attn_mask=attention_mask, scale=settings.get("scaling")
     )
     return output.reshape(rows, 1, heads, value.shape[-1]), None
@@ -125,12 +123,11 @@ def speed_up(model: Any) -> Any:
 class NextInput:
     """The model's next input: tokens, positions and mask of each row, and the cache before them."""
 
-    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], more: int) -> None:
-        """more: the tokens that will follow each prompt."""
+    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         self._model, self._seen = model, max(map(len, prompts))
         pads = [self._seen - len(prompt) for prompt in prompts]  # on the left
         ids = [[0] * n + list(prompt) for n, prompt in zip(pads, prompts, strict=True)]
-        places, device = torch.arange(self._seen + more), model.device
+        places, device = torch.arange(self._seen + new_tokens), model.device
         self._ids, self._padded = torch.tensor(ids, device=device), any(pads)
         self._mask = (places >= torch.tensor(pads)[:, None]).long().to(device)
         self._positions = self._mask[:, : self._seen].cumsum(dim=-1).sub(1).clamp(min=0)

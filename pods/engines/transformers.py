@@ -34,8 +34,7 @@ class TransformersEngine(AbstractContextManager):
         ends = sampling.ends or tuple(policy.end_tokens(config.model.path, tokenizer))
         self._sampling = replace(sampling, ends=ends)
         self._live: MergedCopy | None = None
-        self._loaded: Any = None  # the model from `_path` on disk
-        self._path = ""
+        self._loaded, self._path = None, ""  # the model from `_path` on disk
         self._disk: Any = None  # `_loaded` with the adapter of `_weights`, if it is one
         self._weights: Path | None = None
 

@@ -38,7 +38,8 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(locate(path), padding_side="left")
+        settings = {"padding_side": "left", "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(locate(path), **settings)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: not a local model folder, and the hub did not give it "
@@ -78,9 +79,10 @@ def load_model(path: str, dtype: str, **settings: Any) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    settings |= {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    settings |= {"dtype": getattr(torch, dtype), "trust_remote_code": False}
+    place = locate(path)
     try:
-        return AutoModelForCausalLM.from_pretrained(locate(path), **settings)
+        return AutoModelForCausalLM.from_pretrained(place, use_safetensors=True, **settings)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {error}", key="model.path") from error
 

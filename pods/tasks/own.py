@@ -96,8 +96,8 @@ def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
 
 def _divided(source: str, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
     """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows)."""
-    order, size = np.random.default_rng(SPLIT_SEED).permutation(len(rows)), len(rows) // 5
-    size = min(LARGEST_TEST, size)
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
+    size = min(LARGEST_TEST, len(rows) // 5)
     ranks.say(f"task=own: {size} of the {len(rows)} questions of {source} are its test split")
     train, test = ([rows[i] for i in sorted(part)] for part in (order[size:], order[:size]))
     return {"train": train, "test": test} if size else {"train": train}
