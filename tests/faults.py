@@ -1,6 +1,7 @@
 """Faults at the boundary to the system, each striking at optimiser step 4 of a forked train.py."""
 
 import gzip
+import json
 import os
 import resource
 import signal
@@ -54,8 +55,10 @@ def kill_in_ledger() -> None:
 
     def act(path: Path, step: Record, texts: str) -> None:
         if step.step.number == STEP:
+            lines = "".join(json.dumps(record) + "\n" for record in ledger.records(step, texts))
+            member = gzip.compress(lines.encode())
             with open(path, "ab") as file:
-                file.write(gzip.compress(b"a record\n" * 9)[:20])
+                file.write(member[: len(member) // 2])
             kill()
 
     before(ledger, "append", act)
