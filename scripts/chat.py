@@ -15,7 +15,7 @@ from rich.text import Text
 import rewards
 from pods import tasks
 from pods.config.command import CONFIG_DIR, command
-from pods.engines import Limits, Request, Work, choose, seed_of, texts
+from pods.engines import Limits, Request, Work, seed_of, texts
 from pods.evaluation.config import OneCheckpoint, find_one, renamed_keys
 from pods.tasks import rendered
 
@@ -28,6 +28,7 @@ class ChatConfig(OneCheckpoint):
 
 @command("chat", ChatConfig, CONFIG_DIR / "checkpoint")
 def main(config: ChatConfig) -> None:
+    from pods.engines import choose  # --help waits for no torch
     from pods.models.policy import load_tokenizer
 
     config.check()
