@@ -15,17 +15,11 @@ from itertools import chain, islice
 from pathlib import Path
 
 import torch
+import transformers
 from rich.console import Console
 from rich.progress import track
 from torch.nn.utils.rnn import pad_sequence
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    set_seed,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pods.config.command import command
 from pods.config.keys import Section
@@ -147,9 +141,10 @@ def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedToke
 
 @command("build_tiny_policy", BuildConfig)
 def main(config: BuildConfig) -> None:
-    set_seed(config.seed)
-    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
-    policy = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(SHIPPED))
+    transformers.set_seed(config.seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED)
+    sizes = transformers.AutoConfig.from_pretrained(SHIPPED)
+    policy = transformers.AutoModelForCausalLM.from_config(sizes)
     train(policy, config, tokenizer)
     mute(policy, config, tokenizer)
     policy.save_pretrained(config.out_dir)

@@ -103,8 +103,9 @@ def test_the_verdict_is_one_and_allows_for_the_error(pods: float, words: str) ->
 
 
 def test_a_plan_from_numbers_is_the_formula(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     keys = ["kappa=.3", "between=.5", "cells=[[2,8,8],[4,16,4]]", f"out_dir={tmp_path}"]
     assert in_process("scripts/plan.py", *NUMBERS, *keys, "json=true") == 0
     plan = json.loads(capsys.readouterr().out)
