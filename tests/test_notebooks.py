@@ -17,7 +17,7 @@ def test_the_notebook_runs_from_training_to_the_interval(tmp_path):
     script.write_text("\n\n".join(code))
 
     def set_variables() -> None:
-        os.environ.update(PODS_NOTEBOOK_SECONDS="1", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))
+        os.environ.update(PODS_NOTEBOOK_SECONDS="2", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))
 
     cwd = ROOT / "notebooks"
     done = processes.run(tmp_path, script=script, fault=set_variables, cwd=cwd)
