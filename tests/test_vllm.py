@@ -73,7 +73,7 @@ def completions(results: Path) -> dict[str, list]:
     """Policy -> for each question what was generated."""
     return {
         path.parents[1].name: [
-            tuple(json.loads(line)[key] for key in ("completion", "tokens", "truncated"))
+            tuple(json.loads(line)[key] for key in ("completion", "tokens", "clipped"))
             for line in path.read_text().splitlines()
         ]
         for path in results.glob("*/*/*/repeat-0.jsonl")
