@@ -83,7 +83,7 @@ def completions(results: Path) -> dict[str, list]:
 def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path: Path, train) -> None:
     """Two adapters and the base in one batch, then a full checkpoint in place of the base; a stop
     string ends the completions."""
-    stop = {"sampling.stop": "['</think>']"}
+    stop = {"sampling.stop": "['</answer>']"}
     run = make_run(tmp_path / "checkpoints", steps=(2, 4), scale=0.05, **stop)
     add_checkpoint(run, 6, scale=0.002, full=True)
     arguments = ["run=fake", "temperature=0"]
