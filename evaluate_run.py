@@ -3,15 +3,10 @@
     uv run evaluate_run.py run=<run>                        # the run's own task, every checkpoint
     uv run evaluate_run.py run=<run> tasks=[gsm8k,math500]
     uv run evaluate_run.py run=<run> rewards=[v1,v2,strict] # grade stored completions again
-    uv run evaluate_run.py run=<run> select_on=validation   # pick there, report one test score
-    uv run evaluate_run.py run=<run> from_training=true     # the scores that training took
     uv run evaluate_run.py run="gsm8k_qwen-*" questions=100 # a quick look at several runs
-    uv run evaluate_run.py run=<run> checkpoints=[best,last]
     uv run evaluate_run.py run=null experiment=gsm8k_qwen   # an experiment's base model alone
-    uv run evaluate_run.py run=null model=<hub id or folder> tasks=[gsm8k]
 
-Can be stopped at any moment; the same command goes on where it was.
-config/evaluate/evaluate.yaml lists every key.
+The same command goes on where it was stopped. config/evaluate/evaluate.yaml lists every key.
 """
 
 from pods.config.command import CONFIG_DIR, command

@@ -26,9 +26,8 @@ def main(config: TrainConfig) -> None:
     check(config)
     check_files(config)
     if config.trial:
-        trial.run(config, train)
-    else:
-        train(config)
+        return trial.run(config, train)
+    train(config)
 
 
 def train(config: TrainConfig) -> None:
@@ -37,8 +36,7 @@ def train(config: TrainConfig) -> None:
     with ExitStack() as stack:
         with clock.phase("load"):
             prepare(config)
-            # These import torch and TRL, which Unsloth must precede.
-            from pods import scoring, tasks
+            from pods import scoring, tasks  # torch and TRL, after Unsloth
             from pods.engines import choose
             from pods.evaluation import midrun
             from pods.models import initial, policy
@@ -59,23 +57,19 @@ def train(config: TrainConfig) -> None:
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             if start is None:
                 initial.load_adapter(config, trainer.model)
-            warm, evaluate, keys = None, None, config.sampling
-            if config.backend.warmup:
-                limits = keys.max_prompt_length, keys.max_completion_length
-                warm = partial(warm_up.warm_up, trainer, *limits)
+            limits = config.sampling.max_prompt_length, config.sampling.max_completion_length
+            warm = partial(warm_up.warm_up, trainer, *limits) if config.backend.warmup else None
+            evaluate, generator = None, trainer.sampler.engine
             if config.evaluation.every_seconds is not None:
-                generator = trainer.sampler.engine
                 evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
-            callback = loop.RunCallback(
-                config, folder, trainer, rewards, warm, evaluate, start, stack
-            )
+            parts = rewards, warm, evaluate, start, stack
+            callback = loop.RunCallback(config, folder, trainer, *parts)
             trainer.add_callback(callback)
         loop.run(callback)
 
 
 def prepare(config: TrainConfig) -> None:
-    """Settle backend, optimiser and engine, print the reasons, and import Unsloth before the
-    packages that it rewrites."""
+    """Settle backend and engine, and import Unsloth before the packages that it rewrites."""
     from pods.engines import choose
     from pods.models.policy import set_threads
 

@@ -59,10 +59,8 @@ def checked(advantages: np.ndarray, count: int, source: str) -> np.ndarray:
     """The advantages as an array; ValueError unless they are `count` finite numbers."""
     values = np.asarray(advantages, dtype=np.float64)
     if values.shape != (count,) or not np.isfinite(values).all():
-        raise ValueError(
-            f"{source} returned advantages of shape {values.shape}, or not finite; ({count},) "
-            "finite numbers are required, one for each kept rollout"
-        )
+        problem = f"{source} returned advantages of shape {values.shape}, or not finite"
+        raise ValueError(f"{problem}; ({count},) finite numbers are required")
     return values
 
 

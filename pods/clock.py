@@ -1,8 +1,7 @@
 """The clock that the paper's claim is measured with.
 
-`train_seconds` is the wall time of whole optimiser steps: generate + score + select + update, where
-update is the rest of a step. Loading, warm-up, checkpoints, evaluation and log writing are timed
-under their own names and never counted. The published code plots the checkpoint's index instead.
+`train_seconds` is the wall time of whole optimiser steps: generate + score + select, and update,
+the rest of a step. Loading, checkpoints, evaluation and logs are timed apart and never counted.
 """
 
 import time
@@ -79,9 +78,8 @@ class Clock:
     def passed_mark(self, every_seconds: float | None) -> bool:
         """Whether the newest step crossed a multiple of `every_seconds` of training: a fixed grid,
         so that a late step shifts nothing."""
-        if every_seconds is None:
-            return False
-        return self.train_seconds // every_seconds > self.before_step // every_seconds
+        seconds = every_seconds or float("inf")
+        return self.train_seconds // seconds > self.before_step // seconds
 
 
 def peak_memory() -> float | None:

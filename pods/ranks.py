@@ -93,12 +93,10 @@ def wait() -> None:
 
 def from_main(work: Callable[[], T]) -> T:
     """What `work` returns on rank 0, on every rank; its UserError is raised on every rank."""
-    outcome: list[T | UserError] = []
-    if is_main():
-        try:
-            outcome = [work()]
-        except UserError as error:
-            outcome = [error]
+    try:
+        outcome: list[T | UserError] = [work()] if is_main() else []
+    except UserError as error:
+        outcome = [error]
     (result,) = gather(outcome)
     if isinstance(result, UserError):
         raise result

@@ -1,7 +1,4 @@
-"""One step: draw what the algorithm asks for, score it, send it back, hand over what it returns.
-
-Every rank runs the same algorithm (pods/algorithms.py) on the same batch.
-"""
+"""One step, the same on every rank: draw what the algorithm asks for, score it and send it back."""
 
 import operator
 from collections import Counter
@@ -150,13 +147,11 @@ class Driver:
         by_function = dict(zip(self.weights, scores.T, strict=True))
         correct = by_function[self.correct] > 0 if self.correct else None
         completions = [rollout.completion for rollout in rollouts]
-        lengths = [len(completion.token_ids) for completion in completions]
-        clipped, logprobs = [completion.clipped for completion in completions], None
-        if all(completion.logprobs is not None for completion in completions):
-            logprobs = [mean(completion.logprobs) for completion in completions]
-        return Batch(
-            places, rewards, correct, by_function, lengths, clipped, logprobs, self.weights
-        )
+        lengths, clipped = [len(c.token_ids) for c in completions], [c.clipped for c in completions]
+        likely = all(c.logprobs is not None for c in completions)
+        logprobs = [mean(c.logprobs) for c in completions] if likely else None
+        columns = correct, by_function, lengths, clipped, logprobs
+        return Batch(places, rewards, *columns, self.weights)
 
     def selected(self, value: Any, batch: Batch | None, step: Step) -> Selection:
         """What the algorithm returned, checked and in ascending order, with advantages."""
@@ -183,20 +178,19 @@ def requested(request: Any, prompts: list[Prompt]) -> list[int]:
         wanted, count = request
         counts = [count] * len(wanted) if np.ndim(count) == 0 else count
         pairs = list(zip(wanted, map(operator.index, counts), strict=True))
+        valid = all(isinstance(prompt, Prompt) and count >= 0 for prompt, count in pairs)
     except (TypeError, ValueError):
-        rule = "a pair (prompts, count) is required, with one count or one for each prompt"
-        raise ValueError(f"yielded {request!r}; {rule}") from None
+        valid = False
+    if not valid or not any(count for _, count in pairs):
+        rule = "(prompts, count) is required: prompts of step.prompts or step.fresh(k), and one "
+        rule += "count or one for each, not all 0"
+        raise ValueError(f"yielded {request!r}; {rule}")
     further, known = [], {id(prompt): p for p, prompt in enumerate(prompts)}
     for prompt, count in pairs:
-        if not isinstance(prompt, Prompt) or count < 0:
-            rule = "0 or more of prompts out of step.prompts or step.fresh(k) are required"
-            raise ValueError(f"asked for {count} rollouts of {prompt!r}; {rule}")
-        if count > 0 and id(prompt) not in known:
+        if count and id(prompt) not in known:
             known[id(prompt)] = len(prompts)
             prompts.append(prompt)
         further += [known.get(id(prompt))] * count
-    if not further:
-        raise ValueError("asked for no rollouts; return what to train on instead")
     return further
 
 

@@ -80,24 +80,20 @@ def select(
     rng: np.random.Generator | None = None,
     **params: object,
 ) -> np.ndarray:
-    """(m,) distinct indices, ascending, of the rollouts of one prompt that are kept.
+    """(m,) ascending indices of the rollouts of one prompt that are kept, of rewards (n,).
 
-    rule: a key of RULES, or the rule itself, which takes `params`. rewards: (n,) total reward of
-    each rollout, n >= m >= 1. Raises ValueError: an unknown rule, m outside 1..n, rewards that are
-    not 1-D or not finite, or a rule that returned other than m distinct indices.
+    rule: a key of RULES, or the rule itself, which takes `params`. Raises ValueError.
     """
-    if isinstance(rule, str):
-        if rule not in RULES:
-            raise ValueError(f"rule {rule!r} is unknown; valid rules: {', '.join(RULES)}")
-        rule = RULES[rule]
+    if isinstance(rule, str) and rule not in RULES:
+        raise ValueError(f"rule {rule!r} is unknown; valid rules: {', '.join(RULES)}")
+    rule = RULES[rule] if isinstance(rule, str) else rule
     rewards = np.asarray(rewards, dtype=np.float64)
     if rewards.ndim != 1:
         raise ValueError(f"rewards must be 1-D, one per rollout; got shape {rewards.shape}")
     if not 1 <= m <= len(rewards):
         raise ValueError(f"m={m} must lie between 1 and n={len(rewards)}")
-    if not np.isfinite(rewards).all():
-        bad = np.flatnonzero(~np.isfinite(rewards))[0]
-        raise ValueError(f"rewards must be finite; NaN or inf at index {bad}")
+    if (bad := np.flatnonzero(~np.isfinite(rewards))).size:
+        raise ValueError(f"rewards must be finite; NaN or inf at index {bad[0]}")
     name = f"rule {getattr(rule, '__name__', rule)}"
     return checked(rule(rewards, m, rng, **params), len(rewards), m, name)
 

@@ -20,9 +20,11 @@ from rewards import Scorer
 class RewardError(RuntimeError):
     """A reward function raised or returned something other than one finite number each."""
 
-    def __init__(self, message: str, completion: str, answer: str) -> None:
+    def __init__(self, message: str, arguments: dict[str, Any], i: int) -> None:
+        """Of completion i; `arguments` are those of the function."""
         super().__init__(message)
-        self.completion, self.answer = completion, answer
+        self.completion = str(arguments["completions"][i])
+        self.answer = str(arguments["answer"][i]) if "answer" in arguments else ""
 
 
 class Text(str):
@@ -55,11 +57,9 @@ class Rewards(AbstractContextManager):
         built_in = [name for name in self.weights if name not in own]
         self.scorer = Scorer(config.version, names=built_in, **limits)
         self.scores: tuple[Any, dict[str, list[float]]] = (None, {})  # newest answers, and theirs
+        functions = {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
         self.functions = [
-            Reward(name, load(f"rewards.functions.{name}", own[name]))
-            if name in own
-            else Reward(name, self.built_in(name))
-            for name in self.weights
+            Reward(name, functions.get(name) or self.built_in(name)) for name in self.weights
         ]
 
     def built_in(self, name: str) -> Callable[..., list[float]]:
@@ -88,21 +88,22 @@ class Reward:
         questions = arguments.get("question", prompts)
         arguments["prompts"] = [Text(*pair) for pair in zip(prompts, questions, strict=True)]
         arguments["completions"] = [Text(text) for text in completions]
+        label = f"reward function {self.__name__}"
         step = f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"
         try:
             values = self.values(arguments)
         except Exception as error:
             i = self.failing(arguments)
             where = "all completions" if i is None else f"completion {i}"
-            problem = f"raised {error!r} on {where} of {step}"
-            raise self.error(problem, arguments, i or 0) from error
+            problem = f"{label} raised {error!r} on {where} of {step}"
+            raise RewardError(problem, arguments, i or 0) from error
         if len(values) != len(completions):
-            problem = f"returned {len(values)} values for {len(completions)} completions at {step}"
-            raise self.error(problem, arguments, 0)
+            counts = f"{len(values)} values for {len(completions)} completions"
+            raise RewardError(f"{label} returned {counts} at {step}", arguments, 0)
         numbers = [number(value) for value in values]
         for i in np.flatnonzero(~np.isfinite(numbers)):
-            problem = f"returned {values[i]!r} for completion {i} of {step}"
-            raise self.error(f"{problem}; a finite number or None is required", arguments, i)
+            problem = f"{label} returned {values[i]!r} for completion {i} of {step}"
+            raise RewardError(f"{problem}; a finite number or None is required", arguments, i)
         return numbers
 
     def values(self, arguments: dict[str, Any]) -> list[Any]:
@@ -121,12 +122,6 @@ class Reward:
             except Exception:
                 return i
         return None
-
-    def error(self, problem: str, arguments: dict[str, Any], i: int) -> RewardError:
-        """The error, with completion i and its answer."""
-        answers = arguments.get("answer") or [""] * len(arguments["completions"])
-        row = str(arguments["completions"][i]), str(answers[i])
-        return RewardError(f"reward function {self.__name__} {problem}", *row)
 
 
 def number(value: Any) -> float:

@@ -6,6 +6,7 @@ own code builds the tensors of the rows that are handed to it.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,9 @@ class TrlSeam(trl.GRPOTrainer):
         """The training starts, or an epoch of it, after so many micro-steps."""
         self._earlier = micro_steps - self._step
 
-    def trls_sampler(self) -> Any:
-        """TRL's order of the training rows."""
+    @cached_property
+    def trls_order(self) -> Any:
+        """TRL's sampler of the training rows."""
         return super()._get_train_sampler()
 
     def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
@@ -199,12 +201,10 @@ def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
     from trl.trainer import grpo_trainer
 
     original = grpo_trainer.VLLMGeneration
-    rows = args.per_device_train_batch_size * args.steps_per_generation
-    rows *= args.vllm_tensor_parallel_size
-    slots = max(rows, rows * args.rollouts_per_prompt // args.num_generations)
 
-    def build(**arguments: Any) -> Any:
-        return original(**{**arguments, "max_num_seqs": slots})
+    def build(max_num_seqs: int, **arguments: Any) -> Any:
+        slots = max_num_seqs * args.rollouts_per_prompt // args.num_generations
+        return original(**arguments, max_num_seqs=max(slots, max_num_seqs))
 
     grpo_trainer.VLLMGeneration = build
     try:

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from pods.advantages import ADVANTAGES, checked
-from pods.algorithms import prepared
+from pods.advantages import ADVANTAGES
 from pods.batch import Batch
-from pods.config.errors import UserError
 
 REWARDS = np.array([[1.0, 0.1, 0.0, 0.4, 0.9], [0.3, 0.2, 0.8, 0.8, 0.5]])
 PARTS = {
@@ -57,20 +55,3 @@ def test_what_carries_no_signal_has_advantage_0(name):
     values = ADVANTAGES[name](batch, np.arange(5))
     assert values[[1, 4]].tolist() == [0, 0]
     assert values[[0, 2, 3]].tolist() == ADVANTAGES[name](scored, np.arange(3)).tolist()
-
-
-@pytest.mark.parametrize("bad", [[0.0], [0.0, np.nan], [[0.0, 1.0]]])
-def test_what_a_function_returns_is_checked(bad):
-    with pytest.raises(ValueError, match=r"\(2,\) finite numbers"):
-        checked(bad, 2, "it")
-
-
-def test_a_name_is_built_in_or_in_a_file(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def centred(batch, kept): return 1")
-    assert prepared("advantage", f"{file}:centred", None)(None, None) == 1
-    assert prepared("advantage", "rloo", None) is ADVANTAGES["rloo"]
-    with pytest.raises(UserError, match=r"^advantage.name=\S+:other: other is not defined"):
-        prepared("advantage", f"{file}:other", None)
-    with pytest.raises(ValueError, match="one of kept, all, rloo"):
-        prepared("advantage", "best", None)

@@ -1,7 +1,5 @@
 """Every claim of every algorithm, driven by hand and compared with brute force or with numbers."""
 
-import ast
-import inspect
 import warnings
 from collections import Counter
 from itertools import combinations
@@ -14,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from pods import algorithms
 from pods.algorithms import ALGORITHMS, exploration, prepared
 from pods.batch import Batch, Selection
 from pods.rollouts import Visit
@@ -396,12 +393,3 @@ def test_what_is_no_algorithm_is_refused_in_one_line(name, params, message):
     with pytest.raises(ValueError, match=message) as raised:
         prepared("algorithm", name, params)
     assert "\n" not in str(raised.value)
-
-
-def test_every_algorithm_reads_as_its_paper_in_twenty_lines():
-    assert len(inspect.getsource(algorithms).splitlines()) < 300
-    for function in ALGORITHMS.values():
-        (tree,) = ast.parse(inspect.getsource(function)).body
-        body = ast.unparse(ast.Module(tree.body[1:], [])).splitlines()
-        assert len(body) <= 20, function.__name__
-        assert inspect.getdoc(function)

@@ -1,5 +1,6 @@
 """The clock counts steps and nothing else; its grid does not move."""
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -55,14 +56,9 @@ def test_a_step_is_its_phases_and_nothing_outside_of_it(time):
 
 def test_time_counts_when_a_phase_raises(time):
     clock = Clock(time)
-
-    def fails() -> None:
-        with clock.phase("score"):
-            time.seconds += 2
-            raise ValueError("reward")
-
-    with pytest.raises(ValueError, match="reward"):
-        fails()
+    with suppress(ValueError), clock.phase("score"):
+        time.seconds += 2
+        raise ValueError
     assert clock.step == {"score": 2.0}
 
 

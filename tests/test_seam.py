@@ -30,29 +30,23 @@ def private_names() -> set[str]:
     return {name for name in names if name.startswith("_") and not name.startswith("__")}
 
 
-def uses(path: Path, names: set[str]) -> list[str]:
+def used(path: Path) -> set[str]:
     """Private names that a file uses of objects other than self."""
-    used = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and (node.attr in names or "unsloth_" in node.attr):
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            used += [] if own else [node.attr]
-        if isinstance(node, ast.keyword) and node.arg == "_internal_call":
-            used.append(node.arg)
-    return [name for name in used if name.startswith("_")]
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    others = [node for node in nodes if isinstance(node, ast.Attribute)]
+    others = [n for n in others if getattr(n.value, "id", "") not in ("self", "cls")]
+    names = {node.attr for node in others} | {getattr(node, "arg", None) for node in nodes}
+    return {name for name in names - {None} if name.startswith("_") and name[1:2] != "_"}
 
 
-def test_no_other_file_holds_a_private_name():
+def test_private_names_stand_in_the_seam_alone_and_exist():
     names = private_names()
     assert {"_generate_and_score_completions", "_save_rng_state", "_last_loaded_step"} <= names
-    assert len(SOURCES) > 60
-    others = {path.name: uses(path, names) for path in SOURCES if path.name != "seam.py"}
-    assert {name: used for name, used in others.items() if used} == {}
-    assert len(uses(ROOT / "pods" / "seam.py", names)) > 5
-
-
-def test_the_names_that_the_seam_uses_exist():
+    others = {path.name: used(path) for path in SOURCES if path.name != "seam.py"}
+    found = {file: own & names | {n for n in own if "unsloth_" in n or n == "_internal_call"}
+             for file, own in others.items()}  # fmt: skip
+    assert {file: own for file, own in found.items() if own} == {}
     tree = ast.parse((ROOT / "pods" / "seam.py").read_text())
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    private = {name for name in used if name.startswith("_") and name[1] != "_"}
-    assert private - {"_handed", "_earlier"} <= private_names()  # its own
+    private = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    private = {name for name in private if name.startswith("_") and name[1] != "_"}
+    assert private - {"_handed", "_earlier"} <= names  # its own

@@ -86,27 +86,6 @@ def adapter(trainer: Any) -> dict[str, torch.Tensor]:
     return {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_" in k}
 
 
-def test_the_policy_is_trained_on_m_rows_and_never_on_n():
-    trainer = build(
-        ["prompts_per_step=8", "rollouts_per_prompt=16", "kept_per_prompt=2",
-         "micro_batch_size=16"],  # all prompts at once
-        dataset=rows(),
-    )  # fmt: skip
-    forwards = []
-    compute_loss = trainer._compute_loss
-
-    def spy(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        forwards.append(len(inputs["completion_ids"]))
-        return compute_loss(model, inputs)
-
-    trainer._compute_loss = spy
-    trainer.train()
-    assert forwards == [16] * 3
-    record = trainer.newest
-    assert len(record.batch) == 8 * 16
-    assert np.bincount(record.batch.prompt[record.selection.kept]).tolist() == [2] * 8
-
-
 def trained_advantages(trainer: PodsTrainer) -> list[tuple[Record, torch.Tensor]]:
     """Train; the record and the advantages in TRL's batch of every step."""
     seen: list[tuple[Record, torch.Tensor]] = []
