@@ -131,21 +131,3 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path, capsys, monkeypatc
     rows = replay(tmp_path, capsys, f"rule.name={tmp_path}/own.py:last", "kept_per_prompt=3")
     assert [row[0] for row in rows.values()] == ["2", "3"]
     assert next(reversed(rows.values()))[-1] == "0.3333", "1 of 1, 2 and 3"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run=absent"], "runs with one: r"),
-        (["run=r", "kept_per_prompt=9"], "kept_per_prompt=9"),
-        (["run=r", "rule=best"], "max_variance"),
-    ],
-)
-def test_replay_says_what_is_wrong(tmp_path, capsys, monkeypatch, arguments, words):
-    monkeypatch.chdir(tmp_path)
-    run = tmp_path / "checkpoints" / "r"
-    run.mkdir(parents=True)
-    write(run / "rollouts.jsonl.gz", 1)
-    assert in_process("scripts/replay.py", *arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert words in line
