@@ -6,7 +6,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir, nullcontext
+from functools import partial
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +25,6 @@ from pods.engines import Completion, Work, choose
 from pods.evaluation import questions, run, scores, targets
 from pods.evaluation.config import EvaluateConfig, check, moved, renamed_keys, runs, training_config
 from pods.evaluation.questions import Question, Questions
-from pods.evaluation.scoreboard import Board, show
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs import results
@@ -83,14 +84,11 @@ def configured(*overrides: str) -> EvaluateConfig:
     return typed(EvaluateConfig, values)
 
 
-def evaluate(*overrides: str) -> Board:
+def evaluate(*overrides: str) -> None:
     config = configured(*overrides)
     check(config)
-    with renamed_keys({"model.path": "model" if config.model else "model_path", "task": "tasks"}):
-        (name,) = runs(config.run, config.output_dir) or [None]
-        board = run.evaluate(config, name)
-    show([board])
-    return board
+    with renamed_keys({"task": "tasks"}):
+        evaluate_run.evaluate(config)
 
 
 def tree(folder: str) -> dict[str, bytes]:
@@ -186,44 +184,33 @@ def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -
 
 def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """The entry of one checkpoint; k = 20 is above the number of repeats."""
-    rows = [*zip(*stored, strict=True)]  # [question][repeat]
 
-    def share(value: Callable[[dict], float]) -> list[float]:
-        return [np.mean([value(r) for r in repeat]) for repeat in stored]
+    def values(value: Callable[[dict], float]) -> np.ndarray:  # (repeats, questions)
+        return np.array([[float(value(record)) for record in repeat] for repeat in stored])
 
-    def mean(value: Callable[[dict], float]) -> dict[str, float]:
-        return scores.interval(np.array([np.mean([value(r) for r in row]) for row in rows]))
-
-    def passed(grader: str, k: int) -> dict[str, float]:
-        subsets = [combinations([r["correct"][grader] for r in row], k) for row in rows]
+    def passed(correct: np.ndarray, k: int) -> dict[str, float]:
+        subsets = [combinations(row, k) for row in correct.T]
         return scores.interval(np.array([np.mean([any(s) for s in row]) for row in subsets]))
 
-    def graded(grader: str) -> dict[str, Any]:
-        correct = lambda r: r["correct"][grader]  # noqa: E731
-        metrics = {"correct": mean(correct), "both": mean(lambda r: correct(r) * r["well_formed"])}
-        return metrics | {f"pass@{k}": passed(grader, k) for k in (1, 3)}
-
-    by_grader = {grader: graded(grader) for grader in GRADERS}
-    details = {name: mean(lambda r, name=name: r[name]) for name in ("tokens", "clipped")}
-    details |= {"format": mean(lambda r: r["well_formed"]), "questions": 6, "repeats": 11}
-    return {
-        "gsm8k": {
-            "ans_acc": share(lambda r: r["correct"]["v2"]),
-            "for_acc": share(lambda r: r["well_formed"]),
-            "both_acc": share(lambda r: r["correct"]["v2"] * r["well_formed"]),
-            "lengths": share(lambda r: r["tokens"]),
-            "examples": [
-                {"prompt": f"prompt {r['id']}", "answer": r["id"], "completion": r["completion"],
-                 "correct": str(r["correct"]["v2"]), "format_correct": str(r["well_formed"])}
-                for r in stored[0][:5]
-            ],
-        },
-        "meta": {
-            "train_seconds": 12.5,
-            "pass@k": {"gsm8k": {str(k): by_grader["v2"][f"pass@{k}"]["mean"] for k in (1, 3)}},
-            "scores": {"gsm8k": details | {"rewards": by_grader}},
-        },
-    }  # fmt: skip
+    formed, tokens, clipped = map(values, map(itemgetter, ("well_formed", "tokens", "clipped")))
+    v2, strict = (values(lambda r, name=name: r["correct"][name]) for name in GRADERS)
+    details = {"questions": 6, "repeats": 11, "rewards": {}}
+    for name, array in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
+        details[name] = scores.interval(array.mean(axis=0))
+    for name, correct in (("v2", v2), ("strict", strict)):
+        arrays = {"correct": correct, "both": correct * formed}
+        metrics = {key: scores.interval(array.mean(axis=0)) for key, array in arrays.items()}
+        details["rewards"][name] = metrics | {f"pass@{k}": passed(correct, k) for k in (1, 3)}
+    entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 * formed, "lengths": tokens}
+    examples = [
+        {"prompt": f"prompt {r['id']}", "answer": r["id"], "completion": r["completion"],
+         "correct": str(r["correct"]["v2"]), "format_correct": str(r["well_formed"])}
+        for r in stored[0][:5]
+    ]  # fmt: skip
+    by_k = {str(k): passed(v2, k)["mean"] for k in (1, 3)}
+    published = {name: [*array.mean(axis=1)] for name, array in entry.items()}
+    meta = {"train_seconds": 12.5, "pass@k": {"gsm8k": by_k}, "scores": {"gsm8k": details}}
+    return {"gsm8k": published | {"examples": examples}, "meta": meta}
 
 
 def test_the_records_of_a_repeat_stand_beside_their_questions() -> None:
@@ -258,7 +245,6 @@ def test_the_provenance_of_the_first_scores_stays() -> None:
         store.write_facts()
     facts = Store("other", "r").facts
     assert (facts["git_commit"], facts["of_gsm8k"], facts["of_math500"]) == ("first", True, True)
-    assert facts["tasks"] == {"gsm8k": {"seed": "first"}, "math500": {"seed": "second"}}
 
 
 # What is not done twice
@@ -340,7 +326,6 @@ def trained_anew(path: Path) -> None:
 
 BAD = {
     "adapter_model.safetensors has 1000 bytes": lambda p: os.truncate(p / ADAPTER, 1000),
-    "adapter_model.safetensors is missing": lambda p: (p / ADAPTER).unlink(),
     "checkpoint-2: not finished": lambda p: (p / "meta.json").write_text('{"step": 2'),
     "checkpoint-best: not finished": lambda p: p.rename(p.with_name("checkpoint-best")),
     "other weights than results/fake/checkpoint-2; remove that folder": trained_anew,
@@ -471,27 +456,18 @@ def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder: Path) -
     assert [target.step for target in targets.find(*arguments)[0]] == [2]
 
 
-def test_a_sample_of_questions_is_kept_apart_and_marked(capsys: pytest.CaptureFixture) -> None:
+def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it() -> None:
     evaluate("questions=2", "checkpoints=last", "repeats=1")
-    assert "gsm8k.sample2: 2 questions of 5, a sample" in capsys.readouterr().err
     found = results.read(SUMMARY)
     assert [set(found[step].datasets) for step in (2, 4)] == [{"gsm8k"}, {"gsm8k", "gsm8k.sample2"}]
     facts = json.loads(FACTS.read_text())["tasks"]["gsm8k.sample2"]
     assert (facts["questions"], facts["sampled_from"]) == (2, 5)
-
-
-def test_a_larger_sample_contains_the_smaller_and_a_seed_decides() -> None:
-    config, tokenizer = configured(), load_tokenizer(str(TINY))
-    training = moved(training_config(config, "fake"), None, "data")
-
-    def ids(count: int, seed: int) -> list[str]:
-        found = questions.load("gsm8k", "train", training, tokenizer, count, seed)
-        return [row.id for row in found.rows]
-
-    assert set(ids(5, 0)) < set(ids(9, 0))
-    assert len(ids(9, 0)) == 9
-    assert ids(5, 0) != ids(5, 1)
-    assert questions.load("gsm8k", "test", training, tokenizer, 5).task == "gsm8k"  # all there are
+    training = moved(training_config(configured(), "fake"), None, "data")
+    load = partial(questions.load, "gsm8k", "train", training, load_tokenizer(str(TINY)))
+    small, large, other = ([row.id for row in load(*s).rows] for s in ((5, 0), (9, 0), (5, 1)))
+    assert set(small) < set(large)
+    assert len(large) == 9
+    assert small != other
 
 
 def test_runs_are_matched_and_shown_in_one_table(capsys: pytest.CaptureFixture) -> None:

@@ -86,7 +86,7 @@ folder> tasks=[gsm8k]; runs: old
 $ evaluate_run.py run=odl
 run=odl: no such run in output_dir=checkpoints; it has old
 $ evaluate_run.py run=old engine=tgi
-engine=tgi: must be 'auto', 'vllm', 'transformers' or 'unsloth'
+engine=tgi: must be 'auto', 'vllm' or 'transformers'
 $ evaluate_run.py run=old checkpoint=last
 checkpoint=last: unknown; did you mean checkpoints?
 $ evaluate_run.py run=old sampling.temperature=0

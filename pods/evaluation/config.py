@@ -20,6 +20,7 @@ from pods.runs.results import run_order
 from rewards import VERSIONS
 
 SAVED = ".hydra/config.yaml"  # in a run's folder
+PLACES = ("run", "from_training", "output_dir", "results_dir")  # keys that from_training=true reads
 
 
 def listed(value: object) -> list[str]:
@@ -111,12 +112,11 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
         if not config.run and (value := listed(getattr(config, key))) != default:
             yield f"{key}={','.join(value).lower()}: a base model has no checkpoints; set run"
     if config.from_training:
-        composed = compose("evaluate", [], CONFIG_DIR / "evaluate")
-        for key, default in typed(EvaluateConfig, composed):
-            beside = key in ("run", "from_training", "output_dir", "results_dir")
-            if not beside and (value := getattr(config, key)) != default:
-                keys = f"from_training=true {key}={','.join(listed(value))}"
-                yield f"{keys}: nothing is generated or graded anew; drop one"
+        defaults = typed(EvaluateConfig, compose("evaluate", [], CONFIG_DIR / "evaluate"))
+        idle = {key: value for key, value in config if value != getattr(defaults, key)}
+        for key in [key for key in idle if key not in PLACES]:
+            keys = f"from_training=true {key}={','.join(listed(idle[key]))}"
+            yield f"{keys}: nothing is generated or graded anew; drop one"
 
 
 def runs(patterns: list[str], output_dir: str) -> list[str]:
