@@ -56,7 +56,10 @@ class Store:
         self.facts = {**facts, **self.facts}
         for task, settings in claims.items():
             scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
-            before = self.facts["tasks"].get(task, settings) if scored else settings
+            others = [other.get("model") for other in self.facts["tasks"].values()]
+            model = (others or [settings.get("model")])[0]  # one for all tasks
+            fresh = {**settings, "model": model}
+            before = self.facts["tasks"].get(task, fresh) if scored else fresh
             changes = "; ".join(
                 f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
                 for key in sorted(before | settings)
