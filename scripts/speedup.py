@@ -14,7 +14,6 @@ from pydantic import Field
 from pods.config.command import command
 from pods.figures import curves, speedup
 from pods.figures.figure import FigureConfig
-from pods.runs.results import warn
 
 
 class SpeedupConfig(FigureConfig):
@@ -34,7 +33,7 @@ def main(config: SpeedupConfig) -> None:
             content[figure.name] = asdict(headline) | {"pairs": every}
         elif figure.baseline:
             arms = f"{figure.baseline} or {figure.pods}"
-            warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
+            curves.warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
     if config.as_json or config.format == "json":
         print(json.dumps(content, indent=1))
     elif pairs:

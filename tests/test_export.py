@@ -76,7 +76,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
 ) -> None:
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
     (run / "meta.json").write_text(json.dumps(best))
-    scored = results.Checkpoint({"gsm8k": results.Entry([0.75])}, {"scores": scores(8, 5)})
+    scored = results.Scores({"gsm8k": results.Entry([0.75])}, {"scores": scores(8, 5)})
     results.write("results/fake.json", {4: scored})
     facts = {"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}
     Path("results/fake.meta.json").write_text(json.dumps(facts))
@@ -99,7 +99,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
         (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
         (["checkpoint=best"], "checkpoint=best: no checkpoint of checkpoints/fake has validation"),
         (["checkpoint=3"], "checkpoint=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
-        (["checkpoint=good"], "checkpoint=good: must be best, last or checkpoint-<step>"),
+        (["checkpoint=good"], "checkpoint=good: set best, last or checkpoint-<step>"),
         (["run=f*"], "run=f*: matches fake, full; name one"),
         (["run=full", "merge=false"], "has no adapter, but all weights; drop it"),
         (["run=full", "model_path=nowhere/at/all"], "model_path=nowhere/at/all: no such folder"),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pods.files import sync_folder, write_atomic
+from pods.files import write_atomic
 
 
 class Call(NamedTuple):
@@ -69,9 +69,3 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["file.json"]
-
-
-def test_a_folder_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = record(monkeypatch)
-    sync_folder(tmp_path)
-    assert calls == [of("fsync", tmp_path)]

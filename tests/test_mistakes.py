@@ -86,7 +86,7 @@ folder> tasks=[gsm8k]; runs: old
 $ evaluate_run.py run=odl
 run=odl: no such run in output_dir=checkpoints; it has old
 $ evaluate_run.py run=old engine=tgi
-engine=tgi: must be 'auto', 'vllm', 'transformers' or 'unsloth'
+engine=tgi: must be 'auto', 'vllm' or 'transformers'
 $ evaluate_run.py run=old checkpoint=last
 checkpoint=last: unknown; did you mean checkpoints?
 $ evaluate_run.py run=old sampling.temperature=0
@@ -96,7 +96,7 @@ checkpoints=newest: must be all, best, last, or a list of steps
 $ evaluate_run.py run=old tasks=gms8k
 tasks=gms8k: unknown; choose from gsm8k, math, math500, amc23, aime24, chemistry, arithmetic, own
 $ evaluate_run.py run=old experiment=quickstart
-run=old experiment=quickstart: needs run=null; drop one
+run=old experiment=quickstart: each says what is scored; set one
 $ evaluate_run.py run=null model=tiny
 model=tiny: no run says the task; set tasks=[gsm8k]
 $ evaluate_run.py run=null model=./nowhere tasks=[gsm8k]

@@ -57,7 +57,7 @@ def pairs(figure: str) -> dict[str, speedup.Speedup]:
     return {pair.baseline: pair for pair in compared if pair.pods == "GRPO-PODS"}
 
 
-def last_checkpoints(figure: str, arm: str) -> list[tuple[int, results.Checkpoint]]:
+def last_checkpoints(figure: str, arm: str) -> list[tuple[int, results.Scores]]:
     files = results.find(RESULTS / figure, keys(figure).series[arm].runs)
     return [(max(run), run[max(run)]) for run in map(results.read, files)]
 

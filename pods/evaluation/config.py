@@ -20,7 +20,7 @@ from pods.runs.results import run_order
 from rewards import VERSIONS
 
 SAVED = ".hydra/config.yaml"  # in a run's folder
-METRICS = {"ans_acc": "correct", "both_acc": "both"}  # as a figure and as our details name them
+PLACES = ("run", "from_training", "output_dir", "results_dir")  # keys that from_training=true reads
 
 
 def listed(value: object) -> list[str]:
@@ -44,8 +44,7 @@ class OneCheckpoint(Section):
     def check(self) -> None:
         """Every rule of these keys, before anything heavy loads. Raises UserError."""
         if not re.fullmatch(r"best|last|(checkpoint-)?\d+", self.checkpoint):
-            choices = "must be best, last or checkpoint-<step>"
-            raise UserError(f"checkpoint={self.checkpoint}: {choices}")
+            raise UserError(f"checkpoint={self.checkpoint}: set best, last or checkpoint-<step>")
         if len(names := runs([self.run], self.output_dir)) > 1:
             raise UserError(f"run={self.run}: matches {', '.join(names)}; name one")
         self.run = names[0]
@@ -63,7 +62,7 @@ class EvaluateConfig(Section):
     rewards: Names
     pass_at: list[Annotated[int, Field(ge=1)]]
     select_on: Literal["validation"] | None
-    metric: Text
+    metric: Literal["ans_acc", "both_acc"]
     from_training: bool
     engine: Literal["auto", "vllm", "transformers"]
     model_path: Text | None
@@ -98,33 +97,26 @@ def check_files(config: EvaluateConfig, run: str | None) -> None:
 
 
 def _problems(config: EvaluateConfig) -> Iterator[str]:
-    repeats = 1 if config.temperature == 0 else config.repeats  # greedy ones do not differ
-    metrics = [*METRICS, *(f"pass@{k}" for k in config.pass_at if k <= repeats)]
-    if config.metric not in metrics:
-        yield f"metric={config.metric}: must be one of {', '.join(metrics)}"
     for name in config.checkpoints or ["null"]:
         if name not in ("all", "best", "last") and not name.isdigit():
             yield f"checkpoints={name}: must be all, best, last, or a list of steps"
     for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
         for name in [name for name in getattr(config, key) if name not in known]:
             yield f"{key}={name}: unknown; choose from {', '.join(known)}"
-    for key in ("experiment", "model"):
-        if config.run and (value := getattr(config, key)):
-            yield f"run={','.join(config.run)} {key}={value}: needs run=null; drop one"
-    if config.experiment and config.model:
-        yield f"experiment={config.experiment} model={config.model}: drop one"
+    sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
+    if len(asked := [f"{key}={value}" for key, value in sources.items() if value]) > 1:
+        yield f"{' '.join(asked)}: each says what is scored; set one"
     if config.model and not config.tasks:
         yield f"model={config.model}: no run says the task; set tasks=[gsm8k]"
     for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
         if not config.run and (value := listed(getattr(config, key))) != default:
             yield f"{key}={','.join(value).lower()}: a base model has no checkpoints; set run"
     if config.from_training:
-        composed = compose("evaluate", [], CONFIG_DIR / "evaluate")
-        for key, default in typed(EvaluateConfig, composed):
-            beside = key in ("run", "from_training", "output_dir", "results_dir")
-            if not beside and (value := getattr(config, key)) != default:
-                keys = f"from_training=true {key}={','.join(listed(value))}"
-                yield f"{keys}: nothing is generated or graded anew; drop one"
+        defaults = typed(EvaluateConfig, compose("evaluate", [], CONFIG_DIR / "evaluate"))
+        idle = {key: value for key, value in config if value != getattr(defaults, key)}
+        for key in [key for key in idle if key not in PLACES]:
+            keys = f"from_training=true {key}={','.join(listed(idle[key]))}"
+            yield f"{keys}: nothing is generated or graded anew; drop one"
 
 
 def runs(patterns: list[str], output_dir: str) -> list[str]:
@@ -133,8 +125,8 @@ def runs(patterns: list[str], output_dir: str) -> list[str]:
     for pattern in patterns:
         matches = [pattern] if pattern in known else [n for n in known if fnmatch(n, pattern)]
         if not matches:
-            has = f"it has {', '.join(known[-20:])}" if known else "it has none: uv run train.py"
-            raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; {has}")
+            has = ", ".join(known[-20:]) or "none: uv run train.py"
+            raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")
         names += matches
     return list(dict.fromkeys(names))
 
@@ -157,9 +149,8 @@ def renamed_keys(names: dict[str, str]) -> Iterator[None]:
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names."""
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
-    trained, wanted = load_config(folder / SAVED), [config.checkpoint.removeprefix("checkpoint-")]
-    keys = trained.model.path, store, trained.task.name
-    (target,), _ = targets.find(folder, wanted, *keys)
+    trained, name = load_config(folder / SAVED), config.checkpoint.removeprefix("checkpoint-")
+    (target,), _ = targets.find(folder, [name], store, trained.task.name)
     return moved(trained, config.model_path), target
 
 

@@ -8,10 +8,9 @@ the whole protocol, with repeats.
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pods import ranks
 from pods.config.errors import UserError
@@ -25,17 +24,12 @@ from pods.evaluation.targets import Record, Store, save
 from pods.runs import results
 from pods.runs.folder import read_metrics
 
-VERDICTS = {  # column of evaluations.jsonl -> eval/<metric>
-    "correct": "accuracy", "well_formed": "well_formed", "tokens": "completion_length_mean",
-    "clipped": "clipped_ratio",
-}  # fmt: skip
 COUNTERS = ("train_seconds", "tokens/generated", "tokens/trained")
 NOTE = "one completion per question; picking the best row overstates accuracy"
-REMEDY = "leave from_training out to score the checkpoints"
 
 
 class MidRun:
-    """(policy, step, its metrics) -> eval/*; appends them to `path` with all verdicts."""
+    """(policy, step, its metrics) -> eval/*; appends all scores and who was correct to `path`."""
 
     def __init__(self, config: TrainConfig, engine: Engine, tokenizer: Any, path: Path) -> None:
         self.config, self.engine, self.tokenizer, self.path = config, engine, tokenizer, path
@@ -46,17 +40,22 @@ class MidRun:
     def __call__(self, live: LivePolicy, step: int, metrics: dict[str, float]) -> dict[str, float]:
         started = time.monotonic()
         records = ranks.split(lambda mine: self.records(mine, live, step), self.rows)
-        version = self.config.rewards.version
-        columns = {name: [int(record[name]) for record in records] for name in [*VERDICTS][1:]}
-        columns["correct"] = [int(record["correct"][version]) for record in records]
-        scored = {f"eval/{VERDICTS[name]}": float(np.mean(columns[name])) for name in VERDICTS}
-        scored["eval/seconds"] = time.monotonic() - started
+        version, task = self.config.rewards.version, self.questions.task
+        entry, details = scores.summary([records], [version])
+        shares = {
+            "eval/accuracy": entry.ans_acc[0],
+            "eval/well_formed": entry.for_acc[0],
+            "eval/completion_length_mean": entry.lengths[0],
+            "eval/clipped_ratio": details["clipped"]["mean"],
+            "eval/seconds": time.monotonic() - started,
+        }
         if ranks.is_main():
-            line = {"step": step, **{name: metrics[name] for name in COUNTERS}, **scored}
-            line |= {"task": self.questions.task, "split": self.config.evaluation.split}
+            line = {"step": step, **{name: metrics[name] for name in COUNTERS}, **shares}
+            line |= {"task": task, "split": self.config.evaluation.split}
+            line["correct"] = [int(record["correct"][version]) for record in records]
             with open(self.path, "a") as file:
-                file.write(json.dumps(line | columns) + "\n")
-        return scored
+                file.write(json.dumps(line | {"entry": asdict(entry), "scores": details}) + "\n")
+        return shares
 
     def records(self, mine: list[Question], live: LivePolicy, step: int) -> list[Record]:
         """One graded completion of each question, from a seed that training never uses."""
@@ -75,38 +74,20 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     run was never evaluated, the questions changed, or results_dir holds scores of its checkpoints.
     """
     training, folder = training_config(config, run), Path(config.output_dir) / run
-    store, version = Store(config.results_dir, run), training.rewards.version
-    policies, rows = {}, []
-    for line in evaluations(folder / "evaluations.jsonl"):
-        task = line["task"]
-        records = [
-            Record(
-                id="", answer="", completion="", tokens=tokens, clipped=bool(clipped),
-                well_formed=bool(formed), correct={version: bool(correct)},
-            )
-            for correct, formed, tokens, clipped in zip(*map(line.get, VERDICTS), strict=True)
-        ]  # fmt: skip
-        entry, details = scores.summary([records], [version])
+    store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
+    content, rows, claims = {}, [], []
+    for line in read_metrics(path) if path.is_file() else []:
+        task, details = line["task"], line["scores"]
         meta = {name.replace("/", "_"): line[name] for name in COUNTERS}
         meta["scores"] = {task: details}
-        policies[line["step"]] = results.Checkpoint({task: entry}, meta)
+        content[line["step"]] = results.Scores({task: results.Entry(**line["entry"])}, meta)
         rows.append(Row(run, f"step {line['step']}", line["train_seconds"], task, details))
+        claims.append({task: {"split": line["split"], "questions": details["questions"]}})
+    if not claims or any(claim != claims[0] for claim in claims):
+        problem = "evaluations of different questions" if claims else "no evaluation"
+        raise UserError(f"from_training=true: {path} has {problem}; score the checkpoints instead")
     facts = {"from_training": True, "train": training.model_dump()}
-    claims = {task: {"split": line["split"], "questions": len(records)}}
-    store.claim(claims, facts | results.facts_of(folder / "meta.json"))
+    store.claim(claims[0], facts | results.facts_of(folder / "meta.json"))
     store.write_facts()
-    save(results.write, store.summary, policies)
+    save(results.write, store.summary, content)
     return Board(rows, [NOTE], [store.summary, store.facts_path], [])
-
-
-def evaluations(path: Path) -> list[dict[str, Any]]:
-    """Every evaluation of a run, all of the same questions, else a UserError."""
-    lines = read_metrics(path) if path.is_file() else []
-    asked = {f"{len(line['correct'])} of {line['task']}/{line['split']}" for line in lines}
-    if not lines:
-        remedy = f"train with evaluation.every_seconds=120, or {REMEDY}"
-        raise UserError(f"from_training=true: no evaluation in {path}; {remedy}")
-    if len(asked) > 1:
-        listed = "; ".join(sorted(asked))
-        raise UserError(f"{path}: evaluations of different questions ({listed}); {REMEDY}")
-    return lines

@@ -1,8 +1,6 @@
 """checkpoint x task x repeat -> completions -> records on disk -> results/<run>.json.
 
-A finished repeat is on disk at once, and a restart generates only the missing ones; every
-completion has a separate seed.
-    uv run evaluate_run.py run=<run>
+A finished repeat is on disk at once, and a restart generates only the missing ones.
 """
 
 import json
@@ -20,16 +18,17 @@ import torch
 from tqdm import tqdm
 
 from pods.config.errors import OutOfMemory, UserError
-from pods.config.keys import Model, TrainConfig
+from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, scoreboard, scores, targets
-from pods.evaluation.config import METRICS, EvaluateConfig, moved, training_config
+from pods.evaluation.config import EvaluateConfig, moved, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.scoreboard import Board, Row
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance
 
+METRICS = {"ans_acc": "correct", "both_acc": "both"}  # as a figure and as our details name them
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
 LoadEngine = Callable[[], Engine]  # loads it at the first call
 
@@ -75,23 +74,23 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     names = config.tasks or [trained.task.name]
     checkpoints, skipped, base = [], [], []
     if run:
-        keys = config.checkpoints, trained.model.path, Store(config.results_dir, run), names[0]
-        checkpoints, skipped = targets.find(Path(config.output_dir) / run, *keys)
+        folder, store = Path(config.output_dir) / run, Store(config.results_dir, run)
+        checkpoints, skipped = targets.find(folder, config.checkpoints, store, names[0])
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sample = {"sample": config.questions, "seed": config.seed}
     load = partial(questions.load, config=training, tokenizer=tokenizer, **sample)
     validation = [load(name, "validation") for name in names if config.select_on]
     test, sampling = [load(name, "test") for name in names], choose.sampling(training, config)
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in validation + test]
-    settings = settings_of(config, training, sampling, engine[0])
+    settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in validation + test}
     facts = {"train": trained.model_dump(), **provenance()}  # the model where it lay in training
     for target in checkpoints[:1]:
         target.store.claim(claims, facts)
     try:
-        base += [] if config.select_on else [base_of(config.results_dir, trained.model)]
-        for target in base:
-            target.store.claim(claims, facts)
+        if not config.select_on:
+            base = [Target(Store(config.results_dir, f"base-{training.model.name}", base=True))]
+            base[0].store.claim(claims, facts)
     except UserError as error:
         if not run:
             raise
@@ -105,24 +104,13 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     )  # fmt: skip
 
 
-def base_of(results_dir: str, model: Model) -> Target:
-    """Raises UserError where another base model of this name was scored."""
-    store = Store(results_dir, f"base-{model.name}", base=True)
-    scored = store.facts.get("train", {}).get("model", {}).get("path", model.path)
-    if Path(scored).name != Path(model.path).name:  # one model may lie in several places
-        raise UserError(
-            f"model.name={model.name}: {store.summary} has the scores of {scored}, and this base "
-            f"is {model.path}; set another model.name in training, or another results_dir"
-        )
-    return Target(store)
-
-
 def settings_of(
-    config: EvaluateConfig, training: TrainConfig, sampling: Sampling, engine: str
+    config: EvaluateConfig, trained: TrainConfig, sampling: Sampling, engine: str
 ) -> dict[str, Any]:
     """What all scores of one task and store must have in common."""
-    model, task = training.model, training.task
-    settings = {"seed": config.seed, "engine": engine, "model": model.name, **asdict(sampling)}
+    model, task = trained.model, trained.task
+    settings = {"seed": config.seed, "engine": engine, **asdict(sampling)}
+    settings["model"] = Path(model.path).name  # one model may lie in several places
     settings |= model.model_dump(include={"dtype", "load_in_4bit"})
     settings |= task.model_dump(include={"style", "system", "date"})
     return json.loads(json.dumps(settings))  # as they are read back
@@ -156,7 +144,7 @@ def select(plan: Plan, engine: LoadEngine) -> Board:
     for q, test in zip(plan.validation, plan.questions, strict=True):
         candidates = [scored[target.name, q.task] for target in plan.checkpoints]
         metrics = [row.details["rewards"][plan.versions[0]] for row in candidates]
-        means = [values[METRICS.get(metric, metric)]["mean"] for values in metrics]
+        means = [values[METRICS[metric]]["mean"] for values in metrics]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
         store.facts.setdefault("best", {})[test.task.partition(".")[0]] = best.name
         tested = score(plan, engine, [best], [test], on_test)

@@ -5,7 +5,6 @@ results/<run>.json        the summary, in the published schema
 results/<run>.meta.json   what the files were made with; other settings are refused, not mixed
 """
 
-import errno
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +13,10 @@ from typing import Any, TypedDict
 
 from pods.config.errors import UserError
 from pods.files import write_atomic
-from pods.models import is_adapter, same_model
+from pods.models import is_adapter
 from pods.runs import checkpoints, results
 
-Scores = dict[str, tuple[results.Entry, dict[str, Any]]]  # task -> published form, our details
+ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
 
 
 class Record(TypedDict):
@@ -50,24 +49,27 @@ class Store:
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
         """Note what each task is scored with, and the first `facts`. Raises UserError if a task was
         scored otherwise, or scores taken in training would be mixed with others."""
-        place, of_training = f"results_dir={self.summary.parent}", "from_training" in self.facts
-        if self.facts["tasks"] and of_training != ("from_training" in facts):
-            source = "its training (from_training=true)" if of_training else "its checkpoints"
-            holds = f"holds scores of {self.folder.name} from {source}"
-            raise UserError(f"{place}: {holds}, which are not mixed; choose another results_dir")
+        place = f"results_dir={self.summary.parent}"
+        if self.facts["tasks"] and ("from_training" in self.facts) != ("from_training" in facts):
+            rule = "scores taken in training and scores of checkpoints are not mixed"
+            raise UserError(f"{place}: {self.folder.name}: {rule}; choose another results_dir")
         self.facts = {**facts, **self.facts}
         for task, settings in claims.items():
             scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
-            before = self.facts["tasks"].get(task, settings) if scored else settings
+            others = [other.get("model") for other in self.facts["tasks"].values()]
+            model = (others or [settings.get("model")])[0]  # one for all tasks
+            fresh = {**settings, "model": model}
+            before = self.facts["tasks"].get(task, fresh) if scored else fresh
             changes = "; ".join(
                 f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
                 for key in sorted(before | settings)
                 if before.get(key) != settings.get(key)
             )
             if changes:
-                remedy = "ask for the same, or choose another results_dir"
-                scored_with = f"{task} of {self.folder.name} was scored with {changes}"
-                raise UserError(f"{place}: {scored_with}; {remedy}")
+                raise UserError(
+                    f"{place}: {task} of {self.folder.name} was scored with {changes}; ask for the "
+                    "same, or choose another results_dir"
+                )
             self.facts["tasks"][task] = settings
 
     def repeats(self, policy: str, task: str) -> list[Path]:
@@ -89,27 +91,33 @@ class Target:
     weights: Path | None = None
     meta: dict[str, Any] = field(default_factory=dict)  # the checkpoint's, for the results
     digest: str = ""  # of the weights
-    lora_rank: int | None = None
 
-    def publish(self, scores: Scores, path: Path | None = None) -> None:
+    @property
+    def lora_rank(self) -> int | None:
+        """None for the base model and for full weights."""
+        if self.weights is None or not is_adapter(self.weights):
+            return None
+        return json.loads((self.weights / "adapter_config.json").read_text())["r"]
+
+    def publish(self, scores: ByTask, path: Path | None = None) -> None:
         """Put the scores, by task, into the summary (or `path`); those of others stay as they are.
 
         The published base schema has no place for details: they stand among the facts.
         """
         store, path = self.store, path or self.store.summary
         if store.base:
-            run = policy = results.read_base(path) if path.exists() else results.Checkpoint()
+            run = policy = results.read_base(path) if path.exists() else results.Scores()
             policy.meta = store.facts.setdefault("details", {})
         else:
             run = results.read(path) if path.exists() else {}
-            policy = run.setdefault(self.step, results.Checkpoint())
+            policy = run.setdefault(self.step, results.Scores())
             policy.meta |= self.meta
         for task, (entry, details) in scores.items():
             first = next(iter(details["rewards"].values()))  # its numbers are the published ones
             by_k = {name[5:]: first[name]["mean"] for name in first if name.startswith("pass@")}
-            policy.datasets = dict(sorted((policy.datasets | {task: entry}).items()))
-            for key, value in (("scores", details), ("pass@k", by_k)):
-                policy.meta[key] = dict(sorted({**policy.meta.get(key, {}), task: value}.items()))
+            policy.datasets[task] = entry
+            policy.meta.setdefault("scores", {})[task] = details
+            policy.meta.setdefault("pass@k", {})[task] = by_k
         store.write_facts()
         save(results.write_base if store.base else results.write, path, run)
 
@@ -119,9 +127,8 @@ def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
     try:
         write(path, content)
     except OSError as error:
-        remedy = "free some space" if error.errno == errno.ENOSPC else "choose another results_dir"
-        again = f"{remedy} and run the same command again, finished repeats are kept"
-        raise UserError(f"{path}: {error.strerror}; {again}") from error
+        remedy = "make room there and run the same command again, finished repeats stay"
+        raise UserError(f"{path}: {error.strerror}; {remedy}") from error
 
 
 def read(path: Path) -> list[Record]:
@@ -133,33 +140,42 @@ def write(path: Path, records: list[Record]) -> None:
     save(write_atomic, path, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def find(
-    folder: Path, wanted: list[str], base: str, store: Store, task: str
-) -> tuple[list[Target], list[str]]:
-    """The checkpoints of a run that `checkpoints=<wanted>` names, by step, and a line for each that
-    cannot be scored; base: its model.path. Raises UserError where none can."""
-    finished = [checkpoint.path.name for checkpoint in checkpoints.find(folder)]
-    patterns = {_pattern(name, finished, folder, store, task) for name in wanted}
+def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
+    """The checkpoints of a run that `checkpoints=<names>` asks for, by step, and a line for each
+    that cannot be scored. Raises UserError where none can."""
+    finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
-    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
-        try:
-            targets.append(_target(path, base, store))
-        except (ValueError, OSError, KeyError) as error:
-            problems.append(f"{path}: {error}")
+    if "all" in names or not finished:
+        chosen, others = [*finished], {*folder.glob("checkpoint-*")}
+        others -= {checkpoint.path for checkpoint in finished.values()}
+        problems += [f"{path}: not finished (by its name or meta.json)" for path in sorted(others)]
+    else:
+        chosen = [_named(name, [*finished], folder, store, task) for name in names]
+    for name in (name for name in finished if name in chosen):  # by step
+        checkpoint, records = finished[name], store.folder / name
+        meta = dict(checkpoint.meta)
+        files = meta.pop("files")  # sizes and digests, which the results do not show
+        digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
+        problem = checkpoints.damage(checkpoint)
+        scored = any(records.glob("*/repeat-*.jsonl"))
+        if not problem and scored and store.facts["weights"].get(name) != digest:
+            problem = f"other weights than {records}; remove that folder"
+        if problem:
+            problems.append(f"{checkpoint.path}: {problem}")
+        else:
+            targets.append(Target(store, name, checkpoint.step, checkpoint.path, meta, digest))
     if not targets:
         why = "; ".join(problems) or f"{folder} has none yet; wait for one"
-        raise UserError(f"{','.join(wanted)}: {why}", key="checkpoints")
-    return sorted(targets, key=lambda target: target.step), problems
+        raise UserError(f"{','.join(names)}: {why}", key="checkpoints")
+    return targets, problems
 
 
-def _pattern(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
-    """The checkpoints that one of `checkpoints=` names, among the finished ones by step.
+def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
+    """The folder name of the checkpoint that one of `checkpoints=` asks for.
 
     The best is that of validation questions of `task`, never of test questions: the choice of
     select_on=validation, else of the training.
     """
-    if name == "all" or not finished:
-        return "checkpoint-*"
     in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
     best = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
     path = {"best": best, "last": finished[-1]}.get(name, f"checkpoint-{name}")
@@ -174,27 +190,3 @@ def _pattern(name: str, finished: list[str], folder: Path, store: Store, task: s
         text = f"{name}: no such checkpoint in {folder}; it has {steps}"
         raise UserError(text, key="checkpoints")
     return path
-
-
-def _target(path: Path, base: str, store: Store) -> Target:
-    """Raises ValueError with the reason why the folder cannot be scored."""
-    if (checkpoint := checkpoints.at(path)) is None:
-        raise ValueError("not a finished checkpoint (its name, or meta.json missing or unreadable)")
-    meta, name = dict(checkpoint.meta), path.name
-    if meta["step"] != checkpoint.step:
-        raise ValueError(f"meta.json is of step {meta['step']}, of another folder")
-    if problem := checkpoints.damage(checkpoint):
-        raise ValueError(problem)
-    files = meta.pop("files")  # sizes and digests, which the results do not show
-    digest = "+".join(f["sha256"] for n, f in sorted(files.items()) if n.endswith(".safetensors"))
-    scored = any((store.folder / name).glob("*/repeat-*.jsonl"))
-    if scored and store.facts["weights"].get(name) != digest:
-        raise ValueError(f"other weights than {store.folder / name}; remove that folder")
-    if not is_adapter(path):
-        return Target(store, name, checkpoint.step, path, meta, digest)
-    adapter = json.loads((path / "adapter_config.json").read_text())
-    trained = str(adapter.get("base_model_name_or_path"))
-    if not same_model(trained, base):
-        raise ValueError(f"adapter of another base ({trained}), the run's is {base}")
-    rank = max([adapter["r"], *adapter.get("rank_pattern", {}).values()])
-    return Target(store, name, checkpoint.step, path, meta, digest, rank)

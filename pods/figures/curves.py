@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,6 @@ from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerSt
 from pods.figures.published import listed
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error
-from pods.runs.results import warn
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
@@ -65,6 +65,11 @@ def read_all(
                 warn(note.text)
         left_out += [note.left_out for note in notes if note.left_out]
     return drawable, left_out
+
+
+def warn(message: str) -> None:
+    """One line on stderr: stdout is for results."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def finish(left_out: list[str]) -> None:

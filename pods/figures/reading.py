@@ -18,7 +18,7 @@ from pods.figures import published
 from pods.figures.figure import Absent, Figure, Note
 from pods.figures.published import listed
 from pods.runs import results
-from pods.runs.results import Checkpoint, Entry, Results
+from pods.runs.results import Entry, Results, Scores
 
 QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
 EXPORT_REACH = 420.0  # s, the longest pause between exported samples
@@ -63,7 +63,7 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
         details = results.facts_of(results.facts_path(path)).get("details") or {}
-        point = _point(Checkpoint(base.datasets, base.meta or details), figure)
+        point = _point(Scores(base.datasets, base.meta or details), figure)
         if math.isfinite(point["value"]):
             return {"value": point["value"], "length": point["length"]}
         text = f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0"
@@ -169,7 +169,7 @@ def _times(values: np.ndarray) -> str:
     return listed([f"{value:g}" for value in values])
 
 
-def _point(checkpoint: Checkpoint, figure: Figure) -> dict[str, float]:
+def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
     """The quantities of one checkpoint but its step; NaN where the file has none."""
     entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
     if figure.metric.startswith("pass@"):

@@ -9,7 +9,6 @@ is ours: the published reader looks datasets up by name and never meets it.
 
 import json
 import re
-import sys
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,8 +35,8 @@ class Entry:
 
 
 @dataclass
-class Checkpoint:
-    """All datasets of one checkpoint, and the measurements in its `meta`."""
+class Scores:
+    """Of one checkpoint: all datasets, and the measurements in its `meta`."""
 
     datasets: dict[str, Entry] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
@@ -51,15 +50,15 @@ def _divided(content: Any) -> Any:
     return {"datasets": datasets, "meta": content.get(META, {})}
 
 
-Scored = Annotated[Checkpoint, BeforeValidator(_divided)]
-Results = dict[int, Checkpoint]  # step -> checkpoint, in ascending order of steps
+Scored = Annotated[Scores, BeforeValidator(_divided)]
+Results = dict[int, Scores]  # by step, in ascending order
 
 
 def read(path: Path | str) -> Results:
     """Every checkpoint of a run. Raises UserError when the file is another or half of one."""
-    checkpoints = _parsed(path, dict[Annotated[str, Field(pattern=r"^checkpoint-\d+$")], Scored])
-    steps = {int(name.removeprefix("checkpoint-")): value for name, value in checkpoints.items()}
-    return dict(sorted(steps.items()))
+    by_name = _parsed(path, dict[Annotated[str, Field(pattern=r"^checkpoint-\d+$")], Scored])
+    by_step = {int(name.removeprefix("checkpoint-")): scores for name, scores in by_name.items()}
+    return dict(sorted(by_step.items()))
 
 
 def write(path: Path | str, results: Results) -> None:
@@ -72,7 +71,7 @@ def write(path: Path | str, results: Results) -> None:
     write_atomic(path, json.dumps(content, indent=1, allow_nan=False))
 
 
-def read_base(path: Path | str) -> Checkpoint:
+def read_base(path: Path | str) -> Scores:
     """The base model's scores: datasets at the top level, no checkpoints."""
     base = _parsed(path, Scored)
     if any(key.startswith("checkpoint-") for key in base.datasets):
@@ -80,7 +79,7 @@ def read_base(path: Path | str) -> Checkpoint:
     return base
 
 
-def write_base(path: Path | str, base: Checkpoint) -> None:
+def write_base(path: Path | str, base: Scores) -> None:
     """As `write`, without the checkpoint level and without meta: that level is for datasets."""
     write_atomic(path, json.dumps(asdict(base)["datasets"], indent=1, allow_nan=False))
 
@@ -110,11 +109,6 @@ def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
     paths = {p for pattern in patterns for p in Path(results_dir).glob(f"{pattern}.json")}
     runs = (path for path in paths if not path.name.endswith(".meta.json"))
     return sorted(runs, key=lambda path: run_order(path.stem))
-
-
-def warn(message: str) -> None:
-    """One line on stderr: stdout is for results."""
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def _parsed(path: Path | str, schema: Any) -> Any:
