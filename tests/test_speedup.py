@@ -220,28 +220,3 @@ def test_a_threshold_that_is_never_reached_is_null(
     assert "| not reached |" in published[2], "two runs have no bootstrap interval"
     assert in_process(*arguments, "format=latex") == 0
     assert r"gsm8k\_main & GRPO-PODS vs GRPO & 2 vs 2" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        pytest.param(["fraction_of_best=1.5"], "fraction_of_best=1.5", id="above 1"),
-        pytest.param(["figure=gsm8k_main"], "Instruct-GSM8K-512-16-16-*", id="files"),
-        pytest.param(["target=80"], "target=80: must be in (0, 1]", id="target in percent"),
-        pytest.param(["format=csv"], "one of table, markdown, latex, json", id="format"),
-    ],
-)
-def test_a_mistake_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    arguments: list[str],
-    said: str,
-) -> None:
-    (tmp_path / "results").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert in_process("scripts/speedup.py", *arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert said in printed.err
-    assert len(printed.err.splitlines()) == 1
