@@ -39,8 +39,8 @@ def main(config: ChatConfig) -> None:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
             prompt = tasks.encode_prompt(tasks.rendered(question, tokenizer, task), tokenizer)
-            asked = [Request(prompt, [seed_of(0, number, question)])]
-            works = [Work(asked, None, "base"), Work(asked, trained.weights, trained.name)]
+            requests = [Request(prompt, [seed_of(0, number, question)])]
+            works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
             table, cells = Table(title=printable(question), show_footer=True), []
             for work, [[completion]] in engine.generate(works):
                 (text,) = texts(tokenizer, [completion], sampling.stop)

@@ -94,7 +94,7 @@ def test_few_runs_are_drawn_one_by_one(runs: int, lines: int, bands: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         pytest.param(["figure=math_main"], "Instruct-MATH-NF-512-8-8-*", id="files are absent"),
         pytest.param(["x=tokens"], "tokens_trained", id="unknown axis, choices listed"),
@@ -107,14 +107,14 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     arguments: list[str],
-    said: str,
+    words: str,
 ) -> None:
     (tmp_path / "results").mkdir()
     quickstart_files(tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     assert in_process("scripts/plot.py", *arguments) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert words in printed.err
     assert len(printed.err.splitlines()) == 1
     assert printed.out == ""
     assert not (tmp_path / "figures").exists()

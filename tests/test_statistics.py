@@ -104,8 +104,8 @@ def test_first_crossing(
     ],
 )
 def test_time_average(values: list[float], base: float, end: float, expected: float) -> None:
-    found = statistics.time_average(np.array([1.0, 2.0]), np.array(values), base, end)
-    assert found == pytest.approx(expected)
+    average = statistics.time_average(np.array([1.0, 2.0]), np.array(values), base, end)
+    assert average == pytest.approx(expected)
 
 
 def test_level_and_intervals_of_scipy() -> None:
