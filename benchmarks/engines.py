@@ -87,11 +87,9 @@ def prepare(run: Path) -> tuple[dict[str, Callable[[int, list[list[int]]], int]]
     prompts = [row.prompt_ids for row in prompts]
     sampling = choose.sampling(config)
     engine = choose.build("transformers", config, tokenizer, sampling, Limits(), config.lora.rank)
-    settings = GenerationConfig(
-        max_new_tokens=sampling.max_tokens, do_sample=True, temperature=sampling.temperature,
-        top_p=sampling.top_p, top_k=sampling.top_k, pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
+    draw = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    settings = GenerationConfig(max_new_tokens=sampling.max_tokens, do_sample=True, **draw, **ids)
 
     def ours(step: int, batch: list[list[int]]) -> int:
         seeds = [[seed_of(step, p, i) for i in range(ROLLOUTS)] for p in range(PROMPTS)]

@@ -1,7 +1,6 @@
-"""Ask a checkpoint and its base model the same questions: one line, one question.
+"""Ask a checkpoint and its base model questions, a line each; an answer after ` => ` is graded.
 
-After ` => ` may stand the correct answer, by which the run's grader judges both completions.
-    echo "3 pens and 4 pens are? => 7" | uv run scripts/chat.py run=<run> checkpoint=best
+echo "3 pens and 4 pens are? => 7" | uv run scripts/chat.py run=<run> checkpoint=best
 """
 
 import sys
@@ -17,7 +16,6 @@ from pods import tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.engines import Limits, Request, Work, seed_of, texts
 from pods.evaluation.config import OneCheckpoint, find_one, renamed_keys
-from pods.tasks import rendered
 
 
 class ChatConfig(OneCheckpoint):
@@ -40,9 +38,9 @@ def main(config: ChatConfig) -> None:
     with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
-            prompt = tasks.encode_prompt(rendered(question, tokenizer, task), tokenizer)
-            asked = [Request(prompt, [seed_of(0, number, question)])]
-            works = [Work(asked, None, "base"), Work(asked, trained.weights, trained.name)]
+            prompt = tasks.encode_prompt(tasks.rendered(question, tokenizer, task), tokenizer)
+            requests = [Request(prompt, [seed_of(0, number, question)])]
+            works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
             table, cells = Table(title=printable(question), show_footer=True), []
             for work, [[completion]] in engine.generate(works):
                 (text,) = texts(tokenizer, [completion], sampling.stop)
@@ -55,7 +53,7 @@ def main(config: ChatConfig) -> None:
 
 
 def printable(text: str) -> Text:
-    """No markup, and no control characters, with which a completion could steer the terminal."""
+    """Without markup and control characters, with which a completion could steer the terminal."""
     return Text("".join(c if c.isprintable() or c == "\n" else "�" for c in text))
 
 

@@ -94,23 +94,19 @@ def card(config: ExportConfig, training: TrainConfig, target: "Target", prompt: 
     head = {"library_name": "transformers" if config.merge else "peft", "tags": ["grpo", "pods"]}
     if not Path(base := locate(training.model.path)).is_dir():
         head["base_model"] = base
-    return (
-        Path(__file__)
-        .with_name("export_card.md")
-        .read_text()
-        .format(
-            head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
-            model=training.model.name,
-            minutes=target.meta.get("train_seconds", 0) / 60,
-            commit=results.facts_of(target.weights.parent / "meta.json").get("git_commit"),
-            form="the whole model" if config.merge else "a LoRA adapter",
-            name=target.name,
-            run=config.run,
-            chosen=CHOSEN.get(config.checkpoint, BY_NAME),
-            prompt=prompt,
-            scores=scores(Path(config.results_dir), config.run, training.model.name, target.name),
-            config=yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False),
-        )
+    template = Path(__file__).with_name("export_card.md").read_text()
+    return template.format(
+        head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
+        model=training.model.name,
+        minutes=target.meta.get("train_seconds", 0) / 60,
+        commit=results.facts_of(target.weights.parent / "meta.json").get("git_commit"),
+        form="the whole model" if config.merge else "a LoRA adapter",
+        name=target.name,
+        run=config.run,
+        chosen=CHOSEN.get(config.checkpoint, BY_NAME),
+        prompt=prompt,
+        scores=scores(Path(config.results_dir), config.run, training.model.name, target.name),
+        config=yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False),
     )
 
 

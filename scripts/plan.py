@@ -30,7 +30,7 @@ class CostKeys(Section):
 
 class PlanConfig(Section):
     run: Text | None
-    window: list[int] | None
+    window: list[int] | None = Field(min_length=2, max_length=2)
     experiment: Text
     accuracy: float | None = Field(gt=0, le=1)
     rule: Literal["max_variance", "max_reward", "random", "percentile"]
@@ -71,8 +71,6 @@ def check(config: PlanConfig) -> None:
         raise UserError(f"accuracy={config.accuracy}: set run=<run>, or a share without a run")
     if config.run is None and None in cost.values() and {*cost.values()} != {None}:
         raise UserError(f"cost={cost}: without a run set all three costs, or none")
-    if config.window is not None and len(config.window) != 2:
-        raise UserError(f"window={config.window}: must be two steps, e.g. [1,100]")
     for cell in config.cells or []:
         if len(cell) != 3 or cell[0] < 1 or not 2 <= cell[2] <= cell[1]:
             raise UserError(f"cells: {cell} must be [P,n,m] with P >= 1 and 2 <= m <= n")

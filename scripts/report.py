@@ -2,7 +2,7 @@
 
     uv run scripts/report.py run=<run>
     uv run scripts/report.py figure=quickstart
-    uv run scripts/report.py 'runs={GRPO: [my-grpo-*], PODS: [my-pods-*]}'
+    uv run scripts/report.py figure=quickstart 'runs={GRPO: [my-grpo-*], PODS: [my-pods-*]}'
 The page needs no network.
 """
 

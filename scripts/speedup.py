@@ -2,7 +2,7 @@
 
 uv run scripts/speedup.py figure=gsm8k_main results_dir=<folder>
 uv run scripts/speedup.py figure=all format=json
-uv run scripts/speedup.py 'runs={A: [my-grpo-*], B: [my-pods-*]}'
+uv run scripts/speedup.py figure=gsm8k_main 'runs={A: [my-grpo-*], B: [my-pods-*]}'
 """
 
 import json

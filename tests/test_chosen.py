@@ -1,5 +1,6 @@
-"""pods/figures/figure.py: any runs without a figure's file, and exit 3 where one is left out."""
+"""pods/figures/figure.py: any runs on a figure's axes, and exit 3 where one is left out."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -9,43 +10,31 @@ from pods.figures import drawing
 from tests.figures import base_file, facts_file, in_process, published_files, run_file
 
 
-def measured_files(folder: Path) -> None:
-    """Two arms of three seeds with seconds, a fact file each, and the base of their model; scored
-    in training, more often than checkpoints were saved."""
-    for arm, slope in (("mine", 0.1), ("yours", 0.15)):
-        for seed in (0, 1, 2):
-            metas = [{"train_seconds": 10 * k + 0.2} for k in (1, 2, 3, 4)]
-            values = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
-            run_file(folder, f"{arm}-seed{seed}", values, metas=metas)
-            grids = {"checkpoint": {"every_seconds": 40}, "evaluation": {"every_seconds": 10}}
-            facts_file(folder, f"{arm}-seed{seed}", seed=seed, **grids)
-    base_file(folder, "base-tiny", 0.02)
-
-
-def test_any_runs_are_compared_without_a_figure(
+def test_any_runs_are_compared_on_the_axes_of_a_figure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
-    measured_files(tmp_path)
+    for (arm, slope), seed in itertools.product((("mine", 0.1), ("yours", 0.15)), (0, 1, 2)):
+        metas = [{"train_seconds": 10 * k + 0.2} for k in (1, 2, 3, 4)]
+        values = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
+        run_file(tmp_path, f"{arm}-seed{seed}", values, metas=metas)
+        facts_file(tmp_path, f"{arm}-seed{seed}", seed=seed)
+    base_file(tmp_path, "base-tiny", 0.02)
     where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
-    assert in_process("scripts/speedup.py", *where, "format=json") == 0
-    found = json.loads(capsys.readouterr().out)["runs"]
-    assert (found["baseline"], found["pods"]) == ("Mine", "Yours")
-    assert found["compared_hours"] == pytest.approx(40 / 3600)
-    assert found["mean_accuracy"]["runs"] == [3, 3]
-    assert found["mean_accuracy"]["paired"]
-    assert in_process("scripts/plot.py", *where, f"out_dir={tmp_path}/out") == 0
+    axes = ("figure=quickstart", "figure.grid_seconds=10", "dataset=gsm8k", "metric=ans_acc")
+    assert in_process("scripts/speedup.py", *where, *axes, "format=json") == 0
+    pair = json.loads(capsys.readouterr().out)["runs"]
+    assert (pair["baseline"], pair["pods"]) == ("Mine", "Yours")
+    assert pair["compared_hours"] == pytest.approx(40 / 3600)
+    assert pair["mean_accuracy"]["runs"] == [3, 3]
+    assert pair["mean_accuracy"]["paired"]
+    assert in_process("scripts/plot.py", *where, *axes, f"out_dir={tmp_path}/out") == 0
     curves = json.loads((tmp_path / "out" / "runs" / "curves.json").read_text())["series"]
     assert curves["Yours"]["mean"] == pytest.approx([0.02, 0.16, 0.31, 0.46, 0.61])
     assert curves["Yours"]["time_hours"] == pytest.approx([10 * k / 3600 for k in range(5)])
-    assert "are not used" not in capsys.readouterr().err
-    run_file(tmp_path, "mine-seed9", [0.5] * 4)
-    assert in_process("scripts/speedup.py", *where) == 2
-    assert "mine-seed9.json: a checkpoint without train_seconds" in capsys.readouterr().err
-    axis = ("figure=quickstart", "dataset=gsm8k", "metric=for_acc")
-    assert in_process("scripts/speedup.py", *where, *axis) == 0, "the figure gives the axis"
-    assert in_process("scripts/speedup.py", where[0], "runs={A:[absent-*]}") == 2
-    assert "runs=absent-*: no file of results_dir" in capsys.readouterr().err
+    capsys.readouterr()
+    assert in_process("scripts/speedup.py", *where) == 2, "the quickstart's data set"
+    assert "no arithmetic both_acc" in capsys.readouterr().err
 
 
 def test_what_is_left_out_ends_with_exit_code_3_after_the_rest(

@@ -20,11 +20,11 @@ def test_the_notebook_runs_from_training_to_the_interval(tmp_path):
         os.environ.update(PODS_NOTEBOOK_SECONDS="2", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))
 
     cwd = ROOT / "notebooks"
-    done = processes.run(tmp_path, script=script, fault=set_variables, cwd=cwd)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("kept    ") == 16
-    assert done.stdout.count("dropped ") == 16
-    assert "my_rules.py:both_ends" in done.stdout
-    assert "pods minus grpo: " in done.stdout
+    ended = processes.run(tmp_path, script=script, fault=set_variables, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert ended.stdout.count("kept    ") == 16
+    assert ended.stdout.count("dropped ") == 16
+    assert "my_rules.py:both_ends" in ended.stdout
+    assert "pods minus grpo: " in ended.stdout
     metrics = (tmp_path / "w" / "own" / "metrics.jsonl").read_text().splitlines()
     assert "all/brevity_mean" in json.loads(metrics[0])

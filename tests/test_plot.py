@@ -36,10 +36,7 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(
 ) -> None:
     quickstart_files(tmp_path)
     where = (f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
-    assert (
-        in_process("scripts/plot.py", "figure=quickstart", *where, "figure.series.GRPO-GA=null")
-        == 0
-    )
+    assert in_process("scripts/plot.py", "figure=quickstart", *where, "~figure.series.GRPO-GA") == 0
     printed, out = capsys.readouterr(), tmp_path / "out" / "quickstart"
     assert (printed.out, printed.err) == (f"{out}\n", "")
     for name, magic in (("main.png", PNG), ("length.png", PNG), ("main.pdf", PDF)):
@@ -97,15 +94,12 @@ def test_few_runs_are_drawn_one_by_one(runs: int, lines: int, bands: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         pytest.param(["figure=math_main"], "Instruct-MATH-NF-512-8-8-*", id="files are absent"),
         pytest.param(["x=tokens"], "tokens_trained", id="unknown axis, choices listed"),
-        pytest.param(["run=x"], "run=x: unknown; did you mean runs?", id="another command's key"),
         pytest.param(["metric=acc"], "both_acc", id="unknown metric, choices listed"),
-        pytest.param(["figure=rules", "figure.grid_seconds=0"], "greater than 0", id="no grid"),
         pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
-        pytest.param(["+figure.colour=red"], "colour", id="unknown key, forced in"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(
@@ -113,27 +107,17 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     arguments: list[str],
-    said: str,
+    words: str,
 ) -> None:
     (tmp_path / "results").mkdir()
     quickstart_files(tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     assert in_process("scripts/plot.py", *arguments) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert words in printed.err
     assert len(printed.err.splitlines()) == 1
     assert printed.out == ""
     assert not (tmp_path / "figures").exists()
-
-
-def test_a_title_wider_than_the_canvas_is_broken_and_names_the_clock() -> None:
-    lengths = {"length": np.array([[9.0, 8.0], [7.0, 6.0]])}
-    toy = replace(toy_arm(), quantities=lengths, clock="l40s")
-    canvas = drawing.length_figure(figure(title="my-runs-*, " * 12), [toy])
-    canvas.draw_without_rendering()
-    box = canvas._suptitle.get_window_extent()
-    assert canvas.bbox.x0 <= box.x0 < box.x1 <= canvas.bbox.x1
-    assert "; time priced: l40s: completion length" in canvas._suptitle.get_text()
 
 
 def toy_arm() -> Series:
@@ -147,15 +131,10 @@ def test_axes_and_seconds_per_step() -> None:
     toy = figure(gpus=8, time_unit="minutes")
     assert drawing.x_values(toy, toy_arm(), "time").tolist() == [30, 60]
     assert drawing.x_values(toy, toy_arm(), "gpu_hours").tolist() == [4, 8]
-    assert drawing.x_values(toy, toy_arm(), "steps").tolist() == [15, 20], (
-        "mean over the runs there"
-    )
+    assert drawing.x_values(toy, toy_arm(), "steps").tolist() == [15, 20], "mean over runs"
     assert drawing.seconds_per_step(toy_arm()) == pytest.approx((80 / 20 + 60 / 20) / 2)
     with pytest.raises(Exception, match="x=tokens_trained: the results of GRPO do not have it"):
         drawing.x_values(toy, toy_arm(), "tokens_trained")
-
-
-def test_arms_differ_in_more_than_colour() -> None:
-    looks = [drawing.style(i, None) for i in range(5)]
-    for channel in ("color", "linestyle", "marker"):
-        assert len({str(look[channel]) for look in looks}) == 5
+    priced = replace(toy_arm(), quantities={"length": np.ones((2, 2))}, clock="l40s")
+    title = drawing.length_figure(toy, [priced])._suptitle.get_text()
+    assert "; time priced: l40s: completion length" in title

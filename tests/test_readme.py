@@ -16,7 +16,7 @@ from pods.config.keys import Section
 from tests.conftest import ROOT
 
 # override -> what the README says beside it; the key that it names is checked for all of them
-SAYS: dict[str, dict[str, Any]] = {
+PROMISES: dict[str, dict[str, Any]] = {
     "experiment=gsm8k_qwen": {"task.name": "gsm8k", "budget.train_seconds": 6 * 3600},
     "experiment=math_qwen": {"task.name": "math", "budget.train_seconds": 6 * 3600},
     "experiment=gsm8k_h100": {"model.path": "Qwen/Qwen2.5-3B-Instruct", "lora.rank": None},
@@ -35,9 +35,7 @@ AS_BEFORE = {
 PLANNED = ("scripts/plan.py", "experiment=gsm8k_qwen")
 # tests/test_extending.py runs the commands of docs/extending.md.
 PAGES = [ROOT / "README.md", *(p for p in (ROOT / "docs").glob("*.md") if p.stem != "extending")]
-SPOKEN = [
-    page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")
-]
+PROSE = [page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")]
 NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
 VALUE = {"rewards": "version"}  # the key of a group that holds its name, where it is not `name`
 
@@ -45,18 +43,18 @@ VALUE = {"rewards": "version"}  # the key of a group that holds its name, where 
 def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
     """(script, overrides) of every command and of every `key=value` in the README."""
     blocks = [b for page in PAGES for b in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)]
-    lines = [line for line in "\n".join(blocks).splitlines() if " train.py" in line or
-             "evaluate_run.py" in line or "scripts/" in line]  # fmt: skip
-    for page in SPOKEN:
+    ours = re.compile(r" train\.py|evaluate_run\.py|scripts/")
+    lines = [line for line in "\n".join(blocks).splitlines() if ours.search(line)]
+    for page in PROSE:
         lines += re.findall(r"`([^`\n]+=[^`\n]+)`", page.read_text())
     for line in lines:
         line = re.sub(r"<[\w ]+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
         tokens = re.findall(r"(?:\{[^}]*\}|[^\s;])+", line)
         scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
-        found = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
-        alone = "evaluate_run.py" if "select_on=validation" in found else "train.py"
+        keys = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
+        alone = "evaluate_run.py" if "select_on=validation" in keys else "train.py"
         script = scripts[0] if scripts else alone
-        columns = [alternatives(override) for override in found]
+        columns = [alternatives(override) for override in keys]
         for i in range(max(map(len, columns), default=0)):
             yield script, tuple(column[min(i, len(column) - 1)] for column in columns)
 
@@ -97,7 +95,7 @@ def test_what_the_readme_says_of_an_override_holds(script, overrides):
     after, before = composed(script, config), composed(script)
     expected: dict[str, Any] = {}
     for override in config:
-        changed = said(script, override, after)
+        changed = promised(script, override, after)
         expected |= changed  # a later override wins
         moved = [k for k in changed if OmegaConf.select(after, k) != OmegaConf.select(before, k)]
         default = override in AS_BEFORE or (script, override) == PLANNED
@@ -105,10 +103,10 @@ def test_what_the_readme_says_of_an_override_holds(script, overrides):
     assert {key: OmegaConf.select(after, key) for key in expected} == expected
 
 
-def said(script: str, override: str, config: DictConfig) -> dict[str, Any]:
+def promised(script: str, override: str, config: DictConfig) -> dict[str, Any]:
     """key -> the value that an override promises."""
     key, _, value = override.partition("=")
-    says = SAYS.get(override, {}) if script == "train.py" else {}
+    says = PROMISES.get(override, {}) if script == "train.py" else {}
     if re.fullmatch(r"\d+e-\d+", value):  # a number for Hydra, a text for YAML
         return {key: float(value)}
     if key == "logger":
@@ -120,4 +118,7 @@ def said(script: str, override: str, config: DictConfig) -> dict[str, Any]:
 
 
 def test_the_readme_is_read_at_all():
-    assert {override for _, overrides in COMMANDS for override in overrides} >= {*SAYS, *AS_BEFORE}
+    assert {override for _, overrides in COMMANDS for override in overrides} >= {
+        *PROMISES,
+        *AS_BEFORE,
+    }

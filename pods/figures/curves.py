@@ -44,7 +44,7 @@ def read_all(
 ) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
     """The figures asked for with at least `fewest` arms, and the names of what is left out.
 
-    Prints every irregularity as a warning. Raises Absent for a single figure without results.
+    Prints every irregularity. Raises Absent for a single figure without results.
     """
     drawable, left_out, wanted = [], [], figures(config)
     for figure in wanted:

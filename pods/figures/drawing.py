@@ -1,7 +1,6 @@
 """The figures: accuracy and completion length against training time, and seconds per step.
 
-Every figure states its interval, and arms differ in line, marker and hatch as well as in colour,
-for grey print and colour-blind readers.
+Arms differ in line, marker and hatch as well as in colour, for grey print.
 """
 
 from pathlib import Path
@@ -32,6 +31,11 @@ AXES = {
     "tokens_generated": "Generated tokens",
     "tokens_trained": "Trained tokens",
 }
+SENTENCES = (
+    "{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points} points",
+    "time to {target}: {times as fast} times as fast",
+    "published definition: time to {threshold}: {speed-up} times as fast",
+)
 BAND = "mean over runs; band: Student's 95% interval over runs"
 FEW = 5  # runs: below, every single run is drawn
 GREY = {"color": "#555555", "linewidth": 0.8}
@@ -159,18 +163,16 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     for index, arm in enumerate(series):
         cost, bottom = arm.seconds_per_step, 0.0
         parts = [cost.generate, cost.update] if cost else [seconds_per_step(arm)]
-        bars = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
+        look = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
         for part, alpha in zip(parts, (None, 0.45), strict=False):
-            axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **bars)
+            bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **look)
             bottom += part
-        place = {"textcoords": "offset points", "ha": "center"}
-        axes.annotate(f"{bottom:.3g}", (index, bottom), (0, 2), **place)
+        axes.bar_label(bar, fmt="%.3g", padding=2)
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")
     labels = [arm.label for arm in series]
-    turn = {"rotation": 40, "ha": "right"} if len("".join(labels)) > 16 else {}
-    axes.set_xticks(range(len(series)), labels, **turn)
+    axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
 
@@ -184,12 +186,5 @@ def seconds_per_step(arm: Series) -> float:
 
 def sentences(pair: Speedup) -> list[str]:
     """Both comparisons, in the words of their tables."""
-    ours, published = speedup.comparison_row("", pair), speedup.published_row("", pair)
-    words = f"{ours['arm vs baseline']}, {ours['runs']} runs: mean accuracy over {ours['over']}"
-    words += f" {ours['mean accuracy, points']} points"
-    goal, threshold = f"time to {ours['target']}", f"time to {published['threshold']}"
-    return [
-        words,
-        f"{goal}: {ours['times as fast']} times as fast",
-        f"published definition: {threshold}: {published['speed-up']} times as fast",
-    ]
+    row = speedup.comparison_row("", pair) | speedup.published_row("", pair)
+    return [sentence.format(**row) for sentence in SENTENCES]

@@ -1,17 +1,13 @@
 """A figure's keys (config/figure/<name>.yaml), and the figures that a command is asked for."""
 
-import math
-from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text, flat
-from pods.runs import results
+from pods.config.keys import Section, Text
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
@@ -26,11 +22,6 @@ class FigureSeries(Section):
     runs: list[Text] = Field(default_factory=list)
     colour: Text | None = None
     seconds_per_step: SecondsPerStep | None = None
-
-
-def without_null(series: dict[str, FigureSeries | None]) -> dict[str, FigureSeries]:
-    """The arms of a figure: null leaves out an inherited one."""
-    return {label: arm for label, arm in series.items() if arm}
 
 
 class WandbExport(Section):
@@ -52,7 +43,7 @@ class Figure(Section):
     baseline: Text | None
     pods: Text | None
     wandb_export: WandbExport | None
-    series: Annotated[dict[Text, FigureSeries | None], AfterValidator(without_null)]
+    series: dict[Text, FigureSeries]
 
     @property
     def grid(self) -> np.ndarray:
@@ -101,9 +92,9 @@ class Unlike(Absent):
 
 
 def figures(config: FigureConfig) -> list[Figure]:
-    """The figures asked for: one, all, that of config.runs, or the quickstart's."""
+    """The figures asked for: one, all, or config.runs on the axes of one."""
     if config.runs:
-        figures = [_of_runs(config)]
+        figures = [_of_runs(config.figure or _named("quickstart"), config.runs)]
     elif config.figure is not None and config.figure.name == "all":
         as_written = vars(_named("all"))
         changes = {k: v for k, v in vars(config.figure).items() if v != as_written[k]}
@@ -124,43 +115,9 @@ def _named(name: str) -> Figure:
     return typed(Figure, compose(f"figure/{name}", []).figure)
 
 
-def _of_runs(config: FigureConfig) -> Figure:
-    """The figure of config.runs={A: [patterns], B: [patterns]} in config.results_dir, with the axes
-    of config.figure where that is set, else those of the files."""
-    patterns = list(chain(*config.runs.values()))
-    if not (paths := results.find(config.results_dir, patterns)):
-        text = f"runs={', '.join(patterns)}: no file of results_dir={config.results_dir} matches"
-        raise UserError(text)
-    first, second, *_ = [*config.runs, None, None]
-    axes = config.figure or _named("quickstart").model_copy(update=_axes(paths, config.dataset))
-    series = {label: FigureSeries(runs=group) for label, group in config.runs.items()}
-    changes = {"title": ", ".join(config.runs), "baseline": first, "pods": second, "series": series}
-    return axes.model_copy(update={"name": "runs", "wandb_export": None, **changes})
-
-
-def _axes(paths: list[Path], dataset: str | None) -> dict[str, Any]:
-    """Data set, base model and time axis of a figure of these files."""
-    runs = [results.read(path) for path in paths]
-    shared = set.intersection(*({*scores.datasets} for run in runs for scores in run.values()))
-    if dataset is None and len(shared) != 1:
-        text = f"dataset=null: the runs share {', '.join(sorted(shared)) or 'none'}; set one"
-        raise UserError(text)
-    times = [[scores.meta.get("train_seconds") for scores in run.values()] for run in runs]
-    for path in (path for path, seconds in zip(paths, times, strict=True) if None in seconds):
-        remedy = "published files have none; add figure=<name> for its axis"
-        raise UserError(f"{path}: a checkpoint without train_seconds; {remedy}")
-    facts = flat(results.facts_of(results.facts_path(paths[0])).get("train") or {})
-    last = max(chain(*times))
-    spacing = min(float(np.median(np.diff([0, *sorted(seconds)]))) for seconds in times)
-    grids = [facts.get(f"{key}.every_seconds") for key in ("checkpoint", "evaluation")]
-    every = min(filter(None, grids), key=lambda grid: abs(grid - spacing), default=spacing)
-    return {
-        "dataset": dataset or shared.pop(),
-        "metric": "ans_acc",
-        "checkpoints": None,
-        "base": [f"base-{facts['model.name']}"] if facts.get("model.name") else [],
-        "grid_seconds": every,
-        "budget_seconds": every * max(1, math.ceil(last / every - 0.5)),
-        "time_unit": "hours" if last >= 7200 else "minutes" if last >= 300 else "seconds",
-        "gpus": 1,
-    }
+def _of_runs(axes: Figure, runs: dict[str, list[str]]) -> Figure:
+    """A figure of these arms, {label: patterns}; the first is the baseline."""
+    baseline, pods, *_ = [*runs, None, None]
+    series = {label: FigureSeries(runs=patterns) for label, patterns in runs.items()}
+    changes = {"name": "runs", "title": ", ".join(runs), "wandb_export": None, "series": series}
+    return axes.model_copy(update=changes | {"baseline": baseline, "pods": pods})

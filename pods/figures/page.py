@@ -28,7 +28,8 @@ SINGLE = {
     "all/zero_variance_groups": "share of groups with equal rewards",
 }
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
-OF_GROUP = ("rewards", "total", "kept", "lengths", "prompt", "completions")  # texts may be absent
+OF_GROUP = ("question_id", "answer", "rewards", "total", "kept", "lengths")
+TEXTS = ("prompt", "completions")  # the ledger may have none
 
 
 def page(title: str, sections: list[str]) -> str:
@@ -131,13 +132,8 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
 
 def _json(record: dict[str, Any]) -> str:
     """The rollouts of one prompt, without `<`, so that no text can close its element."""
-    correctness = record["rewards"].get("correctness", [])
-    group = {
-        "question": str(record.get("question_id", "")),
-        "answer": str(record.get("answer", "")),
-        "correct": record.get("correct") or [value > 0 for value in correctness],
-    }
-    group |= {key: record[key] for key in OF_GROUP if key in record}
+    group = {key: record[key] for key in (*OF_GROUP, *TEXTS) if key in record}
+    group["correct"] = [value > 0 for value in record["rewards"].get("correctness", [])]
     return json.dumps(group, separators=(",", ":")).replace("<", "\\u003c")
 
 

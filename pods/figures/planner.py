@@ -136,14 +136,13 @@ def mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) ->
 
 def verdict(cells: list[Cell]) -> str:
     """Whether the best cell with n > m is clearly faster than the best with n = m."""
-    by_rate = sorted(cells, key=lambda cell: -cell.rate)
-    pods = next((cell for cell in by_rate if cell.n > cell.m), None)
-    grpo = next((cell for cell in by_rate if cell.n == cell.m), None)
+    pods = max((c for c in cells if c.n > c.m), key=lambda cell: cell.rate, default=None)
+    grpo = max((c for c in cells if c.n == c.m), key=lambda cell: cell.rate, default=None)
     if not (grpo and pods):
         return f"only {'PODS (n > m)' if pods else 'GRPO (n = m)'} was compared"
     ratio = pods.rate / grpo.rate if grpo.rate else np.inf
-    words = "should pay" if ratio > CLEAR else "should not pay"
-    words = "makes no clear difference" if 1 / CLEAR <= ratio <= CLEAR else words
+    words = "should pay" if ratio > CLEAR else "makes no clear difference"
+    words = "should not pay" if ratio < 1 / CLEAR else words
     return f"PODS {words}: {pods} is predicted {ratio:.3g} times as fast as GRPO, {grpo}"
 
 

@@ -1,8 +1,7 @@
 """The paper's published runs: when their checkpoints were made, and the wandb export.
 
-Published result files hold no wall clock: the i-th checkpoint is i grid intervals old. An aborted
-attempt or a lost file would shift such a curve in time. Both show in the step increments, which
-are nearly equal in a healthy run.
+Published files hold no wall clock: the i-th checkpoint is i grid intervals old. An aborted attempt
+or a lost file would shift the curve; both show in the step increments, equal in a healthy run.
 """
 
 import re
@@ -67,8 +66,7 @@ def export(
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[str]]:
     """{run: samples of accuracy, of length} of the runs that both files hold, Run10 after Run9;
     and every irregularity in words."""
-    (accuracies, notes), (lengths, more) = read_csv(accuracy), read_csv(length)
-    notes += more
+    (accuracies, lengths), notes = map(read_csv, (accuracy, length)), []
     for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
         only = accuracy.name if name in accuracies else length.name
         notes.append(f"{name}: only in {only}; the run is left out")
@@ -76,8 +74,8 @@ def export(
     return {name: (accuracies[name], lengths[name]) for name in both}, notes
 
 
-def read_csv(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
-    """{run: (samples, 3): seconds, optimiser steps, value}, by time; incomplete rows are skipped.
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """{run: (samples, 3): seconds, optimiser steps, value}, by time; incomplete rows do not count.
 
     A row holds the sample of one run: `eval/time` in seconds, `data/<run> - _step` in micro-steps
     (ga per optimiser step).
@@ -91,17 +89,15 @@ def read_csv(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
     if "eval/time" not in table or not runs:
         text = f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'"
         raise UserError(f"{text}; export the runs from wandb with eval/time as the x axis")
-    samples, used = {}, np.zeros(len(table), dtype=bool)
+    samples = {}
     for run, name in runs.items():
         ga = int(match[1]) if (match := re.search(r"-ga(\d+)", run)) else 1
         steps = table.get(f"{name.partition(' - ')[0]} - _step", np.nan) / ga
         columns = table[["eval/time"]].assign(steps=steps, value=table[name]).to_numpy()
         known = np.isfinite(columns[:, [0, 2]]).all(axis=1)
-        used |= known
         if known.any():
             samples[run] = np.array(sorted(columns[known].tolist()))
-    text = f"{path.name}: {np.sum(~used)} rows hold no time or no value and are skipped"
-    return samples, [text] * (not used.all())
+    return samples
 
 
 def _stale(steps: list[int]) -> tuple[int, ...] | None:

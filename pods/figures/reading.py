@@ -66,8 +66,7 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
         point = _point(Scores(base.datasets, base.meta or details), figure)
         if math.isfinite(point["value"]):
             return {"value": point["value"], "length": point["length"]}
-        text = f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0"
-        notes.append(Note(text))
+        notes.append(Note(f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0"))
     return {}
 
 
@@ -89,15 +88,14 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     points = [_point(content[step], figure) | {"steps": float(step)} for step in steps]
     quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
     texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
-    measured, end = bool(np.isfinite(quantities["seconds"]).any()), 0.0
-    if measured:
-        end = float(np.nanmax(quantities["seconds"]))
-    else:
+    measured = bool(np.isfinite(quantities["seconds"]).any())
+    end = float(np.nanmax(quantities["seconds"])) if measured else 0.0
+    if not measured:
         expected = figure.checkpoints or len(steps)
         marks = published.by_index(steps, expected)
         texts += published.remarks(steps, marks, expected)
         quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
-    on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end, measured)
+    on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
     # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
     facts = results.facts_of(results.facts_path(path))
@@ -129,7 +127,7 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
         quantities = dict.fromkeys(QUANTITIES, np.full(len(accuracy), np.nan))
         quantities |= dict(zip(("seconds", "steps", "value"), accuracy.T, strict=True))
         quantities["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
-        on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf, False)
+        on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf)
         texts += [f"{name}: {text}" for text in faults]
         for label, wanted in patterns.items():
             if any(fnmatchcase(name, pattern) for pattern in wanted):
@@ -139,23 +137,19 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
 
 
 def _on_grid(
-    quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float, measured: bool
+    quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """The quantities at the grid times, (marks,), and the irregularities of the run in words.
 
     reach: s, how far a sample may be from its mark; end: s, an empty mark up to here is reported.
     """
-    seconds = quantities["seconds"]
-    index = nearest(seconds, grid, reach)
+    index = nearest(quantities["seconds"], grid, reach)
     known, gaps = index >= 0, np.full(len(grid), np.nan)
     values = {
         name: np.where(known, column[index], np.nan) if len(column) else gaps
         for name, column in quantities.items()
     }
     texts = []
-    unused = int(np.sum(seconds < grid[-1] + reach)) - len(set(index[known]))
-    if unused and measured:
-        texts.append(f"{unused} checkpoints between the marks are not used")
     if len(empty := grid[~known & (grid < end)]):
         texts.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
     if len(far := grid[np.abs(values["seconds"] - grid) > max(FAR, grid[0] / 2)]):
@@ -172,18 +166,12 @@ def _times(values: np.ndarray) -> str:
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
     """The quantities of one checkpoint but its step; NaN where the file has none."""
     entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
-    if figure.metric.startswith("pass@"):
-        by_k = meta.get("pass@k", {}).get(figure.dataset, {})
-        values = [by_k.get(figure.metric.removeprefix("pass@"))]
-    else:
-        values = getattr(entry, figure.metric)
-    return {
-        "value": _mean(values),
-        "length": _mean(entry.lengths),
-        "seconds": _mean([meta.get("train_seconds")]),
-        "tokens_generated": _mean([meta.get("tokens_generated")]),
-        "tokens_trained": _mean([meta.get("tokens_trained")]),
-    }
+    name, _, k = figure.metric.partition("@")
+    by_k = meta.get("pass@k", {}).get(figure.dataset, {})
+    values = [by_k.get(k)] if name == "pass" else getattr(entry, figure.metric)
+    keys = {"seconds": "train_seconds"} | {q: q for q in ("tokens_generated", "tokens_trained")}
+    numbers = {quantity: _mean([meta.get(key)]) for quantity, key in keys.items()}
+    return {"value": _mean(values), "length": _mean(entry.lengths), **numbers}
 
 
 def _mean(values: list[Any]) -> float:

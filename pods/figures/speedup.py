@@ -1,9 +1,7 @@
-"""One arm against another: our comparison, and the published speed-up beside it, in words too.
+"""One arm against another: our comparison, and the published speed-up beside it.
 
-Ours (pods/figures/statistics.py): accuracy averaged over time, level at the end, time to a target.
 Published: T = fraction (0.99) of the best point of the baseline's mean curve; the speed-up is the
-baseline's first mark at or above T over the other arm's. The paper states the ratio alone; its
-bootstrap interval over runs is too narrow below ten runs.
+baseline's first mark at or above T over the other arm's, with a bootstrap interval over runs.
 """
 
 import math
@@ -62,11 +60,6 @@ class Speedup:
     level: Difference | None = None  # mean of the last three marks
     time_to_target: TimeToTarget | None = None
     time: str = "measured"  # or priced: <price list>
-
-    @property
-    def published_interval(self) -> list[float] | None:
-        """The bootstrap interval where it can be trusted: from ten runs of each arm on."""
-        return self.ci95 if min(self.n_runs) >= FEWEST_FOR_BOOTSTRAP else None
 
 
 def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
@@ -211,8 +204,8 @@ def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:
 
 
 def published_row(figure: str, pair: Speedup) -> dict[str, str]:
-    """The published speed-up."""
-    interval = pair.published_interval
+    """The published speed-up; its interval from ten runs of each arm on."""
+    interval = pair.ci95 if min(pair.n_runs) >= FEWEST_FOR_BOOTSTRAP else None
     rising = ", still rising" * pair.baseline_still_rising
     return {
         **_names(figure, pair),
@@ -233,10 +226,8 @@ def duration(hours: float | None) -> str:
     """3 h, 24 min, 35 s: in the largest unit with a number of at least 1."""
     if hours is None:
         return "not reached"
-    for unit, per_hour in (("h", 1), ("min", 60)):
-        if hours * per_hour >= 1:
-            return f"{hours * per_hour:.3g} {unit}"
-    return f"{hours * 3600:.3g} s"
+    unit, per_hour = ("h", 1) if hours >= 1 else ("min", 60) if 60 * hours >= 1 else ("s", 3600)
+    return f"{hours * per_hour:.3g} {unit}"
 
 
 def points(difference: Difference | None) -> str:

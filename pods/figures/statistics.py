@@ -1,8 +1,4 @@
-"""Comparisons of two arms that hold with few runs. Arrays in, numbers out; the unit is the run.
-
-The paper compares mean curves; here accuracy is averaged over time, intervals are Student's, and a
-time to a target is known only to lie between two marks.
-"""
+"""Comparisons of two arms that hold with few runs. Arrays in, numbers out; the unit is the run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,10 +48,9 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
-    """Mean over [0, end] of the straight lines through the marks of one run.
+    """Mean over [0, end] of the straight lines through the marks of one run; NaN for gaps.
 
-    seconds, values: (marks,), NaN for gaps. The base stands at time 0; without one (NaN) the first
-    value holds from 0 on.
+    The base stands at time 0; without one (NaN) the first value holds from 0 on.
     """
     known = np.isfinite(seconds) & np.isfinite(values)
     x, y = np.r_[0.0, seconds[known]], values[known]
@@ -108,11 +103,9 @@ def time_ratio(
 ) -> tuple[float | None, list[float | None] | None]:
     """Geometric mean of the baseline's times over that of the arm's, and its 95 % interval.
 
-    baseline, arm: (runs, 2), a time lies in (after, by]. A log-normal accelerated-failure-time
-    model with one spread. The interval holds the ratios whose profile likelihood is within
-    N/2 log(1 + t^2 / (N - 2)) of the highest: with exact times, Student's. The ratio is None where
-    an arm bounds it on one side only (no run reaches the target); so is an open upper end.
-    step: resolution of the natural log of the ratio.
+    baseline, arm: (runs, 2), a log-normal time lies in (after, by]. The interval holds the ratios
+    whose profile likelihood is within N/2 log(1 + t^2 / (N - 2)) of the highest: with exact times,
+    Student's. None: no run of an arm reaches the target. step: resolution of the log of the ratio.
     """
     with np.errstate(divide="ignore"):
         logs = [np.log(baseline), np.log(arm)]
