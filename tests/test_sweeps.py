@@ -28,7 +28,7 @@ NAME = "quickstart-pods-max_variance-n32-m16-seed0"
          "quickstart-pods-max_variance-f-n32-m16-seed0-rewards.functions.f-a_b.py_g"),
         ("advantage=rloo", "quickstart-pods-max_variance-rloo-n32-m16-seed0"),
         ("rule.name=my.py:rule", "quickstart-pods-rule-n32-m16-seed0"),
-        ("task=own", "quickstart-pods-max_variance-own-n32-m16-seed0"),
+        ("task=own", "quickstart-pods-max_variance-own-n32-m16-seed0-task-own"),
         ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
         ("budget.train_seconds=5,9", f"{NAME}-budget.train_seconds-5"),
         ("run=mine seed=1,2", "mine-seed-1"),
