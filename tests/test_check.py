@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pods.config.errors import UserError
-from pods.config.keys import reward_weights
 from tests.configs import compose, get
 
 OWN = "task=own task.source=q.jsonl task.question=q task.answer=a "
@@ -95,13 +94,6 @@ def test_functions_of_the_user_and_engines_pass(overrides):
         assert get(config, key) == value
 
 
-def test_a_reward_function_without_a_weight_counts_once():
-    config = compose("rewards.functions.brevity=my.py:reward")
-    assert reward_weights(config.rewards) == dict.fromkeys(
-        ("brevity", "correctness", "format", "tags"), 1.0
-    )
-
-
 @pytest.mark.parametrize(
     ("overrides", "n", "m", "size", "rule"),
     [
@@ -109,10 +101,8 @@ def test_a_reward_function_without_a_weight_counts_once():
         ("algorithm=grpo", 16, 16, 16, "all"),
         ("algorithm=grpo_ga", 32, 32, 16, "all"),
         ("algorithm=grpo_ga rollouts_per_prompt=8 kept_per_prompt=4", 8, 8, 4, "all"),
-        ("rollouts_per_prompt=8 kept_per_prompt=4", 8, 4, 4, "max_variance"),
         ("prompts_per_step=8 rollouts_per_prompt=4 kept_per_prompt=2", 4, 2, 16, "max_variance"),
         ("algorithm=grpo kept_per_prompt=32", 32, 32, 16, "all"),
-        ("rule=random kept_per_prompt=8 micro_batch_size=2", 32, 8, 2, "random"),
     ],
 )
 def test_algorithms_settle_n_m_and_the_micro_batch(overrides, n, m, size, rule):
@@ -127,7 +117,6 @@ def test_algorithms_settle_n_m_and_the_micro_batch(overrides, n, m, size, rule):
         ("", "steps"),  # constant: nothing to follow, and a resume may replace budget by max_steps
         ("optimizer.schedule=cosine", "seconds"),  # the quickstart ends by time
         ("optimizer.schedule=cosine max_steps=9", "steps"),
-        ("optimizer.schedule=cosine max_steps=9 optimizer.schedule_by=seconds", "seconds"),
         ("optimizer.schedule=linear max_steps=9 budget.train_seconds=null", "steps"),
         ("experiment=gsm8k_h100", "seconds"),
     ],

@@ -76,9 +76,17 @@ def test_a_resumed_process_checks_again_without_a_trace_in_the_metrics():
     assert guard.due(20)
 
 
-def test_an_engine_that_samples_from_the_base_is_found_before_the_first_update():
-    trainer, _, _ = guarded(base=True)
-    with pytest.raises(RunFailed, match=r"ignores the adapter.* nats without the change$"):
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"base": True}, r"ignores the adapter.* nats without the change$"),
+        ({"offset": 0.2}, "max_logprob_gap"),
+        ({"offset": float("nan")}, "max_logprob_gap"),
+    ],
+)
+def test_an_engine_with_another_policy_ends_the_run_before_the_first_update(fault, reason):
+    trainer, _, _ = guarded(**fault)
+    with pytest.raises(RunFailed, match=reason):
         trainer.train()
     assert trainer.state.global_step == 0
 
@@ -110,13 +118,6 @@ def test_the_changed_adapter_must_explain_the_engine_twice_as_well(changed, unch
     else:
         with pytest.raises(RunFailed, match=r"ignores the adapter.* nats without the change$"):
             guard.probe(asked, policy)
-
-
-@pytest.mark.parametrize("offset", [0.2, float("nan")])
-def test_other_log_probabilities_than_the_trainers_stop_the_run(offset):
-    trainer, _, _ = guarded(offset=offset)
-    with pytest.raises(RunFailed, match="max_logprob_gap"):
-        trainer.train()
 
 
 def test_an_engine_without_log_probabilities_proves_nothing():

@@ -88,7 +88,5 @@ def test_wandb_without_a_key_is_one_line(tmp_path: Path) -> None:
 
 def test_a_logger_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r"^logger=wandb: wandb is not installed; uv sync --extra w"
-    ):
+    with pytest.raises(UserError, match=r"^logger=wandb: wandb is not installed; uv sync --extra"):
         compose("logger=[wandb]")
