@@ -15,12 +15,12 @@ from pods import ranks
 from pods.clock import Clock, peak_memory
 from pods.config.command import command
 from pods.config.keys import TrainConfig
-from pods.training import trial
 
 
 @command("train", TrainConfig, names_run=True)
 def main(config: TrainConfig) -> None:
-    from pods.training.check import check, check_files, settle  # a mistyped key waits for no numpy
+    from pods.training import trial  # a mistyped key waits for no numpy
+    from pods.training.check import check, check_files, settle
 
     settle(config)
     check(config)

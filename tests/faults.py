@@ -11,7 +11,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from pods import rules, trainer
+from pods import trainer
 from pods.rollouts import Record
 from pods.runs import checkpoints, ledger
 from rewards import functions
@@ -81,16 +81,6 @@ def reward_raises() -> None:
             raise ZeroDivisionError
 
     before(functions, "correctness", act)
-
-
-def rule_returns_too_few() -> None:
-    inner, calls = rules.max_variance, []
-
-    def max_variance(rewards: Any, m: int, rng: Any) -> Any:
-        calls.append(1)
-        return inner(rewards, m - (len(calls) > (STEP - 1) * 2), rng)  # 2 prompts a step
-
-    rules.RULES["max_variance"] = max_variance
 
 
 def gradient_is_nan() -> None:

@@ -37,16 +37,12 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
     scores = results.read(tmp_path / "results" / f"{name}.json")
     assert sorted(scores) == [2, 4]
     assert (tmp_path / "results" / "base-tiny.json").is_file()
-
-    # A grid finer than a step: the speed of this machine must not decide the marks.
-    drawn = processes.fresh(
-        tmp_path, "scripts/plot.py", "figure=quickstart", "figure.grid_seconds=0.1"
-    )
+    grid = "figure.grid_seconds=0.1"  # finer than a step: this machine's speed decides no mark
+    drawn = processes.fresh(tmp_path, "scripts/plot.py", "figure=quickstart", grid)
     assert drawn.returncode == 0, drawn.stderr
     figure = tmp_path / "figures" / "quickstart"
-    assert {"main.png", "main.pdf", "length.png", "curves.json"} <= {
-        p.name for p in figure.iterdir()
-    }
+    names = {path.name for path in figure.iterdir()}
+    assert {"main.png", "main.pdf", "length.png", "curves.json"} <= names
     curve = json.loads((figure / "curves.json").read_text())["series"]["GRPO-PODS"]
     assert curve["time_hours"][0] == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoints", "figures", "results"]

@@ -1,6 +1,5 @@
-"""Schemas, free keys, Hydra's settings, saved configs, and what is imported before a check."""
+"""Schemas, free keys, saved configs, and what is imported before a check."""
 
-import re
 import subprocess
 import sys
 from itertools import zip_longest
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
@@ -49,14 +47,11 @@ INNER = {"size": 1, "part": 1, "items": []}
         ({"function": "b"}, "function=b: must be 'a', or path/to/file.py:function"),
         ({"low": -1}, "low=-1: must be greater than or equal to 0"),
         ({"low": float("nan")}, "low=NaN: must be a finite number"),
-        ({"low": True}, "low=true: must be a valid number"),
         ({"run": [1, None]}, "run=[1, null]: must be a text"),
         ({"weights": {"a": "x"}}, "weights.a=x: must be a valid number"),
         ({"weights": {"a": float("inf")}}, "weights.a=Infinity: must be a finite number"),
-        ({"weights": 3}, "weights=3: must be keys with values, {name: value}"),
         ({"inner": 3}, "inner=3: must be keys with values, {name: value}"),
         ({"inner": INNER | {"size": 0}}, "inner.size=0: must be greater than 0"),
-        ({"inner": INNER | {"part": 2}}, "inner.part=2: must be less than or equal to 1"),
         ({"inner": INNER | {"items": ["x"]}}, 'inner.items=["x"]: must be a valid integer'),
         ({"inner": {"size": 1, "part": 1}}, "inner.items: has no value; set inner.items=<value>"),
         ({"loww": 1}, "loww=1: unknown; did you mean low?"),
@@ -105,35 +100,6 @@ def test_composing_inside_a_job_leaves_its_hydra_alone():
         assert GlobalHydra.instance().hydra is outer
 
 
-@pytest.mark.parametrize(
-    ("name", "sweeps"),
-    [("train", "${output_dir}/.sweeps"), ("evaluate/evaluate", "${results_dir}/.sweeps")],
-)
-def test_hydra_writes_nothing_by_itself(name, sweeps):
-    path = CONFIG_DIR / name
-    with initialize_config_dir(str(path.parent), version_base=None):
-        settings = hydra_compose(path.name, return_hydra_config=True).hydra
-    raw = OmegaConf.to_container(settings, resolve=False)
-    assert (raw["run"], raw["sweep"]) == ({"dir": "."}, {"dir": sweeps, "subdir": "."})
-    assert raw["output_subdir"] is None
-    choices = settings.runtime.choices
-    assert {choices["hydra/job_logging"], choices["hydra/hydra_logging"]} == {"none"}
-
-
-def test_comparisons_have_one_set_of_defaults():
-    shared = OmegaConf.load(CONFIG_DIR / "_comparison.yaml")
-    for name in ("plot", "speedup", "report"):
-        assert not OmegaConf.load(CONFIG_DIR / f"{name}.yaml").keys() & shared.keys()
-
-
-def test_gsm8k_a100_is_gsm8k_h100_with_a_larger_model():
-    small, large = (compose(f"experiment=gsm8k_{name}", "run=r") for name in ("h100", "a100"))
-    assert (small.model.name, large.model.name) == ("qwen2.5-3b-instruct", "qwen2.5-7b-instruct")
-    assert (large.experiment, large.model.load_in_4bit) == ("gsm8k_a100", False)
-    large.experiment, large.model = small.experiment, small.model
-    assert small == large
-
-
 RUN = ("experiment=gsm8k_qwen", "run=r", "engine=vllm", "advantage=rloo")
 
 
@@ -157,10 +123,9 @@ def test_a_saved_config_is_read_as_it_was(saved):
         (lambda text: text.replace("  check_every:", "  often:"), "engine.often=20: unknown; "),
         (lambda text: text.replace("seed: 0", "seed: one"), "seed=one: must be a valid integer"),
         (lambda text: "a: [", "while parsing"),
-        (lambda text: "- 3", "must be keys with values"),
         (lambda text: "3", "Invalid loaded object type"),
     ],
-    ids=["a key that is gone", "a key with a new name", "a value", "no YAML", "a list", "a number"],
+    ids=["a key that is gone", "a key with a new name", "a value", "no YAML", "a number"],
 )
 def test_a_file_that_is_no_config_of_today_is_one_line(saved, change, reason):
     saved.write_text(change(saved.read_text()))
@@ -201,13 +166,8 @@ def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(
 
 def test_nothing_heavy_is_imported_before_a_config_is_checked():
     heavy = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotlib"}
-    code = "import sys, train, evaluate_run, pods.training.check; print(*sys.modules)"
-    output = subprocess.check_output([sys.executable, "-c", code], cwd=CONFIG_DIR.parent, text=True)
-    assert not heavy & set(output.split())
-
-
-def test_pods_config_imports_nothing_else_of_pods():
-    texts = [path.read_text() for path in (CONFIG_DIR.parent / "pods" / "config").glob("*.py")]
-    found = re.findall(r"(?m)^ *(?:from|import) ((?:pods|rewards)[\w.]*)", "\n".join(texts))
-    assert found
-    assert all(name.startswith("pods.config") for name in found)
+    for names, more in (("train, evaluate_run", {"pandas"}), ("pods.training.check", set())):
+        code = f"import sys, {names}; print(*sys.modules)"
+        command = [sys.executable, "-c", code]
+        modules = subprocess.check_output(command, cwd=CONFIG_DIR.parent, text=True).split()
+        assert not (heavy | more) & set(modules)

@@ -16,11 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pods.config.errors import UserError
 from pods.runs import checkpoints, ledger
-from pods.runs.folder import RunFolder, read_metrics
+from pods.runs.folder import read_metrics
 from tests import faults, processes
-from tests.configs import compose
 
 SETTINGS = [
     "task=gsm8k", "task.system=''", "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4",
@@ -73,12 +71,10 @@ def assert_same_run(actual: Path, expected: Path) -> None:
     states = [torch.load(p / "optimizer.pt", weights_only=True)["state"] for p in (mine, theirs)]
     for key, moments in states[1].items():
         assert all(torch.equal(value, states[0][key][k]) for k, value in moments.items())
-    lines = [
-        [steady(line) for line in read_metrics(p / "metrics.jsonl")] for p in (actual, expected)
-    ]
+    metrics, rollouts = "metrics.jsonl", "rollouts.jsonl.gz"
+    lines = [[*map(steady, read_metrics(p / metrics))] for p in (actual, expected)]
     assert lines[0] == lines[1]
-    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (actual, expected)]
-    assert records[0] == records[1]
+    assert list(ledger.read(actual / rollouts)) == list(ledger.read(expected / rollouts))
     assert [c.step for c in checkpoints.find(actual)] == [2, 4, 6]
     assert not list(actual.glob(".checkpoint-*"))
 
@@ -119,28 +115,22 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
     assert {"load", "log", "checkpoint"} <= outside[0].keys()
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        (faults.reward_raises, "reward function correctness raised ZeroDivision"),
-        (faults.rule_returns_too_few, "rule max_variance returned 3 indices, not 4"),
-    ],
-)
-def test_a_broken_function_stops_the_run_which_loses_nothing(folder, reference, fault, reason):
+def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     """Also the step since the last regular checkpoint is saved; mended, the run goes on."""
-    stopped, path = run(folder, fault=fault), folder / "checkpoints" / "r"
+    stopped, path = run(folder, fault=faults.reward_raises), folder / "checkpoints" / "r"
     assert stopped.returncode == 1
-    last = stopped.stderr.splitlines()[-1]
-    assert reason in last
-    assert "step 3" in last
+    reason, last = (
+        "reward function correctness raised ZeroDivision",
+        stopped.stderr.splitlines()[-1],
+    )
+    assert [part for part in (reason, "step 3") if part not in last] == []
     assert last.endswith("checkpoint-3")
     assert steps_of(path) == [2, 3]
     assert len(read_metrics(path / "metrics.jsonl")) == 3
-    if fault is faults.reward_raises:
-        report = json.loads((path / "failed_reward.json").read_text())
-        assert reason in report["error"]
-        assert "7" in report["completion"]
-        assert report["answer"]
+    report = json.loads((path / "failed_reward.json").read_text())
+    assert reason in report["error"]
+    assert "7" in report["completion"]
+    assert report["answer"]
     assert run(folder).returncode == 0
     shutil.rmtree(path / "checkpoint-3")  # beside those of checkpoint.every_steps
     assert_same_run(path, reference)
@@ -269,22 +259,16 @@ def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, othe
     if others:
         assert all(line["step"] % 2 == 0 for line in lines)
         ledgers = [list(ledger.read(p / "rollouts.jsonl.gz"))[:2] for p in (path, reference)]
-        assert ledgers[0][0]["completions"] != ledgers[1][0]["completions"]  # sampling
-        asked = [[record["question_id"] for record in records] for records in ledgers]
-        assert asked[0] != asked[1]  # order of the data
+        for name in ("completions", "question_id"):  # sampling, and the order of the data
+            assert [r[name] for r in ledgers[0]] != [r[name] for r in ledgers[1]]
 
 
 def test_old_training_state_is_pruned_and_adapters_stay(reference):
-    found = checkpoints.find(reference)
-    assert [c.step for c in found] == [2, 4, 6]
-    assert [c.resumable for c in found] == [False, True, True]  # checkpoint.keep is 2
-    assert [checkpoints.damage(c) for c in found] == [None, None, None]
-    meta = found[-1].meta
+    saved = checkpoints.find(reference)
+    assert [c.step for c in saved] == [2, 4, 6]
+    assert [c.resumable for c in saved] == [False, True, True]  # checkpoint.keep is 2
+    assert [checkpoints.damage(c) for c in saved] == [None, None, None]
+    meta = saved[-1].meta
     assert meta["tokens_generated"] > meta["tokens_trained"] > 0
     assert meta["rollouts_generated"] == 6 * 2 * 8
     assert {"seed", "git_commit", "config_hash", "versions", "train_seconds"} <= meta.keys()
-
-
-def test_an_output_folder_on_a_read_only_file_system_is_one_line():
-    with pytest.raises(UserError, match=r"^output_dir=/proc/runs: .* choose another output_dir$"):
-        RunFolder(compose("output_dir=/proc/runs")).__enter__()

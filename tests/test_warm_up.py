@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
 from pods.rollouts import Prompt
@@ -29,18 +30,13 @@ class Spy(TrainerCallback):
     """Warms up as the loop does, and notes the trainer before and after."""
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.seed_the_trainer_starts_from()
+        set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         self.before = state_of(self.trainer)
         warm_up(self.trainer, 40, 48)
         self.after = state_of(self.trainer)
         self.moments = dict(self.trainer.optimizer.state)
         self.gradients = [p.grad for p in self.trainer.model.parameters() if p.grad is not None]
         self.losses = len(self.seen)
-
-    def seed_the_trainer_starts_from(self) -> None:
-        from accelerate.utils import set_seed
-
-        set_seed(self.trainer.args.seed, device_specific=True)
 
 
 def train(*overrides: str) -> tuple[Spy, list[Any]]:
@@ -95,7 +91,9 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer = build(SETTINGS, dataset=rows())
     trainer.create_optimizer()
     trainer.args.optim = optimizer
-    batch = trainer.tensors(*handed(trainer))
+    record = record_of(trainer, [Prompt("0", rows()[0])], [[5, 6]], 8)
+    prompts = [record.prompts[0].row["prompt"]] * len(record.rollouts)
+    batch = trainer.tensors(prompts, record.rollouts, torch.zeros(len(record.rollouts), 3))
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(
         torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
@@ -109,12 +107,6 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer.optimizer.state[next(trainer.model.parameters())] = {"step": 1}  # as after a resume
     trainer.rehearse(batch)
     assert sum(t.nbytes for t in taken) < 2 * bytes_each * trained
-
-
-def handed(trainer: Any) -> tuple:
-    record = record_of(trainer, [Prompt("0", rows()[0])], [[5, 6]], 8)
-    prompts = [record.prompts[0].row["prompt"]] * len(record.rollouts)
-    return prompts, record.rollouts, torch.zeros(len(record.rollouts), 3)
 
 
 def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import indent
-from typing import TypeVar
 
 import hydra
 import yaml
@@ -27,10 +26,9 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.config import sweeps
 from pods.config.errors import UserError
 from pods.config.keys import Section, TrainConfig, keys
-from pods.config.mistakes import explain, one_line, validated
+from pods.config.mistakes import Config, explain, one_line, validated
 
 CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
-Config = TypeVar("Config", bound=Section)
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
 QUIET = {"hydra_logging": "none", "job_logging": "none"}
@@ -88,10 +86,8 @@ def command(
 ) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
 
-    names_run: the key `run` is the name of a new run, which a sweep makes distinct.
-
-    A command whose keys share names with config groups (rewards, engine) needs a separate folder:
-    Hydra takes an override of a group's name for a choice in that group.
+    names_run: `run` names a new run, and a sweep makes it distinct. A command with keys that are
+    called like groups (rewards, engine) needs another folder.
     """
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:

@@ -130,7 +130,6 @@ class InRunEvaluation(Section):
     every_seconds: float | None = Field(gt=0)
     split: Literal["test", "validation"]
     questions: int | None = Field(gt=0)
-    stop_at: float | None = Field(gt=0, le=1)
 
 
 class LedgerConfig(Section):
@@ -178,15 +177,9 @@ class Wandb(Section):
     project: Text
 
 
-class Trackio(Section):
-    project: Text
-    space_id: Text | None = None
-
-
 class Logger(Section):
     console: Section | None = None
     wandb: Wandb | None = None
-    trackio: Trackio | None = None
     tensorboard: Section | None = None
 
 

@@ -5,11 +5,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from hydra.errors import (
-    ConfigCompositionException,
-    MissingConfigException,
-    OverrideParseException,
-)
+from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 

@@ -1,9 +1,6 @@
-"""What a run is called: the key `run` of config/train.yaml, and each job of a sweep.
+"""What a run and each job of a sweep are called: the key `run` and what else is overridden.
 
-    uv run train.py -m optimizer.learning_rate=1e-3,2e-3
-
-What is overridden and does not stand in the name is appended to it; a key that a resumed run may
-change is appended only where the sweep is over it.
+A key that a resumed run may change is appended only where the sweep is over it.
 """
 
 import hashlib
@@ -20,7 +17,6 @@ MAY_CHANGE = (
     "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.",
     "resume", "output_dir", "data_dir", "backend.threads", "engine.",
 )  # fmt: skip
-MAY_NOT_CHANGE = ("engine.importance_sampling_correction",)  # part of the loss
 NAMED_BY_RULE = ("grpo", "grpo_ga", "pods")  # algorithms whose rule is in the run's name
 SWEPT = "PODS_SWEPT"  # variable with the keys of a sweep, also for jobs in other processes
 LONGEST = 40  # characters of a value in a name; a longer one is shown by its hash
@@ -46,7 +42,8 @@ OmegaConf.register_new_resolver("arm", arm, replace=True)
 
 def may_change(key: str) -> bool:
     """Whether a resumed run may have another value of this key (or group)."""
-    return f"{key}.".startswith(MAY_CHANGE) and key not in MAY_NOT_CHANGE
+    in_the_loss = key == "engine.importance_sampling_correction"
+    return f"{key}.".startswith(MAY_CHANGE) and not in_the_loss
 
 
 def suffix(key: str, value: object) -> str:
@@ -74,26 +71,23 @@ def name(config: DictConfig, overrides: list[str]) -> str:
         stated += ["algorithm.name", "algorithm.params", "advantage.name"]
         stated += ["rule.name"] if config.algorithm.name in NAMED_BY_RULE else []
     parsed = OverridesParser.create().parse_overrides(overrides)
-    named, swept = any(o.key_or_group == "run" for o in parsed), os.environ.get(SWEPT, "")
+    named = any(override.key_or_group == "run" for override in parsed)
     for override in parsed:
         key = override.key_or_group
-        appended = key in swept.split(",") or not (named or may_change(key))
-        if appended and not any(_covers(other, key) for other in stated):
+        swept = key in os.environ.get(SWEPT, "").split(",")
+        # A group is stated by its name, a parameter by all of them.
+        is_stated = any(f"{other}.".startswith(f"{key}.") for other in stated)
+        is_stated |= "algorithm.params" in stated and key.startswith("algorithm.params.")
+        if not is_stated and (swept or not (named or may_change(key))):
             run += suffix(key, override.get_value_element_as_str())
     return run
 
 
-def _covers(stated: str, key: str) -> bool:
-    """Whether the name states `key`, a key of this group, or this parameter."""
-    below = stated.endswith(".params") and key.startswith(f"{stated}.")
-    return below or f"{stated}.".startswith(f"{key}.")
-
-
 def begin_job(config: DictConfig, names_run: bool) -> None:
     """Name the run of this job, and print job, run and overrides on stderr."""
-    job, overrides = HydraConfig.get().job, list(HydraConfig.get().overrides.task)
+    number, overrides = HydraConfig.get().job.num + 1, list(HydraConfig.get().overrides.task)
+    line = " ".join(text.lstrip("+") for text in overrides)
     if names_run:
         config.run = name(config, overrides)
-    run = f"run={config.run} " if names_run else ""
-    shown = " ".join(text.lstrip("+") for text in overrides)
-    print(f"job {job.num + 1}: {run}({shown})", file=sys.stderr, flush=True)
+        line = f"run={config.run} ({line})"
+    print(f"job {number}: {line}", file=sys.stderr, flush=True)

@@ -27,6 +27,16 @@ SAME = {  # keys that TRL calls alike
     "loss": {"beta", "epsilon", "importance_sampling_level", "top_entropy_quantile",
              "mask_truncated_completions"},
 }  # fmt: skip
+FIXED = {
+    "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
+    "fp16": False,
+    "save_strategy": "no",  # pods/runs/checkpoints.py writes them
+    "logging_steps": 1,
+    "logging_nan_inf_filter": False,  # a non-finite loss must be seen, not averaged away
+    "report_to": [],
+    "disable_tqdm": True,
+    "torch_empty_cache_steps": None,
+}
 
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
@@ -34,7 +44,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     world_size, optimizer, loss = ranks.world_size(), config.optimizer, config.loss
     rows = config.kept_per_prompt * config.prompts_per_step // world_size  # of an optimiser step
     accumulation = rows // config.micro_batch_size
-    arguments = {
+    arguments = FIXED | {
         "output_dir": f"{config.output_dir}/{config.run}",
         "seed": config.seed,
         "data_seed": config.seed,
@@ -51,19 +61,11 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "adam_beta1": optimizer.betas[0],
         "adam_beta2": optimizer.betas[1],
         "loss_type": loss.type,
-        "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
         "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
         "bf16": policy.dtype == "bfloat16",
-        "fp16": False,
         "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
         "gradient_checkpointing": config.backend.gradient_checkpointing,
-        "save_strategy": "no",  # pods/runs/checkpoints.py writes them
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # a non-finite loss must be seen, not averaged away
-        "report_to": "none",
-        "disable_tqdm": True,
         "dataloader_pin_memory": policy.device != "cpu",
-        "torch_empty_cache_steps": None,
         "vllm_importance_sampling_correction": config.engine.importance_sampling_correction,
     }
     for group in config.model_dump(include=SAME).values():
@@ -88,17 +90,12 @@ def build_trainer(
     engine: Engine | None,
     clock: Clock,
 ) -> PodsTrainer:
-    """The trainer of a run, over whichever GRPOTrainer the backend left in `trl`.
-
-    engine: who generates; None: TRL, through the finished trainer.
-    """
+    """The trainer of a run; without an engine TRL generates, through the finished trainer."""
     import trl
 
     if policy.backend == "unsloth" and not trl.GRPOTrainer.__name__.startswith("Unsloth"):
         raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
     wanted = trl_arguments(config, policy)
-    if passed := config.trl.model_dump(exclude_none=True):
-        ranks.say(f"passed on to TRL: {' '.join(f'{k}={v}' for k, v in passed.items())}")
     arguments = PodsConfig(
         **wanted, reward_weights=list(rewards.weights.values()), correct=rewards.grader
     )
@@ -124,12 +121,9 @@ def build_trainer(
 
 def refuse_changes(arguments: PodsConfig, wanted: dict[str, Any]) -> None:
     """Raise UserError where a library replaced a value that was passed to it."""
-    changed = []
-    for key, value in wanted.items():
-        actual = getattr(arguments, key)
-        plain = getattr(actual, "value", actual)  # TRL turns some strings into enums
-        if plain != value and not (value == "none" and plain in (None, [])):
-            changed.append(f"{key} ({value} -> {actual})")
+    actual = {key: getattr(arguments, key) for key in wanted}
+    actual = {key: getattr(value, "value", value) for key, value in actual.items()}  # of enums
+    changed = [f"{k} ({v} -> {actual[k]})" for k, v in wanted.items() if actual[k] != v]
     if changed:
         raise UserError(f"the trainer replaced {', '.join(changed)} by other defaults")
 

@@ -82,16 +82,14 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         shared = f"the {m * P} kept rollouts of a step must be shared equally by {count} processes"
         yield f"prompts_per_step={P}: {shared}; set a multiple of {count}"
     elif (share := m * P // count) % size:
-        rows = f"the {share} rows of a step (kept_per_prompt={m} x prompts_per_step={P}"
-        rows += f" / {count} processes)" if count > 1 else ")"
+        rows = f"kept_per_prompt={m} x prompts_per_step={P} / {count} processes = {share} rows"
         yield f"micro_batch_size={size}: must divide {rows}; set e.g. {math.gcd(size, share)}"
 
 
 def updates(config: TrainConfig) -> Iterator[str]:
     """Checkpoints and the end fall between two generations: others could not be resumed."""
-    each = config.updates_per_generation
-    steps = {"max_steps": config.max_steps, "checkpoint.every_steps": config.checkpoint.every_steps}
-    for key, count in steps.items():
+    each, every = config.updates_per_generation, config.checkpoint.every_steps
+    for key, count in (("max_steps", config.max_steps), ("checkpoint.every_steps", every)):
         if count is not None and count % each:
             remedy = f"set e.g. {count + -count % each}"
             yield f"{key}={count}: must be a multiple of updates_per_generation={each}; {remedy}"
@@ -104,8 +102,7 @@ def engine(config: TrainConfig) -> Iterator[str]:
     if mode == "server" and n % m:
         yield f"rollouts_per_prompt={n}: a vLLM server returns {m} at a time; set a multiple of {m}"
     if mode == "none" and stop:
-        rule = "engine=trl engine.vllm_mode=none has no stop strings"
-        yield f"sampling.stop={stop}: {rule}; set sampling.stop=[] or engine=transformers"
+        yield f"sampling.stop={stop}: engine.vllm_mode=none has none; set sampling.stop=[]"
 
 
 def task(config: TrainConfig) -> Iterator[str]:
@@ -136,9 +133,8 @@ def rewards(config: TrainConfig) -> Iterator[str]:
 
 def end_and_schedule(config: TrainConfig) -> Iterator[str]:
     """A run ends, and its schedule knows where."""
-    budget, optimizer, evaluation = config.budget, config.optimizer, config.evaluation
-    schedule, warmup = optimizer.schedule, optimizer.warmup_steps
-    by_seconds, stop_at = optimizer.schedule_by == "seconds", evaluation.stop_at
+    budget, schedule = config.budget, config.optimizer.schedule
+    by_seconds, warmup = config.optimizer.schedule_by == "seconds", config.optimizer.warmup_steps
     if not (config.max_steps or budget.train_seconds or budget.wall_seconds):
         ends = "max_steps, budget.train_seconds or budget.wall_seconds"
         yield f"max_steps=null: a run needs an end; set {ends}"
@@ -151,12 +147,6 @@ def end_and_schedule(config: TrainConfig) -> Iterator[str]:
     if schedule != "constant" and not by_seconds and config.max_steps is None:
         remedy = "set max_steps, or budget.train_seconds and optimizer.schedule_by=seconds"
         yield f"optimizer.schedule={schedule}: needs max_steps as its end; {remedy}"
-    if stop_at and evaluation.split == "test":
-        remedy = "set evaluation.split=validation"
-        yield f"evaluation.stop_at={stop_at}: test questions may not decide the end; {remedy}"
-    if stop_at and evaluation.every_seconds is None:
-        remedy = "set evaluation.every_seconds"
-        yield f"evaluation.stop_at={stop_at}: needs evaluations; {remedy}"
 
 
 def names(config: TrainConfig) -> Iterator[str]:

@@ -20,15 +20,11 @@ from pods.seam import TrlSeam
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
 CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
 PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the rounding of kernels
-Pair = tuple[Sequence[int], Completion]  # a prompt's tokens, and a completion of it
 
 
 @dataclass
 class Guard(AbstractContextManager):
-    """An engine of a training, whose rollouts are compared with the trainer's log-probabilities.
-
-    The engine is closed by whoever opened it.
-    """
+    """An engine of a training, compared with the trainer. Whoever opened the engine closes it."""
 
     engine: Engine
     trainer: TrlSeam
@@ -41,11 +37,7 @@ class Guard(AbstractContextManager):
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        """As the protocol. Raises RunFailed where the rollouts are not the policy's.
-
-        A resumed run makes more checks than its metrics show, so that they equal those of a run
-        that was never stopped.
-        """
+        """As the protocol. Raises RunFailed where the rollouts are not the policy's."""
         for work in works:
             checked = work.label != EVALUATION and not work.full_length
             step = self.trainer.state.global_step
@@ -60,13 +52,15 @@ class Guard(AbstractContextManager):
         return self.calls < FIRST_STEPS or self._regular(step)
 
     def _regular(self, step: int) -> bool:
+        """Whether a run that was never stopped compares them: the metrics of a resumed run show
+        no other comparisons."""
         return step < FIRST_STEPS or step % self.check_every < self.trainer.num_iterations
 
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
         """Compare the first completions of a round, where due, and probe once."""
         policy, gaps = work.weights, {}
         if self.due(step):
-            gap = self.gap(pairs_of(work.requests, groups)[:CHECKED_COMPLETIONS])
+            gap = self.gap(work.requests, groups)
             gaps = {"engine/logprob_gap": gap}
             if not gap <= self.max_gap:  # also where it is NaN
                 raise RunFailed(
@@ -86,9 +80,8 @@ class Guard(AbstractContextManager):
         with torch.random.fork_rng(), random_adapter(policy.model):
             work = Work(asked, LivePolicy(policy.model, "probe"), EVALUATION)
             ((_, groups),) = self.engine.generate([work], logprobs=True)
-            pairs = pairs_of(asked, groups)
-            changed = self.gap(pairs)
-        unchanged = self.gap(pairs)
+            changed = self.gap(asked, groups)
+        unchanged = self.gap(asked, groups)
         if not changed < unchanged / 2:
             raise RunFailed(
                 f"the engine ignores the adapter: after a change of it, log-probabilities are "
@@ -96,10 +89,13 @@ class Guard(AbstractContextManager):
             )
         return {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
 
-    def gap(self, pairs: list[Pair]) -> float:
-        """Mean |engine - trainer| log-probability over the tokens of the completions, in nats."""
+    def gap(self, requests: Sequence[Request], groups: list[list[Completion]]) -> float:
+        """Mean |engine - trainer| log-probability over the tokens of the first completions, in
+        nats."""
+        rows = zip(requests, groups, strict=True)
+        pairs = [(request.prompt, completion) for request, group in rows for completion in group]
         differences = []
-        for prompt, completion in pairs:
+        for prompt, completion in pairs[:CHECKED_COMPLETIONS]:
             if completion.logprobs is None:
                 raise RunFailed("the engine returned no log-probabilities: nothing proves it")
             theirs = torch.tensor([float("nan") if p is None else p for p in completion.logprobs])
@@ -108,11 +104,6 @@ class Guard(AbstractContextManager):
         return torch.cat(differences).mean().item()
 
     def __exit__(self, *_: object) -> None: ...
-
-
-def pairs_of(requests: Sequence[Request], groups: list[list[Completion]]) -> list[Pair]:
-    rows = zip(requests, groups, strict=True)
-    return [(request.prompt, completion) for request, group in rows for completion in group]
 
 
 @contextmanager

@@ -1,19 +1,18 @@
 """The metric lines of a run, and where they go: metrics.jsonl, the console and trackers.
 
-Trackers are not given to TRL as `report_to`: its metrics describe only the rollouts that were kept.
+TRL gets no `report_to`: its metrics describe only the rollouts that were kept.
 """
 
 import json
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean
-from sys import stderr
 from typing import Any
 
-from accelerate.tracking import GeneralTracker, TensorBoardTracker, TrackioTracker, WandBTracker
+from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
 
 from pods import ranks
 from pods.clock import STEP_PHASES, Clock
@@ -79,37 +78,31 @@ def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Lo
     loggers += [Console(config)] if config.logger.console is not None else []
     for tracker in trackers(config, folder):
         try:
-            quiet(tracker.start)
+            tracker.start()
         except Exception as error:  # of the tracker's own types
             remedy = "log in, or leave it out (wandb login, WANDB_MODE=offline)"
             raise UserError(f"logger={tracker.name}: {one_line(error)}; {remedy}") from error
-        stack.callback(quiet, tracker.finish)
+        stack.callback(tracker.finish)
         loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
     return loggers
 
 
-def quiet(work: Callable[[], None]) -> None:
-    """Call what prints to stdout, which is for results."""
-    with redirect_stdout(stderr):
-        work()
-
-
 def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
-    """The chosen trackers: with the config, and the group of the setting's seeds. A resumed run
-    goes on in the same one. Their own variables set the rest (WANDB_ENTITY)."""
-    wandb, trackio = config.logger.wandb, config.logger.trackio
-    group = re.sub(r"-seed\d+", "", config.run)
-    described = {"name": config.run, "group": group, "config": config.model_dump()}
-    if wandb:
+    """The chosen trackers. A resumed run goes on in the same one; in wandb the seeds of a setting
+    are a group, and its own variables set the rest (WANDB_ENTITY)."""
+    if config.logger.wandb:
         identity = folder / "wandb_id"
         if not identity.is_file():  # not the name alone: another folder may hold a run of that name
             write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
-        place = {"id": identity.read_text(), "resume": "allow", "dir": str(folder)}
-        yield WandBTracker(wandb.project, **described, **place)
-    if trackio:
-        resume = "allow" if (folder / "metrics.jsonl").stat().st_size else "never"
-        place = {"space_id": trackio.space_id, "embed": False, "resume": resume}
-        yield TrackioTracker(trackio.project, **described, **place)
+        yield WandBTracker(
+            config.logger.wandb.project,
+            name=config.run,
+            group=re.sub(r"-seed\d+", "", config.run),
+            config=config.model_dump(),
+            id=identity.read_text(),
+            resume="allow",
+            dir=str(folder),
+        )
     if config.logger.tensorboard:
         yield TensorBoardTracker("tensorboard", folder)
 
@@ -137,10 +130,6 @@ class Console:
 
 def share_done(config: TrainConfig, step: int, metrics: Metrics) -> float:
     """Used share, above 0 and up to 1, of the limit that ends the run first."""
-    budget = config.budget
-    limits = (
-        (step, config.max_steps),
-        (metrics["train_seconds"], budget.train_seconds),
-        (metrics["wall_seconds"], budget.wall_seconds),
-    )
-    return min(1, max(used / limit for used, limit in limits if limit))
+    used = step, metrics["train_seconds"], metrics["wall_seconds"]
+    limits = config.max_steps, config.budget.train_seconds, config.budget.wall_seconds
+    return min(1, max(u / limit for u, limit in zip(used, limits, strict=True) if limit))

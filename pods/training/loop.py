@@ -1,8 +1,7 @@
 """Work between optimiser steps: clock, metrics, ledger, evaluation, checkpoints, budget, signals.
 
-TRL calls on_step_begin, on_step_end and on_log once per optimiser step. The clock, the metrics and
-all that is written take the updates of one generation (updates_per_generation) for one step: after
-the last of them no generated batch is pending, so that a checkpoint can be resumed exactly.
+A step is all updates on one generation (updates_per_generation): after the last of them no
+generated batch is pending, so that a checkpoint can be resumed exactly.
 """
 
 import json
@@ -40,7 +39,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass
 class Stop:
-    """When a run ends: steps, time or accuracy are reached, or a signal came."""
+    """When a run ends: its steps or its time are reached, or a signal came."""
 
     config: TrainConfig
     clock: Clock
@@ -50,20 +49,17 @@ class Stop:
         self.signal = number
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
-    def finished(self, step: int, accuracy: float) -> bool:
+    def finished(self, step: int) -> bool:
         """Whether nothing is left to do, also for a later process."""
-        return (
-            step >= (self.config.max_steps or math.inf)
-            or self.clock.train_seconds >= (self.config.budget.train_seconds or math.inf)
-            or accuracy >= (self.config.evaluation.stop_at or math.inf)
-        )
+        steps, seconds = self.config.max_steps, self.config.budget.train_seconds
+        return step >= (steps or math.inf) or self.clock.train_seconds >= (seconds or math.inf)
 
-    def after(self, step: int, accuracy: float) -> bool:
+    def after(self, step: int) -> bool:
         """Whether every rank ends here: one rank's time or signal is every rank's."""
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
         answers = ranks.gather([(out_of_time, self.signal)])
         self.signal = next((number for _, number in answers if number), None)
-        return self.finished(step, accuracy) or self.signal or any(out for out, _ in answers)
+        return self.finished(step) or self.signal or any(out for out, _ in answers)
 
 
 class Save:
@@ -77,15 +73,12 @@ class Save:
         self.best: dict[str, Any] | None = start and start.meta.get("checkpoint_best")
         self.provenance = {"config_hash": config_hash(config), **provenance()}
 
-    @property
-    def accuracy(self) -> float:
-        return self.best["accuracy"] if self.best else -math.inf
-
     def improved(self, step: int, metrics: dict[str, Any]) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
-        accuracy = metrics.get("eval/accuracy", -math.inf)
-        better = self.config.evaluation.split == "validation" and accuracy > self.accuracy
-        if better:
+        accuracy, best = metrics.get("eval/accuracy"), self.best
+        if self.config.evaluation.split != "validation" or accuracy is None:
+            return False
+        if better := best is None or accuracy > best["accuracy"]:
             name = f"checkpoint-{step}"
             self.best = {"checkpoint": name, "accuracy": accuracy, "on": "validation"}
         return better
@@ -117,23 +110,28 @@ class Save:
         return f"last checkpoint: {path}" if self.step else "no checkpoint was written yet"
 
 
+@dataclass(eq=False)
 class RunCallback(TrainerCallback):
-    """TRL's callback for one run: evaluates, logs, saves and stops. `stack` closes the loggers."""
+    """TRL's callback for one run: evaluates, logs, saves and stops."""
 
-    def __init__(
-        self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, rewards: Rewards,
-        warm_up: Callable[[], None] | None, evaluate: Evaluate | None, start: Checkpoint | None,
-        stack: ExitStack,
-    ) -> None:  # fmt: skip
-        self.config, self.folder, self.trainer, self.start = config, folder, trainer, start
-        self.clock, self.stack = trainer.clock, stack
-        self.warm_up, self.evaluate = warm_up, evaluate
-        self.meter, self.stop = Meter(rewards.scorer), Stop(config, trainer.clock)
-        self.saves = Save(config, folder, trainer, start)
+    config: TrainConfig
+    folder: RunFolder
+    trainer: PodsTrainer
+    rewards: Rewards
+    warm_up: Callable[[], None] | None
+    evaluate: Evaluate | None
+    start: Checkpoint | None  # where the run goes on
+    stack: ExitStack  # closes the loggers
+
+    def __post_init__(self) -> None:
+        self.clock, self.meter = self.trainer.clock, Meter(self.rewards.scorer)
+        self.stop = Stop(self.config, self.clock)
+        self.saves = Save(self.config, self.folder, self.trainer, self.start)
         self.loggers: list[Logger] = []
-        if start is not None:
-            self.clock.restore(start.meta["train_seconds"], start.meta["outside_seconds"])
-            self.meter.restore(start.meta)
+        if self.start is not None:
+            meta = self.start.meta
+            self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
+            self.meter.restore(meta)
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if ranks.is_main():
@@ -191,15 +189,10 @@ class RunCallback(TrainerCallback):
             if ranks.is_main():
                 ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger.texts)
         better = self.saves.improved(step, metrics)
-        over = self.stop.after(step, self.saves.accuracy)
+        over = self.stop.after(step)
         if over or better or self.saves.due(step):
             self.saves.save(self.meter.counters)
         return over
-
-    def rescue(self) -> None:
-        """Save finished steps after an error between two. Several ranks cannot: one has failed."""
-        if ranks.world_size() == 1 and self.trainer.state.global_step > self.saves.step:
-            self.saves.save(self.meter.counters)
 
 
 def restore_signals(stack: ExitStack) -> None:
@@ -217,7 +210,7 @@ def run(loop: RunCallback) -> None:
     config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
         loop.folder.begin(start, initial.facts(config))
-    if not stop.finished(saves.step, saves.accuracy):
+    if not stop.finished(saves.step):
         with one_line_errors(loop):
             loop.trainer.train(resume_from_checkpoint=start and str(start.path))
     if ranks.is_main() and not config.trial:
@@ -234,23 +227,25 @@ def run(loop: RunCallback) -> None:
 @contextmanager
 def one_line_errors(loop: RunCallback) -> Iterator[None]:
     """What ends a run early becomes one line; finished steps are saved where they can be."""
+    saves = loop.saves
     try:
         yield
     except torch.OutOfMemoryError as error:
-        phase = "update" if "select" in loop.clock.step else "generation"
-        sizes = loop.config.micro_batch_size, loop.config.rollouts_per_prompt
-        remedy = "lower micro_batch_size={} (update) or rollouts_per_prompt={} (generate)"
-        line = f"out of GPU memory in {phase} ({error}); {remedy.format(*sizes)}"
-        raise OutOfMemory(f"{line}; {loop.saves.last()}") from error
+        remedy = f"lower rollouts_per_prompt={loop.config.rollouts_per_prompt}"
+        if "select" in loop.clock.step:  # in the update
+            remedy = f"lower micro_batch_size={loop.config.micro_batch_size}"
+        raise OutOfMemory(f"out of GPU memory ({error}); {remedy}; {saves.last()}") from error
     except (RewardError, AlgorithmError) as error:  # between two steps
-        loop.rescue()
+        # Several ranks cannot save: one has failed.
+        if ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
+            saves.save(loop.meter.counters)
         if isinstance(error, RewardError):
             content = {"error": str(error), "completion": error.completion, "answer": error.answer}
             write_atomic(loop.folder.path / "failed_reward.json", json.dumps(content) + "\n")
-        raise RunFailed(f"{error}; {loop.saves.last()}") from error
+        raise RunFailed(f"{error}; {saves.last()}") from error
     except OSError as error:
-        raise RunFailed(f"{error}; {loop.saves.last()}") from error
+        raise RunFailed(f"{error}; {saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):
             raise
-        raise RunFailed(f"another process of the run ended; {loop.saves.last()}") from error
+        raise RunFailed(f"another process of the run ended; {saves.last()}") from error

@@ -9,9 +9,8 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from typing import Any
-
-import pandas as pd
 
 from pods import ranks
 from pods.config.keys import Logger, TrainConfig
@@ -46,7 +45,7 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
     trial.run, trial.output_dir, trial.resume = "trial", str(folder), "never"
     trial.max_steps = STEPS * config.updates_per_generation
     trial.budget.wall_seconds = trial.checkpoint.every_seconds = trial.checkpoint.every_steps = None
-    trial.evaluation.every_seconds = trial.evaluation.stop_at = None
+    trial.evaluation.every_seconds = None
     trial.backend.warmup = True  # at the longest lengths
     trial.logger = Logger()
     return trial
@@ -55,10 +54,13 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
 def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     """Mean seconds by phase without the first step, the greatest peaks (GiB) and engine gaps, and
     how many optimiser steps the budget holds."""
-    table = pd.DataFrame(steps)
-    seconds = table.filter(regex="^seconds/").iloc[1:].mean()
-    greatest = table.filter(regex="^(peak_memory_gib|engine)/").max()
-    each = seconds.sum() / config.updates_per_generation  # of an optimiser step
+    later = steps[1:] or steps  # a small budget holds one
+    seconds = {k: mean(s[k] for s in later) for k in later[0] if k.startswith("seconds/")}
+    greatest: dict[str, float] = {}
+    for name, value in (item for step in steps for item in step.items()):
+        if name.startswith(("peak_memory_gib/", "engine/")):
+            greatest[name] = max(value, greatest.get(name, value))
+    each = sum(seconds.values()) / config.updates_per_generation  # of an optimiser step
     lines = [f"{name} {value:.2f}" for name, value in seconds.items()]
     lines += [f"{name} {value:.3g}" for name, value in greatest.items()]
     if limit := config.budget.train_seconds:
