@@ -81,7 +81,7 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     (ga per optimiser step).
     """
     try:
-        table = pandas.read_csv(path, encoding="utf-8-sig")
+        table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
     except ValueError as error:
         raise UserError(f"{path}: not a CSV file ({error}); export the runs again") from None
     table = table.apply(pandas.to_numeric, errors="coerce")
