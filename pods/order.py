@@ -9,7 +9,7 @@ from datasets import Dataset
 from torch.utils.data import Sampler
 from trl.trainer.utils import RepeatSampler
 
-from pods.batch import Prompt
+from pods.batch import Prompt, Row
 
 
 def generator_of(sampler: RepeatSampler, epoch: int) -> torch.Generator:
@@ -28,32 +28,36 @@ def order_of(sampler: RepeatSampler, epoch: int) -> list[int]:
     return torch.randperm(sampler.num_samples, generator=generator_of(sampler, epoch)).tolist()
 
 
-def row_at(sampler: RepeatSampler, place: int) -> int:
-    """The row of the data set at this place, counted over epochs from the first prompt of all."""
-    epoch, place = divmod(place, epoch_length(sampler))
-    return order_of(sampler, epoch)[place]
+class DataOrder:
+    """The rows of the data set in the order of TRL's sampler over all epochs."""
 
+    def __init__(self, dataset: Dataset, sampler: RepeatSampler) -> None:
+        self.dataset, self.sampler = dataset, sampler
+        self.epoch_length = sampler.num_samples // sampler.batch_size * sampler.batch_size
 
-def epoch_length(sampler: RepeatSampler) -> int:
-    """Prompts of an epoch: those that fill no whole batch are left out."""
-    return sampler.num_samples // sampler.batch_size * sampler.batch_size
+    def index(self, place: int) -> int:
+        """The row at this place, counted from the first prompt of the training."""
+        epoch, place = divmod(place, self.epoch_length)
+        return order_of(self.sampler, epoch)[place]
 
 
 class Stream:
     """The prompts of one step and those after it, all of them different while the data has others.
 
-    columns: of the rows that TRL sends. place: of the step's first prompt in the order of
-    `sampler`. earlier: fresh prompts that earlier steps took, by which the order has moved on.
+    rows: (P,) rows that TRL sends for the step. place: of the first of them in the data's order.
+    earlier: fresh prompts that earlier steps took, by which the order has moved on. order: None for
+    a streamed data set, which has no fresh prompts.
     """
 
-    def __init__(
-        self, dataset: Dataset, sampler: RepeatSampler, columns: list[str], P: int, place: int,
-        earlier: int,
-    ) -> None:  # fmt: skip
-        self.dataset, self.sampler, self.columns = dataset, sampler, columns
-        self.next, self.after = place + earlier, place + earlier + P
+    def __init__(self, rows: list[Row], place: int, earlier: int, order: DataOrder | None) -> None:
+        self.order, self.columns = order, list(rows[0])
+        self.next, self.after = place + earlier, place + earlier + len(rows)
         self.indices: set[int] = set()  # rows of the data set that are in the step
-        self.own = self.fresh(P)
+        if order is None:
+            self.own = [prompt_of(row, place + i) for i, row in enumerate(rows)]
+            self.next = self.after
+        else:
+            self.own = self.fresh(len(rows))
 
     @property
     def taken(self) -> int:
@@ -62,18 +66,24 @@ class Stream:
 
     def fresh(self, count: int) -> list[Prompt]:
         """The next `count` prompts of the data that are not in the step."""
+        if self.order is None and count:
+            raise ValueError("a streamed data set has no fresh prompts; load a datasets.Dataset")
         return [self._next() for _ in range(count)]
 
     def _next(self) -> Prompt:
-        if len(self.indices) >= epoch_length(self.sampler):  # no other is left
+        if len(self.indices) >= self.order.epoch_length:  # no other is left
             self.indices.clear()
-        while (index := row_at(self.sampler, self.next)) in self.indices:
+        while (index := self.order.index(self.next)) in self.indices:
             self.next += 1
         self.next += 1
         self.indices.add(index)
-        row = self.dataset[index]
-        row = {name: row[name] for name in self.columns}
-        return Prompt(index if row.get("id") is None else row["id"], row)
+        row = self.order.dataset[index]
+        return prompt_of({name: row[name] for name in self.columns}, index)
+
+
+def prompt_of(row: Row, number: int) -> Prompt:
+    """Named by the column `id`, else by its number."""
+    return Prompt(number if row.get("id") is None else row["id"], row)
 
 
 class EpochOrder(Sampler):

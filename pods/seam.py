@@ -6,7 +6,6 @@ own code builds the tensors of the rows that are handed to it.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +106,8 @@ class TrlSeam(trl.GRPOTrainer):
         """The training starts, or an epoch of it, after so many micro-steps."""
         self._earlier = micro_steps - self._step
 
-    @cached_property
-    def trls_order(self) -> Any:
-        """TRL's sampler of the training rows."""
+    def trls_sampler(self) -> Any:
+        """TRL's order of the training rows."""
         return super()._get_train_sampler()
 
     def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:

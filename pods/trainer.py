@@ -11,7 +11,7 @@ algorithm="grpo" the weights equal those of GRPOTrainer to the bit. train.py use
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from pods.algorithms import DRAWS_M, OWN_ADVANTAGES, Algorithm, prepared
 from pods.batch import Prompt, Selection, seed_of
 from pods.clock import Clock
 from pods.files import write_atomic
-from pods.order import Stream
+from pods.order import DataOrder, Stream
 from pods.rollouts import Driver, Record, Rollout, Step, Visit
 from pods.seam import TrlSeam, engine_slots
 
@@ -115,8 +115,6 @@ class PodsTrainer(TrlSeam):
         self.clock, self.schedule_seconds = clock or Clock(), schedule_seconds
         with engine_slots(args):
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
-        if not hasattr(self.train_dataset, "__len__"):
-            raise ValueError("train_dataset is streamed; load it as a datasets.Dataset")
         self.newest: Record | None = None
         self.history: dict[str, list[Visit]] = {}
         self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
@@ -135,22 +133,32 @@ class PodsTrainer(TrlSeam):
 
     def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
         """A step of the algorithm, and TRL's batch of the rows that it trains on."""
-        number, seed, m = self.state.global_step, self.args.seed, self.num_generations
+        number, seed = self.state.global_step, self.args.seed
         if self.sampler:  # TRL shuffles rows, and its generation samples, from torch's state
             set_seed(seed_of(seed, number, ranks.rank()) % 2**32)
-        rows = ranks.gather(inputs)  # each prompt m times in a row, in rank order
-        if any(row["prompt"] != rows[i - i % m]["prompt"] for i, row in enumerate(rows)):
-            raise RuntimeError(f"a group of {m} rows straddles two prompts: they are out of order")
-        n, P, data = self.args.rollouts_per_prompt, len(rows) // m, self.train_dataset
-        place = self.generation * P
-        stream = Stream(data, self.trls_order, list(rows[0]), P, place, self.fresh_drawn)
+        stream = self.stream(ranks.gather(inputs))
+        own, n, m = stream.own, self.args.rollouts_per_prompt, self.num_generations
         rng = np.random.default_rng([seed, self.generation])
-        step = Step(number, P, n, m, stream.own, stream.fresh, self.history, rng)
+        step = Step(number, len(own), n, m, own, stream.fresh, self.history, rng)
         batch, self.newest = self.hand_over(self.driver(step))
         self.fresh_drawn += stream.taken
         for prompt, visit in self.newest.visits():
             self.history.setdefault(str(prompt), []).append(visit)
         return batch
+
+    def stream(self, inputs: list[dict]) -> Stream:
+        """The prompts of a step; TRL sends each m times in a row, in rank order."""
+        m = self.num_generations
+        rows = inputs[::m]
+        if any(row["prompt"] != rows[i // m]["prompt"] for i, row in enumerate(inputs)):
+            raise RuntimeError(f"a group of {m} rows straddles two prompts: they are out of order")
+        return Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
+
+    @cached_property
+    def data_order(self) -> DataOrder | None:
+        """None for a streamed data set."""
+        sized = hasattr(self.train_dataset, "__len__")
+        return DataOrder(self.train_dataset, self.trls_sampler()) if sized else None
 
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank draws its share."""

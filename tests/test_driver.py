@@ -18,7 +18,7 @@ from pods.algorithms import ALGORITHMS
 from pods.batch import Selection
 from pods.clock import Clock
 from pods.engines import Completion
-from pods.order import EpochOrder, Stream, row_at
+from pods.order import DataOrder, EpochOrder, Stream
 from pods.rollouts import AlgorithmError, Driver, Prompt, Record, Rollout, Step, Visit
 
 NAN = float("nan")
@@ -253,60 +253,77 @@ def test_the_numbers_of_a_step_by_hand():
     })  # fmt: skip
 
 
-def order_of(size: int, P: int, shuffle: bool = True) -> tuple[RepeatSampler, Dataset]:
+def orders(size: int, P: int, shuffle: bool = True) -> tuple[RepeatSampler, DataOrder, Dataset]:
     data = Dataset.from_dict({"prompt": [f"p{i}" for i in range(size)], "x": list(range(size))})
-    return RepeatSampler(data, 2, P, repeat_count=3, shuffle=shuffle, seed=5), data
+    sampler = RepeatSampler(data, 2, P, repeat_count=3, shuffle=shuffle, seed=5)
+    return sampler, DataOrder(data, RepeatSampler(data, 2, P, 3, shuffle, 5)), data
 
 
 @pytest.mark.parametrize(("size", "P", "shuffle"), [(7, 3, True), (6, 2, True), (5, 2, False)])
 def test_the_order_is_that_of_trls_sampler_over_epochs(size, P, shuffle):
-    sampler, order = (order_of(size, P, shuffle)[0] for _ in range(2))
+    sampler, order, _ = orders(size, P, shuffle)
     places = iter(range(99))
     for _ in range(4):  # 2 rows of each prompt, 3 times for each generation
         chunks = np.array(list(sampler)).reshape(-1, 3, P, 2)
         for chunk in chunks:
-            expected = [row_at(order, next(places)) for _ in range(P)]
+            expected = [order.index(next(places)) for _ in range(P)]
             assert (chunk == np.array(expected)[None, :, None]).all()
 
 
 def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
     # The second update of an epoch has 2 micro-steps.
     args = SimpleNamespace(gradient_accumulation_steps=4, ignore_data_skip=False)
-    sampler, _ = order_of(7, 3)
+    sampler, _, data = orders(7, 3)
     epochs = [list(sampler) for _ in range(4)]  # 2 chunks x 3 micro-steps: 2 updates an epoch
     for steps in range(7):
         state, starts = SimpleNamespace(global_step=steps), []
-        trainer = SimpleNamespace(args=args, state=state, start_at=starts.append)
-        resumed = EpochOrder(order_of(7, 3)[0], trainer)
+        resumed = EpochOrder(
+            RepeatSampler(data, 2, 3, 3, True, 5),
+            SimpleNamespace(args=args, state=state, start_at=starts.append),
+        )
         assert list(resumed) == epochs[steps // 2]
         assert (starts, len(resumed)) == ([6 * (steps // 2) + 4 * (steps % 2)], len(sampler))
 
 
+def stream(order: DataOrder, data: Dataset, step: int, earlier: int, P: int = 3) -> Stream:
+    """The prompts of this step; TRL sends the rows at its own place."""
+    return Stream([data[order.index(step * P + i)] for i in range(P)], step * P, earlier, order)
+
+
 def test_fresh_prompts_go_on_in_the_order_and_never_repeat_one_of_the_step():
-    sampler, data = order_of(8, 3)
-    stream = partial(Stream, data, sampler, data.column_names, 3)
-    by_place = [str(row_at(sampler, place)) for place in range(60)]
-    first = stream(0, 0)
+    _, order, data = orders(8, 3)
+    by_place = [str(order.index(place)) for place in range(60)]
+    first = stream(order, data, 0, 0)
     prompts = first.own + first.fresh(2)
     assert prompts == by_place[:5]
     assert (first.taken, first.fresh(0)) == (2, [])
     assert [prompt.row for prompt in prompts] == [data[int(prompt)] for prompt in prompts]
     earlier, passed = first.taken, 5
     for step in range(1, 9):
-        now = stream(3 * step, earlier)
+        now = stream(order, data, step, earlier)
         prompts = now.own + now.fresh(1) + now.fresh(1)
         assert len(set(prompts)) == 5
         places = iter(by_place[passed:])  # the order is kept; only those of the step are left out
         assert all(prompt in places for prompt in prompts)
         earlier += now.taken
         passed = 3 * (step + 1) + earlier
-        again = stream(3 * step, earlier - now.taken)  # a resume at this step
+        again = stream(order, data, step, earlier - now.taken)  # a resume at this step
         assert again.own + again.fresh(2) == prompts
 
 
 def test_where_no_other_prompt_is_left_fresh_ones_repeat():
     for shuffle in (True, False):
-        sampler, data = order_of(5, 2, shuffle)
-        own = Stream(data, sampler, ["prompt"], 2, 0, 0)
+        _, order, data = orders(5, 2, shuffle)
+        own = stream(order, data, 0, 0, P=2)
         assert len(set(own.own + own.fresh(2))) == 4
         assert len(own.fresh(9)) == 9
+
+
+def test_a_question_is_named_by_its_id_and_a_streamed_data_set_has_no_fresh_ones():
+    rows = [{"prompt": "1+1", "id": "sum-7"}, {"prompt": "2+2", "id": "sum-9"}]
+    streamed = Stream(rows, 4, 0, None)
+    assert streamed.own == ["sum-7", "sum-9"]
+    assert Stream([{"prompt": "1+1"}], 4, 0, None).own == ["4"]
+    assert streamed.fresh(0) == []
+    with pytest.raises(ValueError, match="a streamed data set has no fresh prompts"):
+        streamed.fresh(1)

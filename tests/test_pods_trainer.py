@@ -130,6 +130,7 @@ CHANGES: dict[str, dict[str, Any]] = {
                                       "per_device_train_batch_size": 4, "max_steps": 13,
                                       "mask_truncated_completions": True, "loss_type": "grpo"},
     "two generations an update": {"steps_per_generation": 1, "gradient_accumulation_steps": 2},
+    "streamed": {"data": PLAIN.to_iterable_dataset()},
     "evaluated meanwhile": {"evaluated": True, "eval_strategy": "steps", "eval_steps": 3,
                             "per_device_eval_batch_size": 24},
 }  # fmt: skip
@@ -137,7 +138,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.filterwarnings("error:.*NaN slice:RuntimeWarning", "error:Mean of empty")
 @pytest.mark.parametrize("case", [*SCRIPTS.values(), *CHANGES.values()], ids=[*SCRIPTS, *CHANGES])
-def test_grpo_equals_trls_trainer_to_the_bit_over_two_epochs(case, tmp_path):
+def test_grpo_equals_trls_trainer_to_the_bit_over_two_epochs(case, tmp_path, request):
     theirs = trainer_of(GRPOTrainer, tmp_path, **case)
     theirs.train()
     ours = trainer_of(PodsTrainer, tmp_path, **case, algorithm="grpo")
@@ -145,8 +146,9 @@ def test_grpo_equals_trls_trainer_to_the_bit_over_two_epochs(case, tmp_path):
     ours.train()
     assert same(weights(theirs), weights(ours))
     assert same(start, weights(ours)) == (case.get("rewards") is never)
-    names = [ours.train_dataset[int(prompt)]["prompt"] for prompt in ours.newest.prompts]
-    assert names == [prompt.row["prompt"] for prompt in ours.newest.prompts]
+    if "streamed" not in request.node.name:  # the history names the prompts by their rows
+        names = [ours.train_dataset[int(prompt)]["prompt"] for prompt in ours.newest.prompts]
+        assert names == [prompt.row["prompt"] for prompt in ours.newest.prompts]
     mine, other = ours.state.log_history[2], theirs.state.log_history[2]
     for name in ("reward", "reward_std", "grad_norm", "num_tokens", "completions/mean_length"):
         assert mine.get(name) == other.get(name), name
@@ -385,8 +387,6 @@ def test_what_only_the_trainer_knows_is_refused(tmp_path):
         trainer_of(PodsTrainer, tmp_path, rollouts_per_prompt=12, own=own).train()
     with pytest.raises(ValueError, match="correct=right: no reward function"):
         trainer_of(PodsTrainer, tmp_path, correct="right")
-    with pytest.raises(ValueError, match="train_dataset is streamed; load"):
-        trainer_of(PodsTrainer, tmp_path, data=PLAIN.to_iterable_dataset())
 
 
 def test_rules_import_nothing_heavy():
