@@ -228,7 +228,7 @@ def broken_reward() -> None:
     ("count", "overrides", "message"),
     [
         (3, ["prompts_per_step=1"], "must be shared equally by 3 processes"),
-        (2, ["prompts_per_step=3", "micro_batch_size=4"], "must divide the 6 rows"),
+        (2, ["prompts_per_step=3", "micro_batch_size=4"], "must divide .* = 6 rows"),
         (2, ["backend=unsloth"], "2 processes; Unsloth trains on one GPU"),
     ],
 )

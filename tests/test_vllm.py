@@ -98,7 +98,7 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path: Path, 
         same = sum(a == b for a, b in zip(rows, plain[name], strict=True))
         assert same >= 0.99 * len(rows), name
     assert len({str(rows) for rows in vllm.values()}) == 4  # every policy answered for itself
-    assert not any("</think>" in text for rows in vllm.values() for text, *_ in rows)
+    assert not any("</answer>" in text for rows in vllm.values() for text, *_ in rows)
 
 
 def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
