@@ -10,7 +10,7 @@ import pytest
 from pods.config.errors import UserError
 from pods.figures import curves, published, reading
 from pods.figures.curves import Series
-from pods.figures.figure import Absent, Figure, FigureSeries, Note, Unlike, WandbExport
+from pods.figures.figure import Absent, Figure, FigureSeries, Note, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
 NAN = float("nan")
@@ -168,10 +168,9 @@ def test_a_figure_shows_its_own_metric(tmp_path: Path, metric: str, mean: list[f
 
 def export_figure(**changes: Any) -> Figure:
     arms = {"GRPO": "*-n32-*", "GRPO-PODS": "*-n128-*"}
-    files = WandbExport(accuracy="toy-acc.csv", length="toy-length.csv")
     series = {label: FigureSeries(runs=[pattern]) for label, pattern in arms.items()}
     axes = {"base": [], "grid_seconds": 120.0, "budget_seconds": 480.0}
-    return figure(**axes, wandb_export=files, series=series, **changes)
+    return figure(**axes, wandb_export=["toy-acc.csv", "toy-length.csv"], series=series, **changes)
 
 
 def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path: Path) -> None:

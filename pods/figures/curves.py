@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.figures import reading
-from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike, figures
+from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike
 from pods.figures.published import listed
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error
@@ -67,6 +68,22 @@ def read_all(
     return drawable, left_out
 
 
+def figures(config: FigureConfig) -> list[Figure]:
+    """The figures asked for: one, all, or config.runs on the axes of one."""
+    figure = config.figure or _named("quickstart")
+    figures = [figure.with_arms(config.runs) if config.runs else figure]
+    if figure.name == "all" and not config.runs:
+        as_written = vars(_named("all"))
+        changes = {key: value for key, value in figure if value != as_written[key]}
+        names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
+        figures = [_named(name).model_copy(update=changes) for name in sorted(names)]
+    return [config.applied(figure) for figure in figures]
+
+
+def _named(name: str) -> Figure:
+    return typed(Figure, compose(f"figure/{name}", []).figure)
+
+
 def warn(message: str) -> None:
     """One line on stderr: stdout is for results."""
     print(f"warning: {message}", file=sys.stderr)
@@ -90,7 +107,7 @@ def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
     base = reading.base_point(figure, folder, notes) if any(runs.values()) else {}
     arms = {label: _series(figure, label, group, base, notes) for label, group in runs.items()}
     if not (present := [arm for arm in arms.values() if arm]):
-        wanted = chain(figure.export_files, *(arm.runs for arm in figure.series.values()))
+        wanted = chain(figure.wandb_export or [], *(arm.runs for arm in figure.series.values()))
         text = f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}"
         remedy = "run evaluate_run.py first, or set results_dir to the folder with the results"
         raise Absent(f"{text}; {remedy}")

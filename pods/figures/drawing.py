@@ -22,9 +22,9 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv"
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 METRIC_NAMES = {
-    "ans_acc": "Accuracy (right answer), %",
-    "both_acc": "Accuracy (right answer, right format), %",
-    "for_acc": "Format kept, %",
+    "ans_acc": "Accuracy (correct), %",
+    "both_acc": "Accuracy (correct and well formed), %",
+    "for_acc": "Well formed, %",
 }
 AXES = {
     "steps": "Optimiser steps",
@@ -48,7 +48,7 @@ def main_figure(
     with styles.context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
-        _curves(curve, figure, series, "value", 100.0, x)
+        _curves(curve, figure, series, "value", x)
         curve.set_ylabel(METRIC_NAMES.get(figure.metric, f"{figure.metric}, %"))
         if headline and headline.baseline_hours is not None and x == "time":
             _threshold(curve, headline, UNITS[figure.time_unit])
@@ -63,7 +63,7 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     with styles.context(STYLE):
         canvas = Canvas(figsize=(6.0, 3.6), layout="constrained")
         axes = canvas.subplots()
-        _curves(axes, figure, series, "length", 1.0, x)
+        _curves(axes, figure, series, "length", x)
         axes.set_ylabel("Mean completion length, tokens")
         canvas.suptitle(_title(figure, series, ": completion length"), fontsize=10, wrap=True)
     return canvas
@@ -115,11 +115,9 @@ def _title(figure: Figure, series: list[Series], quantity: str = "") -> str:
     return f"{figure.title}{clock}{quantity}\n{BAND}{runs}"
 
 
-def _curves(
-    axes: Axes, figure: Figure, series: list[Series], quantity: str, scale: float, x: str
-) -> None:
+def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
     """A line for each arm with Student's band; of few runs every one, thin."""
-    bands = []
+    bands, scale = [], 100.0 if quantity == "value" else 1.0
     for index, arm in enumerate(series):
         at, values = x_values(figure, arm, x), scale * arm.quantities[quantity]
         if np.isfinite(base := arm.base.get(quantity, np.nan)):

@@ -12,7 +12,6 @@ import numpy as np
 import pandas
 
 from pods.config.errors import UserError
-from pods.runs.results import run_order
 
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
 MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds the search
@@ -59,19 +58,6 @@ def remarks(steps: list[int], marks: list[int | None], expected: int) -> list[st
 def listed(items: list) -> str:
     """The first eight, separated by commas."""
     return ", ".join(map(str, items[:8])) + (", ..." if len(items) > 8 else "")
-
-
-def export(
-    accuracy: Path, length: Path
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[str]]:
-    """{run: samples of accuracy, of length} of the runs that both files hold, Run10 after Run9;
-    and every irregularity in words."""
-    (accuracies, lengths), notes = map(read_csv, (accuracy, length)), []
-    for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
-        only = accuracy.name if name in accuracies else length.name
-        notes.append(f"{name}: only in {only}; the run is left out")
-    both = sorted(accuracies.keys() & lengths.keys(), key=run_order)
-    return {name: (accuracies[name], lengths[name]) for name in both}, notes
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:

@@ -37,7 +37,7 @@ class Run:
 
 def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
     """label -> runs, from the wandb export where it exists, else from results/<run>.json."""
-    if any((folder / name).is_file() for name in figure.export_files):
+    if any((folder / name).is_file() for name in figure.wandb_export or ()):
         return _from_export(figure, folder, notes)
     files = {label: results.find(folder, arm.runs) for label, arm in figure.series.items()}
     contents: dict[Path, Results] = {}
@@ -113,27 +113,33 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
     name = f"figure={figure.name}"
     if figure.metric != "ans_acc":
         raise UserError(f"metric={figure.metric}: the export of {name} holds only ans_acc")
-    paths = [folder / file for file in figure.export_files]
+    paths = [folder / file for file in figure.wandb_export]
     if missing := [path.name for path in paths if not path.is_file()]:
         remedy = "set results_dir to the folder with both files"
         raise Absent(f"{name}: results_dir={folder} has no {missing[0]}; {remedy}")
-    tables, texts = published.export(*paths)
-    patterns = {label: arm.runs for label, arm in figure.series.items()}
-    if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
-        text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
-        texts.append(f"{text}; to draw these, move them to another folder")
-    arms: dict[str, list[Run]] = {label: [] for label in patterns}
-    for name, (accuracy, length) in tables.items():
+    accuracies, lengths = map(published.read_csv, paths)
+    texts, used = [], []
+    for name in sorted(accuracies | lengths, key=results.run_order):
+        if name not in accuracies or name not in lengths:
+            only = paths[0] if name in accuracies else paths[1]
+            texts.append(f"{name}: only in {only.name}; the run is left out")
+            continue
+        accuracy, length = accuracies[name], lengths[name]
         quantities = dict.fromkeys(QUANTITIES, np.full(len(accuracy), np.nan))
         quantities |= dict(zip(("seconds", "steps", "value"), accuracy.T, strict=True))
         quantities["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
         on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf)
         texts += [f"{name}: {text}" for text in faults]
-        for label, wanted in patterns.items():
-            if any(fnmatchcase(name, pattern) for pattern in wanted):
-                arms[label].append(Run(name, on_grid, False, {}))
+        used.append(Run(name, on_grid, False, {}))
+    patterns = {label: arm.runs for label, arm in figure.series.items()}
+    if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
+        text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
+        texts.append(f"{text}; to draw these, move them to another folder")
     notes += map(Note, texts)
-    return arms
+    return {
+        label: [run for run in used if any(fnmatchcase(run.name, p) for p in wanted)]
+        for label, wanted in patterns.items()
+    }
 
 
 def _on_grid(

@@ -59,7 +59,7 @@ class Speedup:
     mean_accuracy: Difference | None = None  # over [0, compared_hours]
     level: Difference | None = None  # mean of the last three marks
     time_to_target: TimeToTarget | None = None
-    time: str = "measured"  # or priced: <price list>
+    clock: str = "measured"  # or the price list of the seconds
 
 
 def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
@@ -81,7 +81,7 @@ def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
         pods=pods.label,
         n_runs=[len(baseline.runs), len(pods.runs)],
         fraction_of_best=how.fraction_of_best,
-        time=baseline.clock if baseline.clock == "measured" else f"priced: {baseline.clock}",
+        clock=baseline.clock,
         **_published(baseline, pods, how),
         **_ours(baseline, pods, how),
     )
@@ -178,7 +178,7 @@ def table(rows: list[dict[str, str]], form: str = "table") -> str:
     """Columns padded with spaces, a Markdown table, or a tabular of the LaTeX package booktabs."""
     if form == "latex":
         return pandas.DataFrame(rows).to_latex(index=False, escape=True).rstrip()
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    lines = [[*rows[0]], *([*row.values()] for row in rows)]
     if form == "markdown":
         lines.insert(1, ["---"] * len(lines[0]))
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -249,5 +249,5 @@ def times(
 
 
 def _names(figure: str, pair: Speedup) -> dict[str, str]:
-    clock = "" if pair.time == "measured" else f", time {pair.time}"
+    clock = "" if pair.clock == "measured" else f", time priced: {pair.clock}"
     return {"figure": figure + clock, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}
