@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatch
+from fnmatch import filter as matching
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,8 +81,28 @@ class EvaluateConfig(Section):
 
 def check(config: EvaluateConfig) -> None:
     """Every rule that spans keys, before anything heavy loads. Raises UserError."""
-    for problem in _problems(config):
-        raise UserError(problem)
+    for name in config.checkpoints or ["null"]:
+        if name not in ("all", "best", "last") and not name.isdigit():
+            raise UserError(f"checkpoints={name}: must be all, best, last, or a list of steps")
+    for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
+        for name in getattr(config, key):
+            if name not in known:
+                raise UserError(f"{key}={name}: unknown; choose from {', '.join(known)}")
+    sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
+    if len(asked := [f"{key}={value}" for key, value in sources.items() if value]) > 1:
+        raise UserError(f"{' '.join(asked)}: each says what is scored; set one")
+    if config.model and not config.tasks:
+        raise UserError(f"model={config.model}: no run says the task; set tasks=[gsm8k]")
+    for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
+        if not config.run and (value := listed(getattr(config, key))) != default:
+            words = ",".join(value).lower()
+            raise UserError(f"{key}={words}: a base model has no checkpoints; set run")
+    if config.from_training:
+        defaults = typed(EvaluateConfig, compose("evaluate", [], CONFIG_DIR / "evaluate"))
+        for key, value in config:
+            if key not in PLACES and value != getattr(defaults, key):
+                keys = f"from_training=true {key}={','.join(listed(value))}"
+                raise UserError(f"{keys}: nothing is generated or graded anew; drop one")
 
 
 def check_files(config: EvaluateConfig, run: str | None) -> None:
@@ -96,38 +116,14 @@ def check_files(config: EvaluateConfig, run: str | None) -> None:
         raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 
 
-def _problems(config: EvaluateConfig) -> Iterator[str]:
-    for name in config.checkpoints or ["null"]:
-        if name not in ("all", "best", "last") and not name.isdigit():
-            yield f"checkpoints={name}: must be all, best, last, or a list of steps"
-    for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
-        for name in [name for name in getattr(config, key) if name not in known]:
-            yield f"{key}={name}: unknown; choose from {', '.join(known)}"
-    sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
-    if len(asked := [f"{key}={value}" for key, value in sources.items() if value]) > 1:
-        yield f"{' '.join(asked)}: each says what is scored; set one"
-    if config.model and not config.tasks:
-        yield f"model={config.model}: no run says the task; set tasks=[gsm8k]"
-    for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
-        if not config.run and (value := listed(getattr(config, key))) != default:
-            yield f"{key}={','.join(value).lower()}: a base model has no checkpoints; set run"
-    if config.from_training:
-        defaults = typed(EvaluateConfig, compose("evaluate", [], CONFIG_DIR / "evaluate"))
-        idle = {key: value for key, value in config if value != getattr(defaults, key)}
-        for key in [key for key in idle if key not in PLACES]:
-            keys = f"from_training=true {key}={','.join(listed(idle[key]))}"
-            yield f"{keys}: nothing is generated or graded anew; drop one"
-
-
 def runs(patterns: list[str], output_dir: str) -> list[str]:
-    """The runs that `run` names or matches, in order. Raises UserError where none does."""
+    """The runs that `run` names or matches, in order. Raises UserError if none does."""
     known, names = _known(output_dir), []
     for pattern in patterns:
-        matches = [pattern] if pattern in known else [n for n in known if fnmatch(n, pattern)]
+        names += (matches := [pattern] if pattern in known else matching(known, pattern))
         if not matches:
             has = ", ".join(known[-20:]) or "none: uv run train.py"
             raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")
-        names += matches
     return list(dict.fromkeys(names))
 
 

@@ -75,19 +75,24 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     """
     training, folder = training_config(config, run), Path(config.output_dir) / run
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
-    content, rows, claims = {}, [], []
-    for line in read_metrics(path) if path.is_file() else []:
+    lines = read_metrics(path) if path.is_file() else []
+    problem = "" if lines else "has no evaluation"
+    if any("entry" not in line for line in lines):
+        problem = "was made by an earlier version"
+    elif len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
+        problem = "has evaluations of different questions"
+    if problem:
+        raise UserError(f"from_training=true: {path} {problem}; score the checkpoints instead")
+    content, rows = {}, []
+    for line in lines:
         task, details = line["task"], line["scores"]
         meta = {name.replace("/", "_"): line[name] for name in COUNTERS}
         meta["scores"] = {task: details}
         content[line["step"]] = results.Scores({task: results.Entry(**line["entry"])}, meta)
         rows.append(Row(run, f"step {line['step']}", line["train_seconds"], task, details))
-        claims.append({task: {"split": line["split"], "questions": details["questions"]}})
-    if not claims or any(claim != claims[0] for claim in claims):
-        problem = "evaluations of different questions" if claims else "no evaluation"
-        raise UserError(f"from_training=true: {path} has {problem}; score the checkpoints instead")
     facts = {"from_training": True, "train": training.model_dump()}
-    store.claim(claims[0], facts | results.facts_of(folder / "meta.json"))
+    claims = {task: {"split": line["split"], "questions": details["questions"]}}
+    store.claim(claims, facts | results.facts_of(folder / "meta.json"))
     store.write_facts()
     save(results.write, store.summary, content)
     return Board(rows, [NOTE], [store.summary, store.facts_path], [])

@@ -49,7 +49,6 @@ def main_figure(
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
         _curves(curve, figure, series, "value", x)
-        curve.set_ylabel(METRIC_NAMES.get(figure.metric, f"{figure.metric}, %"))
         if headline and headline.baseline_hours is not None and x == "time":
             _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
@@ -62,9 +61,7 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     """Mean completion length against the same axis."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(6.0, 3.6), layout="constrained")
-        axes = canvas.subplots()
-        _curves(axes, figure, series, "length", x)
-        axes.set_ylabel("Mean completion length, tokens")
+        _curves(canvas.subplots(), figure, series, "length", x)
         canvas.suptitle(_title(figure, series, ": completion length"), fontsize=10, wrap=True)
     return canvas
 
@@ -118,6 +115,8 @@ def _title(figure: Figure, series: list[Series], quantity: str = "") -> str:
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
     """A line for each arm with Student's band; of few runs every one, thin."""
     bands, scale = [], 100.0 if quantity == "value" else 1.0
+    accuracy = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
+    axes.set_ylabel(accuracy if quantity == "value" else "Mean completion length, tokens")
     for index, arm in enumerate(series):
         at, values = x_values(figure, arm, x), scale * arm.quantities[quantity]
         if np.isfinite(base := arm.base.get(quantity, np.nan)):

@@ -19,40 +19,34 @@ MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds th
 VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
-def by_index(steps: list[int], expected: int) -> list[int | None]:
-    """Grid mark (1, 2, ...) of each step of a published run, None where the step is left out.
+def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[str]]:
+    """Grid mark (1, 2, ...) of each step of a published run, None for a step that is left out, and
+    the decisions in words.
 
     steps: ascending; expected: checkpoints of a complete run. A run with that count is trusted.
     """
     if len(steps) == expected or not steps:
-        return list(range(1, len(steps) + 1))
+        return list(range(1, len(steps) + 1)), []
     stale = _stale(steps) if len(steps) > expected else ()
-    if stale is None:
-        return [None] * len(steps)
-    own = [i for i in range(len(steps)) if i not in stale]
     marks: list[int | None] = [None] * len(steps)
-    mark, jumps = 0, _jumps([steps[i] for i in own], expected - len(own))
+    count = f"checkpoints where {expected} are expected"
+    if stale is None:
+        fault = "at increments that fit no single attempt; the run is left out"
+        return marks, [f"{len(steps)} {count}, {fault}"]
+    notes, mark, late, own = [], 0, [], [i for i in range(len(steps)) if i not in stale]
+    if stale:
+        dropped = listed([steps[i] for i in stale])
+        notes.append(f"steps {dropped} are left from an aborted attempt and are dropped")
+    jumps = _jumps([steps[i] for i in own], expected - len(own))
     for i, jump in zip(own, jumps, strict=True):
         marks[i] = mark = mark + jump
-    return marks
-
-
-def remarks(steps: list[int], marks: list[int | None], expected: int) -> list[str]:
-    """The decisions of `by_index` in words; empty for a regular run."""
-    count, notes = f"checkpoints where {expected} are expected", []
-    by_mark = {mark: step for step, mark in zip(steps, marks, strict=True) if mark}
-    last = max(by_mark, default=0)
-    if steps and not last:
-        fault = "at increments that fit no single attempt; the run is left out"
-        return [f"{len(steps)} {count}, {fault}"]
-    if stale := [step for step in steps if step not in by_mark.values()]:
-        notes.append(f"steps {listed(stale)} are left from an aborted attempt and are dropped")
-    if late := [step for mark, step in by_mark.items() if mark > 1 and mark - 1 not in by_mark]:
+        late += [steps[i]] * (jump > 1)
+    if late:
         notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
-    if last not in (0, expected):
-        end = "the curve ends early" if last < expected else f"the first {expected} count"
-        notes.append(f"{last} {count}; {end}")
-    return notes
+    if mark != expected:
+        end = "the curve ends early" if mark < expected else f"the first {expected} count"
+        notes.append(f"{mark} {count}; {end}")
+    return marks, notes
 
 
 def listed(items: list) -> str:

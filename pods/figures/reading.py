@@ -92,8 +92,8 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     end = float(np.nanmax(quantities["seconds"])) if measured else 0.0
     if not measured:
         expected = figure.checkpoints or len(steps)
-        marks = published.by_index(steps, expected)
-        texts += published.remarks(steps, marks, expected)
+        marks, remarks = published.by_index(steps, expected)
+        texts += remarks
         quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
     on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
