@@ -151,34 +151,32 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
-    """The config of a run's training, or without a run that of the experiment or the model."""
+    """The config of a run's training, or without a run that of the experiment or the model.
+
+    The model is one of config/model, a hub id or a folder, with the values of config/train.yaml.
+    """
     if run:
         return load_config(Path(config.output_dir) / run / SAVED)
-    if config.model:
-        return _of_model(config.model)
-    if not config.experiment:
+    if config.experiment:
+        return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
+    if not config.model:
         known = ", ".join(_known(config.output_dir)) or "none"
         raise UserError(
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
         )
-    return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
+    overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
+    if (CONFIG_DIR / "model" / f"{config.model}.yaml").is_file():
+        composed = compose("train", [*overrides, f"model={config.model}"])
+    else:
+        composed = compose("train", overrides)
+        name = re.sub(r"[^\w.]+", "-", config.model).strip("-.").lower()
+        composed.model.update(name=name, path=config.model, pad_token=None, load_in_4bit=False)
+    composed.experiment = "none"
+    return typed(TrainConfig, composed)
 
 
 def moved(training: TrainConfig, path: str | None, data_dir: str | None = None) -> TrainConfig:
     """The training's config with the places of model and data that a command replaces."""
     model = training.model.model_copy(update={"path": path or training.model.path})
     return training.model_copy(update={"model": model, "data_dir": data_dir or training.data_dir})
-
-
-def _of_model(model: str) -> TrainConfig:
-    """The values of config/train.yaml for a model of config/model, a hub id or a folder."""
-    overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
-    if (CONFIG_DIR / "model" / f"{model}.yaml").is_file():
-        composed = compose("train", [*overrides, f"model={model}"])
-    else:
-        composed = compose("train", overrides)
-        name = re.sub(r"[^\w.]+", "-", model).strip("-.").lower()
-        composed.model.update(name=name, path=model, pad_token=None, load_in_4bit=False)
-    composed.experiment = "none"
-    return typed(TrainConfig, composed)

@@ -52,7 +52,10 @@ def main_figure(
         if headline and headline.baseline_hours is not None and x == "time":
             _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
-        lines = [_title(figure, series), *(sentences(headline) if headline else [])]
+        lines = [_title(figure, series)]
+        if headline:
+            row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
+            lines += [sentence.format(**row) for sentence in SENTENCES]
         canvas.suptitle("\n".join(lines), fontsize=10, wrap=True)
     return canvas
 
@@ -148,10 +151,9 @@ def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
     """The threshold as a line, and the grid mark at which each arm reaches it."""
     level = headline.threshold * 100
     axes.axhline(level, **GREY, linestyle=(0, (1, 2)))
-    bottom = axes.get_ylim()[0]
-    for hours in (headline.baseline_hours, headline.pods_hours):
-        if hours is not None:
-            axes.vlines(hours * unit, bottom, level, **GREY, linestyle=":")
+    bottom, hours = axes.get_ylim()[0], (headline.baseline_hours, headline.pods_hours)
+    at = [unit * mark for mark in hours if mark is not None]
+    axes.vlines(at, bottom, level, **GREY, linestyle=":")
     axes.set_ylim(bottom=bottom)
 
 
@@ -168,8 +170,7 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")
-    labels = [arm.label for arm in series]
-    axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
+    axes.set_xticks(range(len(series)), [arm.label for arm in series], rotation=40, ha="right")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
 
@@ -179,9 +180,3 @@ def seconds_per_step(arm: Series) -> float:
     ratio = arm.quantities["seconds"] / arm.quantities["steps"]
     last = [run[np.isfinite(run)][-1] for run in ratio if np.isfinite(run).any()]
     return float(np.mean(last)) if last else float("nan")
-
-
-def sentences(pair: Speedup) -> list[str]:
-    """Both comparisons, in the words of their tables."""
-    row = speedup.comparison_row("", pair) | speedup.published_row("", pair)
-    return [sentence.format(**row) for sentence in SENTENCES]

@@ -83,20 +83,17 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 def _stale(steps: list[int]) -> tuple[int, ...] | None:
     """Fewest checkpoints to drop so that no increment is short: the rest is one attempt.
 
-    Among equally few, the set that leaves the most even increments; None where no set does.
+    Among equally few, the set that leaves the most even increments; None if no set does.
     """
     for count in range(min(MOST_STALE, len(steps) - 2) + 1):
-        drops = combinations(range(len(steps)), count)
-        unevenness, drop = min((_unevenness(np.delete(steps, drop)), drop) for drop in drops)
-        if np.isfinite(unevenness):
-            return drop
+        unevenness = {}
+        for drop in combinations(range(len(steps)), count):
+            relative = _relative(np.delete(steps, drop))
+            if relative.min() >= SHORT:
+                unevenness[drop] = np.sum(np.log(relative) ** 2)
+        if unevenness:
+            return min(unevenness, key=unevenness.get)
     return None
-
-
-def _unevenness(steps: np.ndarray) -> float:
-    """Sum of squared log increments over their median; infinite where one is short."""
-    relative = _relative(steps)
-    return float("inf") if relative.min() < SHORT else float(np.sum(np.log(relative) ** 2))
 
 
 def _jumps(steps: list[int], lacking: int) -> list[int]:
