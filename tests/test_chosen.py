@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 
@@ -10,9 +9,7 @@ from pods.figures import drawing
 from tests.figures import base_file, facts_file, in_process, published_files, run_file
 
 
-def test_any_runs_are_compared_on_the_axes_of_a_figure(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     for (arm, slope), seed in itertools.product((("mine", 0.1), ("yours", 0.15)), (0, 1, 2)):
         metas = [{"train_seconds": 10 * k + 0.2} for k in (1, 2, 3, 4)]
@@ -37,9 +34,7 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(
     assert "no arithmetic both_acc" in capsys.readouterr().err
 
 
-def test_what_is_left_out_ends_with_exit_code_3_after_the_rest(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_is_left_out_ends_with_exit_code_3_after_the_rest(capsys, tmp_path):
     published_files(tmp_path)
     (tmp_path / "Instruct-GSM8K-512-64-16-Run2.json").write_text('{"checkpoint-100": {"gsm')
     run_file(tmp_path, "math_qwen-grpo-seed0", [0.1], dataset="math500")

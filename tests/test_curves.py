@@ -48,9 +48,7 @@ TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
         (TWO_ATTEMPTS, [None] * 16, "left out"),
     ],
 )
-def test_marks_of_published_checkpoints(
-    steps: list[int], marks: list[int | None], note: str
-) -> None:
+def test_marks_of_published_checkpoints(steps, marks, note):
     by_index, notes = published.by_index(steps, 12)
     assert by_index == marks
     assert note in "; ".join(notes)
@@ -69,12 +67,12 @@ def test_marks_of_published_checkpoints(
         pytest.param([NAN, 5.0], [1, -1, -1], id="an unknown time takes no mark"),
     ],
 )
-def test_marks_of_measured_times(seconds: list[float], samples: list[int]) -> None:
+def test_marks_of_measured_times(seconds, samples):
     index = reading.nearest(np.array(seconds), np.array([5.0, 10.0, 15.0]), reach=2.5)
     assert index.tolist() == samples
 
 
-def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path: Path) -> None:
+def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
     with pytest.raises(Absent, match=r"results_dir=.* matches grpo-\*, pods-\*"):
         read(tmp_path)
     run_file(tmp_path, "grpo-Run2", [[0.2, 0.4], 0.5, 0.6, 0.7])
@@ -98,9 +96,7 @@ def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path: Path) -> None:
         pytest.param([0.1, [0.2, NAN], 0.3, 0.4], RISING, "", id="one NaN repeat is dropped"),
     ],
 )
-def test_holes_stay_where_they_are_and_are_named(
-    tmp_path: Path, content: list[Any], mean: list[float], note: str
-) -> None:
+def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
     run_file(tmp_path, "grpo-Run1", content)
     (arm,), notes = read(tmp_path)
     np.testing.assert_allclose(arm.quantities["value"][0], mean)
@@ -116,7 +112,7 @@ def test_holes_stay_where_they_are_and_are_named(
     ['{"checkpoint-100": {"gsm8k', "{}", json.dumps({"checkpoint-1": {"math500": entry(0.5)}})],
     ids=["truncated", "no checkpoint", "another data set"],
 )
-def test_an_unusable_run_is_left_out_by_name(tmp_path: Path, content: str) -> None:
+def test_an_unusable_run_is_left_out_by_name(tmp_path, content):
     run_file(tmp_path, "grpo-Run1", RISING)
     (tmp_path / "grpo-Run2.json").write_text(content)
     (arm,), notes = read(tmp_path)
@@ -125,7 +121,7 @@ def test_an_unusable_run_is_left_out_by_name(tmp_path: Path, content: str) -> No
     assert "left out" in notes
 
 
-def test_measured_times_win_over_the_published_grid(tmp_path: Path) -> None:
+def test_measured_times_win_over_the_published_grid(tmp_path):
     metas = [
         {"train_seconds": s, "tokens_generated": 10 * s, "tokens_trained": s}
         for s in (1803.0, 5420.0, 7210.0)
@@ -139,7 +135,7 @@ def test_measured_times_win_over_the_published_grid(tmp_path: Path) -> None:
     assert "grpo-Run1: no checkpoint near 3600 s" in notes
 
 
-def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path: Path) -> None:
+def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     for name in ("grpo-n16-seed0", "grpo-n16-seed1"):
         run_file(tmp_path, name, RISING)
     run_file(tmp_path, "grpo-n4-seed0", [0.0, *RISING], steps=[0, 100, 200, 300, 400])
@@ -157,7 +153,7 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path: Pat
         ("pass@3", [0.4, 0.5, 0.6, 0.7, 0.8]),
     ],
 )
-def test_a_figure_shows_its_own_metric(tmp_path: Path, metric: str, mean: list[float]) -> None:
+def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
     by_k = [{"pass@k": {"gsm8k": {"3": value}}} for value in (0.4, 0.5, 0.6, 0.7, 0.8)]
     run_file(tmp_path, "grpo-Run1", RISING, metas=by_k[1:])
     base_file(tmp_path, "base-toy", 0.08)
@@ -173,7 +169,7 @@ def export_figure(**changes: Any) -> Figure:
     return figure(**axes, wandb_export=["toy-acc.csv", "toy-length.csv"], series=series, **changes)
 
 
-def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path: Path) -> None:
+def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     runs = {
         "GRPO-s2-p8-n32-m32-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
         "GRPO-s10-p8-n32-m32-ga16": [(2.0, 0.4), (9.0, 0.6)],
@@ -193,7 +189,7 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path: Path
     assert "GRPO-s2-p8-n128-m32-ga4: the checkpoint used at 240, 360 s is over 120 s away" in notes
 
 
-def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path: Path) -> None:
+def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
     path = tmp_path / "toy-acc.csv"
     column = "data/GRPO-s1-n32-m32-ga4 - eval/accuracy"
     path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
@@ -218,7 +214,7 @@ def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path: Path) -> None
         ({"questions": 32}, "questions"),  # of the evaluation
     ],
 )
-def test_unlike_runs_are_refused(tmp_path: Path, change: dict[str, Any], key: str) -> None:
+def test_unlike_runs_are_refused(tmp_path, change, key):
     for i, changes in enumerate([{}, {}, change]):
         run_file(tmp_path, f"grpo-{i}", [0.1, 0.2, 0.3, 0.4 + 0.1 * i])
         facts_file(tmp_path, f"grpo-{i}", **{"seed": 2 - i} | changes)
@@ -226,7 +222,7 @@ def test_unlike_runs_are_refused(tmp_path: Path, change: dict[str, Any], key: st
         read(tmp_path)
 
 
-def test_unlike_repeats_are_refused_where_the_runs_are_ours(tmp_path: Path) -> None:
+def test_unlike_repeats_are_refused_where_the_runs_are_ours(tmp_path):
     run_file(tmp_path, "grpo-0", [[0.1] * 5, 0.2, 0.3, 0.4])
     run_file(tmp_path, "grpo-1", RISING)
     line = "runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; averaged"
@@ -237,7 +233,7 @@ def test_unlike_repeats_are_refused_where_the_runs_are_ours(tmp_path: Path) -> N
         read(tmp_path)
 
 
-def test_the_seconds_of_two_clocks_are_never_compared(tmp_path: Path) -> None:
+def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
     for name in ("grpo-0", "pods-0"):
         run_file(tmp_path, name, RISING)
         facts_file(tmp_path, name, clock={"name": "l40s"})

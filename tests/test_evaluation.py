@@ -103,9 +103,7 @@ def no_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "build", build)
 
 
-def test_results_are_what_the_published_reader_expects(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     """A model of the published plot script: every key a step, every list one number a repeat."""
     monkeypatch.setattr(choose, "build", BUILD)
     evaluate("tasks=[gsm8k,math500]", "rewards=[v2,strict]", "results_dir=fresh")
@@ -132,7 +130,7 @@ def test_results_are_what_the_published_reader_expects(
     assert all(Path(path).exists() for path in wrote)
 
 
-def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat() -> None:
+def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat():
     path = Path("data/gsm8k/test.jsonl")
     row = {"question": "1+" * 400 + "1=?", "answer": "#### 401", "unique_id": "long"}
     path.write_text(path.read_text() + json.dumps(row) + "\n")
@@ -168,7 +166,7 @@ def flat(tree: Any, path: str = "") -> dict[str, Any]:
     return {k: v for key, value in items for k, v in flat(value, f"{path}/{key}").items()}
 
 
-def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -> None:
+def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path):
     """In plain Python, every key; the first grader fills the published fields and pass@k."""
     stored, store = made_up(6, 11), Store("other", "r")  # repeat-10 after -9
     for k, repeat in enumerate(stored):
@@ -213,7 +211,7 @@ def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
     return {"gsm8k": published | {"examples": examples}, "meta": meta}
 
 
-def test_the_records_of_a_repeat_stand_beside_their_questions() -> None:
+def test_the_records_of_a_repeat_stand_beside_their_questions():
     tokenizer = load_tokenizer(str(TINY))
     texts = ["<think></think><answer>5</answer>", "<answer>7</answer>", "<think>"]
     tokens = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
@@ -229,7 +227,7 @@ def test_the_records_of_a_repeat_stand_beside_their_questions() -> None:
     ]
 
 
-def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat() -> None:
+def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
     rows = [Question(id_, "", "", [7]) for id_ in "ab"]
     cases = [("gsm8k", 0, "base", 0), ("gsm8k", 1, "base", 0), ("gsm8k", 0, "checkpoint-2", 0),
              ("math", 0, "base", 0), ("gsm8k", 0, "base", 1)]  # fmt: skip
@@ -238,7 +236,7 @@ def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat() -
     assert questions.requests("gsm8k", rows[1:], 0, "base", repeat=0) == works[0][1:]
 
 
-def test_the_provenance_of_the_first_scores_stays() -> None:
+def test_the_provenance_of_the_first_scores_stays():
     for task, commit in (("gsm8k", "first"), ("math500", "second")):
         store = Store("other", "r")
         store.claim({task: {"seed": commit}}, {"git_commit": commit, f"of_{task}": True})
@@ -250,9 +248,7 @@ def test_the_provenance_of_the_first_scores_stays() -> None:
 # What is not done twice
 
 
-def test_a_second_command_changes_nothing_and_reads_each_repeat_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
     before, read, paths = tree("results"), targets.read, []
     monkeypatch.setattr(targets, "read", lambda path: paths.append(path) or read(path))
     no_generation(monkeypatch)
@@ -261,7 +257,7 @@ def test_a_second_command_changes_nothing_and_reads_each_repeat_once(
     assert len(paths) == len(set(paths)) == 6  # base and two checkpoints, two repeats each
 
 
-def test_another_grader_costs_no_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_grader_costs_no_generation(monkeypatch):
     published = results.read(SUMMARY)[2].datasets["gsm8k"]
     no_generation(monkeypatch)
     evaluate("rewards=[v2,v1,strict]")
@@ -272,7 +268,7 @@ def test_another_grader_costs_no_generation(monkeypatch: pytest.MonkeyPatch) -> 
         assert all(r["correct"].keys() == {"v2", "v1", "strict"} for r in targets.read(path))
 
 
-def test_more_repeats_and_tasks_keep_what_is_there() -> None:
+def test_more_repeats_and_tasks_keep_what_is_there():
     before = tree("results")
     evaluate("repeats=3", "tasks=[gsm8k,math500]", "checkpoints=[2]")
     stored = {name: text for name, text in before.items() if name.endswith(".jsonl")}
@@ -292,9 +288,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 @pytest.mark.parametrize(
     ("error", "writes"), [*((Killed(), i) for i in (0, 1, 2, 3, 5, 8)), (FULL, 2), (FULL, 5)]
 )
-def test_whatever_write_is_the_last_one_the_end_is_the_same(
-    error: BaseException, writes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monkeypatch):
     written = []
 
     def write(path: Path, content: str) -> None:
@@ -333,7 +327,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_checkpoints_are_found_by_step_and_bad_ones_named(folder: Path, reason: str) -> None:
+def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
     add_checkpoint(folder, 10)
     arguments = folder, ["all"], Store("results", "fake"), "gsm8k"
     found, problems = targets.find(*arguments)
@@ -368,9 +362,7 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
 
 
 @pytest.mark.parametrize(("spoil", "overrides", "line"), MISTAKES, ids=[m[1] for m in MISTAKES])
-def test_mistakes_are_one_line_and_write_nothing(
-    folder: Path, spoil: Callable[[Path], object] | None, overrides: str, line: str
-) -> None:
+def test_mistakes_are_one_line_and_write_nothing(folder, spoil, overrides, line):
     if spoil:
         spoil(folder)
     before = tree("results")
@@ -384,9 +376,7 @@ def test_mistakes_are_one_line_and_write_nothing(
 # The base model, choosing, a part of the work
 
 
-def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
     before = {name: text for name, text in tree("results").items() if name.startswith("base")}
     make_run(Path("checkpoints"), "second", steps=(2,))
     moved_base = shutil.copytree(TINY, "elsewhere/tiny_policy")
@@ -409,7 +399,7 @@ def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(
 @pytest.mark.parametrize(
     ("key", "name"), [("experiment=quickstart", "tiny"), ("model=tiny", "tiny"), (TINY, "policy")]
 )
-def test_run_null_scores_a_base_model_alone(key: str | Path, name: str) -> None:
+def test_run_null_scores_a_base_model_alone(key, name):
     key = f"model={key}" if key is TINY else key
     evaluate("run=null", key, "repeats=1", "results_dir=fresh")
     (summary,) = (path for path in Path("fresh").glob("*.json") if ".meta" not in path.name)
@@ -418,9 +408,7 @@ def test_run_null_scores_a_base_model_alone(key: str | Path, name: str) -> None:
     assert len(results.read_base(summary).datasets["gsm8k"].ans_acc) == 1
 
 
-def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(capsys):
     with pytest.raises(UserError, match="has validation scores on gsm8k"):
         evaluate("checkpoints=best")  # test scores are there: they choose nothing
     select = ("select_on=validation", "repeats=1", "results_dir=chosen")
@@ -448,7 +436,7 @@ def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
     assert list(results.read("chosen/fake.json")) == [4]
 
 
-def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder: Path) -> None:
+def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
     noted = {"checkpoint_best": {"checkpoint": "checkpoint-4", "accuracy": 0.5}}
     (folder / "meta.json").write_text(json.dumps(noted))
     store = Store("results", "fake")
@@ -458,7 +446,7 @@ def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder: Path) -
     assert [target.step for target in targets.find(*arguments)[0]] == [2]
 
 
-def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it() -> None:
+def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     evaluate("questions=2", "checkpoints=last", "repeats=1")
     found = results.read(SUMMARY)
     assert [set(found[step].datasets) for step in (2, 4)] == [{"gsm8k"}, {"gsm8k", "gsm8k.sample2"}]
@@ -472,7 +460,7 @@ def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it() -> N
     assert small != other
 
 
-def test_runs_are_matched_and_shown_in_one_table(capsys: pytest.CaptureFixture) -> None:
+def test_runs_are_matched_and_shown_in_one_table(capsys):
     make_run(Path("checkpoints"), "fake10", steps=(2,))
     make_run(Path("checkpoints"), "fake9", steps=())
     config = configured("run=[fake*,fake]", "checkpoints=last")

@@ -40,7 +40,7 @@ def merged(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype: str) -> None:
+def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype):
     run = make_run(Path("checkpoints"), "typed", (2,), 0.05, **{"model.dtype": dtype})
     assert exported("run=typed") == 0
     model = AutoModelForCausalLM.from_pretrained("exported")
@@ -49,7 +49,7 @@ def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype: str) ->
     assert AutoTokenizer.from_pretrained("exported")("1+2=")["input_ids"]
 
 
-def test_an_adapter_is_loaded_by_peft_on_its_base(run: Path) -> None:
+def test_an_adapter_is_loaded_by_peft_on_its_base(run):
     assert exported("merge=false", "checkpoint=checkpoint-2") == 0
     ids = torch.tensor([[5, 6, 7]])
     ours = AutoPeftModelForCausalLM.from_pretrained(run / "checkpoint-2")(ids).logits
@@ -70,9 +70,7 @@ def scores(questions: int, repeats: int) -> dict[str, Any]:
         ("4", "by hand: if the scores below had a part in it, they are overstated"),
     ],
 )
-def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
-    run: Path, checkpoint: str, chosen: str
-) -> None:
+def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, checkpoint, chosen):
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
     (run / "meta.json").write_text(json.dumps(best))
     scored = results.Scores({"gsm8k": results.Entry([0.75])}, {"scores": scores(8, 5)})
@@ -104,9 +102,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
         (["run=full", "model_path=nowhere/at/all"], "model_path=nowhere/at/all: no such folder"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
-    overrides: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(overrides, line, capsys):
     add_checkpoint(make_run(Path("checkpoints"), "full", ()), 6, full=True)
     before = {*Path().iterdir()}
     assert exported(*overrides) == 2
@@ -115,9 +111,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     assert {*Path().iterdir()} == before
 
 
-def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(run, monkeypatch, capsys):
     tokenizer, asked = load_tokenizer(str(TINY)), []
     answers = "<answer>15</answer>", "<think>[bold]a\x1b[2J</think><answer>14</answer>"
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in answers]

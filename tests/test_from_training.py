@@ -50,7 +50,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_every_evaluation_is_a_checkpoint_of_the_published_schema(run: Path) -> None:
+def test_every_evaluation_is_a_checkpoint_of_the_published_schema(run):
     assert in_process(*FROM_TRAINING) == 0
     content = json.loads(Path(f"results/{RUN}.json").read_text())
     assert list(content) == ["checkpoint-3", "checkpoint-5"]
@@ -88,9 +88,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("spoil", "override", "said"), MISTAKES, ids=[m[2] for m in MISTAKES])
-def test_mistakes_are_one_line_and_write_nothing(
-    run: Path, capsys: pytest.CaptureFixture[str], spoil: Any, override: str, said: str
-) -> None:
+def test_mistakes_are_one_line_and_write_nothing(run, capsys, spoil, override, said):
     spoil(run)
     before = tree(Path())
     assert in_process(*FROM_TRAINING, *override.split()) == 2

@@ -3,7 +3,6 @@
 import itertools
 import re
 from fnmatch import fnmatch
-from pathlib import Path
 
 import pytest
 
@@ -48,7 +47,7 @@ def test_every_arm_of_every_figure_is_trained_by_a_line():
 
 
 @pytest.mark.slow
-def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path: Path):
+def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     keys = ["-m", "seed=1,2", "max_steps=2", "checkpoint.every_steps=1"]
     keys += ["rollouts_per_prompt=4", "kept_per_prompt=2", "micro_batch_size=2"]
     keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]

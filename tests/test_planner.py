@@ -28,7 +28,7 @@ def largest(row: np.ndarray, m: int) -> float:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
-def test_signal_of_an_accuracy_is_that_of_all_outcomes(p: float) -> None:
+def test_signal_of_an_accuracy_is_that_of_all_outcomes(p):
     everything = stupid_signal(lambda row, m: np.std(row), 7, 7, p)
     assert planner.signal_of_accuracy("max_variance", 7, 7, p) == pytest.approx(everything)
     best = stupid_signal(largest, 7, 4, p)
@@ -39,7 +39,7 @@ def test_signal_of_an_accuracy_is_that_of_all_outcomes(p: float) -> None:
 
 @pytest.mark.parametrize("rule", ["max_variance", "percentile", "max_reward"])
 @pytest.mark.parametrize(("n", "m"), [(6, 3), (4, 2), (3, 3)])
-def test_subsampling_agrees_with_all_subsets(rule: str, n: int, m: int) -> None:
+def test_subsampling_agrees_with_all_subsets(rule, n, m):
     rng = np.random.default_rng(2)
     rewards = list(rng.choice([0.0, 0.1, 1.0], size=(12, 6), p=[0.5, 0.2, 0.3]))
     rewards[0] = np.full(6, 0.1)  # a prompt without signal
@@ -50,7 +50,7 @@ def test_subsampling_agrees_with_all_subsets(rule: str, n: int, m: int) -> None:
     assert estimate == pytest.approx(exact, rel=1e-9 if n == 6 else 0.06)
 
 
-def test_more_rollouts_than_recorded_find_further_signal() -> None:
+def test_more_rollouts_than_recorded_find_further_signal():
     """J of 64 rollouts a prompt, from 16 recorded ones, against 64 that were drawn."""
     rng = np.random.default_rng(3)
     shares = rng.beta(0.6, 1.4, size=(800, 1))
@@ -68,7 +68,7 @@ def record(step: int, rewards: np.ndarray, lengths: np.ndarray, kept: list[int])
     return {"step": step, "total": list(rewards), "lengths": lengths.tolist(), "kept": kept}
 
 
-def test_mean_costs_are_recovered() -> None:
+def test_mean_costs_are_recovered():
     """.01 s + .002 s a token of the longest + 1e-4 s a token; 1 ms to score, .05 s to train one."""
     rng, lines, steps = np.random.default_rng(1), [], []
     for step in range(150):
@@ -94,7 +94,7 @@ def test_mean_costs_are_recovered() -> None:
         (0.7, "should not pay"),
     ],
 )
-def test_the_verdict_is_one_and_allows_for_the_error(pods: float, words: str) -> None:
+def test_the_verdict_is_one_and_allows_for_the_error(pods, words):
     grpo = [Cell(1, size, size, 1, 1, rate) for size, rate in ((8, 0.5), (16, 1.0))]
     sentence = planner.verdict([*grpo, Cell(1, 16, 8, 1, 1, pods)])
     assert sentence.startswith(f"PODS {words}: P = 1, n = 16, m = 8 is predicted {pods:g} times")
@@ -102,9 +102,7 @@ def test_the_verdict_is_one_and_allows_for_the_error(pods: float, words: str) ->
     assert planner.verdict(grpo) == "only GRPO (n = m) was compared"
 
 
-def test_a_plan_from_numbers_is_the_formula(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_from_numbers_is_the_formula(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     keys = ["kappa=.3", "between=.5", "cells=[[2,8,8],[4,16,4]]", f"out_dir={tmp_path}"]
     assert in_process("scripts/plan.py", *NUMBERS, *keys, "json=true") == 0
@@ -121,9 +119,7 @@ def test_a_plan_from_numbers_is_the_formula(
     assert plan["best"] == max(plan["cells"], key=lambda cell: cell["rate"])
 
 
-def test_the_published_l40s_answers_without_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_published_l40s_answers_without_a_run(tmp_path, capsys):
     keys = ("experiment=gsm8k_qwen", "accuracy=.5", "cells=[[1,16,16],[1,64,16]]")
     assert in_process("scripts/plan.py", *keys, f"out_dir={tmp_path}") == 0
     printed = capsys.readouterr().out
@@ -148,9 +144,7 @@ def recorded_run(folder: Path, steps: int) -> None:
     ledger_file(run, [record(step, group, lengths, [0, 1]) for step, group in groups])
 
 
-def test_a_plan_from_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     recorded_run(tmp_path, 14)
@@ -175,13 +169,7 @@ def test_a_plan_from_a_run(
         (["accuracy=.5", "window=[3]"], "window=[3]: List should have at least 2 items"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    words: str,
-) -> None:
+def test_what_cannot_be_planned_is_one_line(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     recorded_run(tmp_path, 12)
     assert in_process("scripts/plan.py", *arguments) == 2

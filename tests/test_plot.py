@@ -31,9 +31,7 @@ def quickstart_files(folder: Path) -> None:
     base_file(folder, "base-tiny", 0.02, "arithmetic")
 
 
-def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tmp_path):
     quickstart_files(tmp_path)
     where = (f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
     assert in_process("scripts/plot.py", "figure=quickstart", *where, "~figure.series.GRPO-GA") == 0
@@ -51,9 +49,7 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(
     assert series["GRPO-PODS"]["n_runs"] == [1, 2, 2, 2, 2]
 
 
-def test_all_draws_what_is_there_and_names_the_rest(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_all_draws_what_is_there_and_names_the_rest(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     quickstart_files(tmp_path)
     samples = [(minute, 0.1 * minute / 30) for minute in range(2, 32, 2)]
@@ -82,7 +78,7 @@ def test_all_draws_what_is_there_and_names_the_rest(
         pytest.param(5, 1, 1, id="five runs: the band alone"),
     ],
 )
-def test_few_runs_are_drawn_one_by_one(runs: int, lines: int, bands: int) -> None:
+def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
     arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), True)
     axes = Figure().subplots()
@@ -102,13 +98,7 @@ def test_few_runs_are_drawn_one_by_one(runs: int, lines: int, bands: int) -> Non
         pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_writes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    arguments: list[str],
-    words: str,
-) -> None:
+def test_a_mistake_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path, arguments, words):
     (tmp_path / "results").mkdir()
     quickstart_files(tmp_path / "results")
     monkeypatch.chdir(tmp_path)
@@ -127,7 +117,7 @@ def toy_arm() -> Series:
     return Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
 
 
-def test_axes_and_seconds_per_step() -> None:
+def test_axes_and_seconds_per_step():
     toy = figure(gpus=8, time_unit="minutes")
     assert drawing.x_values(toy, toy_arm(), "time").tolist() == [30, 60]
     assert drawing.x_values(toy, toy_arm(), "gpu_hours").tolist() == [4, 8]

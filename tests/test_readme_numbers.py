@@ -146,7 +146,7 @@ def paragraphs() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("pattern", CLAIMS)
-def test_a_number_of_the_readme_is_a_stored_result(pattern: str) -> None:
+def test_a_number_of_the_readme_is_a_stored_result(pattern):
     match = re.search(pattern, "\n".join(paragraphs()))
     assert match, f"the README no longer says {pattern!r}: change the claim with it"
     digits = [len(text.partition(".")[2]) for text in match.groups()]
@@ -154,7 +154,7 @@ def test_a_number_of_the_readme_is_a_stored_result(pattern: str) -> None:
     assert list(match.groups()) == measured
 
 
-def test_every_number_among_the_results_is_claimed() -> None:
+def test_every_number_among_the_results_is_claimed():
     for text in paragraphs():
         spans = [match.span() for pattern in CLAIMS for match in re.finditer(pattern, text)]
         loose = [

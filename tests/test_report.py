@@ -97,7 +97,7 @@ def made(folder: Path, *keys: str) -> str:
     return (folder / "reports" / f"{name}.html").read_text()
 
 
-def test_no_text_of_a_run_becomes_markup(folder: Path) -> None:
+def test_no_text_of_a_run_becomes_markup(folder):
     elements = Elements(made(folder, f"run={NAME}"))
     steps = {name: json.loads(text) for name, text in elements.blocks.items()}
     assert list(steps) == [f"step-{step}" for step in range(1, 6)]
@@ -109,7 +109,7 @@ def test_no_text_of_a_run_becomes_markup(folder: Path) -> None:
     assert elements.tags.count("svg") == 1
 
 
-def test_a_run_has_config_curves_and_seconds(folder: Path) -> None:
+def test_a_run_has_config_curves_and_seconds(folder):
     text = made(folder, f"run={NAME}")
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
@@ -119,7 +119,7 @@ def test_a_run_has_config_curves_and_seconds(folder: Path) -> None:
     assert cells == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
 
 
-def test_arms_stand_side_by_side(folder: Path) -> None:
+def test_arms_stand_side_by_side(folder):
     text = made(folder, "runs={PODS: [*pods*], GRPO: [*grpo*]}")
     elements = Elements(text)
     assert elements.tags.count("svg") == 2, "accuracy of the arms, and the curves of their steps"
@@ -127,7 +127,7 @@ def test_arms_stand_side_by_side(folder: Path) -> None:
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 
 
-def test_a_long_ledger_is_thinned_to_steps_that_include_the_last() -> None:
+def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
     records = [record(step, texts=False) for step in range(1, 11)]
     whole = page.rollouts_section(records, 1e6)
     assert len(Elements(whole).blocks) == 10
@@ -138,7 +138,7 @@ def test_a_long_ledger_is_thinned_to_steps_that_include_the_last() -> None:
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
 
-def test_labels_are_data() -> None:
+def test_labels_are_data():
     hostile, steps = "<b>$x$</b>", DataFrame([{"train_seconds": 1.0, "all/reward_mean": 1.0}])
     assert "<b>" not in page.section(hostile, page.table([{hostile: hostile}]), hostile)
     picture = page.svg(page.curves({hostile: [steps], "B": [steps]}))
@@ -152,13 +152,7 @@ def test_labels_are_data() -> None:
         (["figure=all"], "figure=all: a page shows one figure"),
     ],
 )
-def test_a_mistake_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    keys: list[str],
-    words: str,
-) -> None:
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, keys, words):
     monkeypatch.chdir(tmp_path)
     assert in_process("scripts/report.py", *keys) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -16,7 +16,7 @@ def stupid_pass_at_k(row: list[int], k: int) -> float:
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 5, 7])
-def test_pass_at_k_equals_the_mean_over_all_subsets(repeats: int) -> None:
+def test_pass_at_k_equals_the_mean_over_all_subsets(repeats):
     correct = np.random.default_rng(repeats).integers(0, 2, size=(40, repeats))
     for k in range(1, repeats + 1):
         expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
@@ -24,14 +24,14 @@ def test_pass_at_k_equals_the_mean_over_all_subsets(repeats: int) -> None:
 
 
 @pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])
-def test_intervals_cover_the_truth_about_95_times_in_100(share: float, questions: int) -> None:
+def test_intervals_cover_the_truth_about_95_times_in_100(share, questions):
     samples = np.random.default_rng(1).random((400, questions)) < share  # 400 experiments
     intervals = [scores.interval(row.astype(float)) for row in samples]
     covered = [interval["low"] <= share <= interval["high"] for interval in intervals]
     assert 0.91 <= np.mean(covered) <= 0.98
 
 
-def test_nothing_correct_or_everything_has_wilsons_interval() -> None:
+def test_nothing_correct_or_everything_has_wilsons_interval():
     nothing, everything, tokens, often, once = (
         scores.interval(np.array(row))
         for row in ([0.0] * 30, [1.0] * 30, [9.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)

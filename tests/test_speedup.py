@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,16 +48,14 @@ NAN = float("nan")
         pytest.param([1.0, 0.5, 0.5], [1.0, 0.5, 0.5], (0.5, 0.5), id="at the first"),
     ],
 )
-def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(
-    baseline: list[float], pods: list[float], hours: tuple[float, float | None]
-) -> None:
+def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(baseline, pods, hours):
     result = compare(arm("GRPO", [baseline], base=1.0), arm("PODS", [pods], base=1.0), 1)
     assert result.threshold == pytest.approx(0.99)
     assert (result.baseline_hours, result.pods_hours) == hours, "the base at time 0 reaches nothing"
     assert result.speedup == (hours[1] and hours[0] / hours[1])
 
 
-def test_a_baseline_that_never_scored_is_nothing_to_reach() -> None:
+def test_a_baseline_that_never_scored_is_nothing_to_reach():
     result = compare(arm("GRPO", [[0.0, 0.0]] * 2), arm("PODS", [[0.0, 0.5]] * 2))
     assert result.baseline_hours is result.pods_hours is result.speedup is result.ci95 is None
     assert speedup.published_row("x", result)["speed-up"] == "-"
@@ -67,7 +64,7 @@ def test_a_baseline_that_never_scored_is_nothing_to_reach() -> None:
     assert result.level.difference == 0.25
 
 
-def test_the_bootstrap_agrees_with_all_resamples_of_three_runs() -> None:
+def test_the_bootstrap_agrees_with_all_resamples_of_three_runs():
     slow = [[0.1, 0.6, 0.9, 0.9], [0.2, 0.3, 0.4, 0.9], [0.5, 0.9, 0.9, 0.9]]
     fast = [[0.9, 0.9, 0.9, 0.9], [0.5, 0.7, 0.9, 0.8], [0.1, 0.85, 0.85, 0.85]]
     result = compare(arm("GRPO", slow), arm("PODS", fast), resamples=50_000)
@@ -89,7 +86,7 @@ def test_the_bootstrap_agrees_with_all_resamples_of_three_runs() -> None:
     assert 0 in ratios, "the case must hold resamples in which PODS never reaches the threshold"
 
 
-def test_gaps_do_not_count_in_resamples() -> None:
+def test_gaps_do_not_count_in_resamples():
     values = np.array([[0.0, NAN], [1.0, 0.5]])
     means = statistics.resampled_means(values, 1000, np.random.default_rng(7))
     assert set(np.unique(means[:, 0])) == {0.0, 0.5, 1.0}
@@ -98,14 +95,14 @@ def test_gaps_do_not_count_in_resamples() -> None:
     assert np.isnan(second).mean() == pytest.approx(0.25, abs=0.05), "both draws are the first run"
 
 
-def test_one_run_gives_no_interval() -> None:
+def test_one_run_gives_no_interval():
     result = compare(arm("GRPO", [[0.5, 1.0]]), arm("PODS", [[1.0, 1.0], [0.9, 1.0]]))
     assert result.ci95 is result.probability_faster is result.mean_accuracy.ci95 is None
     assert result.time_to_target.ci95 is None
     assert result.level.difference == pytest.approx(0.225)
 
 
-def test_arms_are_compared_up_to_the_last_mark_that_every_run_has() -> None:
+def test_arms_are_compared_up_to_the_last_mark_that_every_run_has():
     baseline = arm("GRPO", [[0.5, 0.6, NAN], [0.5, 0.8, 0.1]])
     result = compare(baseline, arm("PODS", [[0.5, 0.9, 1.0], [0.7, 0.9, 1.0]]))
     assert result.compared_hours == 1.0
@@ -125,9 +122,7 @@ def test_arms_are_compared_up_to_the_last_mark_that_every_run_has() -> None:
         pytest.param([1, 1, 2], [1, 1, 2], False, id="twice the same"),
     ],
 )
-def test_runs_are_paired_where_their_seeds_match(
-    seeds: list[int | None], others: list[int | None], paired: bool
-) -> None:
+def test_runs_are_paired_where_their_seeds_match(seeds, others, paired):
     slow = arm("GRPO", [[0.1], [0.5], [0.9]], seeds=seeds)
     result = compare(slow, arm("PODS", [[0.2], [0.6], [1.0]], seeds=others))
     assert result.mean_accuracy.paired is result.level.paired is paired
@@ -137,7 +132,7 @@ def test_runs_are_paired_where_their_seeds_match(
     assert (", paired" in speedup.comparison_row("x", result)["runs"]) is paired
 
 
-def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline() -> None:
+def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline():
     slow = arm("GRPO", [[0.4, 0.8, 0.8, 0.8], [0.2, 0.3, 0.4, 0.4]], base=0.0)
     fast = arm("PODS", [[0.6, 0.9, 0.9, 0.9], [0.6, 0.7, 0.9, 0.9]], base=0.0)
     fixed = compare(slow, fast, target=0.5).time_to_target
@@ -152,7 +147,7 @@ def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline() -> Non
     assert compare(five, fast).time_to_target.target == pytest.approx(0.99 * np.mean(means))
 
 
-def test_the_published_headlines(capsys: pytest.CaptureFixture[str], shared: Path) -> None:
+def test_the_published_headlines(capsys, shared):
     where = f"results_dir={shared}/reference/results"
     assert in_process("scripts/speedup.py", "figure=all", where, "json=true") == 0
     printed = capsys.readouterr()
@@ -180,9 +175,7 @@ def test_the_published_headlines(capsys: pytest.CaptureFixture[str], shared: Pat
             assert result[name][key] == stored[key]
 
 
-def test_published_kinds_that_were_not_given(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_published_kinds_that_were_not_given(capsys, tmp_path):
     published_files(tmp_path)
     where = f"results_dir={tmp_path}"
     assert in_process("scripts/speedup.py", "figure=all", where, "json=true") == 0
@@ -199,9 +192,7 @@ def test_published_kinds_that_were_not_given(
     assert result["a100s"]["baseline_hours"] == pytest.approx(20 / 60)
 
 
-def test_a_threshold_that_is_never_reached_is_null(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_threshold_that_is_never_reached_is_null(capsys, tmp_path):
     for i in (1, 2):
         run_file(tmp_path, f"Instruct-GSM8K-512-16-16-Run{i}", [0.5] * 12)
         run_file(tmp_path, f"Instruct-GSM8K-512-64-16-Run{i}", [0.1] * 12)
