@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from pods.figures.figure import Figure, FigureSeries
@@ -139,6 +140,16 @@ def in_process(script: str, *arguments: str) -> int:
         finally:
             GlobalHydra.instance().clear()
     return 0
+
+
+def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """The one line with which a command ends with 2; it prints nothing else and leaves no file."""
+    before = {*Path().rglob("*")}
+    assert in_process(*command) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert (printed.out, {*Path().rglob("*")}) == ("", before)
+    return line
 
 
 def figure(**changes: Any) -> Figure:

@@ -17,7 +17,7 @@ from pods.engines import Completion, choose
 from pods.models.policy import load_tokenizer
 from pods.runs import results
 from tests.fake_run import TINY, add_checkpoint, make_run
-from tests.figures import in_process
+from tests.figures import in_process, refused
 
 ACCURACY = {"mean": 0.75, "low": 0.625, "high": 0.875}
 QUESTION = "12+5-3=?"
@@ -104,11 +104,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
 )
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(overrides, line, capsys):
     add_checkpoint(make_run(Path("checkpoints"), "full", ()), 6, full=True)
-    before = {*Path().iterdir()}
-    assert exported(*overrides) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert line in error
-    assert {*Path().iterdir()} == before
+    assert line in refused(capsys, "scripts/export.py", "run=fake", "out=exported", *overrides)
 
 
 def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(run, monkeypatch, capsys):

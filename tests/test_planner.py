@@ -10,7 +10,7 @@ import pytest
 
 from pods.figures import drawing, planner
 from pods.figures.planner import Cell, Cost
-from tests.figures import in_process, ledger_file
+from tests.figures import in_process, ledger_file, refused
 
 NUMBERS = ["cost.fixed=1", "cost.generate=.01", "cost.update=.05", "accuracy=.7"]
 
@@ -172,6 +172,4 @@ def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):
 def test_what_cannot_be_planned_is_one_line(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     recorded_run(tmp_path, 12)
-    assert in_process("scripts/plan.py", *arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert words in line
+    assert words in refused(capsys, "scripts/plan.py", *arguments)

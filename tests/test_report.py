@@ -11,7 +11,7 @@ import pytest
 from pandas import DataFrame
 
 from pods.figures import page
-from tests.figures import base_file, in_process, ledger_file, run_file
+from tests.figures import base_file, in_process, ledger_file, refused, run_file
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 HOSTILE = [
@@ -154,6 +154,4 @@ def test_labels_are_data():
 )
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, keys, words):
     monkeypatch.chdir(tmp_path)
-    assert in_process("scripts/report.py", *keys) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert words in line
+    assert words in refused(capsys, "scripts/report.py", *keys)
