@@ -142,13 +142,19 @@ def in_process(script: str, *arguments: str) -> int:
     return 0
 
 
+def printed(capsys: pytest.CaptureFixture[str], *command: str, code: int = 0) -> tuple[str, str]:
+    """What a command prints to stdout and stderr before it ends with this code."""
+    capsys.readouterr()
+    assert in_process(*command) == code
+    return capsys.readouterr()
+
+
 def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     """The one line with which a command ends with 2; it prints nothing else and leaves no file."""
     before = {*Path().rglob("*")}
-    assert in_process(*command) == 2
-    printed = capsys.readouterr()
-    (line,) = printed.err.splitlines()
-    assert (printed.out, {*Path().rglob("*")}) == ("", before)
+    out, err = printed(capsys, *command, code=2)
+    (line,) = err.splitlines()
+    assert (out, {*Path().rglob("*")}) == ("", before)
     return line
 
 

@@ -10,17 +10,17 @@ import pytest
 from pods.config.errors import UserError
 from pods.figures import curves, published, reading
 from pods.figures.curves import Series
-from pods.figures.figure import Absent, Figure, FigureSeries, Note, Unlike
+from pods.figures.figure import Absent, FigureSeries, Note, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
 NAN = float("nan")
 RISING = [0.1, 0.2, 0.3, 0.4]
 
 
-def read(folder: Path, shown: Figure | None = None) -> tuple[list[Series], str]:
-    """The arms, and the notes, a line each."""
+def read(folder: Path, **changes: Any) -> tuple[list[Series], str]:
+    """The arms of `figure(**changes)`, and the notes, a line each."""
     notes: list[Note] = []
-    series = curves.read(shown or figure(), folder, notes)
+    series = curves.read(figure(**changes), folder, notes)
     return series, "\n".join(note.text for note in notes)
 
 
@@ -122,10 +122,8 @@ def test_an_unusable_run_is_left_out_by_name(tmp_path, content):
 
 
 def test_measured_times_win_over_the_published_grid(tmp_path):
-    metas = [
-        {"train_seconds": s, "tokens_generated": 10 * s, "tokens_trained": s}
-        for s in (1803.0, 5420.0, 7210.0)
-    ]
+    seconds = (1803.0, 5420.0, 7210.0)
+    metas = [{"train_seconds": s, "tokens_generated": 10 * s} for s in seconds]
     run_file(tmp_path, "grpo-Run1", [0.1, 0.3, 0.4], metas=metas)
     (arm,), notes = read(tmp_path)
     assert arm.measured
@@ -158,15 +156,14 @@ def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
     run_file(tmp_path, "grpo-Run1", RISING, metas=by_k[1:])
     base_file(tmp_path, "base-toy", 0.08)
     (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": by_k[0]}))
-    (arm,), _ = read(tmp_path, figure(metric=metric))
+    (arm,), _ = read(tmp_path, metric=metric)
     assert curves.to_json([arm])["series"]["GRPO"]["mean"] == pytest.approx(mean)
 
 
-def export_figure(**changes: Any) -> Figure:
-    arms = {"GRPO": "*-n32-*", "GRPO-PODS": "*-n128-*"}
-    series = {label: FigureSeries(runs=[pattern]) for label, pattern in arms.items()}
-    axes = {"base": [], "grid_seconds": 120.0, "budget_seconds": 480.0}
-    return figure(**axes, wandb_export=["toy-acc.csv", "toy-length.csv"], series=series, **changes)
+ARMS = {"GRPO": "*-n32-*", "GRPO-PODS": "*-n128-*"}
+EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"], "base": [], "grid_seconds": 120.0}
+EXPORT |= {"budget_seconds": 480.0}
+EXPORT |= {"series": {label: FigureSeries(runs=[runs]) for label, runs in ARMS.items()}}
 
 
 def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
@@ -177,7 +174,7 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
         "GRPO-s2-p8-n128-m32-ga4": [(0.5, 0.5), (0.9, 0.7)],
     }
     export_files(tmp_path, "toy", runs, length_only="GRPO-s3-p8-n32-m32-ga16")
-    (grpo, pods), notes = read(tmp_path, export_figure())
+    (grpo, pods), notes = read(tmp_path, **EXPORT)
     assert grpo.runs == ["GRPO-s2-p8-n32-m32-ga16", "GRPO-s10-p8-n32-m32-ga16"]
     values = [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
     np.testing.assert_allclose(grpo.quantities["value"], values)
@@ -200,9 +197,9 @@ def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
         with pytest.raises(UserError, match=words):
             published.read_csv(path)
     with pytest.raises(UserError, match="metric=both_acc: the export of figure=toy"):
-        read(tmp_path, export_figure(metric="both_acc"))
+        read(tmp_path, **EXPORT, metric="both_acc")
     with pytest.raises(Absent, match=r" has no toy-length\.csv; set results_dir to the"):
-        read(tmp_path, export_figure())
+        read(tmp_path, **EXPORT)
 
 
 @pytest.mark.parametrize(

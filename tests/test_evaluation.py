@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir, nullcontext
 from functools import partial
 from itertools import combinations
-from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,13 +95,6 @@ def tree(folder: str) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def no_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def build(*_: object) -> None:
-        raise AssertionError("an engine was built, though nothing was missing")
-
-    monkeypatch.setattr(choose, "build", build)
-
-
 def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     """A model of the published plot script: every key a step, every list one number a repeat."""
     monkeypatch.setattr(choose, "build", BUILD)
@@ -158,12 +150,9 @@ def made_up(questions: int, repeats: int) -> list[list[dict[str, Any]]]:
     return [[record(q, k) for q in range(questions)] for k in range(repeats)]
 
 
-def flat(tree: Any, path: str = "") -> dict[str, Any]:
-    """{"/key/index": leaf} of nested dicts and lists."""
-    if not isinstance(tree, dict | list):
-        return {path: tree}
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return {k: v for key, value in items for k, v in flat(value, f"{path}/{key}").items()}
+def rounded(tree: Any) -> Any:
+    """The nested values as JSON holds them, to nine digits."""
+    return json.loads(json.dumps(tree), parse_float=lambda text: round(float(text), 9))
 
 
 def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path):
@@ -176,55 +165,38 @@ def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path):
     config = SimpleNamespace(seed=0, pass_at=[1, 3, 20])
     plan = SimpleNamespace(config=config, versions=GRADERS, repeats=11)
     run.score(plan, None, [target], [Questions("gsm8k", "math", rows)])  # nothing is missing
-    expected = flat({"checkpoint-10": recomputed(stored)})
-    assert flat(json.loads(store.summary.read_text())) == pytest.approx(expected)
+    written = json.loads(store.summary.read_text())
+    assert rounded(written) == rounded({"checkpoint-10": recomputed(stored)})
 
 
 def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """The entry of one checkpoint; k = 20 is above the number of repeats."""
+    graded = [[record | record["correct"] for record in repeat] for repeat in stored]
+    formed, tokens, clipped, v2, strict = (
+        np.array([[float(record[name]) for record in repeat] for repeat in graded])
+        for name in ("well_formed", "tokens", "clipped", *GRADERS)
+    )  # (repeats, questions)
 
-    def values(value: Callable[[dict], float]) -> np.ndarray:  # (repeats, questions)
-        return np.array([[float(value(record)) for record in repeat] for repeat in stored])
+    def passed(correct: np.ndarray, k: int) -> np.ndarray:
+        return np.array([np.mean([any(s) for s in combinations(row, k)]) for row in correct.T])
 
-    def passed(correct: np.ndarray, k: int) -> dict[str, float]:
-        subsets = [combinations(row, k) for row in correct.T]
-        return scores.interval(np.array([np.mean([any(s) for s in row]) for row in subsets]))
-
-    formed, tokens, clipped = map(values, map(itemgetter, ("well_formed", "tokens", "clipped")))
-    v2, strict = (values(lambda r, name=name: r["correct"][name]) for name in GRADERS)
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, array in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
         details[name] = scores.interval(array.mean(axis=0))
     for name, correct in (("v2", v2), ("strict", strict)):
-        arrays = {"correct": correct, "both": correct * formed}
-        metrics = {key: scores.interval(array.mean(axis=0)) for key, array in arrays.items()}
-        details["rewards"][name] = metrics | {f"pass@{k}": passed(correct, k) for k in (1, 3)}
+        metrics = {"correct": correct.mean(axis=0), "both": (correct * formed).mean(axis=0)}
+        metrics |= {f"pass@{k}": passed(correct, k) for k in (1, 3)}
+        details["rewards"][name] = {key: scores.interval(row) for key, row in metrics.items()}
     entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 * formed, "lengths": tokens}
     examples = [
         {"prompt": f"prompt {r['id']}", "answer": r["id"], "completion": r["completion"],
-         "correct": str(r["correct"]["v2"]), "format_correct": str(r["well_formed"])}
-        for r in stored[0][:5]
+         "correct": str(r["v2"]), "format_correct": str(r["well_formed"])}
+        for r in graded[0][:5]
     ]  # fmt: skip
-    by_k = {str(k): passed(v2, k)["mean"] for k in (1, 3)}
+    by_k = {str(k): passed(v2, k).mean() for k in (1, 3)}
     published = {name: [*array.mean(axis=1)] for name, array in entry.items()}
     meta = {"train_seconds": 12.5, "pass@k": {"gsm8k": by_k}, "scores": {"gsm8k": details}}
     return {"gsm8k": published | {"examples": examples}, "meta": meta}
-
-
-def test_the_records_of_a_repeat_stand_beside_their_questions():
-    tokenizer = load_tokenizer(str(TINY))
-    texts = ["<think></think><answer>5</answer>", "<answer>7</answer>", "<think>"]
-    tokens = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    groups = [[Completion(ids, ids is tokens[2])] for ids in tokens]
-    rows = [Question(id_, answer, "?", [1]) for id_, answer in zip("abc", "678", strict=True)]
-    found = questions.records(rows, groups, tokenizer, ())
-    assert scores.grade(found, ["v2"], "math")
-    assert not scores.grade(found, ["v2"], "math"), "graded already"
-    assert [[*record.values()] for record in found] == [
-        ["a", "6", texts[0], len(tokens[0]), False, True, {"v2": False}],
-        ["b", "7", texts[1], len(tokens[1]), False, False, {"v2": True}],
-        ["c", "8", texts[2], len(tokens[2]), True, False, {"v2": False}],
-    ]
 
 
 def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
@@ -251,7 +223,7 @@ def test_the_provenance_of_the_first_scores_stays():
 def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
     before, read, paths = tree("results"), targets.read, []
     monkeypatch.setattr(targets, "read", lambda path: paths.append(path) or read(path))
-    no_generation(monkeypatch)
+    monkeypatch.setattr(choose, "build", None)  # no engine is built
     evaluate()
     assert tree("results") == before
     assert len(paths) == len(set(paths)) == 6  # base and two checkpoints, two repeats each
@@ -259,7 +231,7 @@ def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch
 
 def test_another_grader_costs_no_generation(monkeypatch):
     published = results.read(SUMMARY)[2].datasets["gsm8k"]
-    no_generation(monkeypatch)
+    monkeypatch.setattr(choose, "build", None)  # no engine is built
     evaluate("rewards=[v2,v1,strict]")
     again = results.read(SUMMARY)[2]
     assert again.datasets["gsm8k"] == published  # the first grader fills the published fields
@@ -286,7 +258,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(
-    ("error", "writes"), [*((Killed(), i) for i in (0, 1, 2, 3, 5, 8)), (FULL, 2), (FULL, 5)]
+    ("error", "writes"), [*((Killed(), i) for i in (0, 1, 2, 3, 5)), (FULL, 2), (FULL, 5)]
 )
 def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monkeypatch):
     written = []
@@ -313,16 +285,13 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monke
 # What is refused, what is skipped
 
 
-def trained_anew(path: Path) -> None:
-    shutil.rmtree(path)
-    add_checkpoint(path.parent, 2, scale=0.2)
-
-
 BAD = {
     "adapter_model.safetensors has 1000 bytes": lambda p: os.truncate(p / ADAPTER, 1000),
     "checkpoint-2: not finished": lambda p: (p / "meta.json").write_text('{"step": 2'),
     "checkpoint-best: not finished": lambda p: p.rename(p.with_name("checkpoint-best")),
-    "other weights than results/fake/checkpoint-2; remove that folder": trained_anew,
+    "other weights than results/fake/checkpoint-2; remove that folder": lambda p: (
+        shutil.rmtree(p) or add_checkpoint(p.parent, 2, scale=0.2)
+    ),
 }
 
 
@@ -331,19 +300,12 @@ def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
     add_checkpoint(folder, 10)
     arguments = folder, ["all"], Store("results", "fake"), "gsm8k"
     found, problems = targets.find(*arguments)
-    assert [(t.step, t.name, t.lora_rank, t.meta["train_seconds"]) for t in found] == [
-        (step, f"checkpoint-{step}", 32, 2.5 * step) for step in (2, 4, 10)
-    ]
-    assert problems == []
+    facts = [(target.step, target.lora_rank, target.meta["train_seconds"]) for target in found]
+    assert (facts, problems) == ([(2, 32, 5.0), (4, 32, 10.0), (10, 32, 25.0)], [])
     BAD[reason](folder / "checkpoint-2")
     found, (problem,) = targets.find(*arguments)
     assert [target.step for target in found] == [4, 10]
     assert reason in problem
-
-
-def only_bad(folder: Path) -> None:
-    (folder / "checkpoint-2" / ADAPTER).unlink()
-    shutil.rmtree(folder / "checkpoint-4")
 
 
 MISTAKES = [  # further ones: tests/test_mistakes.py
@@ -355,7 +317,8 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
     (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
     (lambda _: FACTS.write_text("[1]"), "", "results_dir=results: results/fake.json was not writ"),
-    (only_bad, "", "checkpoints=all: checkpoints/fake/checkpoint-2: adapter_model.safetensors is"),
+    (lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")], "",
+     "checkpoints=all: checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "),
     (lambda folder: make_run(folder.parent, "empty", steps=()), "run=empty",
      "checkpoints=all: checkpoints/empty has none yet; wait for one"),
 ]  # fmt: skip
@@ -440,10 +403,9 @@ def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
     noted = {"checkpoint_best": {"checkpoint": "checkpoint-4", "accuracy": 0.5}}
     (folder / "meta.json").write_text(json.dumps(noted))
     store = Store("results", "fake")
-    arguments = folder, ["best"], store, "gsm8k"
-    assert [target.step for target in targets.find(*arguments)[0]] == [4]
-    store.facts["best"] = {"gsm8k": "checkpoint-2"}
-    assert [target.step for target in targets.find(*arguments)[0]] == [2]
+    for chosen, step in ({}, 4), ({"gsm8k": "checkpoint-2"}, 2):
+        store.facts["best"] = chosen
+        assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
 
 
 def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():

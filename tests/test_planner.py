@@ -10,8 +10,9 @@ import pytest
 
 from pods.figures import drawing, planner
 from pods.figures.planner import Cell, Cost
-from tests.figures import in_process, ledger_file, refused
+from tests.figures import ledger_file, printed, refused
 
+PLAN = "scripts/plan.py"
 NUMBERS = ["cost.fixed=1", "cost.generate=.01", "cost.update=.05", "accuracy=.7"]
 
 
@@ -105,8 +106,7 @@ def test_the_verdict_is_one_and_allows_for_the_error(pods, words):
 def test_a_plan_from_numbers_is_the_formula(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     keys = ["kappa=.3", "between=.5", "cells=[[2,8,8],[4,16,4]]", f"out_dir={tmp_path}"]
-    assert in_process("scripts/plan.py", *NUMBERS, *keys, "json=true") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(printed(capsys, PLAN, *NUMBERS, *keys, "json=true")[0])
     for cell, (p, n, m) in zip(plan["cells"], [(2, 8, 8), (4, 16, 4)], strict=True):
         seconds = 1 + 0.01 * n * p + 0.05 * m * p
         snr2 = p / (0.5 + 1 / (0.3 * planner.signal_of_accuracy("max_variance", n, m, 0.7)))
@@ -121,10 +121,9 @@ def test_a_plan_from_numbers_is_the_formula(monkeypatch, tmp_path, capsys):
 
 def test_the_published_l40s_answers_without_a_run(tmp_path, capsys):
     keys = ("experiment=gsm8k_qwen", "accuracy=.5", "cells=[[1,16,16],[1,64,16]]")
-    assert in_process("scripts/plan.py", *keys, f"out_dir={tmp_path}") == 0
-    printed = capsys.readouterr().out
-    assert "4.8 + 0.06 n P + 0.105 m P" in printed
-    assert printed.count("PODS") == 1, "one verdict"
+    text, _ = printed(capsys, PLAN, *keys, f"out_dir={tmp_path}")
+    assert "4.8 + 0.06 n P + 0.105 m P" in text
+    assert text.count("PODS") == 1, "one verdict"
     assert (tmp_path / "plan" / "gsm8k_qwen.png").stat().st_size > 10_000
 
 
@@ -148,15 +147,14 @@ def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     recorded_run(tmp_path, 14)
-    assert in_process("scripts/plan.py", "run=r", "json=true", "cost.generate=.1") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(printed(capsys, PLAN, "run=r", "json=true", "cost.generate=.1")[0])
     assert {cell["prompts"] for cell in plan["cells"]} == {2}, "other P need kappa and between"
     assert max(cell["n"] for cell in plan["cells"]) == 16, "4 n of the run"
     sizes = [(cell["n"], cell["m"]) for cell in plan["cells"]]
     assert plan["cells"][sizes.index((2, 2))]["relative"] == 1, "GRPO at the run's own m"
     assert plan["notes"][0].endswith(" + 0.1 n P + 0.05 m P"), "a given cost replaces the run's"
-    assert in_process("scripts/plan.py", "run=r", "window=[3,14]", "cells=[[2,4,2]]") == 0
-    assert "the steps do not tell a rollout's seconds" in capsys.readouterr().out
+    text, _ = printed(capsys, PLAN, "run=r", "window=[3,14]", "cells=[[2,4,2]]")
+    assert "the steps do not tell a rollout's seconds" in text
 
 
 @pytest.mark.parametrize(
@@ -172,4 +170,4 @@ def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):
 def test_what_cannot_be_planned_is_one_line(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     recorded_run(tmp_path, 12)
-    assert words in refused(capsys, "scripts/plan.py", *arguments)
+    assert words in refused(capsys, PLAN, *arguments)

@@ -11,28 +11,18 @@ from matplotlib.figure import Figure
 
 from pods.figures import drawing
 from pods.figures.curves import Series
-from tests.figures import (
-    base_file,
-    export_files,
-    facts_file,
-    figure,
-    in_process,
-    published_files,
-    refused,
-    run_file,
-)  # fmt: skip
+from tests import figures
+from tests.figures import base_file, facts_file, figure, printed, refused, run_file
 
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
+PLOT, SPEEDUP = "scripts/plot.py", "scripts/speedup.py"
 
 
 def quickstart_files(folder: Path) -> None:
     """Four arms, two seeds each, with measured times a little after the 5 s marks."""
     arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n32-m32": 0.05, "pods-max_variance-n32-m16": 0.2}
     arms |= {"grpo-all-n24-m24": 0.15}
-    metas = [
-        {"train_seconds": 5 * k + 0.3, "tokens_generated": k * 1000, "tokens_trained": k * 9}
-        for k in (1, 2, 3, 4)
-    ]
+    metas = [{"train_seconds": 5 * k + 0.3, "tokens_generated": k * 1000} for k in (1, 2, 3, 4)]
     for (arm, slope), seed in itertools.product(arms.items(), (0, 1)):
         accuracies = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
         name = f"quickstart-{arm}-seed{seed}"
@@ -42,10 +32,9 @@ def quickstart_files(folder: Path) -> None:
 
 def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tmp_path):
     quickstart_files(tmp_path)
-    where = (f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
-    assert in_process("scripts/plot.py", "figure=quickstart", *where, "~figure.series.GRPO-GA") == 0
-    printed, out = capsys.readouterr(), tmp_path / "out" / "quickstart"
-    assert (printed.out, printed.err) == (f"{out}\n", "")
+    keys = ("~figure.series.GRPO-GA", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
+    out = tmp_path / "out" / "quickstart"
+    assert printed(capsys, PLOT, "figure=quickstart", *keys) == (f"{out}\n", "")
     for name, magic in (("main.png", PNG), ("length.png", PNG), ("main.pdf", PDF)):
         assert (out / name).read_bytes().startswith(magic)
     assert b"/FontFile2" in (out / "main.pdf").read_bytes(), "fonts are embedded as TrueType"
@@ -64,17 +53,15 @@ def test_all_draws_what_is_there_and_names_the_rest(capsys, monkeypatch, tmp_pat
     samples = [(minute, 0.1 * minute / 30) for minute in range(2, 32, 2)]
     arms = ("n32-m32-ga16", "n128-m32-ga4")
     runs = {f"GR7B-s{seed}-p8-{arm}": samples for seed in (1, 2) for arm in arms}
-    export_files(tmp_path, "a100s", runs)
+    figures.export_files(tmp_path, "a100s", runs)
     run_file(tmp_path, "gsm8k_a100-grpo_ga-seed0", [0.1])
-    out = f"out_dir={tmp_path}/figures"
-    assert in_process("scripts/plot.py", "figure=all", f"results_dir={tmp_path}", out) == 0
-    errors = capsys.readouterr().err
-    drawn = {path.parent.name for path in (tmp_path / "figures").glob("*/curves.json")}
+    keys = ("figure=all", f"results_dir={tmp_path}", f"out_dir={tmp_path}/figures")
+    errors = printed(capsys, PLOT, *keys)[1]
+    drawn = {path.parent.name for path in tmp_path.glob("figures/*/curves.json")}
     assert drawn == {"a100s", "quickstart"}
     assert "drawn from a100s-acc.csv, without gsm8k_a100-grpo_ga-seed0" in errors
-    for name in ("gsm8k_main", "chemistry_main", "h100s"):
-        assert f"figure={name}" in errors
-    a100s = json.loads((tmp_path / "figures" / "a100s" / "curves.json").read_text())["series"]
+    assert all(f"figure={name}" in errors for name in ("gsm8k_main", "chemistry_main", "h100s"))
+    a100s = json.loads((tmp_path / "figures/a100s/curves.json").read_text())["series"]
     assert a100s["GRPO-GA"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
 
 
@@ -111,7 +98,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path,
     monkeypatch.chdir(tmp_path)
     Path("results").mkdir()
     quickstart_files(Path("results"))
-    assert words in refused(capsys, "scripts/plot.py", *arguments)
+    assert words in refused(capsys, PLOT, *arguments)
 
 
 def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path):
@@ -124,38 +111,15 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     base_file(tmp_path, "base-tiny", 0.02)
     where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
     axes = ("figure=quickstart", "figure.grid_seconds=10", "dataset=gsm8k", "metric=ans_acc")
-    assert in_process("scripts/speedup.py", *where, *axes, "format=json") == 0
-    pair = json.loads(capsys.readouterr().out)["runs"]
+    pair = json.loads(printed(capsys, SPEEDUP, *where, *axes, "json=true")[0])["runs"]
     assert (pair["baseline"], pair["pods"]) == ("Mine", "Yours")
     assert pair["compared_hours"] == pytest.approx(40 / 3600)
-    assert pair["mean_accuracy"]["runs"] == [3, 3]
-    assert pair["mean_accuracy"]["paired"]
-    assert in_process("scripts/plot.py", *where, *axes, f"out_dir={tmp_path}/out") == 0
-    curves = json.loads((tmp_path / "out" / "runs" / "curves.json").read_text())["series"]
+    assert (pair["mean_accuracy"]["runs"], pair["mean_accuracy"]["paired"]) == ([3, 3], True)
+    printed(capsys, PLOT, *where, *axes, f"out_dir={tmp_path}/out")
+    curves = json.loads((tmp_path / "out/runs/curves.json").read_text())["series"]
     assert curves["Yours"]["mean"] == pytest.approx([0.02, 0.16, 0.31, 0.46, 0.61])
     assert curves["Yours"]["time_hours"] == pytest.approx([10 * k / 3600 for k in range(5)])
-    capsys.readouterr()
-    assert in_process("scripts/speedup.py", *where) == 2, "the quickstart's data set"
-    assert "no arithmetic both_acc" in capsys.readouterr().err
-
-
-def test_what_is_left_out_ends_with_exit_code_3_after_the_rest(capsys, tmp_path):
-    published_files(tmp_path)
-    (tmp_path / "Instruct-GSM8K-512-64-16-Run2.json").write_text('{"checkpoint-100": {"gsm')
-    run_file(tmp_path, "math_qwen-grpo-seed0", [0.1], dataset="math500")
-    run_file(tmp_path, "math_qwen-grpo-seed1", [0.1], dataset="math500")
-    for seed in (0, 1):
-        facts_file(tmp_path, f"math_qwen-grpo-seed{seed}", seed=seed, prompts_per_step=seed + 1)
-    for path in tmp_path.glob("Instruct-MATH-NF-512-8-8-*.json"):
-        path.unlink()
-    arguments = (f"results_dir={tmp_path}", "figure=all", "json=true")
-    assert in_process("scripts/speedup.py", *arguments) == 3
-    printed = capsys.readouterr()
-    assert json.loads(printed.out).keys() == {"a100s", "gsm8k_main", "llama_main", "n_scaling"}
-    assert "runs of GRPO differ in prompts_per_step: 1 in" in printed.err
-    last = printed.err.splitlines()[-1]
-    assert "left out, for the reasons above: Instruct-GSM8K-512-64-16-Run2.json, math_main" in last
-    assert in_process("scripts/speedup.py", *arguments[:1], "figure=math_main") == 2
+    assert "no arithmetic both_acc" in printed(capsys, SPEEDUP, *where, code=2)[1]
 
 
 def toy_arm() -> Series:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,37 +29,25 @@ class Elements(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
-        self.blocks: dict[str, str] = {}
-        self._open = ""
+        self.blocks: dict[str, str] = defaultdict(str)
+        self.block: str | None = None
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self._open = dict(attrs).get("id") or "" if tag == "script" else ""
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = ""
+        self.block = dict(attrs).get("id") if tag == "script" else None
 
     def handle_data(self, data: str) -> None:
-        if self._open:
-            self.blocks[self._open] = self.blocks.get(self._open, "") + data
+        if self.block and self.cdata_elem:
+            self.blocks[self.block] += data
 
 
-def record(step: int, n: int = 8, texts: bool = True) -> dict[str, Any]:
-    """One prompt's rollouts; the first texts are hostile."""
-    rng = random.Random(step)
-    correct = [float(rng.random() < 0.3) for _ in range(n)]
-    content = {
-        "step": step,
-        "question_id": f"<b>{step}</b>",
-        "answer": "5",
-        "rewards": {"correctness": correct, "tags": [0.1] * n},
-        "total": [value + 0.1 for value in correct],
-        "lengths": [rng.randint(5, 48) for _ in range(n)],
-        "kept": [0, n - 1],
-    }
-    own = [f"<think>try {i}</think><answer>{i}</answer>" for i in range(len(HOSTILE), n)]
-    return content | ({"prompt": "<user>2+3?", "completions": HOSTILE + own} if texts else {})
+def record(step: int, **texts: Any) -> dict[str, Any]:
+    """Eight rollouts of one prompt."""
+    correct = [float(random.Random(step + i).random() < 0.3) for i in range(8)]
+    content = {"step": step, "question_id": f"<b>{step}</b>", "answer": "5", "kept": [0, 7]}
+    content |= {"rewards": {"correctness": correct, "tags": [0.1] * 8}, "lengths": [*range(5, 13)]}
+    return content | {"total": [value + 0.1 for value in correct], **texts}
 
 
 def run_folder(folder: Path, name: str, steps: int) -> None:
@@ -73,7 +62,8 @@ def run_folder(folder: Path, name: str, steps: int) -> None:
     lines = [{"step": k, "train_seconds": 0.3 * k, **same} for k in range(1, steps + 1)]
     torn = '{"step": 99, "tra'
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n" + torn)
-    ledger_file(run, (record(step) for step in range(1, steps + 1)))
+    texts = {"prompt": "<user>2+3?", "completions": HOSTILE * 2}
+    ledger_file(run, (record(step, **texts) for step in range(1, steps + 1)))
     (folder / "results").mkdir(exist_ok=True)
     metas = [{"train_seconds": 5.0 * k} for k in (1, 2)]
     run_file(folder / "results", name, [0.3, 0.6], dataset="arithmetic", metas=metas)
@@ -93,28 +83,23 @@ def made(folder: Path, *keys: str) -> str:
     folders = {"output_dir": "checkpoints", "results_dir": "results", "out_dir": "reports"}
     where = [f"{key}={folder}/{name}" for key, name in folders.items()]
     assert in_process("scripts/report.py", *where, *keys) == 0
-    name = next((key[4:] for key in keys if key.startswith("run=")), "runs")
+    name = keys[0].removeprefix("run=") if keys[0].startswith("run=") else "runs"
     return (folder / "reports" / f"{name}.html").read_text()
 
 
-def test_no_text_of_a_run_becomes_markup(folder):
-    elements = Elements(made(folder, f"run={NAME}"))
+def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup(folder):
+    elements = Elements(text := made(folder, f"run={NAME}"))
     steps = {name: json.loads(text) for name, text in elements.blocks.items()}
     assert list(steps) == [f"step-{step}" for step in range(1, 6)]
     (group,) = steps["step-5"]
-    assert group["completions"][: len(HOSTILE)] == HOSTILE
+    assert group["completions"] == HOSTILE * 2
     assert (group["question_id"], group["kept"]) == ("<b>5</b>", [0, 7])
     assert elements.tags.count("script") == 5 + 1, "five steps, and the page's own"
     assert not {"img", "b", "i"} & set(elements.tags)
     assert elements.tags.count("svg") == 1
-
-
-def test_a_run_has_config_curves_and_seconds(folder):
-    text = made(folder, f"run={NAME}")
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
-    for title in ("reward, mean", "entropy, nats"):
-        assert f">{title}</text>" in text
+    assert all(f">{title}</text>" in text for title in ("reward, mean", "entropy, nats"))
     cells = re.findall("<td>(.*?)</td>", text)
     assert cells == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
 
@@ -128,12 +113,10 @@ def test_arms_stand_side_by_side(folder):
 
 
 def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
-    records = [record(step, texts=False) for step in range(1, 11)]
+    records = [record(step) for step in range(1, 11)]
     whole = page.rollouts_section(records, 1e6)
-    assert len(Elements(whole).blocks) == 10
-    assert "evenly spaced" not in whole
-    size = len(whole)
-    thinned = page.rollouts_section(records, 0.6 * size)
+    assert (len(Elements(whole).blocks), "evenly spaced" in whole) == (10, False)
+    thinned = page.rollouts_section(records, 0.6 * len(whole))
     assert list(Elements(thinned).blocks) == [f"step-{step}" for step in (2, 4, 6, 8, 10)]
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
