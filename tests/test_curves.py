@@ -174,6 +174,7 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
         "GRPO-s2-p8-n128-m32-ga4": [(0.5, 0.5), (0.9, 0.7)],
     }
     export_files(tmp_path, "toy", runs, length_only="GRPO-s3-p8-n32-m32-ga16")
+    run_file(tmp_path, "ours-n32-seed0", RISING)
     (grpo, pods), notes = read(tmp_path, **EXPORT)
     assert grpo.runs == ["GRPO-s2-p8-n32-m32-ga16", "GRPO-s10-p8-n32-m32-ga16"]
     values = [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
@@ -184,6 +185,7 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     assert "GRPO-s3-p8-n32-m32-ga16: only in toy-length.csv" in notes
     assert "GRPO-s2-p8-n128-m32-ga4: no checkpoint near 480 s" in notes, "the run had ended"
     assert "GRPO-s2-p8-n128-m32-ga4: the checkpoint used at 240, 360 s is over 120 s away" in notes
+    assert "figure toy: drawn from toy-acc.csv, without ours-n32-seed0; to draw these" in notes
 
 
 def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):

@@ -63,20 +63,19 @@ def scores(questions: int, repeats: int) -> dict[str, Any]:
     return {"gsm8k": counts | {"rewards": {"v2": {"correct": ACCURACY}}}}
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "chosen"),
-    [
-        ("best", "by accuracy on validation questions, not on test questions"),
-        ("4", "by hand: if the scores below had a part in it, they are overstated"),
-    ],
-)
+CHOSEN = {
+    "best": "by accuracy on validation questions, not on test questions",
+    "4": "by hand: if the scores below had a part in it, they are overstated",
+}
+
+
+@pytest.mark.parametrize(("checkpoint", "chosen"), CHOSEN.items())
 def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, checkpoint, chosen):
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
     (run / "meta.json").write_text(json.dumps(best))
     scored = results.Scores({"gsm8k": results.Entry([0.75])}, {"scores": scores(8, 5)})
     results.write("results/fake.json", {4: scored})
-    facts = {"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}
-    Path("results/fake.meta.json").write_text(json.dumps(facts))
+    Path("results/fake.meta.json").write_text('{"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}')
     base = {"tasks": {}, "details": {"scores": scores(8, 1)}}
     Path("results/base-tiny.meta.json").write_text(json.dumps(base))
     assert exported(f"checkpoint={checkpoint}") == 0
@@ -84,8 +83,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
     assert f"chosen {chosen}" in " ".join(card.text.split())
     row = "| gsm8k | v2 | 75.0 [62.5, 87.5] | 8 x"
     assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
-    assert "rollouts_per_prompt: 32" in card.text
-    assert "commit abc" in card.text
+    assert all(text in card.text for text in ("rollouts_per_prompt: 32", "commit abc"))
     assert card.data.base_model is None  # a folder of this machine
     assert "output_dir" not in card.text
 

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from pods.figures import drawing
 from pods.figures.curves import Series
-from tests import figures
 from tests.figures import base_file, facts_file, figure, printed, refused, run_file
 
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
@@ -45,24 +44,6 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tm
     assert series["GRPO-PODS"]["mean"] == pytest.approx(both)
     assert series["GRPO-PODS"]["sem"] == pytest.approx([0, *[0.25 * 0.005] * 4])
     assert series["GRPO-PODS"]["n_runs"] == [1, 2, 2, 2, 2]
-
-
-def test_all_draws_what_is_there_and_names_the_rest(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
-    quickstart_files(tmp_path)
-    samples = [(minute, 0.1 * minute / 30) for minute in range(2, 32, 2)]
-    arms = ("n32-m32-ga16", "n128-m32-ga4")
-    runs = {f"GR7B-s{seed}-p8-{arm}": samples for seed in (1, 2) for arm in arms}
-    figures.export_files(tmp_path, "a100s", runs)
-    run_file(tmp_path, "gsm8k_a100-grpo_ga-seed0", [0.1])
-    keys = ("figure=all", f"results_dir={tmp_path}", f"out_dir={tmp_path}/figures")
-    errors = printed(capsys, PLOT, *keys)[1]
-    drawn = {path.parent.name for path in tmp_path.glob("figures/*/curves.json")}
-    assert drawn == {"a100s", "quickstart"}
-    assert "drawn from a100s-acc.csv, without gsm8k_a100-grpo_ga-seed0" in errors
-    assert all(f"figure={name}" in errors for name in ("gsm8k_main", "chemistry_main", "h100s"))
-    a100s = json.loads((tmp_path / "figures/a100s/curves.json").read_text())["series"]
-    assert a100s["GRPO-GA"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
 
 
 @pytest.mark.parametrize(
