@@ -1,11 +1,10 @@
 """Rebuild pods/tiny_policy, the 0.45 M-parameter Qwen2 of the quickstart, from a seed.
 
     uv run scripts/build_tiny_policy.py [out_dir=... seed=0 clean_steps=280 habit_steps=120]
-Sizes and tokenizer (a token per character, four tags) are those of the shipped folder; the weights
-start at random. Phase 1 teaches worked additions and subtractions in the paper's tags. Phase 2
-hides that skill under bad habits. Guesses are uniform over 0..99, because RL learns to reason only
-where reasoning pays far better than luck. The same seed gives the same bytes on one machine and
-version of torch. Takes under a minute on two idle cores.
+Sizes and tokenizer are those of the shipped folder. Phase 1 teaches worked additions in the paper's
+tags, phase 2 hides that skill under bad habits. Guesses are uniform over 0..99, because RL learns
+to reason only if that pays far better than luck. The same seed gives the same bytes on one machine
+and version of torch, in under a minute on two idle cores.
 """
 
 import random
@@ -76,10 +75,8 @@ def careless(question: str, slip_share: float, rng: random.Random) -> str:
 def batches(
     texts: Iterator[tuple[str, str]], steps: int, size: int, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(input_ids, labels), each (size, length); texts of like length share a batch, to pad little.
-
-    Prompt and padding carry the label -100; padding stands at the right and needs no mask.
-    """
+    """(input_ids, labels), each (size, length), of texts of like length; prompt and padding carry
+    the label -100, and padding stands at the end and needs no mask."""
     for start in range(0, steps, 10):
         rows, count = [], min(10, steps - start)
         for question, text in islice(texts, count * size):
@@ -122,8 +119,7 @@ def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedToke
     """Make <pad> and <unk> practically impossible to sample, in a way that survives training.
 
     Their shared embedding is optimised until its logit is below -30 at every last hidden state of a
-    large batch (the best logits are near 10). Training alone leaves about 3e-6 per token, one <pad>
-    inside a completion every few dozen steps. Their input side has no use: pads are masked.
+    large batch (the best are near 10). Training alone leaves a <pad> every few dozen steps.
     """
     ids, labels = next(batches(habit_texts(config), 1, 512, tokenizer))
     with torch.no_grad():

@@ -81,7 +81,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
     assert exported(f"checkpoint={checkpoint}") == 0
     card = ModelCard.load("exported/README.md")
     assert f"chosen {chosen}" in " ".join(card.text.split())
-    row = "| gsm8k | v2 | 75.0 [62.5, 87.5] | 8 x"
+    row = "| gsm8k | v2 | 75.0% [62.5%, 87.5%] | 8 x"
     assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
     assert all(text in card.text for text in ("rollouts_per_prompt: 32", "commit abc"))
     assert card.data.base_model is None  # a folder of this machine

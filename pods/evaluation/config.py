@@ -146,8 +146,11 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names."""
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
     trained, name = load_config(folder / SAVED), config.checkpoint.removeprefix("checkpoint-")
-    (target,), _ = targets.find(folder, [name], store, trained.task.name)
-    return moved(trained, config.model_path), target
+    training = moved(trained, config.model_path)
+    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
+        (target,), _ = targets.find(folder, [name], store, trained.task.name)
+        locate(training.model.path)
+    return training, target
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
