@@ -116,11 +116,9 @@ def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTok
 
 
 def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Make <pad> and <unk> practically impossible to sample, in a way that survives training.
-
-    Their shared embedding is optimised until its logit is below -30 at every last hidden state of a
-    large batch (the best are near 10). Training alone leaves a <pad> every few dozen steps.
-    """
+    """Make <pad> and <unk> practically impossible to sample: their shared embedding is optimised
+    until its logit is below -30 (the best are near 10). Training alone leaves a <pad> every few
+    dozen steps."""
     ids, labels = next(batches(habit_texts(config), 1, 512, tokenizer))
     with torch.no_grad():
         hidden = policy.model(input_ids=ids).last_hidden_state[:, :-1][labels[:, 1:] != -100]

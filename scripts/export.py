@@ -62,10 +62,8 @@ def main(config: ExportConfig) -> None:
 
 
 def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
-    """Base model and adapter (or all weights) of a checkpoint as one model, with its tokenizer.
-
-    Added up in float32 and rounded once to model.dtype; `folder` appears when it is complete.
-    """
+    """Base model and adapter (or all weights) of a checkpoint as one model with its tokenizer,
+    added up in float32 and rounded once to model.dtype; `folder` appears when it is complete."""
     import torch
     from peft import PeftModel
 

@@ -154,10 +154,8 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
-    """The config of a run's training, or without a run that of the experiment or the model.
-
-    The model is one of config/model, a hub id or a folder, with the values of config/train.yaml.
-    """
+    """The config of a run's training, or that of an experiment, or the values of config/train.yaml
+    for a model: of config/model, on the hub or in a folder."""
     if run:
         return load_config(Path(config.output_dir) / run / SAVED)
     if config.experiment:

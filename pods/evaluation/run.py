@@ -28,7 +28,7 @@ from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance
 
-METRICS = {"ans_acc": "correct", "both_acc": "both"}  # as a figure and as our details name them
+METRICS = {"ans_acc": "correct", "both_acc": "both"}  # published name -> ours
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
 LoadEngine = Callable[[], Engine]  # loads it at the first call
 
@@ -143,8 +143,8 @@ def select(plan: Plan, engine: LoadEngine) -> Board:
     scored = score(plan, engine, plan.checkpoints, plan.validation, on_validation)
     for q, test in zip(plan.validation, plan.questions, strict=True):
         candidates = [scored[target.name, q.task] for target in plan.checkpoints]
-        metrics = [row.details["rewards"][plan.versions[0]] for row in candidates]
-        means = [values[METRICS[metric]]["mean"] for values in metrics]
+        graded = [row.details["rewards"][plan.versions[0]] for row in candidates]
+        means = [metrics[METRICS[metric]]["mean"] for metrics in graded]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
         store.facts.setdefault("best", {})[test.task.partition(".")[0]] = best.name
         tested = score(plan, engine, [best], [test], on_test)

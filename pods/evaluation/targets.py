@@ -55,11 +55,10 @@ class Store:
             raise UserError(f"{place}: {self.folder.name}: {rule}; choose another results_dir")
         self.facts = {**facts, **self.facts}
         for task, settings in claims.items():
-            scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
-            others = [other.get("model") for other in self.facts["tasks"].values()]
-            model = (others or [settings.get("model")])[0]  # one for all tasks
-            fresh = {**settings, "model": model}
-            before = self.facts["tasks"].get(task, fresh) if scored else fresh
+            model = next(iter(self.facts["tasks"].values()), settings).get("model")
+            before = {**settings, "model": model}  # one for all tasks
+            if any(self.folder.glob(f"*/{task}/repeat-*.jsonl")):
+                before = self.facts["tasks"].get(task, before)
             changes = "; ".join(
                 f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
                 for key in sorted(before | settings)
@@ -100,10 +99,8 @@ class Target:
         return json.loads((self.weights / "adapter_config.json").read_text())["r"]
 
     def publish(self, scores: ByTask, path: Path | None = None) -> None:
-        """Put the scores, by task, into the summary (or `path`); those of others stay as they are.
-
-        The published base schema has no place for details: they stand among the facts.
-        """
+        """Put the scores, by task, into the summary (or `path`); other tasks stay. The published
+        base schema has no place for details: they stand among the facts."""
         store, path = self.store, path or self.store.summary
         if store.base:
             run = policy = results.read_base(path) if path.exists() else results.Scores()
@@ -171,11 +168,8 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
 
 
 def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
-    """The folder name of the checkpoint that one of `checkpoints=` asks for.
-
-    The best is that of validation questions of `task`, never of test questions: the choice of
-    select_on=validation, else of the training.
-    """
+    """The folder name of a checkpoint of `checkpoints=`. The best goes by validation questions of
+    `task`, never by test questions: the choice of select_on=validation, else of the training."""
     in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
     best = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
     path = {"best": best, "last": finished[-1]}.get(name, f"checkpoint-{name}")

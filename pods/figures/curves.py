@@ -43,10 +43,8 @@ class Series:
 def read_all(
     config: FigureConfig, fewest: int = 1
 ) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
-    """The figures asked for with at least `fewest` arms, and the names of what is left out.
-
-    Prints every irregularity. Raises Absent for a single figure without results.
-    """
+    """The figures asked for with at least `fewest` arms, and the names of what is left out. Prints
+    every irregularity. Raises Absent for a single figure without results."""
     drawable, left_out, wanted = [], [], figures(config)
     for figure in wanted:
         notes: list[Note] = []
@@ -98,9 +96,7 @@ def finish(left_out: list[str]) -> None:
 
 def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
     """The arms of a figure that have files, in the order of its YAML; irregularities go to notes.
-
-    Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared.
-    """
+    Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     runs, name = reading.runs(figure, folder, notes), f"figure={figure.name}"
@@ -125,12 +121,12 @@ def to_json(series: list[Series]) -> dict[str, Any]:
     content = {}
     for arm in series:
         mean, sem, n = mean_and_error(arm.quantities["value"])
-        columns = {"time_hours": arm.hours, "mean": mean, "sem": sem, "n_runs": n}
-        line = {name: column[n > 0].tolist() for name, column in columns.items()}
+        columns = [column[n > 0].tolist() for column in (arm.hours, mean, sem, n)]
         if "value" in arm.base:
-            for column, first in zip(line.values(), (0.0, arm.base["value"], 0.0, 1), strict=True):
-                column.insert(0, first)
-        content[arm.label] = line
+            base = (0.0, arm.base["value"], 0.0, 1)
+            columns = [[first, *column] for first, column in zip(base, columns, strict=True)]
+        names = ("time_hours", "mean", "sem", "n_runs")
+        content[arm.label] = dict(zip(names, columns, strict=True))
     return {"series": content}
 
 

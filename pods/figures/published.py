@@ -20,11 +20,8 @@ VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
 def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[str]]:
-    """Grid mark (1, 2, ...) of each step of a published run, None for a step that is left out, and
-    the decisions in words.
-
-    steps: ascending; expected: checkpoints of a complete run. A run with that count is trusted.
-    """
+    """Grid mark (1, 2, ...) of each ascending step of a published run, None for a step that is left
+    out, and the decisions in words. A run with the expected count of checkpoints is trusted."""
     if len(steps) == expected or not steps:
         return list(range(1, len(steps) + 1)), []
     stale = _stale(steps) if len(steps) > expected else ()
@@ -55,11 +52,9 @@ def listed(items: list) -> str:
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """{run: (samples, 3): seconds, optimiser steps, value}, by time; incomplete rows do not count.
-
-    A row holds the sample of one run: `eval/time` in seconds, `data/<run> - _step` in micro-steps
-    (ga per optimiser step).
-    """
+    """{run: (samples, 3): seconds, optimiser steps, value}, by time, of complete rows. A row is one
+    run's sample: `eval/time` in seconds, `data/<run> - _step` in micro-steps (ga per optimiser
+    step)."""
     try:
         table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
     except ValueError as error:
@@ -81,10 +76,8 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 
 
 def _stale(steps: list[int]) -> tuple[int, ...] | None:
-    """Fewest checkpoints to drop so that no increment is short: the rest is one attempt.
-
-    Among equally few, the set that leaves the most even increments; None if no set does.
-    """
+    """Fewest checkpoints to drop so that no increment is short, because the rest is one attempt: of
+    equally few those that leave the most even increments; None if there are none."""
     for count in range(min(MOST_STALE, len(steps) - 2) + 1):
         unevenness = {}
         for drop in combinations(range(len(steps)), count):

@@ -39,17 +39,14 @@ def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]
     """label -> runs, from the wandb export where it exists, else from results/<run>.json."""
     if any((folder / name).is_file() for name in figure.wandb_export or ()):
         return _from_export(figure, folder, notes)
-    files = {label: results.find(folder, arm.runs) for label, arm in figure.series.items()}
-    contents: dict[Path, Results] = {}
-    for path in dict.fromkeys(chain(*files.values())):
-        try:
-            contents[path] = results.read(path)
-        except UserError as error:
-            notes.append(Note(f"{error}; the run is left out", path.name))
-    return {
-        label: [_from_file(p, contents[p], figure, notes) for p in paths if p in contents]
-        for label, paths in files.items()
-    }
+    arms: dict[str, list[Run]] = {label: [] for label in figure.series}
+    for label, arm in figure.series.items():
+        for path in results.find(folder, arm.runs):
+            try:
+                arms[label].append(_from_file(path, results.read(path), figure, notes))
+            except UserError as error:
+                notes.append(Note(f"{error}; the run is left out", path.name))
+    return arms
 
 
 def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, float]:
@@ -71,10 +68,8 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
 
 
 def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
-    """Index of the sample nearest to each grid time, (marks,), -1 where none is within `reach` s.
-
-    seconds: (samples,), NaN where unknown. The later end of the reach belongs to the next mark.
-    """
+    """Index of the sample nearest to each grid time, (marks,), -1 without one within `reach` s;
+    seconds: (samples,), NaN if unknown. The later end of the reach belongs to the next mark."""
     if not np.isfinite(seconds).any():
         return np.full(len(grid), -1)
     offset = seconds[None, :] - grid[:, None]  # (marks, samples)
@@ -110,13 +105,13 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
 
 def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
     """label -> runs, from the two files of the wandb export."""
-    name = f"figure={figure.name}"
+    key = f"figure={figure.name}"
     if figure.metric != "ans_acc":
-        raise UserError(f"metric={figure.metric}: the export of {name} holds only ans_acc")
+        raise UserError(f"metric={figure.metric}: the export of {key} holds only ans_acc")
     paths = [folder / file for file in figure.wandb_export]
     if missing := [path.name for path in paths if not path.is_file()]:
-        remedy = "set results_dir to the folder with both files"
-        raise Absent(f"{name}: results_dir={folder} has no {missing[0]}; {remedy}")
+        text = f"{key}: results_dir={folder} has no {missing[0]}"
+        raise Absent(f"{text}; set results_dir to the folder with both files")
     accuracies, lengths = map(published.read_csv, paths)
     texts, used = [], []
     for name in sorted(accuracies | lengths, key=results.run_order):
@@ -145,10 +140,8 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
 def _on_grid(
     quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The quantities at the grid times, (marks,), and the irregularities of the run in words.
-
-    reach: s, how far a sample may be from its mark; end: s, an empty mark up to here is reported.
-    """
+    """The quantities at the grid times, (marks,), and the irregularities of the run in words. A
+    sample may be `reach` s from its mark; empty marks are reported up to `end` s."""
     index = nearest(quantities["seconds"], grid, reach)
     known, gaps = index >= 0, np.full(len(grid), np.nan)
     values = {
