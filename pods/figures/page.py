@@ -43,14 +43,10 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
     """Config, curves, seconds and rollouts of a run, as far as its folder has the files."""
     if not folder.is_dir():
         raise UserError(f"run={folder.name}: no folder {folder}; set output_dir to that of the run")
-    texts = {
-        path.name: html.escape(path.read_text())
-        for path in (folder / ".hydra" / "config.yaml", folder / "meta.json")
-        if path.is_file()
-    }
     folded = "<details><summary>{}</summary><pre>{}</pre></details>"
-    facts = "".join(folded.format(*item) for item in texts.items())
-    sections = [section(f"Run {folder.name}", facts)]
+    paths = [p for p in (folder / ".hydra" / "config.yaml", folder / "meta.json") if p.is_file()]
+    facts = [folded.format(path.name, html.escape(path.read_text())) for path in paths]
+    sections = [section(f"Run {folder.name}", "".join(facts))]
     sections += step_sections({folder.name: [folder.name]}, folder.parent)
     if (path := folder / "rollouts.jsonl.gz").is_file():
         sections.append(rollouts_section(list(ledger.read(path)), 1e6 * megabytes))

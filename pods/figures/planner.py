@@ -159,9 +159,8 @@ def heat_map(cells: list[Cell], base: Cell, title: str) -> Canvas:
         for i, j in np.argwhere(np.isfinite(grid)):
             colour = "white" if grid[i, j] < 0.6 * np.nanmax(grid) else "black"
             axes.text(j, i, f"{grid[i, j]:.2f}", ha="center", va="center", color=colour)
-        axes.set_xticks(range(len(ns)), ns)
-        axes.set_yticks(range(len(ms)), ms)
-        axes.set(xlabel="n, rollouts per prompt", ylabel="m, kept per prompt")
+        axes.set(xticks=range(len(ns)), xticklabels=ns, xlabel="n, rollouts per prompt")
+        axes.set(yticks=range(len(ms)), yticklabels=ms, ylabel="m, kept per prompt")
         canvas.colorbar(image, label=f"speed / that of {base}")
         canvas.suptitle(f"{title}\nP = {prompts}", fontsize=9, wrap=True)
     return canvas

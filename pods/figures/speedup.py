@@ -166,24 +166,20 @@ def _time_to_target(
 
 
 def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
-    """Both tables; form: table | markdown | latex. pairs: figure name and comparison."""
+    """Both tables; form: table | markdown | latex (booktabs). pairs: figure name and comparison."""
     lead, parts = "% " if form == "latex" else "", []
     for title, note, row in TABLES:
-        rows = [row(name, pair) for name, pair in pairs]
-        parts.append(f"{lead}{title}\n\n{table(rows, form)}\n\n{lead}{note}")
+        table = pandas.DataFrame([row(name, pair) for name, pair in pairs])
+        lines = [[*table], *table.to_numpy()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        body = "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        if form == "latex":
+            body = table.to_latex(index=False, escape=True).rstrip()
+        elif form == "markdown":
+            lines.insert(1, ["---"] * len(widths))
+            body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        parts.append(f"{lead}{title}\n\n{body}\n\n{lead}{note}")
     return "\n\n".join(parts)
-
-
-def table(rows: list[dict[str, str]], form: str = "table") -> str:
-    """Columns padded with spaces, a Markdown table, or a tabular of the LaTeX package booktabs."""
-    if form == "latex":
-        return pandas.DataFrame(rows).to_latex(index=False, escape=True).rstrip()
-    lines = [[*rows[0]], *([*row.values()] for row in rows)]
-    if form == "markdown":
-        lines.insert(1, ["---"] * len(lines[0]))
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:
