@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 import evaluate_run
 from pods import files
@@ -178,7 +179,7 @@ def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
     )  # (repeats, questions)
 
     def passed(correct: np.ndarray, k: int) -> np.ndarray:
-        return np.array([np.mean([any(s) for s in combinations(row, k)]) for row in correct.T])
+        return np.array([stupid_pass_at_k(row, k) for row in correct.T])
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, array in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
@@ -206,18 +207,6 @@ def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
     works = [questions.requests(task, rows, s, name, repeat=k) for task, s, name, k in cases]
     assert len({request.seeds[0] for work in works for request in work}) == 10
     assert questions.requests("gsm8k", rows[1:], 0, "base", repeat=0) == works[0][1:]
-
-
-def test_the_provenance_of_the_first_scores_stays():
-    for task, commit in (("gsm8k", "first"), ("math500", "second")):
-        store = Store("other", "r")
-        store.claim({task: {"seed": commit}}, {"git_commit": commit, f"of_{task}": True})
-        store.write_facts()
-    facts = Store("other", "r").facts
-    assert (facts["git_commit"], facts["of_gsm8k"], facts["of_math500"]) == ("first", True, True)
-
-
-# What is not done twice
 
 
 def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
@@ -282,9 +271,6 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monke
     assert tree("stopped") == tree("results")
 
 
-# What is refused, what is skipped
-
-
 BAD = {
     "adapter_model.safetensors has 1000 bytes": lambda p: os.truncate(p / ADAPTER, 1000),
     "checkpoint-2: not finished": lambda p: (p / "meta.json").write_text('{"step": 2'),
@@ -336,9 +322,6 @@ def test_mistakes_are_one_line_and_write_nothing(folder, spoil, overrides, line)
     assert tree("results") == before
 
 
-# The base model, choosing, a part of the work
-
-
 def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
     before = {name: text for name, text in tree("results").items() if name.startswith("base")}
     make_run(Path("checkpoints"), "second", steps=(2,))
@@ -376,11 +359,8 @@ def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(capsys):
         evaluate("checkpoints=best")  # test scores are there: they choose nothing
     select = ("select_on=validation", "repeats=1", "results_dir=chosen")
     evaluate(*select)
-    validation = results.read("chosen/fake/validation.json")
-    accuracy = {s: sum(c.datasets["gsm8k.validation"].ans_acc) for s, c in validation.items()}
-    best = max(accuracy, key=lambda step: (accuracy[step], -step))
-    selected = results.read("chosen/fake/selected.json")
-    assert {step: list(selected[step].datasets) for step in selected} == {best: ["gsm8k"]}
+    ((best, selected),) = results.read("chosen/fake/selected.json").items()
+    assert list(selected.datasets) == ["gsm8k"]
     assert not Path("chosen/fake.json").exists()  # no test score of the others
     assert [p.parent.name for p in Path("chosen").rglob("gsm8k")] == [f"checkpoint-{best}"]
     for path in Path("chosen/fake").rglob("gsm8k.validation/repeat-*.jsonl"):
@@ -433,3 +413,36 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     assert shown.count("correct %") == 1
     for row in ("base-tiny ", "fake10 checkpoint-2 ", "fake checkpoint-4 "):
         assert shown.count(row) == 1, row
+
+
+def stupid_pass_at_k(row: list[int], k: int) -> float:
+    return float(np.mean([any(subset) for subset in combinations(row, k)]))
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5, 7])
+def test_pass_at_k_equals_the_mean_over_all_subsets(repeats):
+    correct = np.random.default_rng(repeats).integers(0, 2, size=(40, repeats))
+    for k in range(1, repeats + 1):
+        expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
+        np.testing.assert_allclose(scores.pass_at_k(correct, k), expected)
+
+
+@pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])
+def test_intervals_cover_the_truth_about_95_times_in_100(share, questions):
+    samples = np.random.default_rng(1).random((400, questions)) < share  # 400 experiments
+    intervals = [scores.interval(row.astype(float)) for row in samples]
+    covered = [interval["low"] <= share <= interval["high"] for interval in intervals]
+    assert 0.91 <= np.mean(covered) <= 0.98
+
+
+def test_nothing_correct_or_everything_has_wilsons_interval():
+    nothing, everything, tokens, often, once = (
+        scores.interval(np.array(row))
+        for row in ([0.0] * 30, [1.0] * 30, [9.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)
+    )
+    wilson = binomtest(0, 30).proportion_ci(method="wilson")
+    assert [nothing["low"], nothing["high"]] == pytest.approx([wilson.low, wilson.high], abs=1e-5)
+    assert everything["low"] == pytest.approx(1 - nothing["high"])
+    assert (tokens["low"], tokens["high"]) == pytest.approx((9, 9)), "no share"
+    assert often["mean"] == once["mean"] == 0.05
+    assert often["high"] < once["high"], "ten repeats of a question tell more than one"
