@@ -209,10 +209,20 @@ def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
     assert questions.requests("gsm8k", rows[1:], 0, "base", repeat=0) == works[0][1:]
 
 
+def test_the_provenance_of_the_first_scores_stays():
+    for commit in ("first", "second"):
+        store = Store("other", "r")
+        store.claim({f"task_{commit}": {}}, {"git_commit": commit, commit: True})
+        store.write_facts()
+    facts = Store("other", "r").facts
+    assert (facts["git_commit"], facts["second"]) == ("first", True)
+
+
 def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
     before, read, paths = tree("results"), targets.read, []
     monkeypatch.setattr(targets, "read", lambda path: paths.append(path) or read(path))
     monkeypatch.setattr(choose, "build", None)  # no engine is built
+    monkeypatch.setattr(targets, "write", None)  # no record is written
     evaluate()
     assert tree("results") == before
     assert len(paths) == len(set(paths)) == 6  # base and two checkpoints, two repeats each

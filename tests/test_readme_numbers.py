@@ -63,7 +63,7 @@ def last_checkpoints(figure: str, arm: str) -> list[tuple[int, results.Scores]]:
 
 
 def percent(figure: str, arm: str) -> float:
-    """Right and well formed at the end, % of questions, mean over the runs."""
+    """Correct and well formed at the end, % of questions, mean over the runs."""
     last = last_checkpoints(figure, arm)
     return 100 * mean(mean(c.datasets["arithmetic"].both_acc) for _, c in last)
 
@@ -74,10 +74,8 @@ def base(figure: str, model: str) -> float:
 
 
 def step_seconds(figure: str, *arms: str) -> list[float]:
-    return [
-        mean(c.meta["train_seconds"] / step for step, c in last_checkpoints(figure, arm))
-        for arm in arms
-    ]
+    last = (last_checkpoints(figure, arm) for arm in arms)
+    return [mean(c.meta["train_seconds"] / step for step, c in runs) for runs in last]
 
 
 def ahead(figure: str, baseline: str, of: str = "mean_accuracy") -> list[float]:
