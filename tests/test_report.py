@@ -3,8 +3,6 @@
 import json
 import random
 import re
-from collections import defaultdict
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +21,14 @@ HOSTILE = [
 ]
 
 
-class Elements(HTMLParser):
-    """The tags of a page, and the JSON blocks by id."""
+BLOCK = re.compile(r'<script type="application/json" id="(step-\d+)">(.*?)</script>', re.DOTALL)
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.blocks: dict[str, str] = defaultdict(str)
-        self.block: str | None = None
-        self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.block = dict(attrs).get("id") if tag == "script" else None
-
-    def handle_data(self, data: str) -> None:
-        if self.block and self.cdata_elem:
-            self.blocks[self.block] += data
+def parts(text: str) -> tuple[dict[str, str], list[str]]:
+    """The JSON blocks of a page by id, which hold no `<`, and its other tags."""
+    blocks = dict(BLOCK.findall(text))
+    assert "<" not in "".join(blocks.values())
+    return blocks, re.findall(r"<(\w+)", BLOCK.sub("", text))
 
 
 def record(step: int, **texts: Any) -> dict[str, Any]:
@@ -88,15 +77,14 @@ def made(folder: Path, *keys: str) -> str:
 
 
 def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup(folder):
-    elements = Elements(text := made(folder, f"run={NAME}"))
-    steps = {name: json.loads(text) for name, text in elements.blocks.items()}
+    blocks, tags = parts(text := made(folder, f"run={NAME}"))
+    steps = {name: json.loads(block) for name, block in blocks.items()}
     assert list(steps) == [f"step-{step}" for step in range(1, 6)]
     (group,) = steps["step-5"]
     assert group["completions"] == HOSTILE * 2
     assert (group["question_id"], group["kept"]) == ("<b>5</b>", [0, 7])
-    assert elements.tags.count("script") == 5 + 1, "five steps, and the page's own"
-    assert not {"img", "b", "i"} & set(elements.tags)
-    assert elements.tags.count("svg") == 1
+    assert (tags.count("script"), tags.count("svg")) == (1, 1), "the page's own"
+    assert not {"img", "b", "i"} & set(tags)
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
     assert all(f">{title}</text>" in text for title in ("reward, mean", "entropy, nats"))
@@ -106,8 +94,7 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
 
 def test_arms_stand_side_by_side(folder):
     text = made(folder, "runs={PODS: [*pods*], GRPO: [*grpo*]}")
-    elements = Elements(text)
-    assert elements.tags.count("svg") == 2, "accuracy of the arms, and the curves of their steps"
+    assert parts(text)[1].count("svg") == 2, "accuracy of the arms, and the curves of their steps"
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 
@@ -115,9 +102,9 @@ def test_arms_stand_side_by_side(folder):
 def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
     records = [record(step) for step in range(1, 11)]
     whole = page.rollouts_section(records, 1e6)
-    assert (len(Elements(whole).blocks), "evenly spaced" in whole) == (10, False)
+    assert (len(parts(whole)[0]), "evenly spaced" in whole) == (10, False)
     thinned = page.rollouts_section(records, 0.6 * len(whole))
-    assert list(Elements(thinned).blocks) == [f"step-{step}" for step in (2, 4, 6, 8, 10)]
+    assert list(parts(thinned)[0]) == [f"step-{step}" for step in (2, 4, 6, 8, 10)]
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
 
