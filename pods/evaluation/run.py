@@ -63,12 +63,12 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
-            "gpu_memory_utilization where vllm shares the card"
+            "gpu_memory_utilization if vllm shares the card"
         ) from error
 
 
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
-    """Raises UserError where the command cannot be carried out."""
+    """Raises UserError if the command cannot be carried out."""
     engine, trained = choose.for_evaluation(config.engine), training_config(config, run)
     training = moved(trained, config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]

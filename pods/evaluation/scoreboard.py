@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-NAMES = ("run", "task", "graded by", "questions")  # in the title where all rows agree
+NAMES = ("run", "task", "graded by", "questions")  # in the title if all rows agree
 
 
 @dataclass(frozen=True)

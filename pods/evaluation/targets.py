@@ -32,7 +32,7 @@ class Record(TypedDict):
 
 
 class Store:
-    """The files of one run, or of one base model; UserError where another program wrote them."""
+    """The files of one run, or of one base model; UserError if another program wrote them."""
 
     def __init__(self, results_dir: str, name: str, base: bool = False) -> None:
         self.base, self.folder = base, Path(results_dir) / name
@@ -139,7 +139,7 @@ def write(path: Path, records: list[Record]) -> None:
 
 def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
     """The checkpoints of a run that `checkpoints=<names>` asks for, by step, and a line for each
-    that cannot be scored. Raises UserError where none can."""
+    that cannot be scored. Raises UserError if none can."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
     if "all" in names or not finished:
@@ -173,14 +173,11 @@ def _named(name: str, finished: list[str], folder: Path, store: Store, task: str
     in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
     best = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
     path = {"best": best, "last": finished[-1]}.get(name, f"checkpoint-{name}")
+    if path in finished:
+        return path
+    steps = ", ".join(path.removeprefix("checkpoint-") for path in finished)
+    text = f"{name}: no such checkpoint in {folder}; it has {steps}"
     if path is None:
-        raise UserError(
-            f"best: no checkpoint of {folder} has validation scores on {task}; run evaluate_run.py "
-            "select_on=validation first, or train with evaluation.split=validation",
-            key="checkpoints",
-        )
-    if path not in finished:
-        steps = ", ".join(path.removeprefix("checkpoint-") for path in finished)
-        text = f"{name}: no such checkpoint in {folder}; it has {steps}"
-        raise UserError(text, key="checkpoints")
-    return path
+        text = f"best: no checkpoint of {folder} has validation scores on {task}; run "
+        text += "evaluate_run.py select_on=validation, or train with evaluation.split=validation"
+    raise UserError(text, key="checkpoints")

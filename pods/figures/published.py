@@ -31,9 +31,8 @@ def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[st
         fault = "at increments that fit no single attempt; the run is left out"
         return marks, [f"{len(steps)} {count}, {fault}"]
     notes, mark, late, own = [], 0, [], [i for i in range(len(steps)) if i not in stale]
-    if stale:
-        dropped = listed([steps[i] for i in stale])
-        notes.append(f"steps {dropped} are left from an aborted attempt and are dropped")
+    if dropped := [steps[i] for i in stale]:
+        notes.append(f"steps {listed(dropped)} are left from an aborted attempt and are dropped")
     jumps = _jumps([steps[i] for i in own], expected - len(own))
     for i, jump in zip(own, jumps, strict=True):
         marks[i] = mark = mark + jump
@@ -90,7 +89,7 @@ def _stale(steps: list[int]) -> tuple[int, ...] | None:
 
 
 def _jumps(steps: list[int], lacking: int) -> list[int]:
-    """Grid intervals before each checkpoint: 1, or more where some of the `lacking` were."""
+    """Grid intervals before each checkpoint: 1, or more for some of the `lacking`."""
     relative, jumps = _relative(steps), [1] * len(steps)
     for i in np.argsort(-relative):
         if relative[i] > LONG and lacking > 0:

@@ -36,7 +36,7 @@ class Run:
 
 
 def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
-    """label -> runs, from the wandb export where it exists, else from results/<run>.json."""
+    """label -> runs, from the wandb export if it exists, else from results/<run>.json."""
     if any((folder / name).is_file() for name in figure.wandb_export or ()):
         return _from_export(figure, folder, notes)
     arms: dict[str, list[Run]] = {label: [] for label in figure.series}
@@ -78,7 +78,7 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
 
 
 def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
-    """A result file: its train_seconds, or where it has none those of the published grid."""
+    """A result file with its train_seconds, or without any with those of the published grid."""
     steps = [step for step in content if step > 0]
     points = [_point(content[step], figure) | {"steps": float(step)} for step in steps]
     quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
@@ -163,7 +163,7 @@ def _times(values: np.ndarray) -> str:
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
-    """The quantities of one checkpoint but its step; NaN where the file has none."""
+    """The quantities of one checkpoint but its step; NaN if the file has none."""
     entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
     name, _, k = figure.metric.partition("@")
     by_k = meta.get("pass@k", {}).get(figure.dataset, {})

@@ -102,7 +102,7 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     numbers = {"baseline_still_rising": rising, "threshold": float(thresholds[0])}
     if not thresholds[0] > 0:
         return numbers
-    ratios = slow / fast  # 0 where pods never reaches the threshold
+    ratios = slow / fast  # 0 if pods never reaches the threshold
     numbers["baseline_hours"] = float(slow[0])
     if np.isfinite(fast[0]):
         numbers |= {"pods_hours": float(fast[0]), "speedup": float(ratios[0])}
@@ -227,7 +227,7 @@ def duration(hours: float | None) -> str:
 
 
 def points(difference: Difference | None) -> str:
-    """+1.9 [+1.1, +2.7] in points; without an interval where an arm has one run."""
+    """+1.9 [+1.1, +2.7] in points; without an interval if an arm has one run."""
     if difference is None:
         return "-"
     ends = [f"{100 * x:+.1f}" for x in difference.ci95 or []] or ["one run"]

@@ -14,7 +14,7 @@ BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the obser
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline; ci95 is None where an arm has one run. runs: baseline, arm."""
+    """Arm minus baseline; ci95 is None if an arm has one run. runs: baseline, arm."""
 
     difference: float
     ci95: list[float] | None
@@ -135,7 +135,7 @@ def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 
 def _last(accepted: Callable[[int], bool], inside: int, outside: int) -> int | None:
-    """The integer farthest from `inside` that is accepted; None where `outside` is too."""
+    """The integer farthest from `inside` that is accepted; None if `outside` is too."""
     if accepted(outside):
         return None
     while abs(outside - inside) > 1:
