@@ -110,7 +110,7 @@ def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
 @pytest.mark.parametrize(
     "content",
     ['{"checkpoint-100": {"gsm8k', "{}", json.dumps({"checkpoint-1": {"math500": entry(0.5)}})],
-    ids=["truncated", "no checkpoint", "another data set"],
+    ids=["torn", "no checkpoint", "another data set"],
 )
 def test_an_unusable_run_is_left_out_by_name(tmp_path, content):
     run_file(tmp_path, "grpo-Run1", RISING)

@@ -44,10 +44,8 @@ class Instant:
         tokenizer = load_tokenizer(str(TINY))
         ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         for work in works:
-            yield (
-                work,
-                [[Completion(ids[r.seeds[0] % 10], r.seeds[0] % 7 == 0)] for r in work.requests],
-            )
+            seeds = [request.seeds[0] for request in work.requests]
+            yield work, [[Completion(ids[seed % 10], seed % 7 == 0)] for seed in seeds]
 
 
 INSTANT, BUILD = nullcontext(Instant()), choose.build

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,26 +15,19 @@ PLAN = "scripts/plan.py"
 NUMBERS = ["cost.fixed=1", "cost.generate=.01", "cost.update=.05", "accuracy=.7"]
 
 
-def stupid_signal(keep: Callable[[np.ndarray, int], float], n: int, m: int, p: float) -> float:
-    """J over all 2^n outcomes."""
+def stupid_signal(n: int, m: int, p: float) -> float:
+    """J over all 2^n outcomes, of the m rewards with the largest spread."""
     outcomes = np.array(list(itertools.product([0.0, 1.0], repeat=n)))
     weights = np.prod(np.where(outcomes == 1, p, 1 - p), axis=1)
-    spreads = np.array([keep(row, m) for row in outcomes])
+    spreads = np.array([max(map(np.std, itertools.combinations(row, m))) for row in outcomes])
     return m * (weights @ spreads) ** 2 / (weights @ (spreads > 0))
-
-
-def largest(row: np.ndarray, m: int) -> float:
-    return max(np.std(subset) for subset in itertools.combinations(row, m))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
 def test_signal_of_an_accuracy_is_that_of_all_outcomes(p):
-    everything = stupid_signal(lambda row, m: np.std(row), 7, 7, p)
-    assert planner.signal_of_accuracy("max_variance", 7, 7, p) == pytest.approx(everything)
-    best = stupid_signal(largest, 7, 4, p)
-    assert planner.signal_of_accuracy("max_variance", 7, 4, p) == pytest.approx(best)
-    four = stupid_signal(lambda row, m: np.std(row), 4, 4, p)
-    assert planner.signal_of_accuracy("random", 7, 4, p) == pytest.approx(four)
+    exact = [stupid_signal(n, m, p) for n, m in ((7, 7), (7, 4), (4, 4))]
+    sizes = (("max_variance", 7, 7), ("max_variance", 7, 4), ("random", 7, 4))
+    assert [planner.signal_of_accuracy(*size, p) for size in sizes] == pytest.approx(exact)
 
 
 @pytest.mark.parametrize("rule", ["max_variance", "percentile", "max_reward"])
@@ -86,15 +78,11 @@ def test_mean_costs_are_recovered():
     assert cost == pytest.approx(truth)
 
 
-@pytest.mark.parametrize(
-    ("pods", "words"),
-    [
-        (1.3, "should pay"),
-        (1.1, "makes no clear difference"),  # faster by less than the error of the prediction
-        (0.9, "makes no clear difference"),
-        (0.7, "should not pay"),
-    ],
-)
+NOT_CLEAR = "makes no clear difference"  # by less than the error of the prediction
+VERDICTS = [(1.3, "should pay"), (1.1, NOT_CLEAR), (0.9, NOT_CLEAR), (0.7, "should not pay")]
+
+
+@pytest.mark.parametrize(("pods", "words"), VERDICTS)
 def test_the_verdict_is_one_and_allows_for_the_error(pods, words):
     grpo = [Cell(1, size, size, 1, 1, rate) for size, rate in ((8, 0.5), (16, 1.0))]
     sentence = planner.verdict([*grpo, Cell(1, 16, 8, 1, 1, pods)])
@@ -133,14 +121,13 @@ def recorded_run(folder: Path, steps: int) -> None:
     (run / ".hydra").mkdir(parents=True)
     sizes = "prompts_per_step: 2\nrollouts_per_prompt: 4\nkept_per_prompt: 2\n"
     (run / ".hydra" / "config.yaml").write_text(sizes)
-    seconds = {"generate": 0.5, "score": 0, "select": 0, "update": 0.2}
-    seconds = {f"seconds/{phase}": value for phase, value in seconds.items()}
+    seconds = {"seconds/generate": 0.5, "seconds/update": 0.2}
+    seconds |= {"seconds/score": 0, "seconds/select": 0}
     lines = [json.dumps({"step": step, **seconds}) for step in range(1, steps + 1)]
     (run / "metrics.jsonl").write_text("\n".join(lines))
-    numbers = np.repeat(range(1, steps + 1), 2)
-    rewards = ((rng.random(4) < 0.4) * 1.0 for _ in numbers)
-    groups = zip(numbers.tolist(), rewards, strict=True)
-    ledger_file(run, [record(step, group, lengths, [0, 1]) for step, group in groups])
+    rewards = (rng.random((2 * steps, 4)) < 0.4) * 1.0
+    groups = [record(1 + i // 2, row, lengths, [0, 1]) for i, row in enumerate(rewards)]
+    ledger_file(run, groups)
 
 
 def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):

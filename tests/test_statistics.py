@@ -92,7 +92,7 @@ def test_first_crossing(values, base, target, expected):
     [
         pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
         pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
-        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="cut between marks"),
+        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between marks"),
         pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
         pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
     ],
