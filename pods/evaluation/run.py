@@ -108,11 +108,10 @@ def settings_of(
     config: EvaluateConfig, trained: TrainConfig, sampling: Sampling, engine: str
 ) -> dict[str, Any]:
     """What all scores of one task and store must have in common."""
-    model, task = trained.model, trained.task
     settings = {"seed": config.seed, "engine": engine, **asdict(sampling)}
-    settings["model"] = Path(model.path).name  # one model may lie in several places
-    settings |= model.model_dump(include={"dtype", "load_in_4bit"})
-    settings |= task.model_dump(include={"style", "system", "date"})
+    settings["model"] = Path(trained.model.path).name  # one model may lie in several places
+    settings |= trained.model.model_dump(include={"dtype", "load_in_4bit"})
+    settings |= trained.task.model_dump(include={"style", "system", "date"})
     return json.loads(json.dumps(settings))  # as they are read back
 
 

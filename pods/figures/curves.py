@@ -105,8 +105,7 @@ def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
     if not (present := [arm for arm in arms.values() if arm]):
         wanted = chain(figure.wandb_export or [], *(arm.runs for arm in figure.series.values()))
         text = f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}"
-        remedy = "run evaluate_run.py first, or set results_dir to the folder with the results"
-        raise Absent(f"{text}; {remedy}")
+        raise Absent(f"{text}; run evaluate_run.py first, or set another results_dir")
     for label in (label for label, arm in arms.items() if arm is None):
         notes.append(Note(f"figure {figure.name}: no results of {label}, drawn without it"))
     if len(clocks := {arm.clock: arm.label for arm in present}) > 1:

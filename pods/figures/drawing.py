@@ -79,11 +79,8 @@ def save(canvas: Canvas, stem: Path) -> None:
 
 def style(index: int, colour: str | None) -> dict[str, object]:
     """Colour, line and marker of the index-th arm."""
-    return {
-        "color": colour or COLOURS[index % len(COLOURS)],
-        "linestyle": LINES[index % len(LINES)],
-        "marker": MARKERS[index % len(MARKERS)],
-    }
+    look = {"color": colour or COLOURS[index % len(COLOURS)]}
+    return look | {"linestyle": LINES[index % len(LINES)], "marker": MARKERS[index % len(MARKERS)]}
 
 
 def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:

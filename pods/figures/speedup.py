@@ -17,6 +17,7 @@ from pods.figures.curves import Series
 from pods.figures.figure import Comparison, Figure
 from pods.figures.statistics import Difference
 
+Arms = list[tuple[np.ndarray, np.ndarray]]  # seconds and values, (runs, marks), of two arms
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % bootstrap interval covers 80 %, with 10 92 %
 OURS_NOTE = (
     "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
@@ -137,11 +138,7 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
 
 
 def _time_to_target(
-    arms: list[tuple[np.ndarray, np.ndarray]],
-    base: list[float],
-    levels: np.ndarray,
-    end: float,
-    how: Comparison,
+    arms: Arms, base: list[float], levels: np.ndarray, end: float, how: Comparison
 ) -> TimeToTarget | None:
     """The target is fixed (how.target), or for every second run a fraction of the mean level of
     the baseline's other runs: a run's own noise does not move the target that it has to reach."""
