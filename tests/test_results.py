@@ -27,7 +27,7 @@ def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path
 
 def test_the_base_has_no_checkpoint_level_and_no_meta(tmp_path):
     path = tmp_path / "base-tiny.json"
-    results.write_base(path, Scores({"gsm8k": Entry([0.5])}, {"train_seconds": 1}))
+    results.write(path, Scores({"gsm8k": Entry([0.5])}, {"train_seconds": 1}))
     assert list(json.loads(path.read_text())) == ["gsm8k"]
     assert results.read_base(path) == Scores({"gsm8k": Entry([0.5])})
 
@@ -82,5 +82,5 @@ def test_the_published_files_survive_a_round_trip(shared, tmp_path):
         results.write(tmp_path / "copy.json", results.read(path))
         assert json.loads((tmp_path / "copy.json").read_text()) == json.loads(path.read_text())
     base = shared / "reference" / "results" / "base-qwen.json"
-    results.write_base(tmp_path / "base.json", results.read_base(base))
+    results.write(tmp_path / "base.json", results.read_base(base))
     assert json.loads((tmp_path / "base.json").read_text()) == json.loads(base.read_text())

@@ -116,7 +116,7 @@ class Target:
             policy.meta.setdefault("scores", {})[task] = details
             policy.meta.setdefault("pass@k", {})[task] = by_k
         store.write_facts()
-        save(results.write_base if store.base else results.write, path, run)
+        save(results.write, path, run)
 
 
 def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
