@@ -125,7 +125,9 @@ class Reward:
 
 
 def number(value: Any) -> float:
-    """The value as a float, None as 0; NaN if it is no number."""
+    """The value as a float, None as 0; NaN if it is no number, such as the text "1.0"."""
+    if isinstance(value, str | bytes):
+        return np.nan
     try:
         return 0.0 if value is None else float(value)
     except (TypeError, ValueError):

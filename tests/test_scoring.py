@@ -82,10 +82,10 @@ def test_the_grader_is_the_correctness_that_has_a_weight():
     ("returned", "message"),
     [
         ("[1.0, 2.0]", "own returned 2 values for 3 completions at step 4"),
-        ("[1.0, 'x', 2.0]", "own returned 'x' for completion 1 of step 4"),
+        ("[1.0, '1.0', 2.0]", "own returned '1.0' for completion 1 of step 4; a finite number or"),
         ("[1.0, 2.0, float('nan')]", "own returned nan for completion 2 of step 4"),
         ("[1.0, 2.0, float('inf')]", "own returned inf"),
-        ("[1.0, [2.0], 3.0]", "finite number or None"),
+        ("[1.0, [2.0], 3.0]", r"own returned \[2.0\]"),
         ("[1 / (len(c) - 1) for c in completions]", "own raised ZeroDivisionError.* completion 1 "),
         ("None", "own raised TypeError"),
     ],
