@@ -30,8 +30,7 @@ def load(key: str, value: str) -> Callable[..., Any]:
         reason = f"{path} cannot be imported ({type(error).__name__}: {error})"
         raise UserError(f"{key}={value}: {reason}; correct the file") from error
     if not callable(function):
-        state = "is no function" if function is not None else "is not defined"
-        raise UserError(f"{key}={value}: {name} {state} in {path}; correct the name or the file")
+        raise UserError(f"{key}={value}: {path} has no function {name}; correct the name or file")
     return function
 
 
