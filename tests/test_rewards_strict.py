@@ -97,8 +97,8 @@ def test_hostile_text_scores_and_comes_to_an_end(version: str) -> None:
 def wait_until_gone(pids: list[int]) -> None:
     """Fails unless every process ends (a zombie counts as ended) within 60 s."""
     for _ in range(600):
-        alive = [pid for pid in pids if psutil.pid_exists(pid)]
-        if all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in alive):
+        alive = [process for process in psutil.process_iter(["status"]) if process.pid in pids]
+        if all(process.info["status"] == psutil.STATUS_ZOMBIE for process in alive):
             return
         time.sleep(0.1)
     pytest.fail(f"processes {alive} outlived their scorer")

@@ -52,9 +52,7 @@ def sizes(source: str) -> list[int]:
         {"train": 1488, "validation": 256, "test": 256},  # the limits: validation_size and 256
     ],
 )
-def test_a_file_is_divided(
-    expected: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_divided(expected, tmp_path, capsys):
     count, test = sum(expected.values()), expected.get("test", 0)
     source = write(tmp_path / "q.jsonl", rows(count))
     parts = {split: own(source, split)["question"][:] for split in expected}
@@ -100,15 +98,9 @@ def test_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert requests == {("me/sums", None), ("me/sums", "easy"), ("me/absent", None)}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with gold.py."""
+def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("gold.py").write_text(GOLD_FILE)
-    return tmp_path
-
-
-def test_gold(folder: Path) -> None:
     for gold, solution, expected in (
         ("as_is", " 1/2 ", "1/2"),
         ("as_is", 0.5, "0.5"),
@@ -118,9 +110,6 @@ def test_gold(folder: Path) -> None:
     ):
         source = write(Path("q.jsonl"), [{"problem": "?", "solution": solution, "half": 4.5}])
         assert own(source, gold=gold, kind="choice")[0]["answer"] == expected
-
-
-def test_a_bad_row_is_one_line_with_its_place(folder: Path) -> None:
     remedy = "correct the row, task.question, task.answer or task.gold"
     for row, gold, message in (
         ({"half": 1}, "as_is", "column 'solution' is missing; found half, problem"),
@@ -144,7 +133,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("keys", "message"), MISTAKES)
-def test_mistakes_in_the_keys(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_mistakes_in_the_keys(keys, message, tmp_path):
     with pytest.raises(UserError, match=f"^{re.escape(message)}"):
         own(**{"source": write(tmp_path / "q.jsonl", rows(3)), **keys})
 
