@@ -17,7 +17,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter compiles torch again
 
-
 # Files that take a minute or more start first, so that the two workers end together.
 SLOW = (
     "test_vllm", "test_deepspeed", "test_evaluation", "test_commands",
@@ -52,7 +51,7 @@ def run_command(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
     from tests import processes  # imports torch and TRL, after the variables above are set
 
     def run(script: str, *arguments: str) -> processes.Process:
-        said = tmp_path_factory.mktemp("said")
-        return processes.run(said, *arguments, script=script, cwd=tmp_path)
+        output = tmp_path_factory.mktemp("output")
+        return processes.run(output, *arguments, script=script, cwd=tmp_path)
 
     return run

@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 # Imported here, before any fork, because importing is what takes the time.
-from trl import GRPOTrainer  # noqa: F401
-
-from pods import trainer  # noqa: F401
-from pods.engines import choose, transformers  # noqa: F401
+from pods.engines import transformers  # noqa: F401
 from pods.evaluation import run as evaluation  # noqa: F401
-from pods.runs import folder as runs  # noqa: F401
-from pods.tasks import prompts  # noqa: F401
-from pods.training import (
-    check,  # noqa: F401
-    loop,  # noqa: F401
-)
-
-ROOT = Path(__file__).resolve().parents[1]
+from pods.training import build, check, loop  # noqa: F401
+from tests.conftest import ROOT
 
 
 @dataclass
@@ -47,8 +38,8 @@ class Process:
     pid: int
     folder: Path
     returncode: int | None = None
-    stdout: str = field(default="")
-    stderr: str = field(default="")
+    stdout: str = ""
+    stderr: str = ""
 
     def poll(self) -> bool:
         """Whether it has ended."""
@@ -71,12 +62,9 @@ class Process:
 
 
 def start(
-    folder: Path,
-    *arguments: str,
-    script: str | Path = "train.py",
-    fault: Callable[[], None] | None = None,
-    cwd: Path | None = None,
-) -> Process:
+    folder: Path, *arguments: str, script: str | Path = "train.py",
+    fault: Callable[[], None] | None = None, cwd: Path | None = None,
+) -> Process:  # fmt: skip
     """Fork a script with these arguments; `fault` is called in the child before it starts.
 
     What it prints lands in folder/stdout and folder/stderr; it works in `cwd`, else in the folder.
