@@ -1,22 +1,18 @@
 """A command in a real process, forked so that its twelve seconds of imports are shared.
 
-The child is a process like any other: it has its own pid, can be killed, exits with a code. The
-commands that it starts are forked too. Fresh interpreters: tests/test_commands.py, in CI.
+The child is a process like any other: it has its own pid, can be killed, exits with a code.
 """
 
 import gc
 import os
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +83,6 @@ def start(
         AcceleratorState._reset_state(reset_partial_state=True)  # a new process has none...
         GlobalHydra.instance().clear()
         HydraConfig.instance().cfg = None  # ... nor the config of the command that starts it
-        subprocess.run = partial(run_inside, subprocess.run)
         if fault:
             fault()
         runpy.run_path(sys.argv[0], run_name="__main__")
@@ -112,24 +107,3 @@ def fresh(folder: Path, script: str, *arguments: str) -> subprocess.CompletedPro
     """Run a script in a fresh interpreter, as a user would."""
     command = [sys.executable, str(ROOT / script), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=540)
-
-
-def run_inside(
-    outside: Callable, command: list[str], **settings: Any
-) -> subprocess.CompletedProcess:
-    """subprocess.run of a forked command: forks this repository's commands, starts any other."""
-    if command[0] != sys.executable or not command[1].endswith(".py"):
-        return outside(command, **settings)
-    folder = Path(tempfile.mkdtemp())
-    child = start(folder, *command[2:], script=command[1], cwd=settings.get("cwd", Path.cwd()))
-    try:
-        child.wait()
-    finally:
-        if not child.poll():
-            os.kill(child.pid, signal.SIGKILL)
-            child.wait()
-        shutil.rmtree(folder)
-    if not settings.get("capture_output"):
-        print(child.stdout, end="")
-        print(child.stderr, end="", file=sys.stderr)
-    return subprocess.CompletedProcess(command, child.returncode, child.stdout, child.stderr)

@@ -26,6 +26,8 @@ PAPER = {  # the same in every setting of the paper
     "engine.gpu_memory_utilization": 0.5,
     "engine.importance_sampling_correction": False,
 }
+# settings (e) and (f) train all parameters
+FULL = {"gsm8k_h100": "Qwen/Qwen2.5-3B-Instruct", "gsm8k_a100": "Qwen/Qwen2.5-7B-Instruct"}
 SETTINGS = [  # experiment, its figure, n, m, beta, rewards, seconds of training and of a checkpoint
     ("gsm8k_qwen", "gsm8k_main", 64, 16, 0.0, "v1", 21600, 1800),
     ("gsm8k_llama", "llama_main", 64, 16, 0.04, "v2", 5400, 600),
@@ -36,7 +38,10 @@ SETTINGS = [  # experiment, its figure, n, m, beta, rewards, seconds of training
 
 @pytest.mark.parametrize("path", (CONFIG_DIR / "experiment").glob("*.yaml"), ids=lambda p: p.stem)
 def test_every_experiment_passes_its_checks(path):
-    assert compose(f"experiment={path.stem}").experiment == path.stem
+    config = compose(f"experiment={path.stem}")
+    assert config.experiment == path.stem
+    if path.stem in FULL:
+        assert (config.model.path, config.lora.rank) == (FULL[path.stem], None)
 
 
 @pytest.mark.parametrize(
