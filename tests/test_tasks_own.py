@@ -70,7 +70,9 @@ def test_a_file_is_divided(expected, tmp_path, capsys):
 def test_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "test.jsonl", rows(3, start=100))
     assert len(own(str(tmp_path), "test")) == 3
-    with pytest.raises(UserError, match=r"has no train questions \(found: test\); give train\.js"):
+    with pytest.raises(
+        UserError, match=r"has no train questions \(its splits: test\); give train\.js"
+    ):
         own(str(tmp_path), "validation")
     write(tmp_path / "train.jsonl", rows(20))
     assert sizes(str(tmp_path)) == [16, 4, 3]
@@ -115,7 +117,7 @@ def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
         ({"half": 1}, "as_is", "column 'solution' is missing; found half, problem"),
         ({"solution": 2}, "boxed", "column 'solution' must be text, is 2"),
         ({"half": 1}, "gold.py:number", "task.gold=gold.py:number must return text, returned 1"),
-        ({}, "gold.py:raises", "task.gold=gold.py:raises raised KeyError: 'absent'"),
+        ({}, "gold.py:raises", "task.gold=gold.py:raises raised KeyError('absent')"),
     ):
         with pytest.raises(UserError) as error:
             own(write(Path("q.jsonl"), [{"problem": "1+1?", **row}]), gold=gold)

@@ -2,10 +2,8 @@
 
 
 class UserError(Exception):
-    """A mistake that the user can correct: one line with key, value, rule and remedy.
-
-    key: the key that the line begins with, where another command may call it otherwise.
-    """
+    """A mistake that the user can correct: one line with key, value, rule and remedy; `key`: the
+    key that it begins with, if another command has another name for it."""
 
     exit_code = 2
 

@@ -16,7 +16,7 @@ Config = TypeVar("Config", bound=Section)
 
 # What people type for a key that has another name.
 SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
-RULES = {  # where pydantic's words are of Python
+RULES = {  # instead of pydantic's words, which are Python's
     "bool_type": "must be true or false",
     "dict_type": "must be keys with values, {name: value}",
     "model_type": "must be keys with values, {name: value}",
@@ -68,9 +68,9 @@ def written(value: Any) -> str:
 
 def _nearest(key: str, schema: type[Section]) -> str:
     """For a key that the command does not have."""
-    known, last = list(keys(schema)), key.rpartition(".")[2]
-    near = [SHORT[key]] if SHORT.get(key) in known else get_close_matches(key, known, 1, 0.75)
-    near = near or [name for name in known if name.rpartition(".")[2] == last]
+    names, last = list(keys(schema)), key.rpartition(".")[2]
+    near = [SHORT[key]] if SHORT.get(key) in names else get_close_matches(key, names, 1, 0.75)
+    near += [name for name in names if name.rpartition(".")[2] == last]
     return f"did you mean {near[0]}?" if near else "--help lists all keys"
 
 

@@ -1,7 +1,5 @@
-"""The facts of one task: source, columns, gold answer, kind of grading.
-
-A new built-in task is one file with a `TASK`, listed in pods/tasks/__init__.py, and one YAML file.
-"""
+"""The facts of one task: source, columns, gold answer, kind of grading. A new built-in task is one
+file with a `TASK`, listed in pods/tasks/__init__.py, and one YAML file."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +20,7 @@ class Task:
     name: str
     hub: str  # hub id of the data set, or another name of the source, for messages
     question: Callable[[Row], str]
-    gold: Callable[[Row, bool], str]  # legacy True: the published extraction where it differs
+    gold: Callable[[Row, bool], str]  # True: the published extraction, if it is another
     kind: str = "math"  # how answers are graded: math | choice
     subsets: tuple[str | None, ...] = (None,)
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
