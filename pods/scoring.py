@@ -94,8 +94,8 @@ class Reward:
             values = self.values(arguments)
         except Exception as error:
             i = self.failing(arguments)
-            where = "all completions" if i is None else f"completion {i}"
-            problem = f"{label} raised {error!r} on {where} of {step}"
+            place = "all completions" if i is None else f"completion {i}"
+            problem = f"{label} raised {error!r} on {place} of {step}"
             raise RewardError(problem, arguments, i or 0) from error
         if len(values) != len(completions):
             counts = f"{len(values)} values for {len(completions)} completions"

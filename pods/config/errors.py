@@ -16,7 +16,7 @@ class UserError(Exception):
 
 
 class Skipped(UserError):
-    """The work is done except for what the message names."""
+    """The work is done except for the parts that the message names."""
 
     exit_code = 3
 

@@ -1,4 +1,4 @@
-"""One line for a wrong key or value: key=value: what is wrong; what to set."""
+"""One line for a wrong key or value: key=value: the rule; the remedy."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def _nearest(key: str, schema: type[Section]) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """One line for what the user, Hydra or OmegaConf refused."""
+    """One line for an error of ours, Hydra's or OmegaConf's."""
     match error:
         case MissingConfigException() if error.options:
             return _no_such_choice(error)

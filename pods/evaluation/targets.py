@@ -32,7 +32,7 @@ class Record(TypedDict):
 
 
 class Store:
-    """The files of one run, or of one base model; UserError where another program wrote them."""
+    """The files of one run, or of one base model; UserError if another program wrote them."""
 
     def __init__(self, results_dir: str, name: str, base: bool = False) -> None:
         self.base, self.folder = base, Path(results_dir) / name
@@ -47,7 +47,7 @@ class Store:
             )
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
-        """Note what each task is scored with, and the first `facts`. Raises UserError if a task was
+        """Note the settings of each task, and the first `facts`. Raises UserError if a task was
         scored otherwise, or scores taken in training would be mixed with others."""
         place = f"results_dir={self.summary.parent}"
         if self.facts["tasks"] and ("from_training" in self.facts) != ("from_training" in facts):
@@ -142,7 +142,7 @@ def write(path: Path, records: list[Record]) -> None:
 
 def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
     """The checkpoints of a run that `checkpoints=<names>` asks for, by step, and a line for each
-    that cannot be scored. Raises UserError where none can."""
+    that cannot be scored. Raises UserError if none can."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
     if "all" in names or not finished:

@@ -55,7 +55,7 @@ class Speedup:
     speedup: float | None = None
     ci95: list[float] | None = None
     probability_faster: float | None = None  # share of resamples with a ratio above 1, ties half
-    compared_hours: float | None = None  # end of what follows: the last mark that all runs have
+    compared_hours: float | None = None  # end of the means below: the last mark that all runs have
     mean_accuracy: Difference | None = None  # over [0, compared_hours]
     level: Difference | None = None  # mean of the last three marks
     time_to_target: TimeToTarget | None = None
@@ -102,7 +102,7 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     numbers = {"baseline_still_rising": rising, "threshold": float(thresholds[0])}
     if not thresholds[0] > 0:
         return numbers
-    ratios = slow / fast  # 0 where pods never reaches the threshold
+    ratios = slow / fast  # 0 if pods never reaches the threshold
     numbers["baseline_hours"] = float(slow[0])
     if np.isfinite(fast[0]):
         numbers |= {"pods_hours": float(fast[0]), "speedup": float(ratios[0])}
@@ -231,7 +231,7 @@ def duration(hours: float | None) -> str:
 
 
 def points(difference: Difference | None) -> str:
-    """+1.9 [+1.1, +2.7] in points; without an interval where an arm has one run."""
+    """+1.9 [+1.1, +2.7] in points; without an interval if an arm has one run."""
     if difference is None:
         return "-"
     ends = [f"{100 * x:+.1f}" for x in difference.ci95 or []] or ["one run"]

@@ -77,7 +77,7 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
 
 
 def set_aside(path: Path) -> None:
-    """Move a checkpoint that is in the way to <run>/set-aside/, where nothing looks for it."""
+    """Move a checkpoint that is in the way to <run>/set-aside/, which nothing reads."""
     folder = path.parent / "set-aside"
     folder.mkdir(exist_ok=True)
     target = path.rename(folder / f"{path.name}.{len(list(folder.iterdir()))}")

@@ -84,7 +84,7 @@ def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
     refuse_missing(source)
     hub, _, subset = source.partition(":")
-    remedy = "give a JSONL file, a folder or a hub id (hub_id:subset where it has several)"
+    remedy = "give a JSONL file, a folder or a hub id (hub_id:subset if it has several)"
     splits = download("task.source", source, hub, subset or None, remedy)
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
     return parts if len(parts) > 1 else _divided(source, list(*parts.values()))

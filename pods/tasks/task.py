@@ -26,7 +26,7 @@ class Task:
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
     select: Callable[["Dataset", str], "Dataset"] | None = None  # (hub split, ours) -> its rows
     rows: Callable[[str], Iterable[Placed]] | None = None  # our split -> rows, instead of the hub
-    shuffle_seed: int | None = None  # of train, where the published order is shuffled
+    shuffle_seed: int | None = None  # of train, if the published order is shuffled
     remedy: str = "correct the row"
 
 
