@@ -15,8 +15,8 @@ HOSTILE = ("<script>", "é\udc80")
 
 
 def write(path: Path, steps: int, texts: str = "first") -> Path:
+    totals = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}
     for number in range(steps):
-        totals = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}
         ledger.append(path, step_of(totals, [0, 1, 5], HOSTILE, number), texts)
     return path
 
@@ -79,19 +79,16 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_ledger_is_rewritten_beside_the_old_one(tmp_path, monkeypatch):
-    """A kill while later steps are dropped leaves all of them or none."""
-    path = write(tmp_path / "rollouts.jsonl.gz", 12)
-    calls = record(monkeypatch)
-    ledger.forget_after(path, 10)
-    assert calls == [of("fsync", path), of("rename", path)]
-    assert {r["step"] for r in ledger.read(path)} == set(range(1, 11))
-
-
-def test_a_finished_step_is_on_the_disk(tmp_path, monkeypatch):
+def test_a_step_is_flushed_and_later_ones_are_dropped_beside_the_old_file(tmp_path, monkeypatch):
     calls = record(monkeypatch)
     path = write(tmp_path / "rollouts.jsonl.gz", 1)
-    assert calls == [of("fsync", path)]  # with every byte of it: the size is compared
+    assert calls.pop() == of("fsync", path)  # with every byte of it: the size is compared
+    assert calls == []
+    write(path, 12)
+    calls.clear()
+    ledger.forget_after(path, 10)  # a kill leaves all of them or none
+    assert calls == [of("fsync", path), of("rename", path)]
+    assert {r["step"] for r in ledger.read(path)} == set(range(1, 11))
 
 
 def replay(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list]:
