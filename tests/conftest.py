@@ -1,10 +1,8 @@
-"""Fixtures for every test: the repository's root, commands run as a user would, shared data."""
+"""The repository's root, shared data, and the order and environment of all tests."""
 
 import gc
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,15 +41,3 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("../shared is not on this machine")
     return SHARED
-
-
-@pytest.fixture
-def run_command(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Run one of the repository's scripts in a temporary folder; returns its processes.Process."""
-    from tests import processes  # imports torch and TRL, after the variables above are set
-
-    def run(script: str, *arguments: str) -> processes.Process:
-        output = tmp_path_factory.mktemp("output")
-        return processes.run(output, *arguments, script=script, cwd=tmp_path)
-
-    return run

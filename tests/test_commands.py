@@ -49,7 +49,7 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
 
 def test_the_quickstart_learns(tmp_path):
     steps = ["max_steps=40", "budget.train_seconds=null", "run=r"]
-    done = processes.run(tmp_path / "output", *steps, cwd=tmp_path)
+    done = processes.run(tmp_path, *steps)
     assert done.returncode == 0, done.stderr
     lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     correct = [line["all/correctness_mean"] for line in lines]
@@ -80,7 +80,7 @@ def test_the_quickstart_learns(tmp_path):
 )
 def test_overrides_work(tmp_path, overrides):
     write_questions(tmp_path / "data")
-    done = processes.run(tmp_path / "output", *SMALL, *overrides.split(), cwd=tmp_path)
+    done = processes.run(tmp_path, *SMALL, *overrides.split())
     assert done.returncode == 0, done.stderr
     lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     assert [line["step"] for line in lines] == [1, 2]
@@ -90,7 +90,7 @@ def test_overrides_work(tmp_path, overrides):
 def test_a_sweep_trains_each_of_its_runs(tmp_path):
     sweep = [o for o in SMALL if not o.startswith(("run=", "prompts_per_", "rollouts_per_"))]
     keys = ["-m", *sweep, "algorithm=grpo,pods", "seed=1"]
-    done = processes.run(tmp_path / "output", *keys, cwd=tmp_path)
+    done = processes.run(tmp_path, *keys)
     assert done.returncode == 0, done.stderr
     first, second = (
         f"quickstart-{arm}-seed1-sampling.max_completion_length-8"

@@ -6,6 +6,7 @@ import pytest
 
 from pods.runs import checkpoints
 from pods.runs.folder import read_metrics
+from tests import processes
 
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("submitit"), reason="needs uv sync --extra slurm"
@@ -13,9 +14,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.slow
-def test_a_sweep_runs_every_job_though_one_fails(run_command, tmp_path):
-    done = run_command(
-        "train.py", "-m", "hydra/launcher=submitit_local", f"output_dir={tmp_path}",
+def test_a_sweep_runs_every_job_though_one_fails(tmp_path):
+    done = processes.run(
+        tmp_path, "-m", "hydra/launcher=submitit_local", f"output_dir={tmp_path}",
         "kept_per_prompt=9,4", "run=q-m${kept_per_prompt}", "rollouts_per_prompt=8",
         "micro_batch_size=1", "sampling.max_completion_length=8", "max_steps=2",
         "budget.train_seconds=null",

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 import rewards
 from pods.tasks import arithmetic, render_prompt
+from tests import processes
 
 FOLDER = Path(__file__).resolve().parents[1] / "pods/tiny_policy"
 POLICIES = {  # name -> start of the weights' SHA-256, least and largest share right
@@ -64,13 +65,10 @@ def test_base_is_well_formed_often_and_right_on_its_share(tokenizer, policy) -> 
     ids = policy.generate(**inputs, do_sample=True, top_k=0, max_new_tokens=48)
     texts = tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     formed = [rewards.is_well_formed(text) for text in texts]
-    strict = [
-        f and rewards.grade(text, row["answer"])
-        for f, text, row in zip(formed, texts, rows, strict=True)
-    ]
+    correct = [rewards.grade(t, row["answer"]) for t, row in zip(texts, rows, strict=True)]
     assert sum(formed) > 0.5 * len(rows)
     _, least, most = POLICIES[Path(policy.name_or_path).name]
-    assert least < sum(strict) / len(rows) < most
+    assert least < sum(map(min, formed, correct)) / len(rows) < most
 
 
 def test_pad_and_unk_are_never_sampled(tokenizer, policy) -> None:
@@ -84,9 +82,9 @@ def test_pad_and_unk_are_never_sampled(tokenizer, policy) -> None:
     assert not settings.keys() & {"do_sample", "temperature", "top_k", "top_p"}
 
 
-def test_build_script(run_command, tmp_path: Path) -> None:
-    settings = ["clean_steps=3", "habit_steps=2"]
-    done = run_command("scripts/build_tiny_policy.py", "out_dir=built", *settings)
+def test_build_script(tmp_path: Path) -> None:
+    settings = ["out_dir=built", "clean_steps=3", "habit_steps=2"]
+    done = processes.run(tmp_path, *settings, script="scripts/build_tiny_policy.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "built\n"
     assert {f.name for f in (tmp_path / "built").iterdir()} == {f.name for f in FOLDER.iterdir()}
