@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 
@@ -82,9 +82,6 @@ def explain(error: BaseException) -> str:
         case OverrideParseException():
             remedy = "no spaces around =, and quotes for the shell"
             return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
-        case ConfigCompositionException() if "Ambiguous value" in str(error):
-            override = str(error).split("'")[1].lstrip("+")
-            return f"{override}: several values are a sweep, add -m; a list is written key=[a,b]"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
     return one_line(error)

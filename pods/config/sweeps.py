@@ -10,6 +10,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from pods.config.errors import UserError
+
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
     "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.",
@@ -57,7 +59,11 @@ def note_swept(arguments: list[str]) -> None:
     """Remember the keys that a command line sweeps over; Hydra tells a job only its own values."""
     texts = [argument for argument in arguments if not argument.startswith("-")]
     overrides = OverridesParser.create().parse_overrides(texts)
-    os.environ[SWEPT] = ",".join(o.key_or_group for o in overrides if o.is_sweep_override())
+    swept = [override for override in overrides if override.is_sweep_override()]
+    if swept and not {"-m", "--multirun"} & set(arguments):
+        remedy = "several values are a sweep, add -m; a list is written key=[a,b]"
+        raise UserError(f"{swept[0].input_line}: {remedy}")
+    os.environ[SWEPT] = ",".join(override.key_or_group for override in swept)
 
 
 def name(config: DictConfig, overrides: list[str]) -> str:
