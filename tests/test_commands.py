@@ -48,20 +48,19 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
 
 
 def test_the_quickstart_learns(tmp_path):
-    steps = ["max_steps=40", "budget.train_seconds=null", "run=r"]
+    steps = ["max_steps=30", "budget.train_seconds=null", "run=r"]
     done = processes.run(tmp_path, *steps)
     assert done.returncode == 0, done.stderr
     lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     correct = [line["all/correctness_mean"] for line in lines]
     first, last = mean(correct[:10]), lines[-1]
-    assert len(lines) == 40
+    assert len(lines) == 30
     assert first < 0.25
     assert mean(correct[-10:]) > first + 0.1
     parts = sum(last[f"seconds/{name}"] for name in ("generate", "score", "select", "update"))
     assert last["train_seconds"] - lines[-2]["train_seconds"] == pytest.approx(parts)
     assert last["kept/reward_variance"] >= last["all/reward_variance"] - 1e-9
-    assert last["rollouts/generated"] == 40 * 32
-    assert last["rollouts/trained"] == 40 * 16
+    assert (last["rollouts/generated"], last["rollouts/trained"]) == (30 * 32, 30 * 16)
 
 
 @pytest.mark.parametrize(
