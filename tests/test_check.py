@@ -56,7 +56,6 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rewards.functions.a-b=my.py:reward", ["rewards.functions.a-b", "identifier"]),
         (OWN + "task.gold=my.py:none", ["task.gold=my.py:none", "no function none"]),
         ("task=own", ["task.source=None", "task=own needs it"]),
-        ("task.name=poems", ["task=poems", "gsm8k"]),
         ("engine=trl engine.vllm_mode=server rollouts_per_prompt=40", ["=40", "multiple of 16"]),
         ("engine=trl engine.vllm_mode=none sampling.stop=[end]", ["['end']", "vllm_mode=none"]),
     ],

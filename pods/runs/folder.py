@@ -47,11 +47,9 @@ class RunFolder:
             self._lock = open(path, "a")  # noqa: SIM115  held to the end
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the kernel on a kill
         except BlockingIOError as error:
-            holder = path.read_text() or "another process"
-            raise UserError(
-                f"run={self.config.run}: {holder} is training in {self.path}; wait for it, "
-                "stop it, or set run=<another name>"
-            ) from error
+            line = f"{path.read_text() or 'another process'} is training in {self.path}"
+            remedy = "wait for it, stop it, or set run=<another name>"
+            raise UserError(f"run={self.config.run}: {line}; {remedy}") from error
         except OSError as error:
             line = f"output_dir={self.config.output_dir}: {self.path} cannot be written"
             raise UserError(f"{line} ({error.strerror}); choose another output_dir") from error
@@ -94,10 +92,8 @@ class RunFolder:
         run = self.config.run
         if not self.saved_config.is_file():
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
-        before, now = (
-            flat(load_config(self.saved_config).model_dump()),
-            flat(self.config.model_dump()),
-        )
+        configs = load_config(self.saved_config), self.config
+        before, now = (flat(config.model_dump()) for config in configs)
         changes = {
             key: f"{key} ({before.get(key)} -> {now.get(key)})"
             for key in sorted(before | now)
@@ -119,8 +115,8 @@ class RunFolder:
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            meta = {"config_hash": config_hash(self.config), **provenance(), **(origin or {})}
-            self._write_meta(meta)
+            settings = {"config_hash": config_hash(self.config)}
+            self._write_meta(settings | provenance() | (origin or {}))
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
             if path.is_file():
