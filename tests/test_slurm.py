@@ -1,16 +1,12 @@
 """A sweep by submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
 
-import importlib.util
-
 import pytest
 
 from pods.runs import checkpoints
 from pods.runs.folder import read_metrics
 from tests import processes
 
-pytestmark = pytest.mark.skipif(
-    not importlib.util.find_spec("submitit"), reason="needs uv sync --extra slurm"
-)
+pytest.importorskip("submitit", reason="needs uv sync --extra slurm")
 
 
 @pytest.mark.slow
