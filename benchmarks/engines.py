@@ -1,4 +1,4 @@
-"""Seconds that our two engines save, as ratios; both sides are measured in turns in one run.
+"""What our two engines save: ratios of seconds, both sides measured in turns in one run.
 
     uv run benchmarks/engines.py generation    # our decode loop over TRL's generate
     uv run benchmarks/engines.py evaluation    # merging every checkpoint over adapters
@@ -136,7 +136,7 @@ def evaluation(run: Path, folder: Path) -> dict[str, Any]:
 
 
 def merge(adapters: Path, folder: Path) -> list[Path]:
-    """A run with merged checkpoints, then a run with one checkpoint for each."""
+    """A run with merged checkpoints, then a run of each checkpoint alone."""
     from pods.config.command import load_config
     from scripts.export import write_merged
 

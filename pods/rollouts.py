@@ -26,8 +26,8 @@ class Visit(NamedTuple):
 
     step: int  # optimiser steps done before it
     reward: float  # mean over the rollouts that a function gave a number
-    correct: float | None  # share in 0..1; None if nothing grades
-    alive: bool  # neither all correct nor all wrong; if nothing grades: rewards differ
+    correct: float | None  # share in 0..1; None where nothing grades
+    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,5 +223,5 @@ def numbers(values: Any) -> np.ndarray:
 
 
 def mean(values: Any) -> float:
-    """Mean of the values that are not NaN; NaN if there are none."""
+    """Mean of the values that are not NaN; NaN where there are none."""
     return float(np.mean(scored)) if len(scored := numbers(values)) else float("nan")

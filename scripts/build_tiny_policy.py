@@ -122,7 +122,7 @@ def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedToke
     """Make <pad> and <unk> practically impossible to sample, in a way that survives training.
 
     Their shared embedding is optimised until its logit is below -30 at every last hidden state of a
-    large batch (the best logits are near 10). Training leaves about 3e-6 per token, one <pad>
+    large batch (the best logits are near 10). Training alone leaves about 3e-6 per token, one <pad>
     inside a completion every few dozen steps. Their input side has no use: pads are masked.
     """
     ids, labels = next(batches(habit_texts(config), 1, 512, tokenizer))

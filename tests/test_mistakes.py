@@ -72,7 +72,7 @@ checkpoints=newest: must be all, best, last, or a list of steps
 $ evaluate_run.py run=old tasks=gms8k
 tasks=gms8k: unknown; choose from gsm8k, math, math500, amc23, aime24, chemistry, arithmetic, own
 $ evaluate_run.py run=old experiment=quickstart
-run=old experiment=quickstart: each names the policy to score; set one
+run=old experiment=quickstart: each says what is scored; set one
 $ evaluate_run.py run=null model=tiny
 model=tiny: no run says the task; set tasks=[gsm8k]
 $ evaluate_run.py run=old from_training=true repeats=3

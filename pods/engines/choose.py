@@ -1,6 +1,6 @@
-"""The backend that trains and the engine that generates, chosen with reasons and built.
+"""Who trains and who generates, and why; then both, built.
 
-Imports transformers only when it must: Unsloth comes first.
+Imports transformers only where it has to: Unsloth must come first.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def settle(config: TrainConfig) -> str:
 
 
 def backend(name: str) -> tuple[str, str]:
-    """The backend that trains, and why. Raises UserError if the named one cannot."""
+    """The backend that trains, and why. Raises UserError where the named one cannot."""
     obstacle, count = None, ranks.world_size()
     if count > 1:
         obstacle = f"{count} processes; Unsloth trains on one GPU"
@@ -173,7 +173,7 @@ def build(
 
 
 def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
-    """The engine that the config names (settled), or None if TRL's trainer generates."""
+    """The engine that the config names (settled), or None where TRL's trainer itself generates."""
     name = config.engine.name
     if functions.is_path(name):
         return functions.load("engine.name", name)(config, policy)

@@ -158,5 +158,5 @@ def lora_layers(model: PeftModel) -> list[LoraLayer]:
 
 
 def plain(model: Any) -> Any:
-    """The transformers model, with PEFT's layers in it if it has any."""
+    """The transformers model, with PEFT's layers in it where there are any."""
     return model.get_base_model() if isinstance(model, PeftModel) else model

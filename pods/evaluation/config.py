@@ -86,7 +86,7 @@ def check(config: EvaluateConfig) -> None:
 
 
 def check_files(config: EvaluateConfig, run: str | None) -> None:
-    """Raise UserError for a model, data_dir or results_dir that is not in its configured place."""
+    """Raise UserError for a model, data_dir or results_dir that is not where the config says."""
     training = training_config(config, run)
     if not config.from_training:
         locate(config.model_path or training.model.path)
@@ -105,7 +105,7 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
             yield f"{key}={name}: unknown; choose from {', '.join(known)}"
     sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
     if len(asked := [f"{key}={value}" for key, value in sources.items() if value]) > 1:
-        yield f"{' '.join(asked)}: each names the policy to score; set one"
+        yield f"{' '.join(asked)}: each says what is scored; set one"
     if config.model and not config.tasks:
         yield f"model={config.model}: no run says the task; set tasks=[gsm8k]"
     for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
@@ -120,7 +120,7 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
 
 
 def runs(patterns: list[str], output_dir: str) -> list[str]:
-    """The runs that `run` names or matches, in order. Raises UserError if none does."""
+    """The runs that `run` names or matches, in order. Raises UserError where none does."""
     known, names = _known(output_dir), []
     for pattern in patterns:
         matches = [pattern] if pattern in known else [n for n in known if fnmatch(n, pattern)]

@@ -42,7 +42,7 @@ class Series:
 def read_all(
     config: FigureConfig, fewest: int = 1
 ) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
-    """The figures asked for with at least `fewest` arms, and the names of those left out.
+    """The figures asked for with at least `fewest` arms, and the names of what is left out.
 
     Prints every irregularity. Raises Absent for a single figure without results.
     """

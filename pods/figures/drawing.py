@@ -108,7 +108,7 @@ def _x_label(figure: Figure, x: str, measured: bool) -> str:
 
 
 def _title(figure: Figure, series: list[Series], quantity: str = "") -> str:
-    """The title, with the clock if it is priced, and the meaning of band and thin lines."""
+    """The title with the clock where it is priced, and what band and thin lines are."""
     clock = "" if series[0].clock == "measured" else f"; time priced: {series[0].clock}"
     few = any(1 < len(arm.runs) < FEW for arm in series)
     runs = f"; thin lines: single runs of arms with fewer than {FEW}" * few
@@ -132,7 +132,7 @@ def _curves(
         axes.plot(at, mean, label=label, markersize=4, linewidth=1.6, **look)
         if 1 < runs < FEW:
             axes.plot(at, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
-        bands.append((at, mean - half, mean + half, look["color"]))  # NaN if one run has a value
+        bands.append((at, mean - half, mean + half, look["color"]))  # NaN where one run has a value
     limits = axes.get_ylim()  # of the curves: two runs have a band of 13 standard errors
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -159,7 +159,7 @@ def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
-    """Bars of seconds per step: the published split if known, else training time over steps."""
+    """Bars of seconds per step: the published split where known, else training time over steps."""
     for index, arm in enumerate(series):
         cost, bottom = arm.seconds_per_step, 0.0
         parts = [cost.generate, cost.update] if cost else [seconds_per_step(arm)]

@@ -40,13 +40,13 @@ class Cost(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Sizes of a step: P prompts, n rollouts and m kept of each; and the predictions for it."""
+    """Sizes of a step: P prompts, n rollouts and m kept of each; and what is predicted of it."""
 
     prompts: int
     n: int
     m: int
     seconds_per_step: float = 0.0
-    snr2: float = 0.0  # in units of kappa if kappa is unknown
+    snr2: float = 0.0  # in units of kappa where kappa is unknown
     rate: float = 0.0  # 1/s, likewise
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Cell(NamedTuple):
 
 
 def signal_of_accuracy(rule: str, n: int, m: int, accuracy: float) -> float:
-    """J, exactly, if each rollout has reward 1 with this probability, else 0."""
+    """J where each rollout has reward 1 with this probability, else 0: exact."""
     if rule == "random":  # m drawn from n independent rollouts are m independent rollouts
         n = m
     groups = [(np.arange(n) < correct).astype(float) for correct in range(n + 1)]
@@ -97,7 +97,7 @@ def spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | No
 
 
 def signal(m: float, spreads: list[float], weights: np.ndarray) -> float:
-    """J of spreads with weights that add up to 1; 0 if every spread is 0."""
+    """J of spreads with weights that add up to 1; 0 where every spread is 0."""
     alive = float(weights @ (np.array(spreads) > 0))
     return m * float(weights @ np.array(spreads)) ** 2 / alive if alive else 0.0
 

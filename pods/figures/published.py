@@ -21,7 +21,7 @@ VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
 def by_index(steps: list[int], expected: int) -> list[int | None]:
-    """Grid mark (1, 2, ...) of each step of a published run, None if the step is left out.
+    """Grid mark (1, 2, ...) of each step of a published run, None where the step is left out.
 
     steps: ascending; expected: checkpoints of a complete run. A run with that count is trusted.
     """
@@ -103,7 +103,7 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 def _stale(steps: list[int]) -> tuple[int, ...] | None:
     """Fewest checkpoints to drop so that no increment is short: the rest is one attempt.
 
-    Among equally few, the set that leaves the most even increments; None if no set does.
+    Among equally few, the set that leaves the most even increments; None where no set does.
     """
     for count in range(min(MOST_STALE, len(steps) - 2) + 1):
         drops = combinations(range(len(steps)), count)
@@ -114,13 +114,13 @@ def _stale(steps: list[int]) -> tuple[int, ...] | None:
 
 
 def _unevenness(steps: np.ndarray) -> float:
-    """Sum of squared log increments over their median; infinite if one is short."""
+    """Sum of squared log increments over their median; infinite where one is short."""
     relative = _relative(steps)
     return float("inf") if relative.min() < SHORT else float(np.sum(np.log(relative) ** 2))
 
 
 def _jumps(steps: list[int], lacking: int) -> list[int]:
-    """Grid intervals before each checkpoint: 1, or more if some of the `lacking` were."""
+    """Grid intervals before each checkpoint: 1, or more where some of the `lacking` were."""
     relative, jumps = _relative(steps), [1] * len(steps)
     for i in np.argsort(-relative):
         if relative[i] > LONG and lacking > 0:

@@ -36,7 +36,7 @@ class Run:
 
 
 def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
-    """label -> runs, from the wandb export if it exists, else from results/<run>.json."""
+    """label -> runs, from the wandb export where it exists, else from results/<run>.json."""
     if any((folder / name).is_file() for name in figure.export_files):
         return _from_export(figure, folder, notes)
     files = {label: results.find(folder, arm.runs) for label, arm in figure.series.items()}
@@ -71,9 +71,9 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
 
 
 def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
-    """Index of the sample nearest to each grid time, (marks,), -1 if none is within `reach` s.
+    """Index of the sample nearest to each grid time, (marks,), -1 where none is within `reach` s.
 
-    seconds: (samples,), NaN if unknown. The later end of the reach belongs to the next mark.
+    seconds: (samples,), NaN where unknown. The later end of the reach belongs to the next mark.
     """
     if not np.isfinite(seconds).any():
         return np.full(len(grid), -1)
@@ -83,7 +83,7 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
 
 
 def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
-    """A result file: its train_seconds, or without them those of the published grid."""
+    """A result file: its train_seconds, or where it has none those of the published grid."""
     steps = [step for step in content if step > 0]
     points = [_point(content[step], figure) | {"steps": float(step)} for step in steps]
     quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
@@ -97,7 +97,7 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
         quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
     on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
-    # Shared by the runs of one arm: the config, and repeats and questions of the evaluation.
+    # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
     facts = results.facts_of(results.facts_path(path))
     settings = flat(facts.get("train") or {})
     entries = [c.datasets[figure.dataset] for c in content.values() if figure.dataset in c.datasets]
@@ -164,7 +164,7 @@ def _times(values: np.ndarray) -> str:
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
-    """The quantities of one checkpoint except its step; NaN for those not in the file."""
+    """The quantities of one checkpoint but its step; NaN where the file has none."""
     entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
     name, _, k = figure.metric.partition("@")
     by_k = meta.get("pass@k", {}).get(figure.dataset, {})

@@ -14,7 +14,7 @@ BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the obser
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline; ci95 is None if an arm has one run. runs: baseline, arm."""
+    """Arm minus baseline; ci95 is None where an arm has one run. runs: baseline, arm."""
 
     difference: float
     ci95: list[float] | None
@@ -85,7 +85,7 @@ def first_crossing(
 ) -> tuple[float, float]:
     """(after, by]: the marks between which a run's isotonic fit reaches the target.
 
-    by is infinite if it does not. The base takes part in the fit, but reaches nothing itself.
+    by is infinite where it does not. The base takes part in the fit, but reaches nothing itself.
     """
     known = np.isfinite(seconds) & np.isfinite(values)
     x, y = np.r_[0.0, seconds[known]], np.r_[base, values[known]]
@@ -143,7 +143,7 @@ def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 
 def _last(accepted: Callable[[int], bool], inside: int, outside: int) -> int | None:
-    """The integer farthest from `inside` that is accepted; None if `outside` is too."""
+    """The integer farthest from `inside` that is accepted; None where `outside` is too."""
     if accepted(outside):
         return None
     while abs(outside - inside) > 1:

@@ -1,4 +1,4 @@
-"""A new run whose adapter starts with a checkpoint's weights: `init_from=<checkpoint folder>`.
+"""A new run whose adapter starts as that of a checkpoint: `init_from=<checkpoint folder>`.
 
 uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run>
 """
@@ -17,7 +17,7 @@ EXPORT = "export it (scripts/export.py) and set model.path=<its folder>"
 
 
 def check(config: TrainConfig) -> None:
-    """Raise UserError if a new run cannot start from config.init_from."""
+    """Raise UserError where a new run cannot start from config.init_from."""
     started = any((Path(config.output_dir) / config.run).glob("checkpoint-*"))
     if config.init_from is not None and not started:
         source = _source(config)
@@ -26,7 +26,7 @@ def check(config: TrainConfig) -> None:
 
 
 def facts(config: TrainConfig) -> dict[str, Any]:
-    """The origin of the weights for meta.json: checkpoint, step and digests."""
+    """What meta.json says about the origin of the weights: checkpoint, step and digests."""
     if config.init_from is None:
         return {}
     source = _source(config)
@@ -54,7 +54,7 @@ def _source(config: TrainConfig) -> Checkpoint:
 
 
 def _misfit(config: TrainConfig, checkpoint: Path) -> str | None:
-    """The reason why the run's adapter cannot start as the checkpoint's, and the remedy."""
+    """Why the adapter of the run cannot start as the checkpoint's, and what to set."""
     if not is_adapter(checkpoint):
         return f"has no adapter; {EXPORT}"
     trained = load_config(checkpoint.parent / ".hydra" / "config.yaml")

@@ -44,7 +44,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
         raise UserError(
             f"{path}: not a local model folder, and the hub did not give it "
             f"({type(error).__name__}); download it on a machine with a network and name the "
-            "folder, or set HF_HUB_OFFLINE=1 if the cache has it",
+            "folder, or set HF_HUB_OFFLINE=1 where the cache has it",
             key="model.path",
         ) from error
     if pad_token is not None:

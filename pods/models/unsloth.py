@@ -24,7 +24,7 @@ def import_unsloth(config: TrainConfig) -> None:
             "each job of a sweep a process (hydra/launcher=submitit_local), or set engine=vllm"
         )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
-    # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
+    # Unsloth would report usage to the hub, and wait up to 120 s where it does not answer.
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
     # Otherwise a folder of generated code appears in the working folder.
     os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", f"{config.output_dir}/.unsloth_compiled")
@@ -38,7 +38,7 @@ def import_unsloth(config: TrainConfig) -> None:
 
 
 def engine_arguments(config: TrainConfig) -> dict[str, Any]:
-    """vLLM runs every rollout of a step at once: n x P; TRL would take m x P."""
+    """vLLM runs every rollout of a step at once: n x P, where TRL would take m x P."""
     sequences = config.rollouts_per_prompt * config.prompts_per_step
     return {
         "gpu_memory_utilization": config.engine.gpu_memory_utilization,
@@ -49,7 +49,7 @@ def engine_arguments(config: TrainConfig) -> dict[str, Any]:
 
 
 def check_pad(path: str, tokenizer: Any) -> None:
-    """Raise UserError if the pad token ends completions: Unsloth rebuilds masks as ids != pad,
+    """Raise UserError where the pad token ends completions: Unsloth rebuilds masks as ids != pad,
     so the end of a completion would leave the loss."""
     if tokenizer.pad_token_id in end_tokens(path, tokenizer):
         raise UserError(

@@ -115,8 +115,9 @@ class RunFolder:
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            settings = {"config_hash": config_hash(self.config)}
-            self._write_meta(settings | provenance() | (origin or {}))
+            self._write_meta(
+                {"config_hash": config_hash(self.config), **provenance(), **(origin or {})}
+            )
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
             if path.is_file():

@@ -146,7 +146,7 @@ class RunCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         if self.between_generations(state):
-            ranks.wait()  # for rank 0: only it logs and writes between steps
+            ranks.wait()  # for rank 0, which alone logs and writes between steps
             if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
                 objects["lr_scheduler"].step()  # the trainer's own came before the step's end
             self.clock.start_step()
@@ -203,7 +203,7 @@ def restore_signals(stack: ExitStack) -> None:
 
 
 def run(loop: RunCallback) -> None:
-    """Train to the end of the budget, and print the last step.
+    """Train to the end of the budget, and say where it ended.
 
     Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
     """
@@ -226,7 +226,7 @@ def run(loop: RunCallback) -> None:
 
 @contextmanager
 def one_line_errors(loop: RunCallback) -> Iterator[None]:
-    """An error that ends a run becomes one line; finished steps are saved if possible."""
+    """What ends a run early becomes one line; finished steps are saved where they can be."""
     saves = loop.saves
     try:
         yield
