@@ -68,9 +68,10 @@ def test_answers() -> None:
         for table, correct in ((CORRECT, True), (WRONG, False)):
             rows = [(block(answer), gold) for gold, answers in table.items() for answer in answers]
             grades = scorer.grade(*zip(*rows, strict=True), ["math"] * len(rows))
-            assert [
-                row for row, grade in zip(rows, grades, strict=True) if grade is not correct
-            ] == []
+            pairs = zip(rows, grades, strict=True)
+            assert [row for row, grade in pairs if grade is not correct] == []
+        unclosed = ["18", "<answer>18", "18</answer>"]
+        assert scorer.grade(unclosed, ["18"] * 3, ["math"] * 3) == [False] * 3
         assert scorer.timeouts == 0
 
 
