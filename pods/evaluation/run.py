@@ -68,7 +68,7 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
 
 
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
-    """Raises UserError if the command cannot be carried out."""
+    """Raises UserError where the command cannot be carried out."""
     engine, trained = choose.for_evaluation(config.engine), training_config(config, run)
     training = moved(trained, config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]
@@ -84,7 +84,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in validation + test]
     settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in validation + test}
-    facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
+    facts = {"train": trained.model_dump(), **provenance()}  # the model where it lay in training
     for target in checkpoints[:1]:
         target.store.claim(claims, facts)
     try:
@@ -107,7 +107,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
 def settings_of(
     config: EvaluateConfig, trained: TrainConfig, sampling: Sampling, engine: str
 ) -> dict[str, Any]:
-    """Settings that all scores of one task and store share."""
+    """What all scores of one task and store must have in common."""
     model, task = trained.model, trained.task
     settings = {"seed": config.seed, "engine": engine, **asdict(sampling)}
     settings["model"] = Path(model.path).name  # one model may lie in several places
