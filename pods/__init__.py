@@ -1,7 +1,7 @@
 """PODS: down-sampled rollouts for GRPO (arXiv 2504.13818).
 
     from pods import PodsConfig, PodsTrainer          # in place of TRL's GRPOConfig, GRPOTrainer
-    from pods.rules import select                     # numpy alone
+    from pods.rules import select                     # needs only numpy
     select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)
 
 Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.

@@ -10,7 +10,7 @@ most `step.budget` of them. Its parameters after `step` are the config keys algo
 
     step.number     optimiser steps done before this one
     step.P, .n, .m  prompts of a step, rollouts per prompt, rollouts per prompt that are trained on
-    step.budget     P m, the rows of the update; where fewer are returned, the others count nowhere
+    step.budget     P m, the rows of the update; if fewer are returned, the others count nowhere
     step.prompts    the step's own P prompts
     step.fresh(k)   k further prompts of the data, in its order
     step.history    question -> its Visits, the oldest first; a prompt is a key of it
@@ -56,7 +56,7 @@ def cppo(step: Any, each: int | None = None):
     step (CPPO, arXiv 2503.22342, pruning and dynamic completion allocation).
 
     each: m by default, which needs no further prompts; published: 1 or 2 of n = 16. Simplified: the
-    number that is kept is fixed, where the paper's is what fits the device.
+    number that is kept is fixed; the paper's is the number that fits the device.
     """
     each = min(each or step.m, step.budget)
     prompts = [*step.prompts, *step.fresh(max(0, step.budget // each - step.P))]
@@ -147,7 +147,7 @@ def roc(step: Any):
     (GRPO-RoC, arXiv 2508.20722).
 
     Quality is the total reward, which counts format, then shortness. Simplified: the best correct
-    ones are kept, where the paper draws them by quality. Where nothing grades, correct means a
+    ones are kept; the paper draws them by quality. If nothing grades, correct means a
     reward above the middle of the prompt's lowest and highest.
     """
     batch = yield step.prompts, step.n
@@ -165,7 +165,7 @@ def roc(step: Any):
 def gfpo(step: Any, metric: str = "length"):
     """The m shortest rollouts of each prompt, or with metric=efficiency those of most reward per
     token (GFPO, arXiv 2508.09726). Published: m = 8 of n = 8 to 24. Simplified: one m for all
-    prompts, where a variant of the paper adapts it to their difficulty."""
+    prompts; a variant of the paper adapts it to their difficulty."""
     if metric not in ("length", "efficiency"):
         raise ValueError(f"metric={metric}: must be length or efficiency")
     batch = yield step.prompts, step.n

@@ -29,7 +29,7 @@ class RewardError(RuntimeError):
 
 class Text(str):
     """A text that also reads as a chat with one message, `text[0]["content"]`, as reward functions
-    of TRL and of Unsloth's notebooks do; `content`: the message, where it differs."""
+    of TRL and of Unsloth's notebooks do; `content`: the message, if it is another text."""
 
     content: str
 
@@ -48,7 +48,7 @@ class Text(str):
 
 class Rewards(AbstractContextManager):
     """The reward functions of a config; closing it ends the graders' processes. `grader` names the
-    function whose values above 0 mean a correct answer, None where it has no weight."""
+    function whose values above 0 mean a correct answer, None if it has no weight."""
 
     def __init__(self, config: RewardsConfig) -> None:
         self.weights, own = reward_weights(config), config.functions
@@ -94,8 +94,8 @@ class Reward:
             values = self.values(arguments)
         except Exception as error:
             i = self.failing(arguments)
-            where = "all completions" if i is None else f"completion {i}"
-            problem = f"{label} raised {error!r} on {where} of {step}"
+            place = "all completions" if i is None else f"completion {i}"
+            problem = f"{label} raised {error!r} on {place} of {step}"
             raise RewardError(problem, arguments, i or 0) from error
         if len(values) != len(completions):
             counts = f"{len(values)} values for {len(completions)} completions"
@@ -114,7 +114,7 @@ class Reward:
         return list(self.function(**arguments))
 
     def failing(self, arguments: dict[str, Any]) -> int | None:
-        """The first completion that alone makes the function raise."""
+        """The first completion on which the function raises."""
         for i in range(len(arguments["completions"])):
             row = {k: v[i : i + 1] if isinstance(v, list) else v for k, v in arguments.items()}
             try:
@@ -125,7 +125,9 @@ class Reward:
 
 
 def number(value: Any) -> float:
-    """The value as a float, None as 0; NaN if it is no number."""
+    """The value as a float, None as 0; NaN if it is no number, such as the text "1.0"."""
+    if isinstance(value, str | bytes):
+        return np.nan
     try:
         return 0.0 if value is None else float(value)
     except (TypeError, ValueError):

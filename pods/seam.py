@@ -69,7 +69,7 @@ class TrlSeam(trl.GRPOTrainer):
                 "multiple of them, or set vllm_mode=colocate"
             )
         if self._is_vlm:
-            raise AlgorithmError("PodsTrainer trains on texts alone; use GRPOTrainer for images")
+            raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
         texts = [prompt.row["prompt"] for prompt in prompts]
         prompt_ids, ids, _, completions, logprobs, *_ = super()._generate(texts)
         ends = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
@@ -144,7 +144,7 @@ class TrlSeam(trl.GRPOTrainer):
     def generate_ids(
         self, prompts: list[list[int]], evaluation: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
-        """TRL's own generation: one completion of each prompt, log-probabilities from vLLM alone.
+        """TRL's own generation: one completion of each prompt, log-probabilities only from vLLM.
         In an evaluation the prompts differ, where training repeats each."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})

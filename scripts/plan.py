@@ -78,7 +78,7 @@ def check(config: PlanConfig) -> None:
 
 
 def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
-    """The cells, the one that they are compared with, and what the predictions rest on."""
+    """The cells, their baseline, and the source of the predictions."""
     costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])

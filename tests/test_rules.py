@@ -133,5 +133,5 @@ def test_a_rule_is_found_in_a_file_and_takes_its_parameters(tmp_path):
     assert select(after, np.zeros(4), 2).tolist() == [1, 2]
     with pytest.raises(ValueError, match=r"after cannot be called with .* after these are: first"):
         prepared("rule", f"{file}:after", {"last": 1})
-    with pytest.raises(UserError, match=r"^rule.name=\S+:Missing: Missing is not defined"):
+    with pytest.raises(UserError, match=r"^rule.name=\S+:Missing: \S+ has no function Missing"):
         prepared("rule", f"{file}:Missing", None)

@@ -1,4 +1,4 @@
-"""Who turns prompts into completions: one protocol for training, evaluation and the guard."""
+"""Engines turn prompts into completions by one protocol for training, evaluation and the guard."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager

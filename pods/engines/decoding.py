@@ -67,7 +67,7 @@ def ended(
 
 
 class GrowingLayer(DynamicLayer):
-    """A cache layer with free places, so that a new token copies itself alone."""
+    """A cache layer with free places, so that adding a token copies only that token."""
 
     length = 0
 

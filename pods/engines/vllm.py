@@ -30,7 +30,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is import
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 if not torch.cuda.is_available():
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; else half of the memory
-    # Threads pinned to their cores wait for each other where another process has one of them.
+    # Threads pinned to their cores wait for each other if another process has one of them.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
 
@@ -39,8 +39,8 @@ from vllm.lora.request import LoRARequest
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-SHARE = 0.85  # of the card's memory, where nothing else uses it
-RESERVE = 0.03  # of the card's memory, for what vLLM does not count
+SHARE = 0.85  # of the card's memory, if nothing else uses it
+RESERVE = 0.03  # of the card's memory, not counted by vLLM
 
 
 class VllmEngine(AbstractContextManager):
@@ -95,7 +95,7 @@ class VllmEngine(AbstractContextManager):
     def _params(self, seed: int, logprobs: bool, work: Work) -> SamplingParams:
         sampling, full = self._sampling, work.full_length
         # vLLM gives log-probabilities before the temperature, or after it and top-k and top-p; the
-        # trainer's are after the temperature alone.
+        # trainer's are after the temperature only.
         logprobs = logprobs and not sampling.narrowed
         return SamplingParams(
             temperature=sampling.temperature,
@@ -106,7 +106,7 @@ class VllmEngine(AbstractContextManager):
             ignore_eos=full,
             stop_token_ids=None if full else self._ends,
             stop=None if full else list(sampling.stop) or None,
-            detokenize=bool(sampling.stop),  # else texts are decoded by the caller alone
+            detokenize=bool(sampling.stop),  # else only the caller decodes texts
             logprobs=0 if logprobs else None,  # 0: the drawn token's
         )
 

@@ -29,7 +29,7 @@ NOTE = "one completion per question; picking the best row overstates accuracy"
 
 
 class MidRun:
-    """(policy, step, its metrics) -> eval/*; appends all scores and who was correct to `path`."""
+    """(policy, step, its metrics) -> eval/*; appends scores and correct questions to `path`."""
 
     def __init__(self, config: TrainConfig, engine: Engine, tokenizer: Any, path: Path) -> None:
         self.config, self.engine, self.tokenizer, self.path = config, engine, tokenizer, path

@@ -24,12 +24,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Board:
-    """What a command shows at its end."""
+    """The summary that a command shows at its end."""
 
     rows: list[Row]
     notes: list[str]
     files: list[Path]
-    skipped: list[str]  # what could not be scored, with the reason
+    skipped: list[str]  # checkpoints that could not be scored, with reasons
 
 
 def line(rows: Sequence[Row]) -> str:

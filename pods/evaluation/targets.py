@@ -47,7 +47,7 @@ class Store:
             )
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
-        """Note what each task is scored with, and the first `facts`. Raises UserError if a task was
+        """Note the settings of each task, and the first `facts`. Raises UserError if a task was
         scored otherwise, or scores taken in training would be mixed with others."""
         place = f"results_dir={self.summary.parent}"
         if self.facts["tasks"] and ("from_training" in self.facts) != ("from_training" in facts):

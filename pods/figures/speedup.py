@@ -56,7 +56,7 @@ class Speedup:
     speedup: float | None = None
     ci95: list[float] | None = None
     probability_faster: float | None = None  # share of resamples with a ratio above 1, ties half
-    compared_hours: float | None = None  # end of what follows: the last mark that all runs have
+    compared_hours: float | None = None  # end of the means below: the last mark that all runs have
     mean_accuracy: Difference | None = None  # over [0, compared_hours]
     level: Difference | None = None  # mean of the last three marks
     time_to_target: TimeToTarget | None = None

@@ -1,4 +1,4 @@
-"""Where a model lies, what a checkpoint folder holds, and why it does not load; nothing heavy."""
+"""The place of a model, the kind of a checkpoint folder, and loading errors in one line."""
 
 import re
 from collections.abc import Iterator

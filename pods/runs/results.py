@@ -43,7 +43,7 @@ class Scores:
 
 
 def _divided(content: Any) -> Any:
-    """The keys of a checkpoint's object as fields; what is no object is refused later."""
+    """The keys of a checkpoint's object as fields; another type is refused later."""
     if not isinstance(content, dict):
         return content
     datasets = {name: entry for name, entry in content.items() if name != META}

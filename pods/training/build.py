@@ -120,7 +120,7 @@ def build_trainer(
 
 
 def refuse_changes(arguments: PodsConfig, wanted: dict[str, Any]) -> None:
-    """Raise UserError where a library replaced a value that was passed to it."""
+    """Raise UserError if a library replaced a value that was passed to it."""
     actual = {key: getattr(arguments, key) for key in wanted}
     actual = {key: getattr(value, "value", value) for key, value in actual.items()}  # of enums
     changed = [f"{k} ({v} -> {actual[k]})" for k, v in wanted.items() if actual[k] != v]
@@ -162,7 +162,7 @@ class EngineSampler:
 def sampler_of(
     trainer: PodsTrainer, config: TrainConfig, policy: Policy, engine: Engine | None
 ) -> EngineSampler:
-    """Rollouts by the engine, compared with the trainer where that can be done."""
+    """Rollouts by the engine, compared with the trainer if possible."""
     engine = engine or TrlEngine(trainer, policy.end_tokens)
     if choose.gives_logprobs(config.engine.name, config):
         engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)

@@ -32,7 +32,7 @@ COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollout
 
 
 class Meter:
-    """The metric lines of a run, and what they count up over it."""
+    """The metric lines of a run, and their counters over the run."""
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
@@ -92,7 +92,7 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
     are a group, and its own variables set the rest (WANDB_ENTITY)."""
     if config.logger.wandb:
         identity = folder / "wandb_id"
-        if not identity.is_file():  # not the name alone: another folder may hold a run of that name
+        if not identity.is_file():  # not only the name: another folder may hold a run of that name
             write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
         yield WandBTracker(
             config.logger.wandb.project,
