@@ -347,19 +347,14 @@ def test_a_policy_that_cannot_be_merged_decodes_with_its_adapter_beside(saved_wh
 
 
 @pytest.mark.parametrize(
-    ("noted", "path", "same"),
+    ("trained", "path", "same"),
     [
         ("/home/me/models/qwen", "../models/qwen", True),
         ("~/qwen", "/data/qwen", True),
         ("/data/models/qwen", "/data/others/qwen", False),
         ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-7B-Instruct", False),
-        ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B-Instruct", True),
-        ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B", False),
-        ("unsloth/qwen2.5-3b-bnb-4bit", "Qwen/Qwen2.5-3B", True),
-        ("/home/unsloth/x-bnb-4bit", "/home/unsloth/x-bnb-4bit", True),
         ("..", "a/b", False),
-        ("unsloth/qwen2.5-3b", "..", False),
     ],
 )
-def test_the_base_that_an_adapter_notes_may_have_lain_elsewhere(noted, path, same) -> None:
-    assert same_model(noted, path) is same
+def test_a_base_may_have_lain_elsewhere(trained, path, same) -> None:
+    assert same_model(trained, path) is same

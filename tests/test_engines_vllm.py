@@ -59,6 +59,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
 
     fakes = {name: ModuleType(name) for name in ("vllm", "vllm.lora", "vllm.lora.request")}
     fakes["vllm"].LLM, fakes["vllm"].SamplingParams = llm, SimpleNamespace
+    fakes["vllm"].RequestOutput = SimpleNamespace
     fakes["vllm.lora.request"].LoRARequest = LoRA
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)

@@ -9,9 +9,8 @@ import torch
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
-from pods.rollouts import Prompt
 from pods.training import loop
-from pods.training.warm_up import record_of, warm_up
+from pods.training.warm_up import longest_batch, warm_up
 from tests.configs import compose
 from tests.test_trainer import build, rewards_of, rows
 
@@ -78,22 +77,14 @@ def test_it_has_the_longest_lengths_and_leaves_no_trace(engine):
     assert spy.gradients == []
 
 
-def test_a_prompt_of_special_tokens_alone_still_gives_full_rows():
-    trainer = build(SETTINGS, dataset=rows())
-    special = trainer.processing_class.eos_token_id
-    record = record_of(trainer, [Prompt("0", rows()[0])], [[special] * 40], 48)
-    first = record.rollouts[0]
-    assert (len(first.prompt_ids), len(first.completion.token_ids)) == (40, 48)
-
-
 @pytest.mark.parametrize(("optimizer", "bytes_each"), [("adamw_torch_fused", 4), ("adamw_8bit", 1)])
 def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, bytes_each):
     trainer = build(SETTINGS, dataset=rows())
     trainer.create_optimizer()
     trainer.args.optim = optimizer
-    record = record_of(trainer, [Prompt("0", rows()[0])], [[5, 6]], 8)
-    prompts = [record.prompts[0].row["prompt"]] * len(record.rollouts)
-    batch = trainer.tensors(prompts, record.rollouts, torch.zeros(len(record.rollouts), 3))
+    special = trainer.processing_class.eos_token_id  # alone it still gives full rows
+    batch = longest_batch(trainer, [rows()[0]], [[special] * 6], 8)
+    assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 4
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(
         torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]

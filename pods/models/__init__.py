@@ -1,6 +1,5 @@
 """Where a model lies, what a checkpoint folder holds, and why it does not load; nothing heavy."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -17,8 +16,8 @@ def locate(path: str) -> str:
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):
-        reason = "no such folder; give a folder or a hub id (org/name)"
-        raise UserError(f"{path}: {reason}", key="model.path")
+        line = f"{path}: no such folder; give a folder or a hub id (org/name)"
+        raise UserError(line, key="model.path")
     return path
 
 
@@ -27,15 +26,11 @@ def is_adapter(checkpoint: Path) -> bool:
     return (checkpoint / "adapter_config.json").is_file()
 
 
-def same_model(noted: str, path: str) -> bool:
-    """Whether the base that an adapter notes is `path`: it may lie elsewhere than in training.
-
-    Unsloth notes its own quantised copy, unsloth/<name in lower case>-....
-    """
-    first, second = ([p for p in PurePath(x).parts if p not in ("..", "~")] for x in (noted, path))
-    if "unsloth" in first and second:
-        ending = "(-unsloth)?(-bnb-4bit)?$"
-        first, second = ([re.sub(ending, "", x[-1].lower())] for x in (first, second))
+def same_model(trained: str, path: str) -> bool:
+    """Whether two values of model.path name one model: a folder may lie elsewhere now."""
+    first, second = (
+        [p for p in PurePath(x).parts if p not in ("..", "~")] for x in (trained, path)
+    )
     shared = min(len(first), len(second))
     return shared > 0 and first[-shared:] == second[-shared:]
 

@@ -4,7 +4,7 @@ uv run train.py init_from=checkpoints/<run>/checkpoint-40 task=math run=<new run
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pods.config.command import load_config
 from pods.config.errors import UserError
@@ -12,6 +12,9 @@ from pods.config.keys import Lora, TrainConfig
 from pods.models import is_adapter, same_model
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 EXPORT = "export it (scripts/export.py) and set model.path=<its folder>"
 
@@ -35,7 +38,7 @@ def facts(config: TrainConfig) -> dict[str, Any]:
     return {"init_from": origin}
 
 
-def load_adapter(config: TrainConfig, model: Any) -> None:
+def load_adapter(config: TrainConfig, model: "PeftModel") -> None:
     """Give the new adapter of `model` the checkpoint's weights."""
     from peft import set_peft_model_state_dict
     from safetensors.torch import load_file
@@ -59,10 +62,8 @@ def _misfit(config: TrainConfig, checkpoint: Path) -> str | None:
         return f"has no adapter; {EXPORT}"
     trained = load_config(checkpoint.parent / ".hydra" / "config.yaml")
     if not same_model(trained.model.path, config.model.path):
-        return (
-            f"adapter of another base than model.path={config.model.path}; set "
-            f"model.path={trained.model.path} model.name={trained.model.name}"
-        )
+        remedy = f"set model.path={trained.model.path} model.name={trained.model.name}"
+        return f"adapter of another base than model.path={config.model.path}; {remedy}"
     same = _shape(trained.lora) == _shape(config.lora)
     return None if same else f"its adapter has {_shape(trained.lora)}; set these, or {EXPORT}"
 

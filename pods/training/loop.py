@@ -79,8 +79,8 @@ class Save:
         if self.config.evaluation.split != "validation" or accuracy is None:
             return False
         if better := best is None or accuracy > best["accuracy"]:
-            name = f"checkpoint-{step}"
-            self.best = {"checkpoint": name, "accuracy": accuracy, "on": "validation"}
+            checkpoint = f"checkpoint-{step}"
+            self.best = {"checkpoint": checkpoint, "accuracy": accuracy, "on": "validation"}
         return better
 
     def due(self, step: int) -> bool:
@@ -176,18 +176,17 @@ class RunCallback(TrainerCallback):
 
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
-        engine = self.trainer.sampler.engine
-        others = self.trainer.packing() | getattr(engine, "metrics", {})  # of the guard
-        metrics = self.meter.line(self.trainer.newest, self.clock, others)
+        trainer, record = self.trainer, self.trainer.newest
+        others = trainer.packing() | getattr(trainer.sampler.engine, "metrics", {})  # of the guard
+        metrics = self.meter.line(record, self.clock, others)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                live = LivePolicy(self.trainer.model, step)
-                metrics |= self.evaluate(live, step, metrics)
+                metrics |= self.evaluate(LivePolicy(trainer.model, step), step, metrics)
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(step, metrics)
             if ranks.is_main():
-                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger.texts)
+                ledger.append(self.folder.ledger, record, self.config.ledger.texts)
         better = self.saves.improved(step, metrics)
         over = self.stop.after(step)
         if over or better or self.saves.due(step):
@@ -203,10 +202,8 @@ def restore_signals(stack: ExitStack) -> None:
 
 
 def run(loop: RunCallback) -> None:
-    """Train to the end of the budget, and say where it ended.
-
-    Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
-    """
+    """Train to the end of the budget, and print where it ended. Raises RunFailed or OutOfMemory
+    with one line that names the last checkpoint."""
     config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
         loop.folder.begin(start, initial.facts(config))
@@ -226,24 +223,21 @@ def run(loop: RunCallback) -> None:
 
 @contextmanager
 def one_line_errors(loop: RunCallback) -> Iterator[None]:
-    """What ends a run early becomes one line; finished steps are saved where they can be."""
-    saves = loop.saves
+    """What ends a run early becomes one line; finished steps are saved if they can be."""
+    saves, config = loop.saves, loop.config
     try:
         yield
     except torch.OutOfMemoryError as error:
-        remedy = f"lower rollouts_per_prompt={loop.config.rollouts_per_prompt}"
-        if "select" in loop.clock.step:  # in the update
-            remedy = f"lower micro_batch_size={loop.config.micro_batch_size}"
+        key = "micro_batch_size" if "select" in loop.clock.step else "rollouts_per_prompt"
+        remedy = f"lower {key}={getattr(config, key)}"  # after the selection comes the update
         raise OutOfMemory(f"out of GPU memory ({error}); {remedy}; {saves.last()}") from error
-    except (RewardError, AlgorithmError) as error:  # between two steps
-        # Several ranks cannot save: one has failed.
-        if ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
+    except (RewardError, AlgorithmError, OSError) as error:
+        own = not isinstance(error, OSError)  # raised between two steps; another rank cannot save
+        if own and ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
             saves.save(loop.meter.counters)
         if isinstance(error, RewardError):
-            content = {"error": str(error), "completion": error.completion, "answer": error.answer}
-            write_atomic(loop.folder.path / "failed_reward.json", json.dumps(content) + "\n")
-        raise RunFailed(f"{error}; {saves.last()}") from error
-    except OSError as error:
+            content = json.dumps({"error": str(error), **vars(error)})
+            write_atomic(loop.folder.path / "failed_reward.json", content + "\n")
         raise RunFailed(f"{error}; {saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):
