@@ -2,50 +2,24 @@
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pods import advantages
 from pods.advantages import Advantage
 from pods.algorithms import Algorithm
-from pods.batch import Batch, Completion, Prompt, Selection
+from pods.batch import Batch, Completion, Prompt, Selection, Step, Visit
 from pods.clock import Clock
 from pods.rules import checked
 
 
 class AlgorithmError(RuntimeError):
     """An algorithm or an advantage function raised, or returned what cannot be trained on."""
-
-
-class Visit(NamedTuple):
-    """The rollouts of a question in one step."""
-
-    step: int  # optimiser steps done before it
-    reward: float  # mean over the rollouts that a function gave a number
-    correct: float | None  # share in 0..1; None where nothing grades
-    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """What an algorithm sees of the step (pods/algorithms.py)."""
-
-    number: int
-    P: int
-    n: int
-    m: int
-    prompts: list[Prompt]
-    fresh: Callable[[int], list[Prompt]]
-    history: dict[str, list[Visit]]
-    rng: np.random.Generator
-
-    @property
-    def budget(self) -> int:
-        return self.P * self.m
 
 
 @dataclass(frozen=True)
@@ -71,22 +45,22 @@ class Record:
     def summary(self) -> dict[str, float]:
         """Numbers of the step, where defined: all/* of R rollouts, kept/* of those trained on."""
         batch, kept = self.batch, self.selection.kept
-        groups = [numbers(batch.rewards[group]) for group in batch.groups]
-        of_kept = [numbers(batch.rewards[np.intersect1d(group, kept)]) for group in batch.groups]
+        rewards = pd.Series(batch.rewards.astype(float))  # its statistics leave NaN out
+        groups, of_kept = (r.groupby(batch.prompt[r.index]) for r in (rewards, rewards[kept]))
         values = {
-            "all/reward_mean": mean(batch.rewards),
-            "all/reward_std": mean([group.std() for group in groups if len(group)]),  # of a prompt
-            "all/reward_variance": mean([group.var() for group in groups if len(group)]),
-            "all/reward_min": min(numbers(batch.rewards), default=np.nan),
-            "all/reward_max": max(numbers(batch.rewards), default=np.nan),
-            "all/zero_variance_groups": mean([len(np.unique(group)) == 1 for group in groups]),
+            "all/reward_mean": rewards.mean(),
+            "all/reward_std": groups.std(ddof=0).mean(),  # of a prompt
+            "all/reward_variance": groups.var(ddof=0).mean(),
+            "all/reward_min": rewards.min(),
+            "all/reward_max": rewards.max(),
+            "all/zero_variance_groups": (groups.nunique() == 1).mean(),
             "all/completion_length_mean": batch.lengths.mean(),
             "all/completion_length_max": batch.lengths.max(),
             "all/clipped_ratio": batch.clipped.mean(),
-            "kept/reward_mean": mean(batch.rewards[kept]),
-            "kept/reward_variance": mean([group.var() for group in of_kept if len(group)]),
+            "kept/reward_mean": rewards[kept].mean(),
+            "kept/reward_variance": of_kept.var(ddof=0).mean(),
             "kept/completion_length_mean": mean(batch.lengths[kept]),
-            **{f"all/{name}_mean": mean(of) for name, of in batch.by_function.items()},
+            **{f"all/{name}_mean": mean(scores) for name, scores in batch.by_function.items()},
             "generate/rounds": self.rounds,
             "generate/rollouts": len(batch),
             "select/filled": self.step.budget - len(kept),
@@ -216,12 +190,6 @@ def named(kind: str, function: Callable[..., Any], step: Step) -> Iterator[None]
         raise AlgorithmError(f"{where}: {' '.join(reason.split())}") from error
 
 
-def numbers(values: Any) -> np.ndarray:
-    """The values that are not NaN."""
-    values = np.asarray(values, dtype=np.float64)
-    return values[~np.isnan(values)]
-
-
-def mean(values: Any) -> float:
-    """Mean of the values that are not NaN; NaN where there are none."""
-    return float(np.mean(scored)) if len(scored := numbers(values)) else float("nan")
+def mean(values: Sequence[float | None] | np.ndarray) -> float:
+    """Mean of the values that are not NaN; NaN if there are none."""
+    return float(pd.Series(values, dtype=float).mean())
