@@ -17,6 +17,7 @@ from pods.runs import checkpoints, ledger
 from pods.runs.folder import read_metrics
 from tests import processes
 from tests.conftest import ROOT
+from tests.test_faults import write_questions
 from tests.two_ranks import fixed_rollouts
 
 SETTINGS = [
@@ -50,11 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not Path(python).is_file():
         pytest.skip(f"no DeepSpeed at {python}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
     folder, runs = tmp_path_factory.mktemp("deepspeed"), []
-    (folder / "gsm8k").mkdir()
-    rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
-    for split in ("train", "test"):
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / "gsm8k" / f"{split}.jsonl").write_text(text)
+    write_questions(folder, count=20)
     for stage, steps in ((2, [2]), (3, [1, 2])):  # a second run resumes from DeepSpeed's own state
         config, two = str(ROOT / "config" / "accelerate" / f"zero{stage}.yaml"), f"zero{stage}"
         update = [*SETTINGS, *UPDATES[stage], f"output_dir={folder / two}"]

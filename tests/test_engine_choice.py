@@ -118,11 +118,7 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkey
 
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
-    arguments = SimpleNamespace(
-        per_device_train_batch_size=m, steps_per_generation=1,  # of one of two ranks
-        rollouts_per_prompt=64, num_generations=m, vllm_tensor_parallel_size=1,
-    )  # fmt: skip
-    with seam.engine_slots(arguments):
+    with seam.engine_slots(SimpleNamespace(rollouts_per_prompt=64, num_generations=m)):
         grpo_trainer.VLLMGeneration(max_num_seqs=m, mode="colocate")
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
     assert taken == [{"max_num_seqs": 64, "mode": "colocate"}, {"max_num_seqs": 1}]

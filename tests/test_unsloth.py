@@ -96,23 +96,22 @@ def test_what_goes_wrong_while_loading_is_told_apart(error, code, part):
 
 def test_the_adapters_folder_of_a_run_is_its_own_and_goes_with_the_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    seen = []
+    folders = []
 
     def load_lora(name: str, load_tensors: bool) -> None:
         Path(name).mkdir(exist_ok=True)
-        seen.append(Path(name))
+        folders.append(Path(name))
 
     models = [SimpleNamespace(load_lora=load_lora) for _ in range(2)]
     for model in models:
         unsloth.use_temporary_folder(model)
-        model.load_lora("vllm_gen_lora", load_tensors=True)
-        model.load_lora("vllm_gen_lora", load_tensors=True)
-    assert len(set(seen)) == 2
-    assert all(folder.is_dir() for folder in seen)
+        for _ in range(2):
+            model.load_lora("vllm_gen_lora", load_tensors=True)
+    assert len(set(folders)) == 2
     assert list(tmp_path.iterdir()) == []
-    model = None
+    del model
     models.clear()
-    assert not any(folder.exists() for folder in seen)
+    assert not any(folder.exists() for folder in folders)
 
 
 @pytest.fixture

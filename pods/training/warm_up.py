@@ -21,7 +21,7 @@ def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
     P = trainer.args.generation_batch_size // m
     order = trainer.data_order
     rows = [order.dataset[order.index(place)] for place in range(P)]  # those of the first step
-    prompts = [Prompt(row["id"], row) for row in rows for _ in range(n)]
+    prompts = [prompt for row in rows for prompt in [Prompt(row["id"], row)] * n]
     with trainer.clock.phase("generate"):
         rollouts = trainer.draw(prompts, list(range(n)) * P)
         longest = [np.resize(rollouts[p * n].prompt_ids, max_prompt).tolist() for p in range(P)]
