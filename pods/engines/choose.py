@@ -36,7 +36,7 @@ def vllm_runs() -> bool:
 def settle(config: TrainConfig) -> str:
     """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
-        remedy = "set model.load_in_4bit=false, or model=tiny"
+        remedy = "set model=tiny on a machine without a GPU, or model.load_in_4bit=false"
         raise UserError(f"model.load_in_4bit=true: 4-bit weights need CUDA; {remedy}")
     config.backend.name, reason = backend(config.backend.name)
     if config.optimizer.name == "auto":  # 8 bits as published
