@@ -39,7 +39,7 @@ def train(config: TrainConfig) -> None:
             from pods import scoring, tasks  # torch and TRL, after Unsloth
             from pods.engines import choose
             from pods.evaluation import midrun
-            from pods.models import initial, policy
+            from pods.models import policy
             from pods.runs import folder as runs
             from pods.training import build, loop, warm_up
 
@@ -55,8 +55,6 @@ def train(config: TrainConfig) -> None:
             if engine is not None:
                 stack.enter_context(engine)
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
-            if start is None:
-                initial.load_adapter(config, trainer.model)
             limits = config.sampling.max_prompt_length, config.sampling.max_completion_length
             warm = partial(warm_up.warm_up, trainer, *limits) if config.backend.warmup else None
             evaluate, generator = None, trainer.sampler.engine

@@ -19,7 +19,7 @@ from pods.batch import Completion, seed_of
 from pods.engines import Groups, Limits, LivePolicy, Request, Sampling, Weights, Work, texts
 from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
-from pods.models import policy, same_model
+from pods.models import policy
 from pods.tasks import encode_prompt
 from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
 
@@ -305,17 +305,3 @@ def test_a_policy_that_cannot_be_merged_decodes_with_its_adapter_beside(saved_wh
     assert adapted != base
     if saved_whole:  # in bfloat16 a cache and padding round otherwise
         assert ids(adapted) == one_token_at_a_time(model.eval(), few)
-
-
-@pytest.mark.parametrize(
-    ("trained", "path", "same"),
-    [
-        ("/home/me/models/qwen", "../models/qwen", True),
-        ("~/qwen", "/data/qwen", True),
-        ("/data/models/qwen", "/data/others/qwen", False),
-        ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-7B-Instruct", False),
-        ("..", "a/b", False),
-    ],
-)
-def test_a_base_may_have_lain_elsewhere(trained, path, same) -> None:
-    assert same_model(trained, path) is same

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunFolder:
     commits = count(1)
     monkeypatch.setattr(runs, "provenance", lambda: {"git_commit": f"commit-{next(commits)}"})
     made = runs.RunFolder(configured(tmp_path))
-    made.begin(None, {"init_from": "a checkpoint"})
+    made.begin(None)
     for path in (made.metrics, made.evaluations):
         path.write_text("".join(json.dumps({"step": step}) + "\n" for step in STEPS) + '{"st')
     for step in STEPS:
@@ -45,7 +45,7 @@ def test_a_resumed_run_keeps_the_config_and_provenance_of_its_start(
     again.begin(checkpoints.find(folder.path)[-1])
     assert (config.read_text(), meta.read_text()) == before
     facts = json.loads(meta.read_text())
-    assert (facts["git_commit"], facts["init_from"]) == ("commit-1", "a checkpoint")
+    assert facts["git_commit"] == "commit-1"
     assert "max_steps: 1000" not in config.read_text()
 
 

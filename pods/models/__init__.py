@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
 
@@ -24,15 +24,6 @@ def locate(path: str) -> str:
 def is_adapter(checkpoint: Path) -> bool:
     """Whether a checkpoint folder holds an adapter, not full weights."""
     return (checkpoint / "adapter_config.json").is_file()
-
-
-def same_model(trained: str, path: str) -> bool:
-    """Whether two values of model.path name one model: a folder may lie elsewhere now."""
-    first, second = (
-        [p for p in PurePath(x).parts if p not in ("..", "~")] for x in (trained, path)
-    )
-    shared = min(len(first), len(second))
-    return shared > 0 and first[-shared:] == second[-shared:]
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
 from pods.files import write_atomic
-from pods.models import initial
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
@@ -206,7 +205,7 @@ def run(loop: RunCallback) -> None:
     with one line that names the last checkpoint."""
     config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
-        loop.folder.begin(start, initial.facts(config))
+        loop.folder.begin(start)
     if not stop.finished(saves.step):
         with one_line_errors(loop):
             loop.trainer.train(resume_from_checkpoint=start and str(start.path))
