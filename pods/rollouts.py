@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,7 @@ class Rollout:
 
     prompt_ids: list[int]
     completion: Completion
-    text: Any  # as reward functions see it: a text, or a list of messages
+    text: str | list[dict[str, str]]  # as reward functions see it; or the messages of a chat
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +126,7 @@ class Driver:
         columns = correct, by_function, lengths, clipped, logprobs
         return Batch(places, rewards, *columns, self.weights)
 
-    def selected(self, value: Any, batch: Batch | None, step: Step) -> Selection:
+    def selected(self, value: object, batch: Batch | None, step: Step) -> Selection:
         """What the algorithm returned, checked and in ascending order, with advantages."""
         if batch is None:
             raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
@@ -146,7 +145,7 @@ class Driver:
             return Selection(kept, advantages.checked(values, len(kept), "it"))
 
 
-def requested(request: Any, prompts: list[Prompt]) -> list[int]:
+def requested(request: object, prompts: list[Prompt]) -> list[int]:
     """The number of the prompt of each rollout that is asked for; new prompts are added."""
     try:
         wanted, count = request
@@ -178,7 +177,7 @@ def numbered(wanted: list[Prompt], counts: Counter[Prompt]) -> list[int]:
 
 
 @contextmanager
-def named(kind: str, function: Callable[..., Any], step: Step) -> Iterator[None]:
+def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
     """Errors in this block become AlgorithmErrors that name the function and the step."""
     try:
         yield

@@ -38,7 +38,7 @@ class Text(str):
         instance.content = text if content is None else content
         return instance
 
-    def __getitem__(self, key: Any) -> str:
+    def __getitem__(self, key: object) -> str:
         if isinstance(key, str):
             return {"content": self.content, "role": "assistant"}[key]
         if key in (0, -1):
@@ -56,7 +56,10 @@ class Rewards(AbstractContextManager):
         limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
         built_in = [name for name in self.weights if name not in own]
         self.scorer = Scorer(config.version, names=built_in, **limits)
-        self.scores: tuple[Any, dict[str, list[float]]] = (None, {})  # newest answers, and theirs
+        self.scores: tuple[list | None, dict[str, list[float]]] = (
+            None,
+            {},
+        )  # newest answers, theirs
         functions = {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
         self.functions = [
             Reward(name, functions.get(name) or self.built_in(name)) for name in self.weights
@@ -79,7 +82,7 @@ class Rewards(AbstractContextManager):
 class Reward:
     """One reward function with checked results; TRL calls it by keywords."""
 
-    def __init__(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
+    def __init__(self, name: str, function: Callable[..., Sequence]) -> None:
         self.__name__, self.function = name, function
 
     def __call__(self, **arguments: Any) -> list[float]:
@@ -106,7 +109,7 @@ class Reward:
             raise RewardError(f"{problem}; a finite number or None is required", arguments, i)
         return numbers
 
-    def values(self, arguments: dict[str, Any]) -> list[Any]:
+    def values(self, arguments: dict[str, Any]) -> list[float | None]:
         """What the function returns for the arguments that it takes."""
         parameters = inspect.signature(self.function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -124,7 +127,7 @@ class Reward:
         return None
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """The value as a float, None as 0; NaN if it is no number."""
     try:
         return 0.0 if value is None else float(value)

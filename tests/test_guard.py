@@ -9,7 +9,7 @@ import torch
 
 from pods.config.errors import RunFailed
 from pods.engines import Completion, LivePolicy, Request, Work
-from pods.training.guard import Guard, random_adapter
+from pods.training.guard import Guard
 from tests.test_trainer import build, rows
 
 SETTINGS = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=5",
@@ -119,15 +119,3 @@ def test_an_engine_without_log_probabilities_proves_nothing():
     _, guard, _ = guarded()
     with pytest.raises(RunFailed, match="no log-probabilities"):
         guard.gap([Request([5], [0])], [[Completion([6], False)]])
-
-
-def test_the_probe_restores_the_adapter():
-    trainer, _, _ = guarded()
-    before = {k: v.clone() for k, v in trainer.model.named_parameters()}
-    state = torch.get_rng_state()
-    with random_adapter(trainer.model):
-        changed = [k for k, v in trainer.model.named_parameters() if not torch.equal(v, before[k])]
-    assert changed
-    assert all("lora_B" in name for name in changed)
-    assert all(torch.equal(v, before[k]) for k, v in trainer.model.named_parameters())
-    assert torch.equal(torch.get_rng_state(), state)

@@ -23,16 +23,11 @@ from tests.configs import compose
 TINY = ROOT / "pods" / "tiny_policy"
 
 
-@pytest.mark.parametrize(
-    ("n", "prompts", "expected"),
-    [
-        (64, 2, 128),  # n x P, where TRL would take m x P
-        (256, 1, 257),  # 256 is Unsloth's word for "pick one from the free memory"
-    ],
-)
-def test_the_engine_runs_every_rollout_of_a_step_at_once(n, prompts, expected):
-    config = compose(f"rollouts_per_prompt={n}", f"prompts_per_step={prompts}")
-    assert unsloth.engine_arguments(config)["max_num_seqs"] == expected
+def test_the_engine_runs_every_rollout_of_a_step_at_once():
+    """n x P, where TRL would take m x P; 256 is Unsloth's word for "pick one from the memory"."""
+    for n, prompts, expected in ((64, 2, 128), (256, 1, 257)):
+        config = compose(f"rollouts_per_prompt={n}", f"prompts_per_step={prompts}")
+        assert unsloth.engine_arguments(config)["max_num_seqs"] == expected
 
 
 def test_settings_are_passed_by_value():

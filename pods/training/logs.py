@@ -23,7 +23,7 @@ from pods.files import write_atomic
 from pods.rollouts import Record
 from rewards import Scorer
 
-Metrics = dict[str, Any]  # name -> number
+Metrics = dict[str, float]
 Logger = Callable[[int, Metrics], None]  # (step, metrics)
 EVERY = 10.0  # s of training between two lines on the console
 # Of an update, as TRL names them; averaged over the updates of a generation.

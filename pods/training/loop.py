@@ -29,10 +29,9 @@ from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
-from pods.training.logs import Logger, Meter, open_loggers
+from pods.training.logs import Logger, Meter, Metrics, open_loggers
 
-# (policy, step, metrics of the step) -> metrics eval/*
-Evaluate = Callable[[LivePolicy, int, dict[str, float]], dict[str, float]]
+Evaluate = Callable[[LivePolicy, int, Metrics], Metrics]  # of the step -> eval/*
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -69,10 +68,10 @@ class Save:
     ) -> None:
         self.config, self.folder, self.trainer = config, folder, trainer
         self.step = start.step if start else 0  # of the newest checkpoint
-        self.best: dict[str, Any] | None = start and start.meta.get("checkpoint_best")
+        self.best: dict[str, str | float] | None = start and start.meta.get("checkpoint_best")
         self.provenance = {"config_hash": config_hash(config), **provenance()}
 
-    def improved(self, step: int, metrics: dict[str, Any]) -> bool:
+    def improved(self, step: int, metrics: Metrics) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
         accuracy, best = metrics.get("eval/accuracy"), self.best
         if self.config.evaluation.split != "validation" or accuracy is None:
