@@ -191,4 +191,6 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
 
 def mean(values: Sequence[float | None] | np.ndarray) -> float:
     """Mean of the values that are not NaN; NaN if there are none."""
-    return float(pd.Series(values, dtype=float).mean())
+    values = np.asarray(values, dtype=np.float64)
+    scored = values[~np.isnan(values)]
+    return float(scored.mean()) if len(scored) else float("nan")

@@ -110,16 +110,13 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 # What users write, and the settings of TRL that touch the batch; an epoch has three steps.
 SCRIPTS: dict[str, dict[str, Any]] = {
     "plain prompts": {},
-    "chat, async, two rewards with weights": {
-        "data": CHAT,
-        "rewards": [later, letters],
-        "reward_weights": [0.3, 2.0],
-    },
+    "chat, async, two rewards with weights": {"data": CHAT, "rewards": [later, letters],
+                                              "reward_weights": [0.3, 2.0]},
     "None for some, and from one for all": {"rewards": [never, sometimes]},
     "None for all": {"rewards": never},
     "a reward model, chat": {"rewards": judge(), "data": CHAT},
     "LoRA, KL, truncated masked": {"lora": True, "beta": 0.1, "mask_truncated_completions": True},
-}
+}  # fmt: skip
 CHANGES: dict[str, dict[str, Any]] = {
     "scaled by the batch": {"scale_rewards": "batch"},
     "not scaled": {"scale_rewards": "none", "loss_type": "dr_grpo",
@@ -335,45 +332,34 @@ def test_a_step_without_rows_has_no_gradient(small, loss):
     assert all((value == 0).all() for value in held.values())
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"rollouts_per_prompt": 2}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
-        ({"algorithm": "grpo_ga"}, "grpo_ga trains on all; set num_generations=64"),
-        ({"engine": "vllm"}, "engine=vllm: must be trl"),
-        ({"algorithm": "cppo", "advantage": "rloo"}, "advantage=rloo: cppo has its own; leave"),
-        ({"max_rounds": 0}, "max_rounds=0: must be 1 or more"),
-        ({"scale_rewards": "batch"}, r"scale_rewards=batch .* algorithm=pods uses neither"),
-        ({"multi_objective_aggregation": "normalize_then_sum"}, "normalize_then_sum"),
-        ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, "scale_rewards=none"),
-    ],
-)
-def test_values_that_do_not_fit_are_refused_in_one_line(values, message, tmp_path):
-    with pytest.raises(ValueError, match=message) as raised:
-        PodsConfig(**{**SETTINGS, "output_dir": str(tmp_path), **values})
-    assert "\n" not in str(raised.value)
+WRONG: list[tuple[dict, dict, str]] = [  # fields of PodsConfig, arguments of PodsTrainer
+    ({"rollouts_per_prompt": 2}, {}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
+    ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
+    ({"engine": "vllm"}, {}, "engine=vllm: must be trl"),
+    ({"algorithm": "cppo", "advantage": "rloo"}, {}, "advantage=rloo: cppo has its own; leave"),
+    ({"max_rounds": 0}, {}, "max_rounds=0: must be 1 or more"),
+    ({"scale_rewards": "batch"}, {}, r"scale_rewards=batch .* algorithm=pods uses neither"),
+    ({"multi_objective_aggregation": "normalize_then_sum"}, {}, "normalize_then_sum"),
+    ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, {}, "scale_rewards=none"),
+    ({}, {"tools": [max]}, "tools: PodsTrainer has no multi-turn"),
+    ({}, {"rollout_func": max}, "rollout_func: PodsTrainer has no"),
+    ({}, {"environment_factory": max}, "environment_factory: PodsTrainer has no"),
+    ({}, {"args": GRPOConfig("out", **SETTINGS)}, "args=GRPOConfig: must be a PodsConfig"),
+    ({}, {"algorithm": lambda step: 1}, "no generator function"),
+    ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
+    ({"rule_kwargs": {"q": 1}}, {}, "max_variance cannot be called"),
+    ({"advantage_kwargs": {"q": 1}}, {}, "over_kept cannot be called"),
+]
 
 
-@pytest.mark.parametrize(
-    ("values", "arguments", "message"),
-    [
-        ({}, {"tools": [max]}, "tools: PodsTrainer has no multi-turn"),
-        ({}, {"rollout_func": max}, "rollout_func: PodsTrainer has no"),
-        ({}, {"environment_factory": max}, "environment_factory: PodsTrainer has no"),
-        ({}, {"args": GRPOConfig}, "args=GRPOConfig: must be a PodsConfig"),
-        ({}, {"algorithm": lambda step: 1}, "no generator function"),
-        ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
-        ({"rule_kwargs": {"q": 1}}, {}, "max_variance cannot be called"),
-        ({"advantage_kwargs": {"q": 1}}, {}, "over_kept cannot be called"),
-    ],
-)
-def test_what_the_trainer_refuses_comes_before_the_model(values, arguments, message, tmp_path):
-    settings = {**SETTINGS, "output_dir": str(tmp_path)}
-    args = {"args": PodsConfig(**settings, **values), **arguments}
-    if args["args"] is GRPOConfig:
-        args["args"] = GRPOConfig(**settings)
+@pytest.mark.parametrize(("values", "arguments", "message"), WRONG)
+def test_what_does_not_fit_is_refused_in_one_line_before_the_model(values, arguments, message):
+    def build() -> None:
+        args = {"args": PodsConfig("out", **{**SETTINGS, **values}), **arguments}
+        PodsTrainer("no/such/model", letters, train_dataset=PLAIN, **args)
+
     with pytest.raises(ValueError, match=message) as raised:
-        PodsTrainer(model="no/such/model", reward_funcs=letters, train_dataset=PLAIN, **args)
+        build()
     assert "\n" not in str(raised.value)
 
 

@@ -193,8 +193,8 @@ def decode(
         if left < ALIVE * len(rows):
             batch.select(alive.nonzero()[:, 0])
             rows, alive = rows[alive], alive[alive]
-    clipped, completions = set(rows[alive].tolist()), []
-    for i, length in enumerate(lengths.tolist()):
-        values = likely[i, :length].tolist() if logprobs else None
-        completions.append(Completion(tokens[i, :length].tolist(), i in clipped, values))
-    return completions
+    ids, values, clipped = tokens.tolist(), likely.tolist(), set(rows[alive].tolist())
+    return [
+        Completion(ids[i][:length], i in clipped, values[i][:length] if logprobs else None)
+        for i, length in enumerate(lengths.tolist())
+    ]

@@ -49,9 +49,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
         tokenizer = AutoTokenizer.from_pretrained(locate(path), **settings)
     except (OSError, ValueError) as error:
         reason = f"no model folder, and the hub did not give it ({type(error).__name__})"
-        remedy = (
-            "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if it is cached"
-        )
+        remedy = "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
         raise UserError(f"{path}: {reason}; {remedy}", key="model.path") from error
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():

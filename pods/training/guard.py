@@ -63,9 +63,9 @@ class Guard(AbstractContextManager):
             gap = self.gap(work.requests, groups)
             gaps = {"engine/logprob_gap": gap}
             if not gap <= self.max_gap:  # also where it is NaN
-                reason = f"log-probabilities of engine and trainer differ by {gap:.3f} nats, where "
-                reason += "rounding gives 0.03 at most: the rollouts are not the trained policy's"
-                raise RunFailed(f"engine.max_logprob_gap={self.max_gap}: {reason}; {FALLBACK}")
+                reason = f"log-probabilities of engine and trainer differ by {gap:.3f} nats"
+                remedy = f"the rollouts do not come from the trained policy; {FALLBACK}"
+                raise RunFailed(f"engine.max_logprob_gap={self.max_gap}: {reason}: {remedy}")
         if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
             self.proof = self.probe(work.requests, policy)
         self.calls += 1
