@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,13 +18,6 @@ from tests.fake_run import TINY, add_checkpoint, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
 TOKENIZER = policy.load_tokenizer(str(TINY))
-
-
-@dataclass
-class LoRA:
-    lora_name: str
-    lora_int_id: int
-    lora_path: str
 
 
 class RecordingLLM:
@@ -58,7 +52,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
     fakes = {name: ModuleType(name) for name in ("vllm", "vllm.lora", "vllm.lora.request")}
     fakes["vllm"].LLM, fakes["vllm"].SamplingParams = llm, SimpleNamespace
     fakes["vllm"].RequestOutput = SimpleNamespace
-    fakes["vllm.lora.request"].LoRARequest = LoRA
+    fakes["vllm.lora.request"].LoRARequest = namedtuple("LoRA", "lora_name lora_int_id lora_path")
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)
     yield started

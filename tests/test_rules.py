@@ -110,8 +110,5 @@ def test_keep_selects_of_each_prompt_those_that_have_a_reward(rule):
 
 
 def test_a_rule_returns_m_indices():  # tests/test_driver.py: distinct, whole, in the range
-    def broken(rewards, m, rng):
-        return [0, 1]
-
-    with pytest.raises(ValueError, match="rule broken returned 2 indices, not 3"):
-        select(broken, np.zeros(4), 3)
+    with pytest.raises(ValueError, match="rule <lambda> returned 2 indices, not 3"):
+        select(lambda rewards, m, rng: [0, 1], np.zeros(4), 3)

@@ -102,13 +102,15 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     readings = iter([7.0, 1.0, 2.0, *[3.0] * 99])  # GiB since the call before
     trainer.clock.peak = lambda: next(readings)
 
-    def warm() -> None:
+    def warm(*_: object) -> None:
         with trainer.clock.phase("generate"):
             pass
 
     folder = SimpleNamespace(path=None, ledger=None)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
-    callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
+    monkeypatch.setattr(loop, "warm_up", warm)
+    config = compose("backend.warmup=true")
+    callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None, None)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()

@@ -152,7 +152,7 @@ class EngineSampler:
         work = Work(requests, LivePolicy(model, step))
         ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
         completions = [completion for group in groups for completion in group]
-        if not self.logprobs:
+        if not self.logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
         prompt_ids = [list(request.prompt) for request in requests for _ in request.seeds]
         written = texts(self.tokenizer, completions, self.stop)
