@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -46,23 +45,23 @@ def main() -> None:
 
 def generation(run: Path) -> dict[str, Any]:
     """Median seconds of a step on each side, and their ratio."""
+    import pandas as pd
+
     sides, prompts = prepare(run)
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    tokens = dict.fromkeys(sides, 0)
+    rows = []
     for turn in range(ROUNDS + 1):
         for name, side in sides.items():
             start = time.perf_counter()
-            length = side(turn, prompts[PROMPTS * turn : PROMPTS * (turn + 1)])
-            if turn:  # the first is a warm-up
-                seconds[name].append(time.perf_counter() - start)
-                tokens[name] += length
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    per_token = {name: sum(seconds[name]) / tokens[name] for name in sides}
+            tokens = side(turn, prompts[PROMPTS * turn : PROMPTS * (turn + 1)])
+            rows.append({"side": name, "seconds": time.perf_counter() - start, "tokens": tokens})
+    measured = pd.DataFrame(rows[len(sides) :]).groupby("side")  # without the warm-up
+    medians, sums = measured["seconds"].median(), measured.sum()
+    per_token = sums["seconds"] / sums["tokens"]
     return {
         "ratio": round(medians["ours"] / medians["TRL"], 3),
         "ratio_per_token": round(per_token["ours"] / per_token["TRL"], 3),  # lengths are drawn
-        "seconds": {name: round(value, 4) for name, value in medians.items()},
-        "tokens": tokens,
+        "seconds": medians.round(4).to_dict(),
+        "tokens": sums["tokens"].to_dict(),
         "rounds": ROUNDS,
         "rollouts": ROLLOUTS * PROMPTS,
     }

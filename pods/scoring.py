@@ -56,10 +56,8 @@ class Rewards(AbstractContextManager):
         limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
         built_in = [name for name in self.weights if name not in own]
         self.scorer = Scorer(config.version, names=built_in, **limits)
-        self.scores: tuple[list | None, dict[str, list[float]]] = (
-            None,
-            {},
-        )  # newest answers, theirs
+        self.answers: list[str] | None = None  # the newest
+        self.scores: dict[str, list[float]] = {}  # theirs, by function
         functions = {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
         self.functions = [
             Reward(name, functions.get(name) or self.built_in(name)) for name in self.weights
@@ -69,9 +67,9 @@ class Rewards(AbstractContextManager):
         """A built-in reward function; all of them score the completions of a round once."""
 
         def score(completions: list[str], answer: list[str], kind: list[str]) -> list[float]:
-            if self.scores[0] is not answer:  # the same list for every function of a round
-                self.scores = answer, self.scorer.score(completions, answer, kind)
-            return self.scores[1][name]
+            if self.answers is not answer:  # the same list for every function of a round
+                self.answers, self.scores = answer, self.scorer.score(completions, answer, kind)
+            return self.scores[name]
 
         return score
 
