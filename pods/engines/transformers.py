@@ -45,12 +45,10 @@ class TransformersEngine(AbstractContextManager):
     ) -> Iterator[tuple[Work, Groups]]:
         for work in works:
             with self._serving(work.weights) as model:
-                groups = self._complete(model, work, logprobs, advance)
+                groups = self._groups(model, work, logprobs, advance)
             yield work, groups
 
-    def _complete(
-        self, model: Model, work: Work, logprobs: bool, advance: Advance | None
-    ) -> Groups:
+    def _groups(self, model: Model, work: Work, logprobs: bool, advance: Advance | None) -> Groups:
         requests, sampling = work.requests, self._sampling
         if work.full_length:
             sampling = replace(sampling, ends=(), stop=())

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from peft import get_peft_model_state_dict
 from safetensors.torch import save_file
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods import ranks
 from pods.config.errors import OutOfMemory
@@ -45,8 +45,8 @@ RESERVE = 0.03  # of the card's memory, for what vLLM does not count
 
 class VllmEngine(AbstractContextManager):
     def __init__(
-        self, config: TrainConfig, tokenizer: PreTrainedTokenizerBase, sampling: Sampling,
-        limits: Limits, lora_rank: int | None,
+        self, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits,
+        lora_rank: int | None,
     ) -> None:  # fmt: skip
         """lora_rank: the largest rank to come, None without adapters."""
         self._config, self._sampling, self._limits = config, sampling, limits
