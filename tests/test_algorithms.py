@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from pods.advantages import over_all
 from pods.algorithms import ALGORITHMS, exploration, prepared
 from pods.batch import Batch, Selection
 from pods.rollouts import Visit
@@ -61,14 +62,8 @@ def groups(*rewards: list[float], correct: bool = False, **columns: Any) -> Batc
 
 
 def normalised(batch: Batch) -> np.ndarray:
-    """The advantages over all rollouts of a prompt; 0 without a reward, and in an equal group."""
-    advantages = np.zeros(len(batch))
-    for p in set(batch.prompt.tolist()):
-        place = (batch.prompt == p) & np.isfinite(batch.rewards)
-        if len(set(batch.rewards[place])) > 1:
-            r = batch.rewards[place]
-            advantages[place] = (r - r.mean()) / (r.std(ddof=1) + 1e-4)
-    return advantages
+    """The advantages over all rollouts of a prompt (tests/test_advantages.py)."""
+    return over_all(batch, np.arange(len(batch)))
 
 
 BATCHES = {

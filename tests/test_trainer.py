@@ -42,19 +42,19 @@ def correctness(completions: list[str], answer: list[str], **_: Any) -> list[flo
     return [float(sum(map(ord, text)) % 17 + len(gold)) for text, gold in pairs]
 
 
-def length(completions: list[str], **_: Any) -> list[float]:
+def format(completions: list[str], **_: Any) -> list[float]:
     return [-0.01 * len(text) for text in completions]
 
 
-def thirds(completions: list[str], **_: Any) -> list[float]:
+def tags(completions: list[str], **_: Any) -> list[float]:
     return [0.3 * (len(text) % 3) for text in completions]
 
 
 def rewards_of() -> Any:
     """What build_trainer needs of pods.scoring.Rewards; mixed-up rows change the rewards."""
     return SimpleNamespace(
-        functions=[correctness, length, thirds], grader=None, scorer=SimpleNamespace(timeouts=0),
-        weights={"correctness": 1.0, "length": 0.7, "thirds": 1.3},
+        functions=[correctness, format, tags], grader=None, scorer=SimpleNamespace(timeouts=0),
+        weights={"correctness": 1.0, "format": 0.7, "tags": 1.3},
     )  # fmt: skip
 
 

@@ -108,11 +108,9 @@ def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
     checkpoint = add_checkpoint(tmp_path, 2, scale=0.05)
     launcher = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     launcher |= {"MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    done = subprocess.run(
-        [str(VLLM_PYTHON), str(ROOT / "tests" / "vllm_engine.py"), str(checkpoint), "8"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **launcher},
-        capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
+    command = [str(VLLM_PYTHON), "-m", "tests.vllm_engine", str(checkpoint), "8"]
+    settings = {"cwd": ROOT, "env": {**os.environ, **launcher}, "timeout": 500}
+    done = subprocess.run(command, capture_output=True, text=True, **settings)
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
     assert len(seen["gaps"]) == 8
