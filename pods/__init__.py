@@ -7,12 +7,10 @@
 Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.
 """
 
-from typing import Any
-
 __all__ = ["PodsConfig", "PodsTrainer"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     if name not in __all__:
         raise AttributeError(f"module 'pods' has no attribute {name!r}")
     from pods import trainer  # TRL and torch are loaded only now

@@ -1,10 +1,12 @@
-"""The rollouts of one step: completions, the flat batch, what an algorithm selects."""
+"""One step: what an algorithm sees of it, its rollouts as a flat batch, and what is selected."""
+
+from __future__ import annotations  # else np.random is imported for a type
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +24,37 @@ class Prompt(str):
 
     row: Row
 
-    def __new__(cls, question: object, row: Row) -> "Prompt":
+    def __new__(cls, question: object, row: Row) -> Prompt:
         prompt = super().__new__(cls, question)
         prompt.row = row
         return prompt
+
+
+class Visit(NamedTuple):
+    """The rollouts of a question in one step."""
+
+    step: int  # optimiser steps done before it
+    reward: float  # mean over the rollouts that a function gave a number
+    correct: float | None  # share in 0..1; None where nothing grades
+    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What an algorithm sees of the step (pods/algorithms.py)."""
+
+    number: int
+    P: int
+    n: int
+    m: int
+    prompts: list[Prompt]
+    fresh: Callable[[int], list[Prompt]]
+    history: dict[str, list[Visit]]
+    rng: np.random.Generator
+
+    @property
+    def budget(self) -> int:
+        return self.P * self.m
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Text(str):
         instance.content = text if content is None else content
         return instance
 
-    def __getitem__(self, key: Any) -> str:
+    def __getitem__(self, key: object) -> str:
         if isinstance(key, str):
             return {"content": self.content, "role": "assistant"}[key]
         if key in (0, -1):
@@ -56,7 +56,8 @@ class Rewards(AbstractContextManager):
         limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
         built_in = [name for name in self.weights if name not in own]
         self.scorer = Scorer(config.version, names=built_in, **limits)
-        self.scores: tuple[Any, dict[str, list[float]]] = (None, {})  # newest answers, and theirs
+        self.answers: list[str] | None = None  # the newest
+        self.scores: dict[str, list[float]] = {}  # theirs, by function
         functions = {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
         self.functions = [
             Reward(name, functions.get(name) or self.built_in(name)) for name in self.weights
@@ -66,9 +67,9 @@ class Rewards(AbstractContextManager):
         """A built-in reward function; all of them score the completions of a round once."""
 
         def score(completions: list[str], answer: list[str], kind: list[str]) -> list[float]:
-            if self.scores[0] is not answer:  # the same list for every function of a round
-                self.scores = answer, self.scorer.score(completions, answer, kind)
-            return self.scores[1][name]
+            if self.answers is not answer:  # the same list for every function of a round
+                self.answers, self.scores = answer, self.scorer.score(completions, answer, kind)
+            return self.scores[name]
 
         return score
 
@@ -79,7 +80,7 @@ class Rewards(AbstractContextManager):
 class Reward:
     """One reward function with checked results; TRL calls it by keywords."""
 
-    def __init__(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
+    def __init__(self, name: str, function: Callable[..., Sequence]) -> None:
         self.__name__, self.function = name, function
 
     def __call__(self, **arguments: Any) -> list[float]:
@@ -106,7 +107,7 @@ class Reward:
             raise RewardError(f"{problem}; a finite number or None is required", arguments, i)
         return numbers
 
-    def values(self, arguments: dict[str, Any]) -> list[Any]:
+    def values(self, arguments: dict[str, Any]) -> list[float | None]:
         """What the function returns for the arguments that it takes."""
         parameters = inspect.signature(self.function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -124,7 +125,7 @@ class Reward:
         return None
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """The value as a float, None as 0; NaN if it is no number, such as the text "1.0"."""
     if isinstance(value, str | bytes):
         return np.nan

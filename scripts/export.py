@@ -27,7 +27,7 @@ CHOSEN = {
     "last": "as the last one of the run; no score had a part in the choice",
 }
 BY_NAME = "by hand: if the scores below had a part in it, they are overstated"
-PRIVATE = {"data_dir", "output_dir", "resume", "init_from", "logger", "backend"}  # of the machine
+PRIVATE = {"data_dir", "output_dir", "resume", "logger", "backend"}  # of the machine
 
 
 class ExportConfig(OneCheckpoint):

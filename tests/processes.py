@@ -103,6 +103,15 @@ def run(folder: Path, *arguments: str, **settings: Any) -> Process:
     return start(folder, *arguments, **settings).wait()
 
 
+def wait_for(condition: Callable[[], object], processes: list[Process]) -> None:
+    """Wait until the condition holds, which is before any of the processes ends."""
+    deadline = time.monotonic() + 500
+    while not condition():
+        assert not any(process.poll() for process in processes), [p.stderr for p in processes]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def fresh(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a fresh interpreter, as a user would."""
     command = [sys.executable, str(ROOT / script), *arguments]

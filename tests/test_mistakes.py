@@ -51,8 +51,6 @@ $ train.py task=own task.source=no.jsonl task.question=q task.answer=a
 task.source=no.jsonl: no such file or folder ...
 $ train.py resume=nowhere/checkpoint-3
 resume=nowhere/checkpoint-3: no such folder; set auto, never or a checkpoint folder
-$ train.py init_from=nowhere/checkpoint-3
-init_from=nowhere/checkpoint-3: no finished checkpoint; give <run>/checkpoint-<step>
 $ train.py model.load_in_4bit=true
 model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, or
 model.load_in_4bit=false

@@ -193,7 +193,6 @@ class TrainConfig(Section):
     max_steps: int | None = Field(gt=0)
     resume: Text
     trial: bool
-    init_from: Text | None
     data_dir: Text | None
     output_dir: Text
     task: Task

@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import get_peft_model_state_dict
 from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods import ranks
 from pods.config.errors import OutOfMemory
@@ -34,7 +34,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
 
-from vllm import LLM, SamplingParams
+from vllm import LLM, RequestOutput, SamplingParams
 from vllm.lora.request import LoRARequest
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
@@ -45,7 +45,7 @@ RESERVE = 0.03  # of the card's memory, not counted by vLLM
 
 class VllmEngine(AbstractContextManager):
     def __init__(
-        self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
+        self, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits,
         lora_rank: int | None,
     ) -> None:  # fmt: skip
         """lora_rank: the largest rank to come, None without adapters."""
@@ -144,7 +144,7 @@ class VllmEngine(AbstractContextManager):
         full = isinstance(work.weights, Path) and not is_adapter(work.weights)
         return str(work.weights) if full else self._base
 
-    def _start(self, model: str) -> Any:
+    def _start(self, model: str) -> LLM:
         sampling, share = self._sampling, self._share()
         key = f"gpu_memory_utilization={share:.2f}"
         with named_loading_errors(model, key), apart_from_the_launcher():
@@ -210,7 +210,7 @@ def _size(work: Work) -> int:
     return sum(len(request.seeds) for request in work.requests)
 
 
-def _completion(output: Any) -> Completion:
+def _completion(output: RequestOutput) -> Completion:
     """Of a request for one completion."""
     (answer,) = output.outputs
     ids, logprobs = list(answer.token_ids), None

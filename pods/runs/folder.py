@@ -109,15 +109,13 @@ class RunFolder:
             line = ", ".join(changes[key] for key in engine)
             ranks.say(f"run={run} resumes with another engine: {line}")
 
-    def begin(self, start: Checkpoint | None, origin: dict[str, Any] | None = None) -> None:
-        """Save config, provenance and the `origin` of the first weights of a new run; of a resumed
-        one drop the metric lines, ledger records and checkpoints after `start`."""
+    def begin(self, start: Checkpoint | None) -> None:
+        """Save config and provenance of a new run; of a resumed one drop the metric lines, ledger
+        records and checkpoints after `start`."""
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            self._write_meta(
-                {"config_hash": config_hash(self.config), **provenance(), **(origin or {})}
-            )
+            self._write_meta({"config_hash": config_hash(self.config), **provenance()})
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
             if path.is_file():

@@ -13,7 +13,7 @@ from pods import algorithms, ranks, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
-from pods.models import initial, locate
+from pods.models import locate
 from pods.tasks import own
 from rewards import reward_names
 
@@ -48,7 +48,6 @@ def check_files(config: TrainConfig) -> None:
     locate(config.model.path)
     if config.task.name == "own":
         own.refuse_missing(config.task.source)
-    initial.check(config)
 
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
