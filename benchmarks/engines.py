@@ -1,4 +1,4 @@
-"""What our two engines save: ratios of seconds, both sides measured in turns in one run.
+"""Seconds that our two engines save, as ratios; both sides are measured in turns in one run.
 
     uv run benchmarks/engines.py generation    # our decode loop over TRL's generate
     uv run benchmarks/engines.py evaluation    # merging every checkpoint over adapters

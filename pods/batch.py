@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Completion:
-    """Token ids with the end token where one came."""
+    """Token ids, with the end token if it ended so."""
 
     token_ids: list[int]
     clipped: bool  # ended by the length limit
@@ -71,13 +71,13 @@ class Batch:
     """Every rollout of the step so far, in the order in which they were asked for: R of them."""
 
     prompt: np.ndarray  # (R,) int: number of the prompt, in order of first appearance in the step
-    rewards: np.ndarray  # (R,) weighted sum of by_function; NaN where no function gave a number
+    rewards: np.ndarray  # (R,) weighted sum of by_function; NaN if no function gave a number
     correct: np.ndarray | None = None  # (R,) bool, by the task's grader; None: nothing grades
     by_function: dict[str, np.ndarray] = field(default_factory=dict)  # name -> (R,), unweighted
     lengths: np.ndarray | None = None  # (R,) tokens
     clipped: np.ndarray | None = None  # (R,) bool, ended by the length limit
     logprobs: np.ndarray | None = None  # (R,) nats, mean over the tokens of a rollout
-    weights: dict[str, float] = field(default_factory=dict)  # name -> weight; 1 where absent
+    weights: dict[str, float] = field(default_factory=dict)  # name -> weight; 1 if absent
 
     def __post_init__(self) -> None:
         for name in ("prompt", "rewards", "correct", "lengths", "clipped", "logprobs"):
@@ -94,7 +94,7 @@ class Batch:
 
     @cached_property
     def alive(self) -> np.ndarray:
-        """Numbers of the prompts that are neither all correct nor all wrong; where nothing grades,
+        """Numbers of the prompts that are neither all correct nor all wrong; if nothing grades,
         of those whose rewards differ. Ascending."""
         values = np.asarray(self.rewards if self.correct is None else self.correct, dtype=float)
         scored = [values[group][~np.isnan(values[group])] for group in self.groups]

@@ -1,4 +1,7 @@
-"""Who trains and who generates, and why; then both, built. Unsloth must precede transformers."""
+"""The backend that trains and the engine that generates, chosen with reasons and built.
+
+Unsloth must precede transformers.
+"""
 
 from __future__ import annotations  # transformers is imported for types only
 
@@ -48,7 +51,7 @@ def settle(config: TrainConfig) -> str:
 
 
 def backend(name: str) -> tuple[str, str]:
-    """The backend that trains, and why. Raises UserError where the named one cannot."""
+    """The backend that trains, and why. Raises UserError if the named one cannot."""
     obstacle, count = None, ranks.world_size()
     if count > 1:
         obstacle = f"{count} processes; Unsloth trains on one GPU"
@@ -158,7 +161,7 @@ def build(
 
 
 def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
-    """The engine that the config names (settled), or None where TRL's trainer itself generates."""
+    """The engine that the config names (settled), or None if TRL's trainer generates."""
     name = config.engine.name
     if functions.is_path(name):
         return functions.load("engine.name", name)(config, policy)

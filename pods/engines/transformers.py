@@ -160,5 +160,5 @@ def lora_layers(model: PeftModel) -> list[LoraLayer]:
 
 
 def plain(model: Model | PeftModel) -> Model:
-    """The transformers model, with PEFT's layers in it where there are any."""
+    """The transformers model, with PEFT's layers in it if it has any."""
     return model.get_base_model() if isinstance(model, PeftModel) else model

@@ -106,7 +106,7 @@ def check(config: EvaluateConfig) -> None:
 
 
 def check_files(config: EvaluateConfig, run: str | None) -> None:
-    """Raise UserError for a model, data_dir or results_dir that is not where the config says."""
+    """Raise UserError for a model, data_dir or results_dir that is not in its configured place."""
     training = training_config(config, run)
     if not config.from_training:
         locate(config.model_path or training.model.path)

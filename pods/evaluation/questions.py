@@ -38,7 +38,7 @@ class Questions:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is noted beside scores; the digest changes with any prompt or gold answer."""
+        """Facts noted beside scores; the digest changes with any prompt or gold answer."""
         content = json.dumps([[row[i] for row in self.rows] for i in (0, 1, 3)])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         facts = {"questions": len(self.rows), "dropped": self.dropped, "digest": digest}

@@ -84,7 +84,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in validation + test]
     settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in validation + test}
-    facts = {"train": trained.model_dump(), **provenance()}  # the model where it lay in training
+    facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
     for target in checkpoints[:1]:
         target.store.claim(claims, facts)
     try:
@@ -107,7 +107,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
 def settings_of(
     config: EvaluateConfig, trained: TrainConfig, sampling: Sampling, engine: str
 ) -> dict[str, Any]:
-    """What all scores of one task and store must have in common."""
+    """Settings that all scores of one task and store share."""
     settings = {"seed": config.seed, "engine": engine, **asdict(sampling)}
     settings["model"] = Path(trained.model.path).name  # one model may lie in several places
     settings |= trained.model.model_dump(include={"dtype", "load_in_4bit"})

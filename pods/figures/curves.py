@@ -43,7 +43,7 @@ class Series:
 def read_all(
     config: FigureConfig, fewest: int = 1
 ) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
-    """The figures asked for with at least `fewest` arms, and the names of what is left out. Prints
+    """The figures asked for with at least `fewest` arms, and the names of those left out. Prints
     every irregularity. Raises Absent for a single figure without results."""
     drawable, left_out, wanted = [], [], figures(config)
     for figure in wanted:

@@ -40,7 +40,7 @@ class Cost(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Sizes of a step: P prompts, n rollouts and m kept of each; and what is predicted of it."""
+    """Sizes of a step: P prompts, n rollouts and m kept of each; and the predictions for it."""
 
     prompts: int
     n: int

@@ -29,7 +29,7 @@ def import_unsloth(config: TrainConfig) -> None:
         line = "engine=unsloth: the vLLM of an earlier job stays in this process"
         raise UserError(f"{line}; {remedy}, or set engine=vllm")
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
-    # Unsloth would report usage to the hub, and wait up to 120 s where it does not answer.
+    # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
     # Otherwise a folder of generated code appears in the working folder.
     os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", f"{config.output_dir}/.unsloth_compiled")
@@ -41,7 +41,7 @@ def import_unsloth(config: TrainConfig) -> None:
 
 
 def engine_arguments(config: TrainConfig) -> dict[str, Any]:
-    """vLLM runs every rollout of a step at once: n x P, where TRL would take m x P."""
+    """vLLM runs every rollout of a step at once: n x P; TRL would take m x P."""
     sequences = config.rollouts_per_prompt * config.prompts_per_step
     return {
         "gpu_memory_utilization": config.engine.gpu_memory_utilization,

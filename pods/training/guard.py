@@ -38,7 +38,7 @@ class Guard(AbstractContextManager):
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        """As the protocol. Raises RunFailed where the rollouts are not the policy's."""
+        """As the protocol. Raises RunFailed if the rollouts are not the policy's."""
         for work in works:
             checked = work.label != EVALUATION and not work.full_length
             step = self.trainer.state.global_step
@@ -57,12 +57,12 @@ class Guard(AbstractContextManager):
         return step < FIRST_STEPS or step % self.check_every < self.trainer.num_iterations
 
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
-        """Compare the first completions of a round, where due, and probe once."""
+        """Compare the first completions of a round, if due, and probe once."""
         policy, gaps = work.weights, {}
         if self.due(step):
             gap = self.gap(work.requests, groups)
             gaps = {"engine/logprob_gap": gap}
-            if not gap <= self.max_gap:  # also where it is NaN
+            if not gap <= self.max_gap:  # also if it is NaN
                 reason = f"log-probabilities of engine and trainer differ by {gap:.3f} nats"
                 remedy = f"the rollouts do not come from the trained policy; {FALLBACK}"
                 raise RunFailed(f"engine.max_logprob_gap={self.max_gap}: {reason}: {remedy}")

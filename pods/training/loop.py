@@ -145,7 +145,7 @@ class RunCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         if self.between_generations(state):
-            ranks.wait()  # for rank 0, which alone logs and writes between steps
+            ranks.wait()  # for rank 0: only it logs and writes between steps
             if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
                 objects["lr_scheduler"].step()  # the trainer's own came before the step's end
             self.clock.start_step()
