@@ -108,9 +108,7 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
 
     folder = SimpleNamespace(path=None, ledger=None)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
-    monkeypatch.setattr(loop, "warm_up", warm)
-    config = compose("backend.warmup=true")
-    callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None, None)
+    callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()
