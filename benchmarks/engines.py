@@ -1,18 +1,13 @@
-"""Seconds that our two engines save, as ratios; both sides are measured in turns in one run.
+"""Seconds that our decode loop saves over TRL's generate: a ratio, measured in turns in one run.
 
-    uv run benchmarks/engines.py generation    # our decode loop over TRL's generate
-    uv run benchmarks/engines.py evaluation    # merging every checkpoint over adapters
-Both train the quickstart for 60 steps and write results/<name>.json. generation: 2 x 64 rollouts a
-step of the live policy, on one core (OMP_NUM_THREADS=1 taskset -c 0). evaluation: evaluate_run.py
-on 12 checkpoints; merged models load one after the other, in one process (reload) or in a process
-each (process). Nothing else should run beside it.
+    OMP_NUM_THREADS=1 taskset -c 0 uv run benchmarks/engines.py
+Trains the quickstart for 60 steps and writes results/generation.json: 2 x 64 rollouts a step of the
+live policy. Nothing else should run beside it.
 """
 
-import importlib.util
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 ROUNDS, ROLLOUTS, PROMPTS, STEPS = 24, 64, 2, 60
 Side = Callable[[int, list[list[int]]], int]  # (step, its prompts) -> tokens of its rollouts
 
@@ -31,15 +25,14 @@ sys.path.insert(0, str(ROOT))
 
 
 def main() -> None:
-    keys = ["run=run", f"max_steps={STEPS}", f"checkpoint.every_steps={STEPS // 12}"]
+    keys = ["run=run", f"max_steps={STEPS}", f"checkpoint.every_steps={STEPS}"]
     keys += ["budget.train_seconds=null", "checkpoint.every_seconds=null"]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, str(ROOT / "train.py"), *keys], cwd=folder, check=True)
-        measure = {"generation": generation, "evaluation": evaluation}[sys.argv[1]]
-        ratios = measure(Path(folder) / "checkpoints" / "run")
+        ratios = generation(Path(folder) / "checkpoints" / "run")
     cores = f"{os.cpu_count()} cores ({len(os.sched_getaffinity(0))} used), {platform.machine()}"
     text = json.dumps({**ratios, "date": date.today().isoformat(), "machine": cores}, indent=1)
-    (ROOT / "benchmarks" / "results" / f"{sys.argv[1]}.json").write_text(text + "\n")
+    (ROOT / "benchmarks" / "results" / "generation.json").write_text(text + "\n")
     print(text)
 
 
@@ -106,58 +99,6 @@ def prepare(run: Path) -> tuple[dict[str, Side], list[list[int]]]:
         return int((output[:, inputs["input_ids"].shape[1] :] != tokenizer.pad_token_id).sum())
 
     return {"TRL": trl, "ours": ours}, [row.prompt_ids for row in rows]
-
-
-def evaluation(run: Path) -> dict[str, Any]:
-    """Seconds with adapters, seconds with merged models and their ratio, for every engine here."""
-    start = time.perf_counter()
-    merged, steps = merge(run)
-    merging = time.perf_counter() - start
-    pythons = {"transformers": sys.executable}
-    if VLLM_PYTHON.is_file() or importlib.util.find_spec("vllm"):
-        pythons["vllm"] = str(VLLM_PYTHON) if VLLM_PYTHON.is_file() else sys.executable
-    engines: dict[str, dict[str, Any]] = {}
-    for engine, python in pythons.items():
-        evaluate(run, ["all"], python, engine, 1)  # not counted: compiles and fills caches
-        for repeats in (1, 5):
-            ours = evaluate(run, ["all"], python, engine, repeats)
-            cell = {"one_engine_seconds": round(ours, 1)}
-            for way, choices in (("reload", ["all"]), ("process", [f"[{step}]" for step in steps])):
-                theirs = evaluate(merged, choices, python, engine, repeats) + merging
-                cell[f"merge_and_{way}_seconds"] = round(theirs, 1)
-                cell[f"merge_and_{way}_ratio"] = round(theirs / ours, 2)
-            engines.setdefault(engine, {})[f"repeats={repeats}"] = cell
-    return {"checkpoints": len(steps), "merge_seconds": round(merging, 1), "engines": engines}
-
-
-def merge(adapters: Path) -> tuple[Path, list[int]]:
-    """A run with merged checkpoints, and their steps."""
-    from pods.config.command import load_config
-    from pods.runs import checkpoints
-    from scripts.export import write_merged
-
-    config, run = load_config(adapters / ".hydra" / "config.yaml"), adapters.with_name("merged")
-    shutil.copytree(adapters / ".hydra", run / ".hydra")
-    saved = checkpoints.find(adapters)
-    for checkpoint in saved:
-        folder = run / checkpoint.path.name
-        write_merged(config.model, checkpoint.path, folder)
-        (folder / "meta.json").write_text(json.dumps({**checkpoint.meta, "files": {}}))
-    return run, [checkpoint.step for checkpoint in saved]
-
-
-def evaluate(run: Path, choices: list[str], python: str, engine: str, repeats: int) -> float:
-    """Wall-clock seconds to score these checkpoints of a run, each choice in a process."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled once, as on a user's machine
-    start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as results:
-        for checkpoints in choices:
-            keys = [f"run={run.name}", f"checkpoints={checkpoints}", f"output_dir={run.parent}"]
-            keys += [f"engine={engine}", f"repeats={repeats}", "pass_at=[1]"]
-            command = [python, str(ROOT / "evaluate_run.py"), *keys, f"results_dir={results}"]
-            subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":
