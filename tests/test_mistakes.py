@@ -25,8 +25,6 @@ $ train.py ++sampling.temprature=1
 sampling.temprature=1: unknown; did you mean sampling.temperature?
 $ train.py lr=1e-3
 lr=0.001: unknown; did you mean optimizer.learning_rate?
-$ train.py seed=one
-seed=one: must be a valid integer
 $ train.py experiment=null
 experiment=null: a group needs a choice; --help lists them
 $ train.py rule=my.py:f
@@ -38,8 +36,6 @@ $ train.py seed =3
 seed: cannot be read as key=value; no spaces around =, and quotes for the shell
 $ train.py seed=1,2
 seed=1,2: several values are a sweep, add -m; a list is written key=[a,b]
-$ train.py rewards.functions.brevity=my.py:number
-rewards.functions.brevity=my.py:number: my.py has no function number; correct the name or file
 $ train.py model.path=no/such/folder
 model.path=no/such/folder: no such folder; give a folder or a hub id (org/name)
 $ train.py data_dir=nowhere task=gsm8k
@@ -61,10 +57,6 @@ run=null: name a run, or the base model to score: experiment=quickstart, or mode
 folder> tasks=[gsm8k]; runs: old
 $ evaluate_run.py run=odl
 run=odl: no such run in output_dir=checkpoints; it has old
-$ evaluate_run.py run=old engine=tgi
-engine=tgi: must be 'auto', 'vllm' or 'transformers'
-$ evaluate_run.py run=old checkpoint=last
-checkpoint=last: unknown; did you mean checkpoints?
 $ evaluate_run.py run=old sampling.temperature=0
 sampling.temperature=0: unknown; did you mean temperature?
 $ evaluate_run.py run=old checkpoints=newest
@@ -107,7 +99,7 @@ def folder(tmp_path_factory):
     config = folder / "checkpoints" / "old" / ".hydra" / "config.yaml"
     config.parent.mkdir(parents=True)
     config.write_text(OmegaConf.to_yaml(compose("run=old").model_dump()))
-    (folder / "my.py").write_text("def reward(completions, **columns): ...\nnumber = 3\n")
+    (folder / "my.py").touch()
     return folder
 
 
@@ -117,7 +109,6 @@ def test_a_mistake_is_one_line(folder, monkeypatch, capsys, command, answer):
     monkeypatch.chdir(folder)
     GlobalHydra.instance().clear()
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # as in a new process
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of my.py
     monkeypatch.setattr(sys, "argv", shlex.split(command))
     with pytest.raises(SystemExit) as end:
         MAINS[sys.argv[0]]()

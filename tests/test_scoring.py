@@ -19,14 +19,12 @@ IDS = [[1, 2], [3], [4, 5]]
 
 def scores(rewards: Rewards, texts: list[str] = TEXTS) -> dict[str, list[float]]:
     """Each function called as TRL calls it, at step 4."""
-    rows = ROWS[: len(texts)]
-    columns = {name: [row[name] for row in rows] for name in ROWS[0] if name != "prompt"}
-    arguments: dict[str, Any] = {
-        "prompts": [row["prompt"] for row in rows], "completions": texts,
-        "completion_ids": IDS[: len(texts)], "trainer_state": SimpleNamespace(global_step=4),
-        "log_extra": None, "log_metric": None,
+    columns: dict[str, Any] = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+    columns |= {
+        "prompts": columns.pop("prompt"), "completions": texts, "completion_ids": IDS,
+        "trainer_state": SimpleNamespace(global_step=4), "log_extra": None, "log_metric": None,
     }  # fmt: skip
-    return {f.__name__: f(**arguments, **columns) for f in rewards.functions}
+    return {f.__name__: f(**columns) for f in rewards.functions}
 
 
 def rewards(tmp_path, body: str, *overrides: str, name: str = "own") -> Rewards:

@@ -10,8 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 import rewards
 from pods.tasks import arithmetic, render_prompt
 from tests import processes
+from tests.conftest import ROOT
 
-FOLDER = Path(__file__).resolve().parents[1] / "pods/tiny_policy"
+FOLDER = ROOT / "pods" / "tiny_policy"
 POLICIES = {  # name -> start of the weights' SHA-256, least and largest share right
     "tiny_policy": ("bf2ae08eb3cfe0c2", 0.0, 0.1),  # RL needs something to find and room to improve
     "tiny_policy_60": ("9596191900d2d799", 0.5, 0.7),  # about where the paper's base starts
