@@ -165,7 +165,6 @@ def test_a_small_file_gives_a_fifth_and_says_so(tmp_path, capsys, monkeypatch):
         ("math500", "train", {}, "task=math500: has no train split"),
         ("aime24", "validation", {}, "task=aime24: has no validation split"),
         ("gsm8k", "train", {"source": "x"}, "^task.source=x: only task=own has this key"),
-        ("gsm8k", "train", {"gold": "as_is"}, "^task.gold=as_is: only task=own has this key"),
     ],
 )
 def test_mistakes_are_named(name, split, settings, message):
