@@ -1,17 +1,21 @@
-"""README and docs: links have targets, and their Python is the code of the repository, or runs.
+"""README and docs: links have targets, Python is the code of the repository or runs, and every
+command and `key=value` composes. Also the paths that pyproject.toml gives to mutmut."""
 
-Also the paths that pyproject.toml gives to mutmut.
-"""
-
+import importlib
 import inspect
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+from omegaconf import OmegaConf
+from pydantic import ValidationError
 
 from pods.algorithms import ALGORITHMS
+from pods.config import command
 from pods.trainer import STATE
 from tests import processes
 from tests.conftest import ROOT
@@ -20,6 +24,10 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 README = PAGES[0].read_text()
 CODE = re.compile(r"```.*?```", re.DOTALL)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+OURS = re.compile(r" train\.py|evaluate_run\.py|scripts/")
+PROSE = [page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")]
+NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
+FOLDERS = {"chat": "checkpoint", "export": "checkpoint", "plan": "planning"}
 
 
 def anchors(page: Path) -> set[str]:
@@ -60,3 +68,44 @@ def test_the_paths_of_mutmut_exist():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
     keys = ("source_paths", "only_mutate", "also_copy", "pytest_add_cli_args_test_selection")
     assert all(any(ROOT.glob(path)) for key in keys for path in settings[key])
+
+
+def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(script, overrides) of every command and of every `key=value` of the prose."""
+    pages = [page for page in PAGES if page.stem != "extending"]  # tests/test_extending.py runs it
+    blocks = [b for page in pages for b in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)]
+    lines = [line for line in "\n".join(blocks).splitlines() if OURS.search(line)]
+    for page in PROSE:
+        lines += re.findall(r"`([^`\n]+=[^`\n]+)`", page.read_text())
+    for line in lines:
+        line = re.sub(r"<[\w ]+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
+        tokens = re.findall(r"(?:\{[^}]*\}|[^\s;])+", line)
+        keys = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
+        default = "evaluate_run.py" if "select_on=validation" in keys else "train.py"
+        scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
+        columns = [alternatives(key) for key in keys if not key.startswith(NOT_CONFIG)]
+        for i in range(max(map(len, columns), default=0)):
+            overrides = tuple(column[min(i, len(column) - 1)] for column in columns)
+            yield (*scripts, default)[0], overrides
+
+
+def alternatives(override: str) -> list[str]:
+    """algorithm=a,b -> algorithm=a and algorithm=b; of several seeds the first."""
+    key, _, values = override.partition("=")
+    names = [values] if values[0] in "[{" else values.split(",")
+    return [f"{key}={name}" for name in (names[:1] if key == "seed" else names)]
+
+
+def test_every_command_and_override_of_the_pages_composes():
+    pairs = sorted(set(commands()))
+    assert len(pairs) > 80
+    for script, overrides in pairs:
+        name = script.removeprefix("scripts/").removesuffix(".py").removesuffix("_run")
+        module = importlib.import_module(script.removesuffix(".py").replace("/", "."))
+        own = command.CONFIG_DIR / FOLDERS.get(name, name)
+        config = command.compose(name, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
+        try:
+            get_type_hints(module.main)["config"].model_validate(OmegaConf.to_container(config))
+        except ValidationError as error:  # of placeholders
+            unknown = [p["loc"] for p in error.errors() if p["type"] == "extra_forbidden"]
+            assert not unknown, (script, overrides)
