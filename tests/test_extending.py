@@ -24,12 +24,7 @@ PAGE = (ROOT / "docs" / "extending.md").read_text()
 PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)[1:]
 # heading -> (language, text) of its code blocks
 SECTIONS = {name: BLOCK.findall(text) for name, text in zip(PARTS[::2], PARTS[1::2], strict=True)}
-FILES = {
-    text.split()[1]: text
-    for blocks in SECTIONS.values()
-    for language, text in blocks
-    if language == "python"
-}
+FILES = {text.split()[1]: text for language, text in BLOCK.findall(PAGE) if language == "python"}
 
 
 def name_of(heading: str) -> str:

@@ -115,9 +115,8 @@ class RunFolder:
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            self._write_meta(
-                {"config_hash": config_hash(self.config), **provenance(), **(origin or {})}
-            )
+            facts = {"config_hash": config_hash(self.config), **provenance()}
+            self._write_meta(facts | (origin or {}))
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
             if path.is_file():
