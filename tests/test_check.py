@@ -81,9 +81,9 @@ def test_a_broken_rule_is_named(overrides, parts):
 )
 def test_functions_of_the_user_and_engines_pass(overrides):
     config = compose(*overrides.split())
-    key, _, value = overrides.split()[0].partition("=")
-    if key.endswith(".name"):
-        assert get(config, key) == value
+    for key, _, value in (override.partition("=") for override in overrides.split()):
+        if key.endswith((".name", ".gold", "_prompt")):
+            assert str(get(config, key)) == value
 
 
 def test_algorithms_settle_n_m_and_the_micro_batch():

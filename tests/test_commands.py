@@ -1,4 +1,4 @@
-"""The commands as a user types them: train, evaluate, plot, and the promised overrides."""
+"""The commands as a user types them: train, evaluate, plot, the promised overrides, sweeps."""
 
 import json
 from statistics import mean

@@ -111,7 +111,6 @@ def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
         assert own(source, gold=gold, kind="choice")[0]["answer"] == expected
     remedy = "correct the row, task.question, task.answer or task.gold"
     for row, gold, message in (
-        ({"half": 1}, "as_is", "column 'solution' is missing; found half, problem"),
         ({"solution": 2}, "boxed", "column 'solution' must be text, is 2"),
         ({"half": 1}, "gold.py:number", "task.gold=gold.py:number must return text, returned 1"),
         ({}, "gold.py:raises", "task.gold=gold.py:raises raised KeyError('absent')"),
