@@ -54,6 +54,8 @@ def test_steps_are_in_order_and_the_oldest_lose_their_training_state(run: Path) 
         assert [c.step for c in finished if (c.path / "global_step1").exists()] == resumable
         assert all((c.path / "adapter_model.safetensors").is_file() for c in finished)
         assert [checkpoints.damage(c) for c in finished] == [None] * 4
+    (run / "checkpoint-2" / "latest").touch()  # DeepSpeed's instead of optimizer.pt
+    assert checkpoints.at(run / "checkpoint-2").resumable
 
 
 def truncated(path: Path) -> None:

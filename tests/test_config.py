@@ -54,9 +54,8 @@ def test_every_choice_of_a_group_composes():
         names = {path.parent.name: path.stem for path in paths if path}
         overrides = [f"{group}={name}" for group, name in names.items()]
         config = command.typed(TrainConfig, command.compose("train", overrides))
-        for group in names.keys() - {"model"}:
-            key = "rewards.version" if group == "rewards" else f"{group}.name"
-            assert get(config, key) == names[group]
+        for group, name in names.items():
+            assert get(config, f"{group}.{'version' if group == 'rewards' else 'name'}") == name
         assert config.rewards.workers == (2 if config.rewards.version == "strict" else 0)
 
 
