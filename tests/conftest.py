@@ -16,15 +16,12 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter compiles torch again
 
 # Files that take a minute or more start first, so that the two workers end together.
-SLOW = (
-    "test_vllm", "test_deepspeed", "test_evaluation", "test_commands",
-    "test_faults", "test_distributed", "test_unsloth_drift",
-    "test_slurm",
-)  # fmt: skip
+SLOW = ["vllm", "deepspeed", "evaluation", "commands", "faults", "distributed", "unsloth_drift"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+    order = {f"test_{name}": number for number, name in enumerate(SLOW)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(SLOW)))
     skip = pytest.mark.skip(reason="about a minute; CI=true uv run pytest runs it")
     for item in items if "CI" not in os.environ else ():
         if item.get_closest_marker("slow"):

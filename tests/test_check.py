@@ -13,10 +13,8 @@ from tests.configs import compose, get
 OWN = "task=own task.source=q.jsonl task.question=q task.answer=a "
 FUNCTIONS = """
 def rule(rewards, m, rng, k=1): ...
-def advantage(batch, kept, scale=1.0): ...
 def reward(completions, **columns): ...
 def gold(row): ...
-number = 3
 """
 
 
@@ -55,7 +53,9 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rewards.functions.tags=my.py:reward", ["rewards.functions.tags", "other than"]),
         ("rewards.functions.a-b=my.py:reward", ["rewards.functions.a-b", "identifier"]),
         (OWN + "task.gold=my.py:none", ["task.gold=my.py:none", "no function none"]),
-        ("task=own", ["task.source=None", "task=own needs it"]),
+        ("task=own", ["task.source=None: task=own needs it; set a JSONL file, folder or hub id"]),
+        (OWN + "task.question=''", ["task.question=: task=own needs it; set one of its columns"]),
+        ("rewards.functions.a=my.py:none", ["rewards.functions.a=my.py:none", "no function none"]),
         ("engine=trl engine.vllm_mode=server rollouts_per_prompt=40", ["=40", "multiple of 16"]),
         ("engine=trl engine.vllm_mode=none sampling.stop=[end]", ["['end']", "vllm_mode=none"]),
     ],
@@ -81,9 +81,9 @@ def test_a_broken_rule_is_named(overrides, parts):
 )
 def test_functions_of_the_user_and_engines_pass(overrides):
     config = compose(*overrides.split())
-    key, _, value = overrides.split()[0].partition("=")
-    if key.endswith(".name"):
-        assert get(config, key) == value
+    for key, _, value in (override.partition("=") for override in overrides.split()):
+        if key.endswith((".name", ".gold", "_prompt")):
+            assert str(get(config, key)) == value
 
 
 def test_algorithms_settle_n_m_and_the_micro_batch():

@@ -16,18 +16,24 @@ from pods.runs import checkpoints
 from tests.test_files import of, record
 
 
+def trainer_at(step: int) -> Any:
+    """What `write` uses of a trainer; the contents name the step."""
+
+    def save(folder: Path) -> None:
+        (folder / "global_step1").mkdir(parents=True)
+        (folder / "adapter_model.safetensors").write_text(f"adapter of {step}")
+        (folder / "optimizer.pt").write_text(f"checkpoint-{step}")
+        (folder / "global_step1" / "rank0.pt").write_text(f"part of {step}")
+        for name in ("tokenizer.json", "training_args.bin", "README.md"):
+            (folder / name).write_text("{}")
+
+    state = SimpleNamespace(global_step=step, save_to_json=lambda path: Path(path).write_text("{}"))
+    return SimpleNamespace(state=state, save_state=save)
+
+
 def add(run: Path, step: int) -> Path:
-    """A finished checkpoint with contents that name its step."""
-    path = run / f"checkpoint-{step}"
-    (path / "global_step1").mkdir(parents=True)
-    (path / "adapter_model.safetensors").write_text(f"adapter of {step}")
-    (path / "optimizer.pt").write_text(path.name)
-    (path / "tokenizer.json").write_text("{}")
-    (path / "global_step1" / "rank0.pt").write_text(f"part of {step}")
-    for unused in ("training_args.bin", "README.md"):  # of transformers and PEFT
-        (path / unused).write_text("")
-    checkpoints.seal(path, {"step": step, "train_seconds": 2.5 * step})
-    return path
+    """A finished checkpoint."""
+    return checkpoints.write(trainer_at(step), run, {"seed": 7})
 
 
 @pytest.fixture
@@ -41,8 +47,6 @@ def run(tmp_path: Path) -> Path:
 def test_steps_are_in_order_and_the_oldest_lose_their_training_state(run: Path) -> None:
     facts = [(c.step, c.meta["step"], c.path.name) for c in checkpoints.find(run)]
     assert facts == [(step, step, f"checkpoint-{step}") for step in (2, 9, 10, 100)]
-    names = {"adapter_model.safetensors", "global_step1", "meta.json", "optimizer.pt"}
-    assert {path.name for path in (run / "checkpoint-9").iterdir()} == {*names, "tokenizer.json"}
     for keep, resumable in ((None, [2, 9, 10, 100]), (3, [9, 10, 100]), (1, [100])):
         checkpoints.prune(run, keep)
         finished = checkpoints.find(run)
@@ -50,6 +54,8 @@ def test_steps_are_in_order_and_the_oldest_lose_their_training_state(run: Path) 
         assert [c.step for c in finished if (c.path / "global_step1").exists()] == resumable
         assert all((c.path / "adapter_model.safetensors").is_file() for c in finished)
         assert [checkpoints.damage(c) for c in finished] == [None] * 4
+    (run / "checkpoint-2" / "latest").touch()  # DeepSpeed's instead of optimizer.pt
+    assert checkpoints.at(run / "checkpoint-2").resumable
 
 
 def truncated(path: Path) -> None:
@@ -58,8 +64,8 @@ def truncated(path: Path) -> None:
 
 def pruned(path: Path, also: str = "optimizer.pt") -> None:
     shutil.rmtree(path / "global_step1")
-    (path / "optimizer.pt").unlink()
-    (path / also).unlink(missing_ok=True)
+    for name in {"optimizer.pt", also}:
+        (path / name).unlink()
 
 
 SPOILED = {
@@ -86,21 +92,9 @@ def test_the_highest_intact_step_is_resumed_and_the_others_named(run: Path, mess
     assert problem.startswith(f"{run / 'checkpoint-10'}: {message}")
 
 
-def trainer_at(step: int) -> Any:
-    """What `write` uses of a trainer."""
-    state = SimpleNamespace(global_step=step, save_to_json=lambda path: Path(path).write_text("{}"))
-    return SimpleNamespace(state=state, save_state=save)
-
-
-def save(folder: Path) -> None:
-    (folder / "global_step1").mkdir(parents=True)
-    (folder / "adapter_model.safetensors").write_bytes(b"a" * 5000)
-    (folder / "global_step1" / "rank0.pt").write_bytes(b"b" * 300)
-
-
 def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):
     calls = record(monkeypatch)
-    final = checkpoints.write(trainer_at(10), tmp_path, {"seed": 7})
+    final = add(tmp_path, 10)
     renamed = calls.index(of("rename", final))
     flushed = set(calls[:renamed])
     for path in (final, *final.rglob("*")):
@@ -108,8 +102,11 @@ def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, 
     assert calls[renamed + 1 :] == [of("fsync", tmp_path)]  # the new name itself
     meta = json.loads((final / "meta.json").read_text())
     assert (meta["step"], meta["seed"]) == (10, 7)
-    names = ["adapter_model.safetensors", "global_step1/rank0.pt", "trainer_state.json"]
-    assert sorted(meta["files"]) == names
+    assert sorted(meta["files"]) == [
+        "adapter_model.safetensors", "global_step1/rank0.pt", "optimizer.pt", "tokenizer.json",
+        "trainer_state.json",
+    ]  # fmt: skip
+    assert not (final / "README.md").exists()
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
 
 

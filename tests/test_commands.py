@@ -1,4 +1,4 @@
-"""The commands as a user types them: train, evaluate, plot, and the promised overrides."""
+"""The commands as a user types them: train, evaluate, plot, the promised overrides, sweeps."""
 
 import json
 from statistics import mean
@@ -48,8 +48,7 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
 
 
 def test_the_quickstart_learns(tmp_path):
-    steps = ["max_steps=30", "budget.train_seconds=null", "run=r"]
-    done = processes.run(tmp_path, *steps)
+    done = processes.run(tmp_path, "max_steps=30", "budget.train_seconds=null", "run=r")
     assert done.returncode == 0, done.stderr
     lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     correct = [line["all/correctness_mean"] for line in lines]
@@ -66,13 +65,12 @@ def test_the_quickstart_learns(tmp_path):
 @pytest.mark.parametrize(
     "overrides",
     [
-        "algorithm=grpo rollouts_per_prompt=4 rewards=v1 loss.type=grpo loss.beta=0.04",
+        "algorithm=grpo rollouts_per_prompt=4 rewards=v1 loss.type=grpo loss.beta=0.04 "
+        f"resume=never model.path={ROOT / 'pods' / 'tiny_policy'} backend=transformers",
         "algorithm=grpo_ga rewards=strict logger=[] optimizer.schedule=cosine "
         "optimizer.warmup_steps=1",
         "rule=percentile rewards=v1-correctness task=gsm8k data_dir=data sampling.temperature=0.7 "
         "prompts_per_step=3 micro_batch_size=2",
-        "rule=max_reward rewards=strict resume=never "
-        f"model.path={ROOT / 'pods' / 'tiny_policy'} backend=transformers",
         "rule=random lora.rank=null optimizer.learning_rate=1e-4 checkpoint.every_steps=1 "
         "logger=[console,tensorboard] ledger.texts=none",
     ],
@@ -88,8 +86,7 @@ def test_overrides_work(tmp_path, overrides):
 
 def test_a_sweep_trains_each_of_its_runs(tmp_path):
     sweep = [o for o in SMALL if not o.startswith(("run=", "prompts_per_", "rollouts_per_"))]
-    keys = ["-m", *sweep, "algorithm=grpo,pods", "seed=1"]
-    done = processes.run(tmp_path, *keys)
+    done = processes.run(tmp_path, "-m", *sweep, "algorithm=grpo,pods", "seed=1")
     assert done.returncode == 0, done.stderr
     first, second = (
         f"quickstart-{arm}-seed1-sampling.max_completion_length-8"
@@ -98,3 +95,23 @@ def test_a_sweep_trains_each_of_its_runs(tmp_path):
     assert {p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")} == {first, second}
     jobs = [line for line in done.stderr.splitlines() if line.startswith("job ")]
     assert jobs[1].startswith(f"job 2: run={second} (")
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_every_job_though_one_fails(tmp_path):
+    """By submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
+    pytest.importorskip("submitit", reason="needs uv sync --extra slurm")
+    done = processes.run(
+        tmp_path, "-m", "hydra/launcher=submitit_local", f"output_dir={tmp_path}",
+        "kept_per_prompt=9,4", "run=q-m${kept_per_prompt}", "rollouts_per_prompt=8",
+        "micro_batch_size=1", "sampling.max_completion_length=8", "max_steps=2",
+        "budget.train_seconds=null",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "kept_per_prompt=9: cannot keep more than rollouts_per_prompt=8" in done.stderr
+    run = tmp_path / "q-m4"  # of the job after the one that fails
+    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [1, 2]
+    assert checkpoints.newest_intact(run)[0].step == 2
+    logs = list((tmp_path / ".sweeps").rglob("*_log.out"))
+    assert len(logs) == 2  # a job's own output, and nowhere else than in output_dir
+    assert not (tmp_path / "multirun").exists()

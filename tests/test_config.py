@@ -5,84 +5,65 @@ import subprocess
 import sys
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
-from pydantic import Field
 
+import rewards
+from pods import tasks
 from pods.config import command
 from pods.config.command import CONFIG_DIR, load_config
 from pods.config.errors import UserError
-from pods.config.keys import FunctionPath, Section, Text, TrainConfig
-from pods.config.mistakes import validated
+from pods.config.keys import TrainConfig
 from pods.runs.folder import RunFolder
 from tests.configs import compose, get
 
 
-class Inner(Section):
-    size: int | None = Field(gt=0)
-    part: float = Field(gt=0, le=1)
-    items: list[int]
-
-
-class Outer(Section):
-    name: Literal["a", "b"] | None
-    function: Literal["a"] | FunctionPath
-    low: float = Field(ge=0)
-    run: list[Text] | Text
-    weights: dict[str, float]
-    inner: Inner | None = None
-
-
-RIGHT = {"name": "a", "function": "my.py:f", "low": 0, "run": 3, "weights": {}}
-INNER = {"size": 1, "part": 1, "items": []}
-
-
 @pytest.mark.parametrize(
-    ("wrong", "line"),
+    ("overrides", "line"),
     [
-        ({"name": "c"}, "name=c: must be 'a' or 'b'"),
-        ({"function": "b"}, "function=b: must be 'a', or path/to/file.py:function"),
-        ({"low": -1}, "low=-1: must be greater than or equal to 0"),
-        ({"low": float("nan")}, "low=NaN: must be a finite number"),
-        ({"run": [1, None]}, "run=[1, null]: must be a text"),
-        ({"weights": {"a": "x"}}, "weights.a=x: must be a valid number"),
-        ({"weights": {"a": float("inf")}}, "weights.a=Infinity: must be a finite number"),
-        ({"inner": 3}, "inner=3: must be keys with values, {name: value}"),
-        ({"inner": INNER | {"size": 0}}, "inner.size=0: must be greater than 0"),
-        ({"inner": INNER | {"items": ["x"]}}, 'inner.items=["x"]: must be a valid integer'),
-        ({"inner": {"size": 1, "part": 1}}, "inner.items: has no value; set inner.items=<value>"),
-        ({"loww": 1}, "loww=1: unknown; did you mean low?"),
-        ({"loww": 1, "low": -1}, "low=-1: must be greater than or equal to 0"),  # values first
-        ({"loww": 1, "inner": {}}, "loww=1: unknown; did you mean low?"),  # absent keys last
+        ("model.dtype=c", "model.dtype=c: must be 'float32' or 'bfloat16'"),
+        ("task.gold=b",
+         "task.gold=b: must be 'as_is', 'after_hashes' or 'boxed', or path/to/file.py:function"),
+        ("loss.beta=-1", "loss.beta=-1: must be greater than or equal to 0"),
+        ("loss.beta=nan", "loss.beta=NaN: must be a finite number"),
+        ("sampling.stop=[a,null]", 'sampling.stop=["a", null]: must be a text'),
+        ("rewards.weights.a=x", "rewards.weights.a=x: must be a valid number"),
+        ("rewards.weights.a=inf", "rewards.weights.a=Infinity: must be a finite number"),
+        ("budget=3", "budget=3: must be keys with values, {name: value}"),
+        ("lora.rank=0", "lora.rank=0: must be greater than 0"),
+        ("optimizer.betas=[1,x]", 'optimizer.betas=[1, "x"]: must be a valid number'),
+        ("logger.wandb={}", "logger.wandb.project: has no value; set logger.wandb.project=<value>"),
+        ("sed=1", "sed=1: unknown; did you mean seed?"),
+        ("sed=1 seed=-1", "seed=-1: must be greater than or equal to 0"),  # values first
+        ("sed=1 logger.wandb={}", "sed=1: unknown; did you mean seed?"),  # absent keys last
     ],
-)
-def test_a_wrong_value_is_one_line_with_its_key_and_what_it_must_be(wrong, line):
-    assert validated(Outer, RIGHT).run == "3"
+)  # fmt: skip
+def test_a_wrong_value_is_one_line_with_its_key_and_what_it_must_be(overrides, line):
     with pytest.raises(UserError) as error:
-        validated(Outer, RIGHT | wrong)
+        compose(*overrides.split())
     assert str(error.value) == line
 
 
 def test_every_choice_of_a_group_composes():
-    groups = ("algorithm", "rule", "advantage", "engine", "backend", "rewards", "model")
+    groups = ("algorithm", "rule", "advantage", "engine", "backend", "task", "model", "rewards")
     choices = [sorted((CONFIG_DIR / group).glob("[!_]*.yaml")) for group in groups]
+    assert {path.stem for path in choices[5] + choices[7]} == {*tasks.NAMES, *rewards.VERSIONS}
     for paths in zip_longest(*choices):
-        named = {p.parent.name: p.stem for p in paths if p}
-        overrides = [f"{group}={name}" for group, name in named.items()]
+        names = {path.parent.name: path.stem for path in paths if path}
+        overrides = [f"{group}={name}" for group, name in names.items()]
         config = command.typed(TrainConfig, command.compose("train", overrides))
-        for group, name in named.items():
-            if group not in ("rewards", "model"):
-                assert get(config, f"{group}.name") == name
+        for group, name in names.items():
+            assert get(config, f"{group}.{'version' if group == 'rewards' else 'name'}") == name
+        assert config.rewards.workers == (2 if config.rewards.version == "strict" else 0)
 
 
 def test_free_keys_are_taken_as_typed():
     overrides = [
         "rewards.functions.brevity=my_rewards.py:brevity", "rewards.weights.brevity=0.5",
         "rule.params.k=3", "advantage.params={scale: 2}", "algorithm.params.rounds=2",
-        "trl={delta: 4, optim_args: a}", "logger.wandb.project=mine",
+        "trl={delta: 4, optim_args: a}", "logger.wandb.project=mine", "run=3",
     ]  # fmt: skip
     config = command.typed(TrainConfig, command.compose("train", overrides))
     assert config.rewards.functions == {"brevity": "my_rewards.py:brevity"}
@@ -90,7 +71,7 @@ def test_free_keys_are_taken_as_typed():
     assert (config.rule.params, config.advantage.params) == ({"k": 3}, {"scale": 2})
     assert config.algorithm.params == {"rounds": 2}
     assert config.trl.model_dump(exclude_none=True) == {"delta": 4.0, "optim_args": "a"}
-    assert config.logger.wandb.project == "mine"
+    assert (config.logger.wandb.project, config.run) == ("mine", "3")
 
 
 def test_composing_inside_a_job_leaves_its_hydra_as_it_is(monkeypatch):

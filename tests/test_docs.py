@@ -1,25 +1,33 @@
-"""README and docs: links have targets, and their Python is the code of the repository, or runs.
+"""README and docs: links have targets, Python is the code of the repository or runs, and every
+command and `key=value` composes. Also the paths that pyproject.toml gives to mutmut."""
 
-Also the paths that pyproject.toml gives to mutmut.
-"""
-
+import importlib
 import inspect
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+from omegaconf import OmegaConf
+from pydantic import ValidationError
 
 from pods.algorithms import ALGORITHMS
+from pods.config import command
 from pods.trainer import STATE
 from tests import processes
-from tests.configs import compose
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = PAGES[0].read_text()
 CODE = re.compile(r"```.*?```", re.DOTALL)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+OURS = re.compile(r" train\.py|evaluate_run\.py|scripts/")
+PROSE = [page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")]
+NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
+FOLDERS = {"chat": "checkpoint", "export": "checkpoint", "plan": "planning"}
 
 
 def anchors(page: Path) -> set[str]:
@@ -30,34 +38,23 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_relative_link_has_a_target(page: Path):
-    links = re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", page.read_text()))
-    for link in links:
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", CODE.sub("", page.read_text())):
         path, _, anchor = link.partition("#")
-        if "://" in link:
-            continue
         target = page.parent / path if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
 
 
-def test_the_page_of_algorithms_shows_the_code_that_runs():
+def test_the_pages_show_the_code_that_runs():
     page = (ROOT / "docs" / "algorithms.md").read_text()
     sections = re.findall(r"^## (\w+)\n.*?```python\n(.*?)```", page, flags=re.M | re.S)
     assert dict(sections) == {name: inspect.getsource(f) for name, f in ALGORITHMS.items()}
-
-
-def test_the_readme_begins_with_the_method():
-    first = PYTHON.findall((ROOT / "README.md").read_text())[0]
-    assert first == inspect.getsource(ALGORITHMS["pods"])
+    assert PYTHON.findall(README)[0] == inspect.getsource(ALGORITHMS["pods"])
 
 
 def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path: Path):
-    script = PYTHON.findall((ROOT / "README.md").read_text())[1]
-    policy = ROOT / compose("experiment=quickstart").model.path
-    for text, small in (
-        ('"Qwen/Qwen2.5-0.5B"', repr(str(policy))),
-        ("max_steps=50", "max_steps=2"),
-    ):
+    script, policy = PYTHON.findall(README)[1], ROOT / "pods" / "tiny_policy"
+    for text, small in (('"Qwen/Qwen2.5-0.5B"', f'"{policy}"'), ("max_steps=50", "max_steps=2")):
         assert script.count(text) == 1
         script = script.replace(text, small)
     (tmp_path / "sums.py").write_text(script)
@@ -71,3 +68,44 @@ def test_the_paths_of_mutmut_exist():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
     keys = ("source_paths", "only_mutate", "also_copy", "pytest_add_cli_args_test_selection")
     assert all(any(ROOT.glob(path)) for key in keys for path in settings[key])
+
+
+def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(script, overrides) of every command and of every `key=value` of the prose."""
+    pages = [page for page in PAGES if page.stem != "extending"]  # tests/test_extending.py runs it
+    blocks = [b for page in pages for b in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)]
+    lines = [line for line in "\n".join(blocks).splitlines() if OURS.search(line)]
+    for page in PROSE:
+        lines += re.findall(r"`([^`\n]+=[^`\n]+)`", page.read_text())
+    for line in lines:
+        line = re.sub(r"<[\w ]+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
+        tokens = re.findall(r"(?:\{[^}]*\}|[^\s;])+", line)
+        keys = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
+        default = "evaluate_run.py" if "select_on=validation" in keys else "train.py"
+        scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
+        columns = [alternatives(key) for key in keys if not key.startswith(NOT_CONFIG)]
+        for i in range(max(map(len, columns), default=0)):
+            overrides = tuple(column[min(i, len(column) - 1)] for column in columns)
+            yield (*scripts, default)[0], overrides
+
+
+def alternatives(override: str) -> list[str]:
+    """algorithm=a,b -> algorithm=a and algorithm=b; of several seeds the first."""
+    key, _, values = override.partition("=")
+    names = [values] if values[0] in "[{" else values.split(",")
+    return [f"{key}={name}" for name in (names[:1] if key == "seed" else names)]
+
+
+def test_every_command_and_override_of_the_pages_composes():
+    pairs = sorted(set(commands()))
+    assert len(pairs) > 80
+    for script, overrides in pairs:
+        name = script.removeprefix("scripts/").removesuffix(".py").removesuffix("_run")
+        module = importlib.import_module(script.removesuffix(".py").replace("/", "."))
+        own = command.CONFIG_DIR / FOLDERS.get(name, name)
+        config = command.compose(name, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
+        try:
+            get_type_hints(module.main)["config"].model_validate(OmegaConf.to_container(config))
+        except ValidationError as error:  # of placeholders
+            unknown = [p["loc"] for p in error.errors() if p["type"] == "extra_forbidden"]
+            assert not unknown, (script, overrides)

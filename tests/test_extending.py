@@ -24,31 +24,26 @@ PAGE = (ROOT / "docs" / "extending.md").read_text()
 PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)[1:]
 # heading -> (language, text) of its code blocks
 SECTIONS = {name: BLOCK.findall(text) for name, text in zip(PARTS[::2], PARTS[1::2], strict=True)}
-FILES = {
-    text.split()[1]: text
-    for blocks in SECTIONS.values()
-    for language, text in blocks
-    if language == "python"
-}
+FILES = {text.split()[1]: text for language, text in BLOCK.findall(PAGE) if language == "python"}
+
+
+def name_of(heading: str) -> str:
+    """The name of the test of a section."""
+    return "test_" + re.sub(r"\W+", "_", heading.lower())
 
 
 @pytest.fixture
-def run(tmp_path: Path):
-    """Run a section's command in a folder with all files of the page; returns the run's folder."""
-    for name, text in FILES.items():
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The run of the section's command, in a folder with all files of the page."""
+    texts = next(dict(SECTIONS[name]) for name in SECTIONS if name_of(name) == request.node.name)
+    for name, text in (FILES | {"countdown.jsonl": texts.get("json", "")}).items():
         (tmp_path / name).write_text(text)
-
-    def start(heading: str) -> Path:
-        texts = dict(SECTIONS[heading])
-        (tmp_path / "countdown.jsonl").write_text(texts.get("json", ""))
-        command = shlex.split(texts["bash"].replace("\\\n", " "))
-        assert command[:3] == ["uv", "run", "train.py"]
-        keys = [key for key in command[3:] if not key.startswith("run=")]
-        ended = processes.run(tmp_path, *SMALL, *keys)
-        assert ended.returncode == 0, ended.stderr
-        return tmp_path / "checkpoints" / "r"
-
-    return start
+    command = shlex.split(texts["bash"].replace("\\\n", " "))
+    assert command[:3] == ["uv", "run", "train.py"]
+    keys = [key for key in command[3:] if not key.startswith("run=")]
+    ended = processes.run(tmp_path, *SMALL, *keys)
+    assert ended.returncode == 0, ended.stderr
+    return tmp_path / "checkpoints" / "r"
 
 
 def steps(folder: Path) -> list[list[dict[str, Any]]]:
@@ -57,25 +52,21 @@ def steps(folder: Path) -> list[list[dict[str, Any]]]:
     return [list(group) for _, group in groupby(records, key=lambda record: record["step"])]
 
 
-def test_every_section_is_run_here():
-    assert list(SECTIONS) == [
-        "An algorithm with two rounds", "An algorithm with history", "A rule", "An advantage",
-        "A reward and a data set: Countdown", "An engine",
-    ]  # fmt: skip
+def test_every_section_has_a_test():
+    assert {*map(name_of, SECTIONS)} <= globals().keys()
 
 
 def test_an_algorithm_with_two_rounds(run):
-    folder = run("An algorithm with two rounds")
-    for records in steps(folder):
+    for records in steps(run):
         counts = [len(record["total"]) for record in records]
         assert min(counts) >= 6  # algorithm.params.first
         assert sum(counts) in (15, 16)  # P n, the second round rounded down
         assert [len(record["kept"]) for record in records] == [4, 4]
-    assert [line["generate/rounds"] for line in read_metrics(folder / "metrics.jsonl")] == [2, 2]
+    assert [line["generate/rounds"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2]
 
 
 def test_an_algorithm_with_history(run):
-    first, second = steps(run("An algorithm with history"))
+    first, second = steps(run)
     overall = np.mean([record["total"] for record in first])
     assert {r["question_id"] for r in first}.isdisjoint(r["question_id"] for r in second)
     for record in (*first, *second):  # first visits: less the mean of what was seen so far
@@ -85,14 +76,14 @@ def test_an_algorithm_with_history(run):
 
 
 def test_a_rule(run):
-    for records in steps(run("A rule")):
+    for records in steps(run):
         for record in records:
             order = np.argsort(record["total"], kind="stable")
             assert record["kept"] == sorted([*order[:3], order[7]])  # rule.params.high=0.25
 
 
 def test_an_advantage(run):
-    for records in steps(run("An advantage")):
+    for records in steps(run):
         for record in records:
             total = np.array(record["total"])
             by_hand = (total - total.mean()) / (total.std(ddof=1) + 1e-4)
@@ -100,9 +91,8 @@ def test_an_advantage(run):
             assert record["advantages"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_reward_and_a_data_set(run):
-    folder = run("A reward and a data set: Countdown")
-    records = [record for step in steps(folder) for record in step]
+def test_a_reward_and_a_data_set_countdown(run):
+    records = [record for step in steps(run) for record in step]
     assert {record["answer"] for record in records} <= {"15", "2", "8"}
     assert all(set(record["rewards"]) >= {"countdown", "brevity"} for record in records)
     assert any(any(record["rewards"]["brevity"]) for record in records)
@@ -114,6 +104,6 @@ def test_a_reward_and_a_data_set(run):
 
 
 def test_an_engine(run):
-    lines = read_metrics(run("An engine") / "metrics.jsonl")
+    lines = read_metrics(run / "metrics.jsonl")
     assert max(line["engine/logprob_gap"] for line in lines) < 1e-3
     assert lines[0]["engine/probe_gap_without_adapter"] > 0.01

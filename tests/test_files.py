@@ -1,25 +1,18 @@
 """Files that matter reach the disk before their name does: the order of fsync and rename."""
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from pods.files import write_atomic
 
-
-class Call(NamedTuple):
-    """A system call: the file's number survives its rename, and its size shows what was flushed."""
-
-    name: str  # fsync | rename
-    inode: int
-    size: int
+Call = tuple[str, int, int]  # fsync or rename; the file's number, which a rename keeps; its size
 
 
 def of(name: str, file: Any) -> Call:
     """The call as it is recorded for a path or descriptor in its present state."""
-    facts = os.stat(file)
-    return Call(name, facts.st_ino, facts.st_size)
+    return name, os.stat(file).st_ino, os.stat(file).st_size
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Call]:

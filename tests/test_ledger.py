@@ -1,6 +1,7 @@
 """The ledger survives kills, forgets what a resume will repeat, and replays under other rules."""
 
 import gzip
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,19 +12,17 @@ from tests.figures import in_process, ledger_file
 from tests.steps import step_of
 from tests.test_files import of, record
 
-HOSTILE = ("<script>", "é\udc80")
-
 
 def write(path: Path, steps: int, texts: str = "first") -> Path:
-    totals = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}
+    totals, kept = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 3, "c": [0.5]}, [0, 1, 5, 6, 7]
     for number in range(steps):
-        ledger.append(path, step_of(totals, [0, 1, 5], HOSTILE, number), texts)
+        ledger.append(path, step_of(totals, kept, ("<script>", "é\udc80"), number), texts)
     return path
 
 
 def test_what_is_written_is_read(tmp_path):
     records = list(ledger.read(write(tmp_path / "rollouts.jsonl.gz", 3)))
-    assert [(r["step"], r["group"]) for r in records] == [(s, g) for s in (1, 2, 3) for g in (0, 1)]
+    assert [(r["step"], r["group"]) for r in records] == [*product((1, 2, 3), (0, 1, 2))]
     assert records[0] == {
         "step": 1,
         "group": 0,
@@ -36,25 +35,17 @@ def test_what_is_written_is_read(tmp_path):
         "rewards": {"correctness": [0.0, 1.0, 0.5, 0.2]},
         "total": [0.0, 1.0, 0.5, 0.2],  # float32 with the digits it has
         "kept": [0, 1],
-        "advantages": [-1.0, 0.0],
+        "advantages": [-1.0, -0.5],
     }
-    assert (records[1]["kept"], records[1]["advantages"]) == ([1], [1.0])
+    others = [(r["kept"], r["advantages"], r["total"]) for r in records[1:3]]
+    assert others == [([1, 2], [0.0, 0.5], [1.0] * 3), ([0], [1.0], [0.5])]
 
 
 def test_texts_are_kept_as_asked(tmp_path):
-    for texts, with_text in (("all", 2), ("first", 1), ("none", 0)):
+    for texts, with_text in (("all", 3), ("first", 1), ("none", 0)):
         records = [*ledger.read(write(tmp_path / texts, 1, texts))]
         for key in ("prompt", "completions"):
             assert sum(key in record for record in records) == with_text
-
-
-def test_prompts_may_have_different_numbers_of_rollouts(tmp_path):
-    path = tmp_path / "rollouts.jsonl.gz"
-    step = step_of({"a": [0.0, 1.0], "b": [1.0, 0.0, 0.5], "c": [0.5]}, [1, 3, 5], number=6)
-    ledger.append(path, step, "none")
-    rows = [(r["step"], r["kept"], r["advantages"], r["total"]) for r in ledger.read(path)]
-    assert rows[:2] == [(7, [1], [-1.0], [0.0, 1.0]), (7, [1], [0.0], [1.0, 0.0, 0.5])]
-    assert rows[2:] == [(7, [0], [1.0], [0.5])]
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):
@@ -65,7 +56,7 @@ def test_a_torn_end_is_dropped_at_every_length(tmp_path):
     for cut in range(whole, len(data)):
         path.write_bytes(data[:cut])
         records = list(ledger.read(path))
-        assert before == records[:4]
+        assert before == records[:6]
         assert records == every[: len(records)]
 
 
@@ -74,7 +65,7 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     path.write_bytes(path.read_bytes() + gzip.compress(b'{"step": 6}\n')[:-9])
     ledger.forget_after(path, 2)
     ledger.append(path, step_of({"c": [0.0, 1.0]}, [0, 1], number=2), "none")
-    assert [r["step"] for r in ledger.read(path)] == [1, 1, 2, 2, 3]
+    assert [r["step"] for r in ledger.read(path)] == [1, 1, 1, 2, 2, 2, 3]
     ledger.forget_after(tmp_path / "absent", 2)
     assert not (tmp_path / "absent").exists()
 

@@ -29,16 +29,14 @@ def no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     wandb.teardown()
 
 
-def log(folder: Path, steps: range, *overrides: str) -> None:
-    """What a training of these steps logs."""
+def log(folder: Path, steps: range, *overrides: str) -> ExitStack:
+    """Log what a training of these steps logs; on exit the loggers are closed."""
     PartialState()
-    folder.mkdir(exist_ok=True)
-    config = compose("run=a-seed3", f"output_dir={folder.parent}", *overrides)
-    with ExitStack() as stack:
-        loggers = logs.open_loggers(config, folder, stack)
+    stack = ExitStack()
+    for logger in logs.open_loggers(compose(*overrides), folder, stack):
         for step in steps:
-            for logger in loggers:
-                logger(step, {"train_seconds": float(step)})
+            logger(step, {"train_seconds": float(step)})
+    return stack
 
 
 def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(capsys):
@@ -59,7 +57,7 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
 
 
 def test_metrics_and_events_have_every_step(tmp_path: Path) -> None:
-    log(tmp_path, range(1, 6), "logger=[tensorboard]")
+    log(tmp_path, range(1, 6), "logger=[tensorboard]").close()
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines][4] == {"step": 5, "train_seconds": 5.0}
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -67,29 +65,20 @@ def test_metrics_and_events_have_every_step(tmp_path: Path) -> None:
     assert values == [(step, float(step)) for step in range(1, 6)]
 
 
-def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
-    config = compose("run=a-pods-seed3-P-2", "logger=[wandb]", f"output_dir={tmp_path}")
-    runs = []
+    ids = []
     for _ in range(2):
-        with ExitStack() as stack:
-            PartialState()
-            logs.open_loggers(config, tmp_path, stack)[1](1, {"train_seconds": 1.0})
-            run = wandb.run
-            runs.append(run.id)
-            assert (run.name, run.group) == (config.run, "a-pods-P-2")  # one setting's seeds
-            assert run.config["optimizer"]["learning_rate"] == config.optimizer.learning_rate
-    assert runs[0] == runs[1] != config.run  # two folders may hold runs of one name
+        with log(tmp_path, range(1, 2), "run=a-pods-seed3-P-2", "logger=[wandb]"):
+            ids.append(wandb.run.id)
+            assert (wandb.run.name, wandb.run.group) == ("a-pods-seed3-P-2", "a-pods-P-2")
+            assert wandb.run.config["optimizer"]["learning_rate"] == 1e-3
+    assert ids[0] == ids[1] != "a-pods-seed3-P-2"  # two folders may hold runs of one name
 
 
-def test_wandb_without_a_key_is_one_line(tmp_path: Path) -> None:
+def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"^logger=wandb: .*; log in, or leave it out"):
         log(tmp_path, range(1), "logger=[wandb]")
-
-
-def test_a_logger_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^logger=wandb: wandb is not installed; uv sync --extra"):
         compose("logger=[wandb]")

@@ -9,12 +9,11 @@ import sys
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
 
 import evaluate_run
 import train
 from scripts import chat, export, plot, replay
-from tests.configs import compose
+from tests.fake_run import make_run
 
 MAINS = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
@@ -25,26 +24,20 @@ $ train.py ++sampling.temprature=1
 sampling.temprature=1: unknown; did you mean sampling.temperature?
 $ train.py lr=1e-3
 lr=0.001: unknown; did you mean optimizer.learning_rate?
-$ train.py seed=one
-seed=one: must be a valid integer
 $ train.py experiment=null
 experiment=null: a group needs a choice; --help lists them
 $ train.py rule=my.py:f
-rule=my.py:f: must be one of all, max_reward, max_variance, percentile, random; for a function in a
-file set rule.name=path/to/file.py:function
+rule=my.py:f: must be one of all, max_reward, max_variance, percentile, random; for a function ...
 $ train.py --seed 3
 --seed: keys have no dashes; set seed=<value>
 $ train.py seed =3
 seed: cannot be read as key=value; no spaces around =, and quotes for the shell
 $ train.py seed=1,2
 seed=1,2: several values are a sweep, add -m; a list is written key=[a,b]
-$ train.py rewards.functions.brevity=my.py:number
-rewards.functions.brevity=my.py:number: my.py has no function number; correct the name or file
 $ train.py model.path=no/such/folder
 model.path=no/such/folder: no such folder; give a folder or a hub id (org/name)
 $ train.py data_dir=nowhere task=gsm8k
-data_dir=nowhere: no file nowhere/gsm8k/train.jsonl; put the rows of openai/gsm8k there, or unset
-data_dir to use the hub
+data_dir=nowhere: no file nowhere/gsm8k/train.jsonl; put the rows of openai/gsm8k there, or ...
 $ train.py output_dir=my.py
 output_dir=my.py: my.py is a file; choose another output_dir
 $ train.py task=own task.source=no.jsonl task.question=q task.answer=a
@@ -52,17 +45,12 @@ task.source=no.jsonl: no such file or folder ...
 $ train.py resume=nowhere/checkpoint-3
 resume=nowhere/checkpoint-3: no such folder; set auto, never or a checkpoint folder
 $ train.py model.load_in_4bit=true
-model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, or
-model.load_in_4bit=false
+model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, ...
 $ evaluate_run.py
 run=null: name a run, or the base model to score: experiment=quickstart, or model=<hub id or
 folder> tasks=[gsm8k]; runs: old
 $ evaluate_run.py run=odl
 run=odl: no such run in output_dir=checkpoints; it has old
-$ evaluate_run.py run=old engine=tgi
-engine=tgi: must be 'auto', 'vllm' or 'transformers'
-$ evaluate_run.py run=old checkpoint=last
-checkpoint=last: unknown; did you mean checkpoints?
 $ evaluate_run.py run=old sampling.temperature=0
 sampling.temperature=0: unknown; did you mean temperature?
 $ evaluate_run.py run=old checkpoints=newest
@@ -102,10 +90,8 @@ def transcript() -> list[tuple[str, str]]:
 def folder(tmp_path_factory):
     """A working folder with the run checkpoints/old; no mistake may change it."""
     folder = tmp_path_factory.mktemp("beside")
-    config = folder / "checkpoints" / "old" / ".hydra" / "config.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text(OmegaConf.to_yaml(compose("run=old").model_dump()))
-    (folder / "my.py").write_text("def reward(completions, **columns): ...\nnumber = 3\n")
+    make_run(folder / "checkpoints", "old", steps=())
+    (folder / "my.py").touch()
     return folder
 
 
@@ -115,7 +101,6 @@ def test_a_mistake_is_one_line(folder, monkeypatch, capsys, command, answer):
     monkeypatch.chdir(folder)
     GlobalHydra.instance().clear()
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # as in a new process
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of my.py
     monkeypatch.setattr(sys, "argv", shlex.split(command))
     with pytest.raises(SystemExit) as end:
         MAINS[sys.argv[0]]()

@@ -1,4 +1,4 @@
-"""The public interface: versions, kinds, keys, their configs, and the process boundary."""
+"""The public interface: versions, kinds and keys."""
 
 from contextlib import closing
 
@@ -6,7 +6,6 @@ import pytest
 
 import rewards
 from rewards import functions
-from tests.configs import compose
 
 CORRECT = "<think>a</think><answer>27</answer>"
 WRONG = "<think>a</think>\n<answer>26</answer>!"
@@ -70,10 +69,3 @@ def test_mistakes_are_named() -> None:
         rewards.grade("", "", version="v3")
     with pytest.raises(ValueError, match="kind=poem: unknown; one of math, choice"):
         rewards.grade("", "", kind="poem")
-
-
-def test_every_version_has_a_config():
-    for version in rewards.VERSIONS:
-        config = compose(f"rewards={version}").rewards
-        assert config.version == version
-        assert config.workers == (2 if version == "strict" else 0)

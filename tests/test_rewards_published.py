@@ -92,17 +92,15 @@ def test_the_second_form_writes_latex_as_text() -> None:
     assert {text: published.second_form(text) for text in SECOND_FORMS} == SECOND_FORMS
 
 
-def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_the_shared_pairs(shared: Path) -> None:
-    pairs = read(shared / "reference" / "grade_pairs.jsonl")
+    lines = (shared / "reference" / "grade_pairs.jsonl").read_text().splitlines()
+    pairs = map(json.loads, lines)
     assert [p for p in pairs if published.equal(p["given"], p["gold"]) != p["equal"]] == []
 
 
 def test_the_shared_sample(shared: Path) -> None:
-    rows = read(shared / "reference" / "grading_sample.jsonl")
+    lines = (shared / "reference" / "grading_sample.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     completions, answers = [r["completion"] for r in rows], [r["answer"] for r in rows]
     for version in ("v1", "v2"):
         scores = rewards.score(completions, answers, version=version)

@@ -115,7 +115,7 @@ def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it() 
     """The server never imports the caller's main module, which may start training."""
     code = (
         "import sys; from rewards import Scorer\n"
-        "scorer = Scorer('strict', workers=2, deadline_seconds=6)\n"
+        "scorer = Scorer('strict', workers=2, deadline_seconds=3)\n"
         "grades = scorer.grade(['<answer>(x+1)(x+2)</answer>'], ['x^2+3x+2'], ['math'])\n"
         "print(scorer._verifier._server.pid, grades, 'torch' in sys.modules, flush=True)\n"
         f"scorer.grade(['<answer>{POWER_TOWER}</answer>'], ['x+1'], ['math'])\n"

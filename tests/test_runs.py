@@ -35,23 +35,19 @@ def folder_of(output_dir: Path, *overrides: str) -> runs.RunFolder:
     return runs.RunFolder(compose("run=r", f"output_dir={output_dir}", *overrides))
 
 
-def test_a_resumed_run_keeps_the_config_and_provenance_of_its_start(folder, tmp_path):
-    before = folder.saved_config.read_text(), folder.meta.read_text()
-    folder_of(tmp_path, "max_steps=1000").begin(checkpoints.find(folder.path)[-1])
-    assert (folder.saved_config.read_text(), folder.meta.read_text()) == before
-    assert json.loads(folder.meta.read_text())["git_commit"] == "commit-1"
-
-
 @pytest.mark.parametrize("start", STEPS)
-def test_a_resumed_run_forgets_all_later_steps(folder: runs.RunFolder, start: int) -> None:
+def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path, start):
+    origin = folder.saved_config.read_text(), folder.meta.read_text()
     (chosen,) = (c for c in checkpoints.find(folder.path) if c.step == start)
-    folder.begin(chosen)
-    kept = [step for step in STEPS if step <= start]
+    folder_of(tmp_path, "max_steps=1000").begin(chosen)
+    assert (folder.saved_config.read_text(), folder.meta.read_text()) == origin
+    assert json.loads(origin[1])["git_commit"] == "commit-1"
+    steps = [step for step in STEPS if step <= start]
     for path in (folder.metrics, folder.evaluations):
-        assert [line["step"] for line in runs.read_metrics(path)] == kept
+        assert [line["step"] for line in runs.read_metrics(path)] == steps
         assert path.read_text().endswith("}\n")
-    assert [record["step"] for record in ledger.read(folder.ledger)] == kept
-    assert [c.step for c in checkpoints.find(folder.path)] == kept
+    assert [record["step"] for record in ledger.read(folder.ledger)] == steps
+    assert [c.step for c in checkpoints.find(folder.path)] == steps
 
 
 def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(

@@ -19,21 +19,19 @@ IDS = [[1, 2], [3], [4, 5]]
 
 def scores(rewards: Rewards, texts: list[str] = TEXTS) -> dict[str, list[float]]:
     """Each function called as TRL calls it, at step 4."""
-    rows = ROWS[: len(texts)]
-    columns = {name: [row[name] for row in rows] for name in ROWS[0] if name != "prompt"}
-    arguments: dict[str, Any] = {
-        "prompts": [row["prompt"] for row in rows], "completions": texts,
-        "completion_ids": IDS[: len(texts)], "trainer_state": SimpleNamespace(global_step=4),
-        "log_extra": None, "log_metric": None,
+    columns: dict[str, Any] = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+    columns |= {
+        "prompts": columns.pop("prompt"), "completions": texts, "completion_ids": IDS,
+        "trainer_state": SimpleNamespace(global_step=4), "log_extra": None, "log_metric": None,
     }  # fmt: skip
-    return {f.__name__: f(**arguments, **columns) for f in rewards.functions}
+    return {f.__name__: f(**columns) for f in rewards.functions}
 
 
-def rewards(tmp_path, body: str, *overrides: str, name: str = "own") -> Rewards:
+def rewards(tmp_path, body: str, *overrides: str) -> Rewards:
     file = tmp_path / f"file{abs(hash(body))}.py"
     file.write_text(body)
     config = compose("rewards=v2", *overrides).rewards
-    config.functions = {name: f"{file}:function"}
+    config.functions = {"own": f"{file}:function"}
     return Rewards(config)
 
 
@@ -48,6 +46,7 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
     settings = ["rewards.weights.tags=0.7", "rewards.weights.correctness=2.5"]
     with rewards(tmp_path, body, *settings) as score:
         columns = scores(score)
+    assert score.grader == "correctness"
     assert score.weights == {"correctness": 2.5, "format": 1.0, "tags": 0.7, "own": 1.0}
     assert list(columns) == ["correctness", "format", "tags", "own"] == list(score.weights)
     assert columns["own"] == [len(t) + 10 * i + len(IDS[i]) for i, t in enumerate(TEXTS)]
@@ -64,18 +63,12 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
         "    assert [c[-1]['role'] for c in completions] == ['assistant'] * len(completions)\n"
         "    return [1.0 if re.match('<think>', content) else None for content in contents]"
     )
-    with rewards(tmp_path, body) as score:
+    with rewards(tmp_path, body, "rewards.weights.correctness=0") as score:
         assert scores(score, ["", *TEXTS[:2]])["own"] == [0, 1, 0]
+        assert score.grader is None  # a reward without a weight grades nothing
     text = Text("hello", "question")  # a string in every other way
     assert (text, text[0], text[-1], text[1:3], text[1]) == ("hello", "h", "o", "el", "e")
     assert text[-1]["content"] == "question"
-
-
-def test_the_grader_is_the_correctness_that_has_a_weight():
-    for weight, grader in ((1.0, "correctness"), (0.0, None)):
-        config = compose("rewards=v2", f"rewards.weights.correctness={weight}").rewards
-        with Rewards(config) as rewards:
-            assert rewards.grader == grader
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rewards
 from pods.tasks import arithmetic, render_prompt
 from tests import processes
+from tests.conftest import ROOT
 
-FOLDER = Path(__file__).resolve().parents[1] / "pods/tiny_policy"
+FOLDER = ROOT / "pods" / "tiny_policy"
+TOKENIZER = AutoTokenizer.from_pretrained(FOLDER)
 POLICIES = {  # name -> start of the weights' SHA-256, least and largest share right
     "tiny_policy": ("bf2ae08eb3cfe0c2", 0.0, 0.1),  # RL needs something to find and room to improve
     "tiny_policy_60": ("9596191900d2d799", 0.5, 0.7),  # about where the paper's base starts
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(FOLDER)
 
 
 @pytest.fixture(scope="module", params=POLICIES)
@@ -28,55 +25,49 @@ def policy(request: pytest.FixtureRequest) -> torch.nn.Module:
     return AutoModelForCausalLM.from_pretrained(FOLDER.with_name(request.param))
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_folder_is_small_enough_to_ship_and_holds_what_was_built(name: str) -> None:
-    folder = FOLDER.with_name(name)
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
-    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    assert digest.startswith(POLICIES[name][0])
-
-
-def test_special_tokens_tags_and_spaces(tokenizer) -> None:
+def test_special_tokens_tags_and_spaces() -> None:
     ascii = "".join(map(chr, range(32, 127)))
     text = f"{ascii} two  spaces .\n\nlines\n<answer><answer></think"  # a tag twice, half a tag
-    assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text
-    assert tokenizer.pad_token_id != tokenizer.eos_token_id  # masks are rebuilt from ids != pad
-    assert tokenizer.bos_token_id is None
-    assert tokenizer.encode("5") == [tokenizer.convert_tokens_to_ids("5")]  # nothing is added
-    tags = tokenizer.encode("<think></think><answer></answer>")  # one token each, never skipped
+    assert TOKENIZER.decode(TOKENIZER.encode(text), skip_special_tokens=True) == text
+    assert TOKENIZER.pad_token_id != TOKENIZER.eos_token_id  # masks are rebuilt from ids != pad
+    assert TOKENIZER.bos_token_id is None
+    assert TOKENIZER.encode("5") == [TOKENIZER.convert_tokens_to_ids("5")]  # nothing is added
+    tags = TOKENIZER.encode("<think></think><answer></answer>")  # one token each, never skipped
     assert len(tags) == 4
-    assert not set(tags) & set(tokenizer.all_special_ids)
+    assert not set(tags) & set(TOKENIZER.all_special_ids)
 
 
-def test_chat_template(tokenizer) -> None:
+def test_chat_template() -> None:
     messages = [("system", "Think."), ("user", "a"), ("assistant", "b"), ("user", "c")]
     chat = [{"role": role, "content": content} for role, content in messages]
     text = "<system>Think.<user>a<assistant>b<eos><user>c<assistant>"
     options = {"add_generation_prompt": True}
-    assert tokenizer.apply_chat_template(chat, tokenize=False, **options) == text
-    assert tokenizer.apply_chat_template(chat, **options)["input_ids"] == tokenizer.encode(text)
+    assert TOKENIZER.apply_chat_template(chat, tokenize=False, **options) == text
+    assert TOKENIZER.apply_chat_template(chat, **options)["input_ids"] == TOKENIZER.encode(text)
 
 
-def test_base_is_well_formed_often_and_right_on_its_share(tokenizer, policy) -> None:
+def test_base_is_well_formed_often_and_right_on_its_share(policy) -> None:
     torch.manual_seed(0)
     rows = arithmetic.rows("validation")
-    prompts = [render_prompt(row["question"], tokenizer=tokenizer, system="") for row in rows]
-    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    prompts = [render_prompt(row["question"], tokenizer=TOKENIZER, system="") for row in rows]
+    inputs = TOKENIZER(prompts, return_tensors="pt", padding=True)
     ids = policy.generate(**inputs, do_sample=True, top_k=0, max_new_tokens=48)
-    texts = tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    texts = TOKENIZER.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     formed = [rewards.is_well_formed(text) for text in texts]
     correct = [rewards.grade(t, row["answer"]) for t, row in zip(texts, rows, strict=True)]
     assert sum(formed) > 0.5 * len(rows)
-    _, least, most = POLICIES[Path(policy.name_or_path).name]
+    digest, least, most = POLICIES[(folder := Path(policy.name_or_path)).name]
     assert least < sum(map(min, formed, correct)) / len(rows) < most
+    assert hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:16] == digest
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000  # small enough to ship
 
 
-def test_pad_and_unk_are_never_sampled(tokenizer, policy) -> None:
+def test_pad_and_unk_are_never_sampled(policy) -> None:
     text = "<user>3+5-2=?<assistant><think>3+5=8. 8-2=6</think><answer>6</answer>"
     with torch.no_grad():
-        logits = policy(**tokenizer(text, return_tensors="pt")).logits[0]
-    start = tokenizer.encode(text).index(tokenizer.convert_tokens_to_ids("<assistant>"))
-    chance = logits[start:].softmax(-1)[:, [tokenizer.pad_token_id, tokenizer.unk_token_id]]
+        logits = policy(**TOKENIZER(text, return_tensors="pt")).logits[0]
+    start = TOKENIZER.encode(text).index(TOKENIZER.convert_tokens_to_ids("<assistant>"))
+    chance = logits[start:].softmax(-1)[:, [TOKENIZER.pad_token_id, TOKENIZER.unk_token_id]]
     assert chance.max() < 1e-9
     settings = policy.generation_config.to_diff_dict()
     assert not settings.keys() & {"do_sample", "temperature", "top_k", "top_p"}

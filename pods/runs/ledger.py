@@ -5,29 +5,19 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from pods.batch import Batch, Selection
 from pods.config.errors import UserError
 from pods.files import write_atomic
+from pods.rollouts import Record
 
 
-class FinishedStep(Protocol):
-    """What is recorded of a pods.rollouts.Record."""
-
-    step: Any  # with its number
-    prompts: Sequence[Any]  # (G,) question ids with their rows
-    rollouts: Sequence[Any]  # (R,) with their texts
-    batch: Batch
-    selection: Selection
-
-
-def append(path: Path, step: FinishedStep, texts: str) -> None:
+def append(path: Path, step: Record, texts: str) -> None:
     """Add a record for each prompt of a finished step as one member, and wait for the disk; texts:
     of the `first` prompt, of `all`, or `none`."""
     lines = "".join(json.dumps(record) + "\n" for record in records(step, texts))
@@ -37,7 +27,7 @@ def append(path: Path, step: FinishedStep, texts: str) -> None:
         os.fsync(file.fileno())
 
 
-def records(step: FinishedStep, texts: str) -> Iterator[dict[str, Any]]:
+def records(step: Record, texts: str) -> Iterator[dict[str, Any]]:
     """The rollouts of each prompt as a plain dict; `kept` are indices among them."""
     batch, kept = step.batch, step.selection.kept
     for p, (prompt, group) in enumerate(zip(step.prompts, batch.groups, strict=True)):

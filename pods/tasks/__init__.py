@@ -79,10 +79,8 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
         dataset = dataset.shuffle(seed=task.shuffle_seed)
     count, size = len(dataset), min(most, len(dataset) // 5)
     if size < most:
-        ranks.say(
-            f"task={task.name}: task.validation_size={most} is more than a fifth of the {count} "
-            f"training questions; {size} are carved"
-        )
+        line = f"task.validation_size={most} is more than a fifth of the {count} training questions"
+        ranks.say(f"task={task.name}: {line}; {size} are carved")
     if split == "validation" and size == 0:
         remedy = "set at least 1, and give 5 training questions for each"
         line = f"task.validation_size={most}: leaves no validation questions of {count}; {remedy}"

@@ -60,7 +60,5 @@ TASKS = (
     ),
     evaluation_set("math500", "HuggingFaceH4/MATH-500", "problem"),
     evaluation_set("amc23", "zwhe99/amc23", "question"),
-    evaluation_set(
-        "aime24", "HuggingFaceH4/aime_2024", "problem", split="train"
-    ),  # the hub has no other
+    evaluation_set("aime24", "HuggingFaceH4/aime_2024", "problem", "train"),  # its only split
 )
