@@ -15,8 +15,7 @@ from pods.config.errors import UserError
 from pods.config.mistakes import validated
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own
 from pods.tasks.prompts import SYSTEM, encode_prompt, encode_prompts, render_prompt
-from pods.tasks.reading import read
-from pods.tasks.task import Task
+from pods.tasks.task import Task, read
 
 if TYPE_CHECKING:
     from datasets import Dataset

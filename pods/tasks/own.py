@@ -13,8 +13,17 @@ from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
-from pods.tasks.reading import download, json_lines
-from pods.tasks.task import Placed, Row, Task, numbered, short, text, text_or_number
+from pods.tasks.task import (
+    Placed,
+    Row,
+    Task,
+    download,
+    json_lines,
+    numbered,
+    short,
+    text,
+    text_or_number,
+)  # fmt: skip
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL file, folder or hub id",
