@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ from pods.trainer import PodsConfig
 from pods.training.build import refuse_changes, trl_arguments
 from rewards import functions
 from tests import faults, processes, two_ranks
-from tests.configs import compose
+from tests.configs import compose, get
 from tests.two_ranks import fixed_rollouts
 
 SETTINGS = [
@@ -143,21 +142,13 @@ def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, ref
 
 @pytest.mark.slow
 def test_a_rank_killed_while_saving_leaves_the_checkpoint_before(tmp_path):
-    killed = run(tmp_path, "max_steps=6", fault=rank_one(kill_in_second_save))
+    killed = run(tmp_path, "max_steps=6", fault=rank_one(faults.kill_in_save))
     assert [p.returncode for p in killed] == [1, -signal.SIGKILL], killed[0].stderr
     last = killed[0].stderr.splitlines()[-1]
     assert "another process of the run ended; last checkpoint: " in last
-    assert last.endswith("checkpoint-1")
-    assert checkpoints.newest_intact(tmp_path / "r")[0].step == 1
+    assert last.endswith("checkpoint-3")
+    assert checkpoints.newest_intact(tmp_path / "r")[0].step == 3
     assert not list((tmp_path / "r").glob(".checkpoint-*"))
-
-
-def kill_in_second_save() -> None:
-    def act(trainer: Any, *_: Any) -> None:
-        if trainer.state.global_step == 2:
-            faults.kill()
-
-    faults.before(checkpoints, "write", act)
 
 
 def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
@@ -203,22 +194,24 @@ def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         monkeypatch.setenv(name, str(value))
 
 
-@pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
-def test_the_papers_values_of_settings_e_and_f(experiment):
+PAPER = {  # of settings (e) and (f)
+    "lora.rank": None, "model.load_in_4bit": False, "optimizer.learning_rate": 2e-5,
+    "optimizer.schedule": "cosine", "optimizer.schedule_by": "seconds", "max_steps": None,
+    "optimizer.warmup_steps": 0.1, "sampling.max_completion_length": 1024,
+    "evaluation.every_seconds": 120, "prompts_per_step": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("experiment", "mode"), [("gsm8k_h100", "colocate"), ("gsm8k_a100", "server")]
+)
+def test_the_papers_values_of_settings_e_and_f_and_that_trl_takes_them(
+    monkeypatch, experiment, mode
+):
     for algorithm, n, m in (("pods", 4 * 128, 4 * 32), ("grpo_ga", 16 * 32, 16 * 32)):
         config = compose(f"experiment={experiment}", f"algorithm={algorithm}")
         assert (config.rollouts_per_prompt, config.kept_per_prompt) == (n, m)
-        assert (config.lora.rank, config.model.load_in_4bit) == (None, False)  # every parameter
-        optimizer = config.optimizer
-        assert (optimizer.learning_rate, optimizer.schedule) == (2e-5, "cosine")
-        assert (optimizer.schedule_by, config.max_steps) == ("seconds", None)
-        assert (optimizer.warmup_steps, config.sampling.max_completion_length) == (0.1, 1024)
-        assert (config.evaluation.every_seconds, config.prompts_per_step) == (120, 8)
-
-
-@pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
-@pytest.mark.parametrize("mode", ["colocate", "server"])
-def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode):
+        assert {key: get(config, key) for key in PAPER} == PAPER
     become(monkeypatch, 8)
     config = compose(f"experiment={experiment}", "engine=trl", f"engine.vllm_mode={mode}")
     wanted = trl_arguments(config, Policy(None, None, None, "transformers", "cpu", "float32", [1]))
@@ -227,8 +220,7 @@ def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode
         monkeypatch.delenv(name)
     arguments = PodsConfig(**wanted)
     refuse_changes(arguments, wanted)
-    assert arguments.use_vllm
-    assert arguments.vllm_mode == mode
+    assert (arguments.use_vllm, arguments.vllm_mode) == (True, mode)
 
 
 def test_shares_are_equal_and_in_rank_order_and_zeros_stage_is_the_launchers(monkeypatch):

@@ -21,7 +21,14 @@ from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
 from pods.models import policy
 from pods.tasks import encode_prompt
-from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
+from tests.fake_run import (
+    TINY,
+    add_checkpoint,
+    live_model,
+    logprobs_of,
+    make_run,
+    quickstart_config,
+)
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_tokens=48, max_prompt_length=512)
 GREEDY = replace(SAMPLING, temperature=0.0)
@@ -155,10 +162,7 @@ def test_logprobs_are_the_models_under_the_sampling_temperature(temperature: flo
     model = base_model()
     for prompt, group in zip(PROMPTS, groups, strict=False):
         for c in group:
-            with torch.no_grad():
-                logits = model(torch.tensor([[*prompt, *c.token_ids]])).logits[0, len(prompt) - 1 :]
-            expected = (logits[:-1] / (temperature or 1)).log_softmax(-1)
-            expected = expected.gather(1, torch.tensor(c.token_ids)[:, None])[:, 0]
+            expected = logprobs_of(model, prompt, c.token_ids, temperature or 1)
             torch.testing.assert_close(torch.tensor(c.logprobs), expected, atol=1e-4, rtol=0)
     assert complete(engine(cool), work(prompts=PROMPTS[:1]))[0][0][0].logprobs is None
 

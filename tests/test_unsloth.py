@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -109,29 +108,15 @@ def test_the_adapters_folder_of_a_run_is_its_own_and_goes_with_the_model(tmp_pat
     assert not any(folder.exists() for folder in folders)
 
 
-@pytest.fixture
-def model_folder(tmp_path: Path) -> Callable[..., str]:
-    """The tiny policy's tokenizer with another generation_config.json."""
-
-    def make(eos: int | list[int] | None) -> str:
-        for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
-            shutil.copy(TINY / name, tmp_path)
-        if eos is not None:
-            (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
-        return str(tmp_path)
-
-    return make
-
-
-@pytest.mark.parametrize(("eos", "expected"), [(None, [1]), (1, [1]), ([5, 6], [1, 5, 6])])
-def test_every_end_token_counts(model_folder, eos, expected):
-    path = model_folder(eos)
-    assert end_tokens(path, load_tokenizer(path)) == expected
-
-
-def test_a_pad_that_ends_completions_is_refused(model_folder):
-    path = model_folder([1, 0])  # as Qwen2.5: its pad <|endoftext|> is a second end token
-    with pytest.raises(UserError, match=r"model\.pad_token"):
+def test_every_end_token_counts_and_a_pad_that_is_one_is_refused(tmp_path):
+    path = str(shutil.copytree(TINY, tmp_path / "model"))
+    file = tmp_path / "model" / "generation_config.json"
+    file.unlink()
+    assert end_tokens(path, load_tokenizer(path)) == [1]
+    for eos, expected in ((1, [1]), ([5, 6], [1, 5, 6]), ([1, 0], [1, 0])):
+        file.write_text(json.dumps({"eos_token_id": eos}))
+        assert end_tokens(path, load_tokenizer(path)) == expected
+    with pytest.raises(UserError, match=r"model\.pad_token"):  # 0, as Qwen2.5's <|endoftext|>
         unsloth.check_pad(path, load_tokenizer(path))
     unsloth.check_pad(path, load_tokenizer(path, "<unk>"))
     with pytest.raises(UserError, match="not a token of"):

@@ -9,10 +9,12 @@ import torch
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
+from pods.clock import Clock
 from pods.trainer import PodsTrainer
 from pods.training import loop
 from pods.training.warm_up import longest_batch, warm_up
 from tests.configs import compose
+from tests.steps import step_of
 from tests.test_trainer import build, rewards_of, rows
 
 LONGEST = {"prompt": 40, "completion": 48}
@@ -98,20 +100,18 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
 
 
 def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
-    trainer = build(SETTINGS, dataset=rows())
-    readings = iter([7.0, 1.0, 2.0, *[3.0] * 99])  # GiB since the call before
-    trainer.clock.peak = lambda: next(readings)
+    clock = Clock(peak=lambda: 7.0)  # GiB
 
     def warm(*_: object) -> None:
-        with trainer.clock.phase("generate"):
+        with clock.phase("generate"):
             pass
 
-    folder = SimpleNamespace(path=None, ledger=None)
+    folder, trainer = SimpleNamespace(path=None), SimpleNamespace(clock=clock)
+    trainer.is_deepspeed_enabled = False
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
     callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()
-    trainer.train()
-    lines = [callback.meter.line(trainer.newest, trainer.clock, {}) for _ in range(2)]
+    lines = [callback.meter.line(step_of({"a": [0, 1]}, [0]), clock, {}) for _ in range(2)]
     assert [line.get("peak_memory_gib/warmup_generate") for line in lines] == [7.0, None]
