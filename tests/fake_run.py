@@ -55,9 +55,7 @@ def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = Fa
 
 
 @torch.no_grad()
-def logprobs_of(
-    model: Any, prompt: list[int], ids: list[int], temperature: float = 1.0
-) -> torch.Tensor:
+def logps_of(model: Any, prompt: list[int], ids: list[int], temperature: float) -> torch.Tensor:
     """(len(ids),) log-probabilities of a completion by a whole forward pass."""
     logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
     return (logits / temperature).log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]

@@ -18,7 +18,7 @@ from pods.engines import Limits, LivePolicy, Request, Sampling, Work
 from pods.engines.vllm import VllmEngine
 from pods.models import policy
 from pods.training.guard import Guard
-from tests.fake_run import TINY, live_model, logprobs_of, quickstart_config
+from tests.fake_run import TINY, live_model, logps_of, quickstart_config
 
 TOKENIZER = policy.load_tokenizer(str(TINY))
 LONG = "+".join(["1"] * 180)  # so that several blocks of 128 tokens come from the prefix cache
@@ -32,7 +32,7 @@ def main() -> None:
     model, config = live_model(checkpoint), quickstart_config()
     generator = torch.Generator().manual_seed(0)
     weights = [p for name, p in model.named_parameters() if "lora_B" in name]
-    logprobs = partial(logprobs_of, model.eval(), temperature=SAMPLING.temperature)
+    logprobs = partial(logps_of, model.eval(), temperature=SAMPLING.temperature)
     guard = Guard(None, SimpleNamespace(token_logprobs=logprobs), max_gap=0, check_every=1)
     gaps, held, folders = [], [], []
     with VllmEngine(config, TOKENIZER, SAMPLING, Limits(max_sequences=64), 32) as engine:
