@@ -14,9 +14,16 @@ from accelerate import Accelerator
 from pods import trainer
 from pods.rollouts import Record
 from pods.runs import checkpoints, ledger
+from pods.runs.folder import read_metrics
 from rewards import functions
 
 STEP = 4
+
+
+def trained(run: Path) -> bool:
+    """Whether the run has finished a step."""
+    file = run / "metrics.jsonl"
+    return file.is_file() and bool(read_metrics(file))
 
 
 def kill() -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from pods import ranks
 from pods.config.errors import UserError
 from pods.models.policy import Policy
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints
 from pods.runs.folder import read_metrics
 from pods.trainer import PodsConfig
 from pods.training.build import refuse_changes, trl_arguments
@@ -27,7 +27,8 @@ from rewards import functions
 from tests import faults, processes, two_ranks
 from tests.configs import compose, get
 from tests.conftest import ROOT
-from tests.two_ranks import fixed_rollouts
+from tests.test_faults import assert_same_run, lines, rollouts
+from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
     "prompts_per_step=2",
@@ -39,12 +40,6 @@ SETTINGS = [
 
 def run(folder: Path, *overrides: str, **settings: object) -> list:
     return two_ranks.run(folder, *SETTINGS, f"output_dir={folder}", *overrides, **settings)
-
-
-def lines(path: Path) -> list[dict]:
-    """The metric lines but for seconds."""
-    steady = read_metrics(path / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if "seconds" not in k} for line in steady]
 
 
 def trained(folder: Path, *overrides: str) -> None:
@@ -61,12 +56,6 @@ def trained(folder: Path, *overrides: str) -> None:
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=0)
 
 
-# AdamW divides by the gradient's size, which makes rounding noise as large as a learning rate; with
-# epsilon 1 it divides by 1. Plain gradient steps divide by nothing.
-ADAM = ["loss.beta=0.04", "optimizer.learning_rate=0.1", "trl={adam_epsilon: 1.0}"]
-SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
-
-
 @pytest.mark.parametrize(
     ("prompts", "overrides"),
     [(2, ADAM), (1, [*SGD, "loss.type=grpo", "rule=random"])],  # a prompt a rank, or one on both
@@ -74,9 +63,8 @@ SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
 def test_two_processes_make_the_update_of_one(tmp_path, prompts, overrides):
     trained(tmp_path, f"prompts_per_step={prompts}", *overrides)
     one, two = tmp_path / "1" / "r", tmp_path / "2" / "r"
-    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (one, two)]
-    assert records[0] == records[1]  # the same rollouts, rewards and kept sets, written once
-    assert len(records[1]) == 3 * prompts
+    assert rollouts(one) == rollouts(two)  # with rewards and kept sets, written once
+    assert len(rollouts(two)) == 3 * prompts
     for mine, theirs in zip(lines(two), lines(one), strict=True):
         for name in ("entropy", "kl"):  # TRL's mean over micro-batches, of unequal lengths
             assert mine.pop(name, 0) == pytest.approx(theirs.pop(name, 0), abs=0.1)
@@ -136,12 +124,7 @@ def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, ref
     assert "was written by 2 processes, and this run has 1" in alone.stderr.splitlines()[-1]
     resumed = run(tmp_path, "max_steps=6")
     assert [p.returncode for p in resumed] == [0, 0], resumed[0].stderr
-    name = "adapter_model.safetensors"
-    final = [(p / "checkpoint-6" / name).read_bytes() for p in (tmp_path / "r", reference)]
-    assert final[0] == final[1]
-    assert lines(tmp_path / "r") == lines(reference)
-    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (tmp_path / "r", reference)]
-    assert records[0] == records[1]
+    assert_same_run(tmp_path / "r", reference)
 
 
 @pytest.mark.slow
@@ -158,13 +141,12 @@ def test_a_rank_killed_while_saving_leaves_the_checkpoint_before(tmp_path):
 def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
     started = two_ranks.start(tmp_path, *SETTINGS, f"output_dir={tmp_path}", "max_steps=100000",
                           "checkpoint.every_steps=null")  # fmt: skip
-    path = tmp_path / "r" / "metrics.jsonl"
-    processes.wait_for(lambda: path.is_file() and read_metrics(path), started)
+    processes.wait_for(lambda: faults.trained(tmp_path / "r"), started)
     os.kill(started[1].pid, signal.SIGTERM)
     assert [p.wait().returncode for p in started] == [143, 143], started[0].stderr
     assert "run again to resume" in started[0].stderr
     saved = checkpoints.find(tmp_path / "r")[-1]
-    assert saved.step == read_metrics(path)[-1]["step"]
+    assert saved.step == lines(tmp_path / "r")[-1]["step"]
 
 
 def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):
@@ -275,7 +257,7 @@ def test_the_launcher_starts_two_processes_of_one_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", (ROOT / "config" / "accelerate").glob("*.yaml"), ids=lambda path: path.stem
+    "path", [*(ROOT / "config" / "accelerate").glob("*.yaml")], ids=lambda path: path.stem
 )
 def test_the_launcher_reads_every_config(path):
     config = load_config_from_file(str(path))

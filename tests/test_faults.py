@@ -59,8 +59,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def steady(line: dict) -> dict:
-    return {key: value for key, value in line.items() if "seconds" not in key}
+def lines(path: Path) -> list[dict]:
+    """The metric lines but for seconds."""
+    steady = read_metrics(path / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if "seconds" not in k} for line in steady]
+
+
+def rollouts(path: Path) -> list[dict]:
+    return list(ledger.read(path / "rollouts.jsonl.gz"))
 
 
 def assert_same_run(actual: Path, expected: Path) -> None:
@@ -71,11 +77,9 @@ def assert_same_run(actual: Path, expected: Path) -> None:
     states = [torch.load(p / "optimizer.pt", weights_only=True)["state"] for p in (mine, theirs)]
     for key, moments in states[1].items():
         assert all(torch.equal(value, states[0][key][k]) for k, value in moments.items())
-    metrics, rollouts = "metrics.jsonl", "rollouts.jsonl.gz"
-    lines = [[*map(steady, read_metrics(p / metrics))] for p in (actual, expected)]
-    assert lines[0] == lines[1]
-    assert list(ledger.read(actual / rollouts)) == list(ledger.read(expected / rollouts))
-    assert [c.step for c in checkpoints.find(actual)] == [2, 4, 6]
+    assert lines(actual) == lines(expected)
+    assert rollouts(actual) == rollouts(expected)
+    assert steps_of(actual) == steps_of(expected)
     assert not list(actual.glob(".checkpoint-*"))
 
 
@@ -159,10 +163,10 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
         paths.append(tmp_path / name / "r")
     assert run(tmp_path, *arguments).returncode == 0
     assert_same_run(*reversed(paths))
-    lines = read_metrics(paths[0] / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [2, 4, 6]
-    assert lines[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
-    records = list(ledger.read(paths[0] / "rollouts.jsonl.gz"))
+    metrics = lines(paths[0])
+    assert [line["step"] for line in metrics] == [2, 4, 6] == steps_of(paths[0])
+    assert metrics[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
+    records = rollouts(paths[0])
     assert [record["step"] for record in records] == [1, 1, 1, 3, 3, 3, 5, 5, 5]
     visits: Counter[str] = Counter()
     for step in (records[i : i + 3] for i in range(0, 9, 3)):
@@ -192,8 +196,7 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
                "optimizer.warmup_steps=0.5", "budget.train_seconds=1000",
                "checkpoint.every_steps=null"]  # fmt: skip
     first = begin(folder, *by_time, "max_steps=100000")
-    lines = path / "metrics.jsonl"
-    processes.wait_for(lambda: lines.is_file() and read_metrics(lines), [first])
+    processes.wait_for(lambda: faults.trained(path), [first])
     second = run(folder / "second", f"output_dir={folder / 'checkpoints'}", "task=arithmetic")
     assert second.returncode == 2
     assert f"pid {first.pid} on " in second.stderr
@@ -208,11 +211,11 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
     resumed = run(folder, *by_time, f"max_steps={saved.step + 2}")
     assert resumed.returncode == 0, resumed.stderr
     assert "scheduler" not in resumed.stderr  # torch warns where it is stepped too early
-    lines = read_metrics(lines)
-    assert [line["step"] for line in lines] == list(range(1, saved.step + 3))
-    started = [0.0, *(line["train_seconds"] for line in lines[:-1])]
+    metrics = read_metrics(path / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(1, saved.step + 3))
+    started = [0.0, *(line["train_seconds"] for line in metrics[:-1])]
     assert started == sorted(set(started))
-    rates = [line["learning_rate"] for line in lines]
+    rates = [line["learning_rate"] for line in metrics]
     assert rates == [1e-3 * (1000 * seconds / 500_000) for seconds in started]
 
 
@@ -244,14 +247,14 @@ def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, othe
     done = run(folder, *limits, *others, "checkpoint.every_seconds=0.2")
     assert done.returncode == 0, done.stderr
     path = folder / "checkpoints" / "r"
-    lines = read_metrics(path / "metrics.jsonl")
-    assert lines[-1][budget] >= 0.5
-    assert all(line[budget] < 0.5 for line in lines[:-1])
-    marks = [0.0, *(line["train_seconds"] // 0.2 for line in lines)]
-    crossed = [line["step"] for i, line in enumerate(lines) if marks[i + 1] > marks[i]]
-    assert steps_of(path) == sorted({*crossed, lines[-1]["step"]})
+    metrics = read_metrics(path / "metrics.jsonl")
+    assert metrics[-1][budget] >= 0.5
+    assert all(line[budget] < 0.5 for line in metrics[:-1])
+    marks = [0.0, *(line["train_seconds"] // 0.2 for line in metrics)]
+    crossed = [line["step"] for i, line in enumerate(metrics) if marks[i + 1] > marks[i]]
+    assert steps_of(path) == sorted({*crossed, metrics[-1]["step"]})
     if others:
-        assert all(line["step"] % 2 == 0 for line in lines)
-        ledgers = [list(ledger.read(p / "rollouts.jsonl.gz"))[:2] for p in (path, reference)]
+        assert all(line["step"] % 2 == 0 for line in metrics)
         for name in ("completions", "question_id"):  # sampling, and the order of the data
-            assert [r[name] for r in ledgers[0]] != [r[name] for r in ledgers[1]]
+            mine, other = ([r[name] for r in rollouts(p)[:2]] for p in (path, reference))
+            assert mine != other
