@@ -44,6 +44,13 @@ def run(folder: Path, *overrides: str, fault: Callable | None = None) -> process
     return begin(folder, *overrides, fault=fault).wait()
 
 
+def failed(folder: Path, *overrides: str, code: int = 1, fault: Callable | None = None) -> str:
+    """The last line on stderr of a run that ends with this code."""
+    done = run(folder, *overrides, fault=fault)
+    assert done.returncode == code, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
@@ -93,9 +100,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
     path, warm = folder / "checkpoints" / "r", "backend.warmup=true"
     assert run(folder, warm, fault=faults.kill_in_step).returncode == -signal.SIGKILL
     assert steps_of(path) == [2]
-    stopped = run(folder, warm, fault=faults.disk_full)
-    assert stopped.returncode == 1
-    last = stopped.stderr.splitlines()[-1]
+    last = failed(folder, warm, fault=faults.disk_full)
     assert "checkpoint-4 could not be written" in last
     assert "last checkpoint:" in last
     assert last.endswith("checkpoint-2")
@@ -125,9 +130,8 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
 
 def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     """Also the step since the last regular checkpoint is saved; mended, the run goes on."""
-    stopped, path = run(folder, fault=faults.reward_raises), folder / "checkpoints" / "r"
-    assert stopped.returncode == 1
-    reason, last = "reward function correctness raised ZeroDiv", stopped.stderr.splitlines()[-1]
+    last, path = failed(folder, fault=faults.reward_raises), folder / "checkpoints" / "r"
+    reason = "reward function correctness raised ZeroDiv"
     assert [part for part in (reason, "step 3") if part not in last] == []
     assert last.endswith("checkpoint-3")
     assert steps_of(path) == [2, 3]
@@ -182,9 +186,7 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
 
 
 def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
-    stopped = run(folder, fault=faults.gradient_is_nan)
-    assert stopped.returncode == 1
-    last = stopped.stderr.splitlines()[-1]
+    last = failed(folder, fault=faults.gradient_is_nan)
     assert "grad_norm is nan at step 4" in last
     assert last.endswith("checkpoint-2")
     assert steps_of(folder / "checkpoints" / "r") == [2]
@@ -197,10 +199,10 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
                "checkpoint.every_steps=null"]  # fmt: skip
     first = begin(folder, *by_time, "max_steps=100000")
     processes.wait_for(lambda: faults.trained(path), [first])
-    second = run(folder / "second", f"output_dir={folder / 'checkpoints'}", "task=arithmetic")
-    assert second.returncode == 2
-    assert f"pid {first.pid} on " in second.stderr
-    assert "run=<another name>" in second.stderr
+    in_the_way = f"output_dir={folder / 'checkpoints'}", "task=arithmetic"
+    last = failed(folder / "second", *in_the_way, code=2)
+    assert f"pid {first.pid} on " in last
+    assert "run=<another name>" in last
     os.kill(first.pid, signal.SIGTERM)
     first.wait()
     assert first.returncode == 128 + signal.SIGTERM
@@ -222,12 +224,9 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
 def test_resume_rules(folder, reference):
     path = folder / "checkpoints" / "r"
     shutil.copytree(reference, path)
-    never = run(folder, "resume=never")
-    assert never.returncode == 2
-    assert "resume=never" in never.stderr
-    changed = run(folder, "optimizer.learning_rate=0.5", "seed=3")
-    assert changed.returncode == 2
-    assert "optimizer.learning_rate (0.001 -> 0.5), seed (0 -> 3)" in changed.stderr
+    assert "resume=never" in failed(folder, "resume=never", code=2)
+    changed = failed(folder, "optimizer.learning_rate=0.5", "seed=3", code=2)
+    assert "optimizer.learning_rate (0.001 -> 0.5), seed (0 -> 3)" in changed
     finished = run(folder)
     assert finished.returncode == 0
     assert "6 steps" in finished.stdout

@@ -46,16 +46,14 @@ class Spy(TrainerCallback):
         trainer.add_callback(self)
 
     def state(self) -> list[torch.Tensor]:
-        return [
-            torch.get_rng_state(),
-            *(p.detach().clone() for p in self.trainer.model.parameters()),
-        ]
+        weights = self.trainer.model.parameters()
+        return [torch.get_rng_state(), *(weight.detach().clone() for weight in weights)]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         before = self.state()
         warm_up(self.trainer, *LONGEST.values())
-        assert all(torch.equal(a, b) for a, b in zip(before, self.state(), strict=True))
+        torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
         assert dict(self.trainer.optimizer.state) == {}
         assert all(p.grad is None for p in self.trainer.model.parameters())
         assert len(self.losses) == 1
