@@ -39,7 +39,9 @@ def train(config: TrainConfig) -> None:
 
             ranks.say(choose.settle(config))
             policy.set_threads(config.backend.threads)
+            load = policy.load_transformers
             if config.backend.name == "unsloth":
+                load = unsloth.load_unsloth
                 unsloth.import_unsloth(config)  # before the packages that it rewrites
             from pods import scoring, tasks  # torch and TRL
             from pods.evaluation import midrun
@@ -53,7 +55,7 @@ def train(config: TrainConfig) -> None:
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
-            model = choose.load_policy(config, tokenizer)
+            model = load(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:
                 stack.enter_context(engine)
