@@ -34,11 +34,17 @@ def train(config: TrainConfig) -> None:
     clock = Clock(peak=peak_memory)
     with ExitStack() as stack:
         with clock.phase("load"):
-            prepare(config)
-            from pods import scoring, tasks  # torch and TRL, after Unsloth
             from pods.engines import choose
+            from pods.models import policy, unsloth
+
+            ranks.say(choose.settle(config))
+            policy.set_threads(config.backend.threads)
+            load = policy.load_transformers
+            if config.backend.name == "unsloth":
+                load = unsloth.load_unsloth
+                unsloth.import_unsloth(config)  # before the packages that it rewrites
+            from pods import scoring, tasks  # torch and TRL
             from pods.evaluation import midrun
-            from pods.models import policy
             from pods.runs import folder as runs
             from pods.training import build, loop, warm_up
 
@@ -49,7 +55,7 @@ def train(config: TrainConfig) -> None:
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
-            model = choose.load_policy(config, tokenizer)
+            model = load(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:
                 stack.enter_context(engine)
@@ -62,19 +68,6 @@ def train(config: TrainConfig) -> None:
             callback = loop.RunCallback(config, folder, trainer, *parts)
             trainer.add_callback(callback)
         loop.run(callback)
-
-
-def prepare(config: TrainConfig) -> None:
-    """Settle backend and engine, and import Unsloth before the packages that it rewrites."""
-    from pods.engines import choose
-    from pods.models.policy import set_threads
-
-    ranks.say(choose.settle(config))
-    set_threads(config.backend.threads)
-    if config.backend.name == "unsloth":
-        from pods.models.unsloth import import_unsloth
-
-        import_unsloth(config)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ own code builds the tensors of the rows that are handed to it.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,10 @@ import torch
 import trl
 from accelerate.utils import set_seed
 from datasets import Dataset
-from trl.trainer.utils import RepeatSampler
 
 from pods import ranks
 from pods.batch import Completion, Prompt
-from pods.order import EpochOrder
+from pods.order import DataOrder, EpochOrder
 from pods.rollouts import AlgorithmError, Rollout
 
 Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
@@ -108,9 +108,11 @@ class TrlSeam(trl.GRPOTrainer):
         """The training starts, or an epoch of it, after so many micro-steps."""
         self._earlier = micro_steps - self._step
 
-    def trls_sampler(self) -> RepeatSampler:
-        """TRL's order of the training rows."""
-        return super()._get_train_sampler()
+    @cached_property
+    def data_order(self) -> DataOrder | None:
+        """TRL's order of the training rows; None for a streamed data set."""
+        sized = hasattr(self.train_dataset, "__len__")
+        return DataOrder(self.train_dataset, super()._get_train_sampler()) if sized else None
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> EpochOrder:
         return EpochOrder(super()._get_train_sampler(dataset), self)

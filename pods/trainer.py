@@ -11,7 +11,7 @@ algorithm="grpo" the weights equal those of GRPOTrainer to the bit. train.py use
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from pods.algorithms import DRAWS_M, OWN_ADVANTAGES, Algorithm, prepared
 from pods.batch import Prompt, Selection, seed_of
 from pods.clock import Clock
 from pods.files import write_atomic
-from pods.order import DataOrder, Stream
+from pods.order import Stream
 from pods.rollouts import Driver, Record, Rollout, Step, Visit
 from pods.seam import Tensors, TrlSeam, engine_slots
 
@@ -154,12 +154,6 @@ class PodsTrainer(TrlSeam):
         if any(row["prompt"] != rows[i // m]["prompt"] for i, row in enumerate(inputs)):
             raise RuntimeError(f"a group of {m} rows straddles two prompts: they are out of order")
         return Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
-
-    @cached_property
-    def data_order(self) -> DataOrder | None:
-        """None for a streamed data set."""
-        sized = hasattr(self.train_dataset, "__len__")
-        return DataOrder(self.train_dataset, self.trls_sampler()) if sized else None
 
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank draws its share."""

@@ -54,6 +54,13 @@ def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = Fa
     return path
 
 
+@torch.no_grad()
+def logps_of(model: Any, prompt: list[int], ids: list[int], temperature: float) -> torch.Tensor:
+    """(len(ids),) log-probabilities of a completion by a whole forward pass."""
+    logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+    return (logits / temperature).log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+
+
 def live_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> PeftModel:
     """A policy as it is in training: its adapter is trainable, with dropout."""
     base = AutoModelForCausalLM.from_pretrained(TINY, dtype=dtype)

@@ -14,9 +14,16 @@ from accelerate import Accelerator
 from pods import trainer
 from pods.rollouts import Record
 from pods.runs import checkpoints, ledger
+from pods.runs.folder import read_metrics
 from rewards import functions
 
 STEP = 4
+
+
+def trained(run: Path) -> bool:
+    """Whether the run has finished a step."""
+    file = run / "metrics.jsonl"
+    return file.is_file() and bool(read_metrics(file))
 
 
 def kill() -> None:
@@ -64,12 +71,17 @@ def kill_in_ledger() -> None:
     before(ledger, "append", act)
 
 
-def disk_full() -> None:
-    def act(trainer: trainer.PodsTrainer, *_: Any) -> None:
-        if trainer.state.global_step == STEP:  # the kernel refuses to let a file grow further
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+def while_saving(act: Callable[[], None]) -> None:
+    before(checkpoints, "write", lambda trainer, *_: trainer.state.global_step == STEP and act())
 
-    before(checkpoints, "write", act)
+
+def kill_in_save() -> None:
+    while_saving(kill)
+
+
+def disk_full() -> None:
+    """The kernel refuses to let a file grow further."""
+    while_saving(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
 
 
 def reward_raises() -> None:

@@ -30,7 +30,7 @@ from pods.trainer import PodsConfig
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
 from pods.training.warm_up import warm_up
 from tests.configs import compose
-from tests.test_trainer import rewards_of, rows
+from tests.test_trainer import adapter, rewards_of, rows
 from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
@@ -41,6 +41,10 @@ PARAMS = (
 SIZES = ["kept_per_prompt=4", "prompts_per_step=2", "max_steps=3", "sampling.temperature=0.9"]
 
 
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
 def classes(folder: str) -> dict[str, Any]:
     """The trainer's class and methods; also passes the arguments of a run with a vLLM engine
     through the config class as it is now."""
@@ -48,11 +52,11 @@ def classes(folder: str) -> dict[str, Any]:
     policy = Policy(None, None, None, "unsloth", "cpu", "float32", [1])  # bfloat16 needs a GPU
     wanted = trl_arguments(config, policy)
     refuse_changes(PodsConfig(**wanted), wanted)  # raises
-    methods = {name: inspect.signature(getattr(trl.GRPOTrainer, name)) for name in METHODS}
+    methods = {name: parameters(getattr(trl.GRPOTrainer, name)) for name in METHODS}
     generate = vllm_generation.VLLMGeneration.generate
     return {
         "class": trl.GRPOTrainer.__name__,
-        "signatures": {name: list(signature.parameters) for name, signature in methods.items()},
+        "signatures": methods,
         # Unsloth injects the adapter in this method; where its patch fails it only logs.
         "adapter_injected": hasattr(generate, "__wrapped__"),
     }
@@ -91,11 +95,7 @@ def trainer_of(config: TrainConfig, policy: Policy, folder: Path) -> tuple[Any, 
     return trainer, steps
 
 
-def adapter_of(trainer: Any) -> dict[str, torch.Tensor]:
-    return {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_" in k}
-
-
-def losses(trainer: Any, name: str = "loss") -> list[float]:
+def logged(trainer: Any, name: str) -> list[float]:
     return [line[name] for line in trainer.state.log_history if "loss" in line]
 
 
@@ -118,15 +118,15 @@ def case(side: str, name: str, folder: Path) -> dict[str, Any]:
 
     trainer._generate_single_turn = spy
     logprobs = trainer.token_logprobs([22, 17, 23, 35], [23, 6, 24, 25, 1]).tolist()
-    before = adapter_of(trainer)
+    before = adapter(trainer)
     trainer.train()
-    after = adapter_of(trainer)
+    after = adapter(trainer)
     return {
         "generated": generated,
         "kept": [step["kept"] for step in steps],
         "logprobs": logprobs,
-        "loss": losses(trainer),
-        "grad_norm": losses(trainer, "grad_norm"),
+        "loss": logged(trainer, "loss"),
+        "grad_norm": logged(trainer, "grad_norm"),
         "moved": sum((after[k] - v).abs().sum().item() for k, v in before.items()),
         "saved": sorted(path.name for path in folder.glob("checkpoint-2/adapter_*")),
         "arguments": {key: repr(value) for key, value in trainer.args.to_dict().items()},
@@ -134,7 +134,7 @@ def case(side: str, name: str, folder: Path) -> dict[str, Any]:
 
 
 class Engine:
-    """In place of Unsloth's vLLM: samples under the adapter in the request, and notes the calls."""
+    """In place of Unsloth's vLLM: samples under the adapter in the request; notes the calls."""
 
     shared_weights = True  # as Unsloth marks its engine
 
@@ -146,25 +146,23 @@ class Engine:
     def generate(self, prompts: list, sampling_params: Any, use_tqdm: bool, lora_request: Any):
         self.calls.append(SimpleNamespace(params=sampling_params, lora=lora_request))
         tensors = lora_request.lora_tensors.items()
-        adapter = {name.replace(".weight", ".default.weight"): value for name, value in tensors}
-        assert not self.copy.load_state_dict(adapter, strict=False).unexpected_keys
-        seeds = torch.randint(2**62, (len(prompts),)).tolist()
-        asked = [Request(p["prompt_token_ids"], [s]) for p, s in zip(prompts, seeds, strict=True)]
+        weights = {name.replace(".weight", ".default.weight"): value for name, value in tensors}
+        assert not self.copy.load_state_dict(weights, strict=False).unexpected_keys
+        seeds = torch.randint(2**62, (len(prompts), 1)).tolist()
+        asked = [Request(p["prompt_token_ids"], s) for p, s in zip(prompts, seeds, strict=True)]
         live = LivePolicy(self.copy, len(self.calls))
         work = Work(asked, live, None, sampling_params.ignore_eos)
         ((_, groups),) = self.engine.generate([work], logprobs=True)
-        return [self._output(r, c) for r, (c,) in zip(asked, groups, strict=True)]
+        return [self._output(r, *group) for r, group in zip(asked, groups, strict=True)]
 
     def _output(self, request: Request, completion: Any) -> Any:
-        from vllm.logprobs import Logprob
-
         pairs = zip(completion.token_ids, completion.logprobs, strict=True)
-        logprobs = [{token: Logprob(value, 1, None)} for token, value in pairs]
+        logprobs = [{token: SimpleNamespace(logprob=p, rank=1)} for token, p in pairs]
         output = SimpleNamespace(token_ids=completion.token_ids, logprobs=logprobs)
         return SimpleNamespace(prompt_token_ids=request.prompt, outputs=[output])
 
 
-def on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine, list[dict]]:
+def on_the_engine(folder: Path, correction: bool) -> tuple[Any, Engine, list[dict]]:
     """Our trainer in Unsloth's, with the engine above where Unsloth puts vLLM."""
     from unsloth_zoo import vllm_utils
 
@@ -173,7 +171,7 @@ def on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine, list[dict
     config = compose(
         *SIZES, "rollouts_per_prompt=8", "engine=unsloth", f"output_dir={folder}",
         "sampling.max_completion_length=16", "sampling.max_prompt_length=32",
-        "optimizer.name=adamw_8bit", *overrides,
+        "optimizer.name=adamw_8bit", f"engine.importance_sampling_correction={correction}",
     )  # fmt: skip
     config.backend.name = "unsloth"
     policy = policy_as_unsloth_loads_it(config)
@@ -187,20 +185,19 @@ def on_the_engine(folder: Path, *overrides: str) -> tuple[Any, Engine, list[dict
 def training(folder: Path, correction: bool) -> dict[str, Any]:
     """Three steps; uncorrected, the third again from the checkpoint of the second."""
     folder.mkdir()
-    setting = f"engine.importance_sampling_correction={correction}"
     with chdir(folder):  # where Unsloth would leave its folder
-        trainer, engine, steps = on_the_engine(folder, setting)
-        fresh = adapter_of(trainer)
+        trainer, engine, steps = on_the_engine(folder, correction)
+        fresh = adapter(trainer)
         trainer.train()
-        again = whole = adapter_of(trainer)
+        again = whole = adapter(trainer)
         if not correction:
-            resumed, *_ = on_the_engine(folder, setting)
+            resumed, *_ = on_the_engine(folder, correction)
             resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
-            again = adapter_of(resumed)
+            again = adapter(resumed)
     moments = [state for state in trainer.optimizer.state.values() if "state1" in state]
     return {
         "steps": steps,
-        "losses": losses(trainer),
+        "losses": logged(trainer, "loss"),
         "moved": max((whole[k] - fresh[k]).abs().max().item() for k in whole),
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),
         "moment_types": sorted({str(state["state1"].dtype) for state in moments}),
@@ -221,10 +218,7 @@ def unsloth_alone(folder: Path) -> dict[str, Any]:
     vllm_generation.DistributedBackend = lambda accelerator: None
     loaders = (FastLanguageModel.from_pretrained, FastLanguageModel.get_peft_model, load_vllm)
     return {
-        "loader": {f.__name__: list(inspect.signature(f).parameters) for f in loaders},
+        "loader": {f.__name__: parameters(f) for f in loaders},
         "default_sequences": inspect.signature(load_vllm).parameters["max_num_seqs"].default,
-        "training": {
-            "uncorrected": training(folder / "uncorrected", False),
-            "corrected": training(folder / "corrected", True),
-        },
+        "training": [training(folder / f"corrected-{yes}", yes) for yes in (False, True)],
     }

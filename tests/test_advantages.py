@@ -6,14 +6,14 @@ import pytest
 from pods.advantages import ADVANTAGES
 from pods.batch import Batch
 
-REWARDS = np.array([[1.0, 0.1, 0.0, 0.4, 0.9], [0.3, 0.2, 0.8, 0.8, 0.5]])
+REWARDS = np.float64(np.float32([[1.0, 0.1, 0.0, 0.4, 0.9], [0.3, 0.2, 0.8, 0.8, 0.5]]))
 PARTS = {
     "correctness": np.array([[1, 0, 0, 0, 1], [0, 0, 1, 1, 0.0]]),
     "tags": np.array([[0.0, 0.1, 0.0, 0.4, 0.2], [0.3, 0.2, 0.1, 0.7, 0.5]]),
 }
 WEIGHTS = {"tags": 0.5}
 BATCH = Batch(
-    np.repeat([0, 1], 5), REWARDS.flatten(), weights=WEIGHTS,
+    np.repeat([0, 1], 5), np.float32(REWARDS.flatten()), weights=WEIGHTS,
     by_function={name: values.flatten() for name, values in PARTS.items()},
 )  # fmt: skip
 

@@ -14,11 +14,12 @@ from tests.configs import compose
 
 @pytest.fixture
 def time() -> SimpleNamespace:
-    """A clock that is moved by hand; it starts at 100."""
+    """Time that is moved by hand; it starts at 100."""
     return SimpleNamespace(seconds=100.0)
 
 
-def clock_of(time: SimpleNamespace) -> Clock:
+@pytest.fixture
+def clock(time: SimpleNamespace) -> Clock:
     return Clock(lambda: time.seconds)
 
 
@@ -30,8 +31,7 @@ def step(clock: Clock, time: SimpleNamespace, **phases: float) -> None:
     clock.end_step()
 
 
-def test_a_step_is_its_phases_and_nothing_outside_of_it(time):
-    clock = clock_of(time)
+def test_a_step_is_its_phases_and_nothing_outside_of_it(clock, time):
     with clock.phase("load"):
         time.seconds += 60
     step(clock, time, generate=3.0, score=0.5, log=9.0, select=0.25, update=1.25)
@@ -55,8 +55,8 @@ def test_a_step_is_its_phases_and_nothing_outside_of_it(time):
         ([10, 9, 1], [True, False, True], "exactly on a mark"),
     ],
 )
-def test_marks_stay_on_the_grid(time, steps, saved, why):
-    clock, passed = clock_of(time), []
+def test_marks_stay_on_the_grid(clock, time, steps, saved, why):
+    passed = []
     for seconds in steps:
         step(clock, time, update=seconds)
         passed.append(clock.passed_mark(10))
@@ -65,22 +65,24 @@ def test_marks_stay_on_the_grid(time, steps, saved, why):
     assert not Clock().passed_mark(10)
 
 
-def test_a_resumed_clock_goes_on_where_it_was(time):
-    clock = clock_of(time)
+def test_a_resumed_clock_goes_on_where_it_was(clock, time):
     clock.restore(19.0, {"load": 5.0})
     assert not clock.passed_mark(10)
     step(clock, time, update=2.0)
     assert (clock.train_seconds, clock.passed_mark(10), clock.outside["load"]) == (21.0, True, 5.0)
 
 
-def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(time, monkeypatch):
+def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(
+    clock, time, monkeypatch
+):
     def passing(seconds: float) -> None:
         time.seconds += seconds
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: passing(3))  # kernels still queued
     monkeypatch.setattr(ranks, "wait", lambda: passing(30))  # rank 0 is still logging
-    clock = clock_of(time)
+    faster = (3.0, {"update": 3.0})  # another rank; the slowest counts
+    monkeypatch.setattr(ranks, "gather", lambda items: [*items, faster])
     loop = SimpleNamespace(clock=clock, config=compose(), between_generations=lambda state: True)
     RunCallback.on_step_begin(loop, None, None, None)
     time.seconds += 1

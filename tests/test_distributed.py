@@ -1,30 +1,34 @@
 """Two processes, one run: the update, the kept sets and the files of one process.
 
-Rank 0 and rank 1 are real processes joined by gloo; tests/test_distributed_launch.py starts them
-with the real launcher.
+Rank 0 and rank 1 are real processes joined by gloo; one test starts them with the real launcher.
 """
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from safetensors.torch import load_file
 
 from pods import ranks
 from pods.config.errors import UserError
 from pods.models.policy import Policy
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints
 from pods.runs.folder import read_metrics
 from pods.trainer import PodsConfig
 from pods.training.build import refuse_changes, trl_arguments
 from rewards import functions
 from tests import faults, processes, two_ranks
-from tests.configs import compose
-from tests.two_ranks import fixed_rollouts
+from tests.configs import compose, get
+from tests.conftest import ROOT
+from tests.test_faults import assert_same_run, lines, rollouts
+from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
     "prompts_per_step=2",
@@ -36,12 +40,6 @@ SETTINGS = [
 
 def run(folder: Path, *overrides: str, **settings: object) -> list:
     return two_ranks.run(folder, *SETTINGS, f"output_dir={folder}", *overrides, **settings)
-
-
-def lines(path: Path) -> list[dict]:
-    """The metric lines but for seconds."""
-    steady = read_metrics(path / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if "seconds" not in k} for line in steady]
 
 
 def trained(folder: Path, *overrides: str) -> None:
@@ -58,12 +56,6 @@ def trained(folder: Path, *overrides: str) -> None:
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=0)
 
 
-# AdamW divides by the gradient's size, which makes rounding noise as large as a learning rate; with
-# epsilon 1 it divides by 1. Plain gradient steps divide by nothing.
-ADAM = ["loss.beta=0.04", "optimizer.learning_rate=0.1", "trl={adam_epsilon: 1.0}"]
-SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
-
-
 @pytest.mark.parametrize(
     ("prompts", "overrides"),
     [(2, ADAM), (1, [*SGD, "loss.type=grpo", "rule=random"])],  # a prompt a rank, or one on both
@@ -71,9 +63,8 @@ SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
 def test_two_processes_make_the_update_of_one(tmp_path, prompts, overrides):
     trained(tmp_path, f"prompts_per_step={prompts}", *overrides)
     one, two = tmp_path / "1" / "r", tmp_path / "2" / "r"
-    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (one, two)]
-    assert records[0] == records[1]  # the same rollouts, rewards and kept sets, written once
-    assert len(records[1]) == 3 * prompts
+    assert rollouts(one) == rollouts(two)  # with rewards and kept sets, written once
+    assert len(rollouts(two)) == 3 * prompts
     for mine, theirs in zip(lines(two), lines(one), strict=True):
         for name in ("entropy", "kl"):  # TRL's mean over micro-batches, of unequal lengths
             assert mine.pop(name, 0) == pytest.approx(theirs.pop(name, 0), abs=0.1)
@@ -133,43 +124,29 @@ def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, ref
     assert "was written by 2 processes, and this run has 1" in alone.stderr.splitlines()[-1]
     resumed = run(tmp_path, "max_steps=6")
     assert [p.returncode for p in resumed] == [0, 0], resumed[0].stderr
-    name = "adapter_model.safetensors"
-    final = [(p / "checkpoint-6" / name).read_bytes() for p in (tmp_path / "r", reference)]
-    assert final[0] == final[1]
-    assert lines(tmp_path / "r") == lines(reference)
-    records = [list(ledger.read(p / "rollouts.jsonl.gz")) for p in (tmp_path / "r", reference)]
-    assert records[0] == records[1]
+    assert_same_run(tmp_path / "r", reference)
 
 
 @pytest.mark.slow
 def test_a_rank_killed_while_saving_leaves_the_checkpoint_before(tmp_path):
-    killed = run(tmp_path, "max_steps=6", fault=rank_one(kill_in_second_save))
+    killed = run(tmp_path, "max_steps=6", fault=rank_one(faults.kill_in_save))
     assert [p.returncode for p in killed] == [1, -signal.SIGKILL], killed[0].stderr
     last = killed[0].stderr.splitlines()[-1]
     assert "another process of the run ended; last checkpoint: " in last
-    assert last.endswith("checkpoint-1")
-    assert checkpoints.newest_intact(tmp_path / "r")[0].step == 1
+    assert last.endswith("checkpoint-3")
+    assert checkpoints.newest_intact(tmp_path / "r")[0].step == 3
     assert not list((tmp_path / "r").glob(".checkpoint-*"))
-
-
-def kill_in_second_save() -> None:
-    def act(trainer: Any, *_: Any) -> None:
-        if trainer.state.global_step == 2:
-            faults.kill()
-
-    faults.before(checkpoints, "write", act)
 
 
 def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
     started = two_ranks.start(tmp_path, *SETTINGS, f"output_dir={tmp_path}", "max_steps=100000",
                           "checkpoint.every_steps=null")  # fmt: skip
-    path = tmp_path / "r" / "metrics.jsonl"
-    processes.wait_for(lambda: path.is_file() and read_metrics(path), started)
+    processes.wait_for(lambda: faults.trained(tmp_path / "r"), started)
     os.kill(started[1].pid, signal.SIGTERM)
     assert [p.wait().returncode for p in started] == [143, 143], started[0].stderr
     assert "run again to resume" in started[0].stderr
     saved = checkpoints.find(tmp_path / "r")[-1]
-    assert saved.step == read_metrics(path)[-1]["step"]
+    assert saved.step == lines(tmp_path / "r")[-1]["step"]
 
 
 def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):
@@ -203,22 +180,24 @@ def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         monkeypatch.setenv(name, str(value))
 
 
-@pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
-def test_the_papers_values_of_settings_e_and_f(experiment):
+PAPER = {  # of settings (e) and (f)
+    "lora.rank": None, "model.load_in_4bit": False, "optimizer.learning_rate": 2e-5,
+    "optimizer.schedule": "cosine", "optimizer.schedule_by": "seconds", "max_steps": None,
+    "optimizer.warmup_steps": 0.1, "sampling.max_completion_length": 1024,
+    "evaluation.every_seconds": 120, "prompts_per_step": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("experiment", "mode"), [("gsm8k_h100", "colocate"), ("gsm8k_a100", "server")]
+)
+def test_the_papers_values_of_settings_e_and_f_and_that_trl_takes_them(
+    monkeypatch, experiment, mode
+):
     for algorithm, n, m in (("pods", 4 * 128, 4 * 32), ("grpo_ga", 16 * 32, 16 * 32)):
         config = compose(f"experiment={experiment}", f"algorithm={algorithm}")
         assert (config.rollouts_per_prompt, config.kept_per_prompt) == (n, m)
-        assert (config.lora.rank, config.model.load_in_4bit) == (None, False)  # every parameter
-        optimizer = config.optimizer
-        assert (optimizer.learning_rate, optimizer.schedule) == (2e-5, "cosine")
-        assert (optimizer.schedule_by, config.max_steps) == ("seconds", None)
-        assert (optimizer.warmup_steps, config.sampling.max_completion_length) == (0.1, 1024)
-        assert (config.evaluation.every_seconds, config.prompts_per_step) == (120, 8)
-
-
-@pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
-@pytest.mark.parametrize("mode", ["colocate", "server"])
-def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode):
+        assert {key: get(config, key) for key in PAPER} == PAPER
     become(monkeypatch, 8)
     config = compose(f"experiment={experiment}", "engine=trl", f"engine.vllm_mode={mode}")
     wanted = trl_arguments(config, Policy(None, None, None, "transformers", "cpu", "float32", [1]))
@@ -227,8 +206,7 @@ def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode
         monkeypatch.delenv(name)
     arguments = PodsConfig(**wanted)
     refuse_changes(arguments, wanted)
-    assert arguments.use_vllm
-    assert arguments.vllm_mode == mode
+    assert (arguments.use_vllm, arguments.vllm_mode) == (True, mode)
 
 
 def test_shares_are_equal_and_in_rank_order_and_zeros_stage_is_the_launchers(monkeypatch):
@@ -262,3 +240,33 @@ def test_a_lost_process_is_told_from_other_failures(monkeypatch, text, lost):
     assert not ranks.lost_a_rank(RuntimeError(text))  # of one process
     become(monkeypatch, 2)
     assert ranks.lost_a_rank(RuntimeError(text)) == lost
+
+
+@pytest.mark.slow
+def test_the_launcher_starts_two_processes_of_one_run(tmp_path):
+    command = [
+        sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file",
+        str(ROOT / "config" / "accelerate" / "cpu.yaml"), "--num_processes", "2",
+        str(ROOT / "train.py"), f"output_dir={tmp_path}", "run=r", "prompts_per_step=2",
+        "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
+        "budget.train_seconds=null", "max_steps=2",
+    ]  # fmt: skip
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=500)
+    checkpoint, skipped = checkpoints.newest_intact(tmp_path / "r")
+    assert (checkpoint.step, checkpoint.meta["ranks"], skipped) == (2, 2, [])
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "config" / "accelerate").glob("*.yaml")], ids=lambda path: path.stem
+)
+def test_the_launcher_reads_every_config(path):
+    config = load_config_from_file(str(path))
+    arguments = ["--config_file", str(path), "--num_processes", "2", "train.py", "seed=1"]
+    read, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
+    assert (read.num_processes, read.main_process_port) == (2, 0)
+    assert read.use_cpu is (path.stem == "cpu")
+    assert read.use_deepspeed is path.stem.startswith("zero")
+    assert read.multi_gpu is not read.use_deepspeed  # else accelerate starts one process
+    assert config.mixed_precision == "no"  # train.py settles it: a float32 model may come
+    if read.use_deepspeed:
+        assert str(read.zero_stage) == path.stem.removeprefix("zero")

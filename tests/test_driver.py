@@ -69,22 +69,9 @@ def yielding(*values: Any) -> Callable:
     return yields
 
 
-def endless(step: Step):
-    while True:
-        yield step.prompts, 1
-
-
-def raising(step: Step):
-    yield step.prompts, 1
-    raise KeyError("lost")
-
-
 def nothing(step: Step):
     return np.arange(2)
     yield
-
-
-PROMPT = Prompt("x", {})
 
 
 @pytest.mark.parametrize(
@@ -98,7 +85,7 @@ PROMPT = Prompt("x", {})
         (returning(None), "returned None: distinct"),
         (returning([8]), "8 to 8; 0 to 7 are required"),
         (returning([-1, 2]), "-1 to 2; 0 to 7"),
-        (returning(Selection([0, 1], np.ones(3))), r"shape \(3,\).*\(2,\) finite numbers"),
+        (returning(Selection([0, 1], np.ones(3))), r"it returned .* shape \(3,\).*\(2,\) finite"),
         (returning(Selection([0, 1], np.array([0, NAN]))), "finite numbers are required"),
         (yielding(None), r"yielded None; \(prompts, count\) is required"),
         (yielding(lambda step: step.prompts), "yielded .* is required"),
@@ -106,11 +93,11 @@ PROMPT = Prompt("x", {})
         (yielding(lambda step: (step.prompts, [1])), "yielded .* is required"),
         (yielding(lambda step: (step.prompts, np.ones((2, 2)))), "yielded .* is required"),
         (yielding((["a"], 2)), "prompts of step.prompts or step.fresh"),
-        (yielding(([PROMPT], -1)), "yielded .* is required"),
+        (yielding(([Prompt("x", {})], -1)), "yielded .* is required"),
         (yielding(lambda step: (step.prompts, 0)), "not all 0"),
         (yielding(([], 4)), "not all 0"),
-        (endless, "more rounds than max_rounds=3"),
-        (raising, r"KeyError\('lost'\)"),
+        (yielding(*[lambda step: (step.prompts, 1)] * 4), "more rounds than max_rounds=3"),
+        (returning(lambda batch: {}["lost"]), r"KeyError\('lost'\)"),
         (nothing, "returned before it asked for rollouts"),
     ],
 )
@@ -171,27 +158,22 @@ def test_two_prompts_of_one_question_stay_two_with_different_seeds():
 
 
 def test_tokens_without_a_logprob_leave_the_mean_of_the_others():
-    run, _ = driver(returning([0]))
     completion = Completion([9] * 3, True, [-1.0, None, -3.0])  # vLLM gave no number for one
+    run, _ = driver(returning([0]))
     batch = run.batch([0], [Rollout([5], completion, "")], np.zeros((1, 1)))
     assert batch.logprobs.tolist() == [-2.0]
 
 
-def test_an_algorithms_advantages_stay_beside_their_rollouts():
-    choice = Selection(np.array([6, 1, 3]), np.array([0.6, 0.1, 0.3]))
-    selection = driver(returning(choice))[0](step_of()).selection
-    assert selection.kept.tolist() == [1, 3, 6]
-    assert selection.advantages.tolist() == [0.1, 0.3, 0.6]
+def test_advantages_stay_beside_their_rollouts_and_only_plain_grpo_leaves_them_to_trl():
+    def selection(algorithm: Callable, advantage: Callable = advantages.over_kept) -> Selection:
+        return driver(algorithm, advantage=advantage)[0](step_of()).selection
 
-
-def test_plain_grpo_leaves_the_advantages_to_trl_and_nothing_else_does():
-    for name, advantage, trls in (
-        ("grpo", advantages.over_kept, True), ("pods", advantages.over_kept, False),
-        ("grpo", advantages.dr_grpo, False),
-    ):  # fmt: skip
-        run, _ = driver(ALGORITHMS[name], advantage=advantage)
-        assert (run(step_of()).selection.advantages is None) == trls
-    assert driver(returning([]))[0](step_of()).selection.advantages.tolist() == []
+    own = selection(returning(Selection(np.array([6, 1, 3]), np.array([0.6, 0.1, 0.3]))))
+    assert (own.kept.tolist(), own.advantages.tolist()) == ([1, 3, 6], [0.1, 0.3, 0.6])
+    assert selection(ALGORITHMS["grpo"]).advantages is None
+    assert selection(ALGORITHMS["pods"]).advantages is not None
+    assert selection(ALGORITHMS["grpo"], advantages.dr_grpo).advantages is not None
+    assert selection(returning([])).advantages.tolist() == []
 
 
 SCORES = [[1, 0.1, NAN], [0, NAN, NAN], [NAN, NAN, NAN], [0.5, 0.2, 3]]
@@ -282,9 +264,9 @@ def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
         assert (starts, len(resumed)) == ([6 * (steps // 2) + 4 * (steps % 2)], len(sampler))
 
 
-def stream(order: DataOrder, data: Dataset, step: int, earlier: int, P: int = 3) -> Stream:
+def stream(order: DataOrder, data: Dataset, step: int, earlier: int) -> Stream:
     """The prompts of this step; TRL sends the rows at its own place."""
-    return Stream([data[order.index(step * P + i)] for i in range(P)], step * P, earlier, order)
+    return Stream([data[order.index(step * 3 + i)] for i in range(3)], step * 3, earlier, order)
 
 
 def test_fresh_prompts_go_on_in_the_order_and_never_repeat_one_of_the_step():
@@ -306,14 +288,7 @@ def test_fresh_prompts_go_on_in_the_order_and_never_repeat_one_of_the_step():
         passed = 3 * (step + 1) + earlier
         again = stream(order, data, step, earlier - now.taken)  # a resume at this step
         assert again.own + again.fresh(2) == prompts
-
-
-def test_where_no_other_prompt_is_left_fresh_ones_repeat():
-    for shuffle in (True, False):
-        _, order, data = orders(5, 2, shuffle)
-        own = stream(order, data, 0, 0, P=2)
-        assert len(set(own.own + own.fresh(2))) == 4
-        assert len(own.fresh(9)) == 9
+    assert len(again.fresh(9)) == 9  # no other prompt is left: they repeat
 
 
 def test_a_question_is_named_by_its_id_and_a_streamed_data_set_has_no_fresh_ones():

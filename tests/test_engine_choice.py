@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from trl.trainer import grpo_trainer
 
+from pods import seam
 from pods.config.errors import UserError
 from pods.engines import Limits, Sampling, choose
 from tests.configs import compose
@@ -109,10 +111,6 @@ def test_auto_is_settled_and_said_in_one_line(machine):
 @pytest.mark.parametrize("m", [16, 64])
 def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkeypatch, m):
     """TRL would take m x P: four waves for PODS, one for GRPO-GA."""
-    from trl.trainer import grpo_trainer
-
-    from pods import seam
-
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
     with seam.engine_slots(SimpleNamespace(rollouts_per_prompt=64, num_generations=m)):

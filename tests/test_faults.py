@@ -44,6 +44,13 @@ def run(folder: Path, *overrides: str, fault: Callable | None = None) -> process
     return begin(folder, *overrides, fault=fault).wait()
 
 
+def failed(folder: Path, *overrides: str, code: int = 1, fault: Callable | None = None) -> str:
+    """The last line on stderr of a run that ends with this code."""
+    done = run(folder, *overrides, fault=fault)
+    assert done.returncode == code, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
@@ -59,8 +66,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def steady(line: dict) -> dict:
-    return {key: value for key, value in line.items() if "seconds" not in key}
+def lines(path: Path) -> list[dict]:
+    """The metric lines but for seconds."""
+    steady = read_metrics(path / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if "seconds" not in k} for line in steady]
+
+
+def rollouts(path: Path) -> list[dict]:
+    return list(ledger.read(path / "rollouts.jsonl.gz"))
 
 
 def assert_same_run(actual: Path, expected: Path) -> None:
@@ -71,11 +84,9 @@ def assert_same_run(actual: Path, expected: Path) -> None:
     states = [torch.load(p / "optimizer.pt", weights_only=True)["state"] for p in (mine, theirs)]
     for key, moments in states[1].items():
         assert all(torch.equal(value, states[0][key][k]) for k, value in moments.items())
-    metrics, rollouts = "metrics.jsonl", "rollouts.jsonl.gz"
-    lines = [[*map(steady, read_metrics(p / metrics))] for p in (actual, expected)]
-    assert lines[0] == lines[1]
-    assert list(ledger.read(actual / rollouts)) == list(ledger.read(expected / rollouts))
-    assert [c.step for c in checkpoints.find(actual)] == [2, 4, 6]
+    assert lines(actual) == lines(expected)
+    assert rollouts(actual) == rollouts(expected)
+    assert steps_of(actual) == steps_of(expected)
     assert not list(actual.glob(".checkpoint-*"))
 
 
@@ -89,9 +100,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
     path, warm = folder / "checkpoints" / "r", "backend.warmup=true"
     assert run(folder, warm, fault=faults.kill_in_step).returncode == -signal.SIGKILL
     assert steps_of(path) == [2]
-    stopped = run(folder, warm, fault=faults.disk_full)
-    assert stopped.returncode == 1
-    last = stopped.stderr.splitlines()[-1]
+    last = failed(folder, warm, fault=faults.disk_full)
     assert "checkpoint-4 could not be written" in last
     assert "last checkpoint:" in last
     assert last.endswith("checkpoint-2")
@@ -121,9 +130,8 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
 
 def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     """Also the step since the last regular checkpoint is saved; mended, the run goes on."""
-    stopped, path = run(folder, fault=faults.reward_raises), folder / "checkpoints" / "r"
-    assert stopped.returncode == 1
-    reason, last = "reward function correctness raised ZeroDiv", stopped.stderr.splitlines()[-1]
+    last, path = failed(folder, fault=faults.reward_raises), folder / "checkpoints" / "r"
+    reason = "reward function correctness raised ZeroDiv"
     assert [part for part in (reason, "step 3") if part not in last] == []
     assert last.endswith("checkpoint-3")
     assert steps_of(path) == [2, 3]
@@ -159,10 +167,10 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
         paths.append(tmp_path / name / "r")
     assert run(tmp_path, *arguments).returncode == 0
     assert_same_run(*reversed(paths))
-    lines = read_metrics(paths[0] / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [2, 4, 6]
-    assert lines[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
-    records = list(ledger.read(paths[0] / "rollouts.jsonl.gz"))
+    metrics = lines(paths[0])
+    assert [line["step"] for line in metrics] == [2, 4, 6] == steps_of(paths[0])
+    assert metrics[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
+    records = rollouts(paths[0])
     assert [record["step"] for record in records] == [1, 1, 1, 3, 3, 3, 5, 5, 5]
     visits: Counter[str] = Counter()
     for step in (records[i : i + 3] for i in range(0, 9, 3)):
@@ -178,9 +186,7 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
 
 
 def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
-    stopped = run(folder, fault=faults.gradient_is_nan)
-    assert stopped.returncode == 1
-    last = stopped.stderr.splitlines()[-1]
+    last = failed(folder, fault=faults.gradient_is_nan)
     assert "grad_norm is nan at step 4" in last
     assert last.endswith("checkpoint-2")
     assert steps_of(folder / "checkpoints" / "r") == [2]
@@ -192,12 +198,11 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
                "optimizer.warmup_steps=0.5", "budget.train_seconds=1000",
                "checkpoint.every_steps=null"]  # fmt: skip
     first = begin(folder, *by_time, "max_steps=100000")
-    lines = path / "metrics.jsonl"
-    processes.wait_for(lambda: lines.is_file() and read_metrics(lines), [first])
-    second = run(folder / "second", f"output_dir={folder / 'checkpoints'}", "task=arithmetic")
-    assert second.returncode == 2
-    assert f"pid {first.pid} on " in second.stderr
-    assert "run=<another name>" in second.stderr
+    processes.wait_for(lambda: faults.trained(path), [first])
+    in_the_way = f"output_dir={folder / 'checkpoints'}", "task=arithmetic"
+    last = failed(folder / "second", *in_the_way, code=2)
+    assert f"pid {first.pid} on " in last
+    assert "run=<another name>" in last
     os.kill(first.pid, signal.SIGTERM)
     first.wait()
     assert first.returncode == 128 + signal.SIGTERM
@@ -208,23 +213,20 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
     resumed = run(folder, *by_time, f"max_steps={saved.step + 2}")
     assert resumed.returncode == 0, resumed.stderr
     assert "scheduler" not in resumed.stderr  # torch warns where it is stepped too early
-    lines = read_metrics(lines)
-    assert [line["step"] for line in lines] == list(range(1, saved.step + 3))
-    started = [0.0, *(line["train_seconds"] for line in lines[:-1])]
+    metrics = read_metrics(path / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(1, saved.step + 3))
+    started = [0.0, *(line["train_seconds"] for line in metrics[:-1])]
     assert started == sorted(set(started))
-    rates = [line["learning_rate"] for line in lines]
+    rates = [line["learning_rate"] for line in metrics]
     assert rates == [1e-3 * (1000 * seconds / 500_000) for seconds in started]
 
 
 def test_resume_rules(folder, reference):
     path = folder / "checkpoints" / "r"
     shutil.copytree(reference, path)
-    never = run(folder, "resume=never")
-    assert never.returncode == 2
-    assert "resume=never" in never.stderr
-    changed = run(folder, "optimizer.learning_rate=0.5", "seed=3")
-    assert changed.returncode == 2
-    assert "optimizer.learning_rate (0.001 -> 0.5), seed (0 -> 3)" in changed.stderr
+    assert "resume=never" in failed(folder, "resume=never", code=2)
+    changed = failed(folder, "optimizer.learning_rate=0.5", "seed=3", code=2)
+    assert "optimizer.learning_rate (0.001 -> 0.5), seed (0 -> 3)" in changed
     finished = run(folder)
     assert finished.returncode == 0
     assert "6 steps" in finished.stdout
@@ -244,14 +246,14 @@ def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, othe
     done = run(folder, *limits, *others, "checkpoint.every_seconds=0.2")
     assert done.returncode == 0, done.stderr
     path = folder / "checkpoints" / "r"
-    lines = read_metrics(path / "metrics.jsonl")
-    assert lines[-1][budget] >= 0.5
-    assert all(line[budget] < 0.5 for line in lines[:-1])
-    marks = [0.0, *(line["train_seconds"] // 0.2 for line in lines)]
-    crossed = [line["step"] for i, line in enumerate(lines) if marks[i + 1] > marks[i]]
-    assert steps_of(path) == sorted({*crossed, lines[-1]["step"]})
+    metrics = read_metrics(path / "metrics.jsonl")
+    assert metrics[-1][budget] >= 0.5
+    assert all(line[budget] < 0.5 for line in metrics[:-1])
+    marks = [0.0, *(line["train_seconds"] // 0.2 for line in metrics)]
+    crossed = [line["step"] for i, line in enumerate(metrics) if marks[i + 1] > marks[i]]
+    assert steps_of(path) == sorted({*crossed, metrics[-1]["step"]})
     if others:
-        assert all(line["step"] % 2 == 0 for line in lines)
-        ledgers = [list(ledger.read(p / "rollouts.jsonl.gz"))[:2] for p in (path, reference)]
+        assert all(line["step"] % 2 == 0 for line in metrics)
         for name in ("completions", "question_id"):  # sampling, and the order of the data
-            assert [r[name] for r in ledgers[0]] != [r[name] for r in ledgers[1]]
+            mine, other = ([r[name] for r in rollouts(p)[:2]] for p in (path, reference))
+            assert mine != other

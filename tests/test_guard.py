@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,12 +100,8 @@ def test_an_engine_with_another_policy_ends_the_run_before_the_first_update(faul
     ],
 )
 def test_the_changed_adapter_must_explain_the_engine_twice_as_well(changed, unchanged, passes):
-    class Engine:
-        def generate(self, works: list[Work], *, logprobs: bool) -> Iterator[tuple[Work, list]]:
-            assert logprobs
-            yield works[0], [[Completion([3], False, [-1.0])] for _ in works[0].requests]
-
-    guard, gaps = Guard(Engine(), None, max_gap=0.1, check_every=1), iter([changed, unchanged])
+    engine = SimpleNamespace(generate=lambda works, logprobs: [(works[0], [])])
+    guard, gaps = Guard(engine, None, max_gap=0.1, check_every=1), iter([changed, unchanged])
     guard.gap = lambda requests, groups: next(gaps)
     arguments = [Request([1], [7, 8]), Request([2], [9, 10])], LivePolicy(torch.nn.Linear(1, 1), 0)
     if passes:

@@ -20,7 +20,6 @@ from transformers import (
     PrinterCallback,
     Qwen2Config,
     Qwen2ForSequenceClassification,
-    TrainerCallback,
     set_seed,
 )
 from trl import GRPOConfig, GRPOTrainer, TrlParser
@@ -270,12 +269,6 @@ def none_at_all(step: Any):
 
 def gradients(folder: Path, algorithm: Callable, m: int, rows: int, **changes: Any) -> Any:
     """Of the first update of a policy in float64, which differs from the reference."""
-    held: dict[str, torch.Tensor] = {}
-
-    class Hold(TrainerCallback):
-        def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
-            held.update({name: p.grad.clone() for name, p in model.named_parameters()})
-
     trainer = trainer_of(
         PodsTrainer, folder / "out", rewards=letters, model=str(folder), num_generations=m,
         per_device_train_batch_size=rows, gradient_accumulation_steps=2 * m // rows,
@@ -283,12 +276,15 @@ def gradients(folder: Path, algorithm: Callable, m: int, rows: int, **changes: A
         model_init_kwargs={"dtype": "auto"}, own={"algorithm": algorithm, "sampler": scripted},
         **changes,
     )  # fmt: skip
-    random = torch.Generator().manual_seed(3)
-    for parameter in trainer.model.parameters():
+    random, held = torch.Generator().manual_seed(3), {}
+    for name, parameter in trainer.model.named_parameters():
         noise = torch.randn(parameter.shape, generator=random, dtype=torch.float64)
         parameter.data += 0.05 * noise
-    trainer.add_callback(Hold())
+        parameter.register_post_accumulate_grad_hook(
+            lambda p, name=name: held.update({name: p.grad.clone()})  # the last micro-batch's stays
+        )
     trainer.train()
+    assert len(held) == len(list(trainer.model.parameters()))
     return held
 
 

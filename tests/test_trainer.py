@@ -28,13 +28,9 @@ SHORT = ["max_steps=3", "sampling.max_completion_length=8", "checkpoint.every_se
 
 
 def rows() -> Dataset:
-    columns = {
-        "id": [str(i) for i in range(32)],
-        "prompt": [f"<user>{i % 10}+{i % 7}=?<assistant>" for i in range(32)],
-        "answer": [str(i) for i in range(32)],
-        "kind": ["math"] * 32,
-    }
-    return Dataset.from_dict(columns)
+    prompts = [f"<user>{i % 10}+{i % 7}=?<assistant>" for i in range(32)]
+    ids = [str(i) for i in range(32)]
+    return Dataset.from_dict({"id": ids, "prompt": prompts, "answer": ids, "kind": ["math"] * 32})
 
 
 def correctness(completions: list[str], answer: list[str], **_: Any) -> list[float]:
@@ -191,8 +187,7 @@ def test_an_adapter_finds_its_base_from_any_folder(tmp_path: Path, monkeypatch):
     trainer.save_model(str(tmp_path / "adapter"))
     monkeypatch.chdir(tmp_path)
     loaded = AutoPeftModelForCausalLM.from_pretrained("adapter")
-    saved = {k.replace(".default", ""): v for k, v in adapter(trainer).items()}
-    read = {k.replace(".default", ""): v for k, v in loaded.state_dict().items() if "lora_" in k}
+    saved, read = adapter(trainer), adapter(SimpleNamespace(model=loaded))
     assert saved.keys() == read.keys()
     assert all(torch.equal(saved[key], read[key]) for key in saved)
 

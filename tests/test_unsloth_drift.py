@@ -107,7 +107,7 @@ def test_a_step_inside_unsloths_trainer_is_that_of_trls(sides, case):
     assert differ == {}
 
 
-@pytest.mark.parametrize("correction", ["uncorrected", "corrected"])
+@pytest.mark.parametrize("correction", [False, True])
 def test_an_engine_that_samples_under_the_adapter_that_unsloth_hands_over(sides, correction):
     run = sides["unsloth"]["training"][correction]
     gaps = [step["engine/logprob_gap"] for step in run["steps"]]
@@ -129,4 +129,4 @@ def test_an_engine_that_samples_under_the_adapter_that_unsloth_hands_over(sides,
 
 
 def test_a_run_with_8_bit_moments_resumes_exactly(sides):
-    assert sides["unsloth"]["training"]["uncorrected"]["resumed_differs_by"] == 0
+    assert sides["unsloth"]["training"][False]["resumed_differs_by"] == 0

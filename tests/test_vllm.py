@@ -108,12 +108,12 @@ def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
     checkpoint = add_checkpoint(tmp_path, 2, scale=0.05)
     launcher = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     launcher |= {"MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    command = [str(VLLM_PYTHON), "-m", "tests.vllm_engine", str(checkpoint), "8"]
+    command = [str(VLLM_PYTHON), "-m", "tests.vllm_engine", str(checkpoint), "4"]
     settings = {"cwd": ROOT, "env": {**os.environ, **launcher}, "timeout": 500}
     done = subprocess.run(command, capture_output=True, text=True, **settings)
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
-    assert len(seen["gaps"]) == 8
+    assert len(seen["gaps"]) == 4
     assert max(seen["gaps"]) < 0.01  # nats, although a long prompt comes from the prefix cache...
     assert seen["stale"] > 0.01  # ... and the weights of one version earlier are this far away
     assert max(seen["held"]) <= 2

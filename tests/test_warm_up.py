@@ -9,10 +9,12 @@ import torch
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
+from pods.clock import Clock
 from pods.trainer import PodsTrainer
 from pods.training import loop
 from pods.training.warm_up import longest_batch, warm_up
 from tests.configs import compose
+from tests.steps import step_of
 from tests.test_trainer import build, rewards_of, rows
 
 LONGEST = {"prompt": 40, "completion": 48}
@@ -44,16 +46,14 @@ class Spy(TrainerCallback):
         trainer.add_callback(self)
 
     def state(self) -> list[torch.Tensor]:
-        return [
-            torch.get_rng_state(),
-            *(p.detach().clone() for p in self.trainer.model.parameters()),
-        ]
+        weights = self.trainer.model.parameters()
+        return [torch.get_rng_state(), *(weight.detach().clone() for weight in weights)]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         before = self.state()
         warm_up(self.trainer, *LONGEST.values())
-        assert all(torch.equal(a, b) for a, b in zip(before, self.state(), strict=True))
+        torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
         assert dict(self.trainer.optimizer.state) == {}
         assert all(p.grad is None for p in self.trainer.model.parameters())
         assert len(self.losses) == 1
@@ -98,20 +98,18 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
 
 
 def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
-    trainer = build(SETTINGS, dataset=rows())
-    readings = iter([7.0, 1.0, 2.0, *[3.0] * 99])  # GiB since the call before
-    trainer.clock.peak = lambda: next(readings)
+    clock = Clock(peak=lambda: 7.0)  # GiB
 
     def warm(*_: object) -> None:
-        with trainer.clock.phase("generate"):
+        with clock.phase("generate"):
             pass
 
-    folder = SimpleNamespace(path=None, ledger=None)
+    folder, trainer = SimpleNamespace(path=None), SimpleNamespace(clock=clock)
+    trainer.is_deepspeed_enabled = False
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
     callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()
-    trainer.train()
-    lines = [callback.meter.line(trainer.newest, trainer.clock, {}) for _ in range(2)]
+    lines = [callback.meter.line(step_of({"a": [0, 1]}, [0]), clock, {}) for _ in range(2)]
     assert [line.get("peak_memory_gib/warmup_generate") for line in lines] == [7.0, None]

@@ -22,6 +22,11 @@ TEXTS = (  # rewards that differ: tags right, doubled, missing, an answer
     "</answer>{}", "<answer>{}</answer>", "<think></think></answer>",
 )  # fmt: skip
 
+# AdamW divides by the gradient's size, which makes rounding noise as large as a learning rate; with
+# epsilon 1 it divides by 1. Plain gradient steps divide by nothing.
+ADAM = ["loss.beta=0.04", "optimizer.learning_rate=0.1", "trl={adam_epsilon: 1.0}"]
+SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
+
 
 def start(
     folder: Path,

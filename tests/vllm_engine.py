@@ -8,15 +8,17 @@ version of the adapter, what the engine holds, and whether seeds decide.
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import torch
 
 from pods.engines import Limits, LivePolicy, Request, Sampling, Work
 from pods.engines.vllm import VllmEngine
 from pods.models import policy
-from tests.fake_run import TINY, live_model, quickstart_config
+from pods.training.guard import Guard
+from tests.fake_run import TINY, live_model, logps_of, quickstart_config
 
 TOKENIZER = policy.load_tokenizer(str(TINY))
 LONG = "+".join(["1"] * 180)  # so that several blocks of 128 tokens come from the prefix cache
@@ -30,18 +32,20 @@ def main() -> None:
     model, config = live_model(checkpoint), quickstart_config()
     generator = torch.Generator().manual_seed(0)
     weights = [p for name, p in model.named_parameters() if "lora_B" in name]
+    logprobs = partial(logps_of, model.eval(), temperature=SAMPLING.temperature)
+    guard = Guard(None, SimpleNamespace(token_logprobs=logprobs), max_gap=0, check_every=1)
     gaps, held, folders = [], [], []
     with VllmEngine(config, TOKENIZER, SAMPLING, Limits(max_sequences=64), 32) as engine:
         for version in range(swaps):
             work = Work(REQUESTS, LivePolicy(model, version))
             ((_, groups),) = engine.generate([work], logprobs=True)
-            gaps.append(gap(model, groups))
+            gaps.append(guard.gap(REQUESTS, groups))
             held.append(len(engine._llm.llm_engine.list_loras()))
             folders.append(len(list(Path(engine._folder.name).iterdir())))
             with torch.no_grad():
                 for weight in weights:
                     weight.add_(torch.randn(weight.shape, generator=generator) * 0.01)
-            stale = gap(model, groups)
+            stale = guard.gap(REQUESTS, groups)
         live = LivePolicy(model, swaps)
         others = [Request(prompt, range(2, 4)) for prompt in PROMPTS]
         first, again, other = (
@@ -52,20 +56,6 @@ def main() -> None:
     seen = {"gaps": gaps, "held": held, "folders": folders, "stale": stale}
     seen |= {"repeatable": first == again, "seeds_matter": first != other}
     print(json.dumps(seen))
-
-
-def gap(model: Any, groups: list) -> float:
-    """Mean |engine - trainer| log-probability of the drawn tokens, nats."""
-    differences = []
-    for prompt, group in zip(PROMPTS, groups, strict=True):
-        for completion in group:
-            ids = completion.token_ids
-            with torch.no_grad():
-                logits = model.eval()(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 :]
-            ours = (logits[:-1] / SAMPLING.temperature).log_softmax(-1)
-            ours = ours.gather(1, torch.tensor(ids)[:, None])[:, 0]
-            differences.append((ours - torch.tensor(completion.logprobs)).abs())
-    return torch.cat(differences).mean().item()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
-from pods.models.policy import Policy, load_transformers, set_threads
-from pods.models.unsloth import load_unsloth
+from pods.models.policy import Policy, set_threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -172,9 +171,3 @@ def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
     limits = Limits(config.engine.max_sequences or rollouts, gpu_memory_utilization=share)
     settings = replace(sampling(config), ends=tuple(policy.end_tokens))
     return build(name, config, policy.tokenizer, settings, limits, config.lora.rank)
-
-
-def load_policy(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
-    """The policy of a run on the backend that config.backend.name says (settled)."""
-    load = load_unsloth if config.backend.name == "unsloth" else load_transformers
-    return load(config, tokenizer)
