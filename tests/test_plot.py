@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from pods.config.errors import UserError
 from pods.figures import drawing
 from pods.figures.curves import Series
 from tests.figures import base_file, facts_file, figure, printed, refused, run_file
@@ -46,15 +47,7 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tm
     assert series["GRPO-PODS"]["n_runs"] == [1, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize(
-    ("runs", "lines", "bands"),
-    [
-        pytest.param(1, 1, 0, id="one run has no band"),
-        pytest.param(2, 3, 1, id="two runs: both, and their band"),
-        pytest.param(4, 5, 1, id="four runs: all"),
-        pytest.param(5, 1, 1, id="five runs: the band alone"),
-    ],
-)
+@pytest.mark.parametrize(("runs", "lines", "bands"), [(1, 1, 0), (2, 3, 1), (4, 5, 1), (5, 1, 1)])
 def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
     arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), True)
@@ -67,19 +60,18 @@ def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("argument", "words"),
     [
-        pytest.param(["figure=math_main"], "Instruct-MATH-NF-512-8-8-*", id="files are absent"),
-        pytest.param(["x=tokens"], "tokens_trained", id="unknown axis, choices listed"),
-        pytest.param(["metric=acc"], "both_acc", id="unknown metric, choices listed"),
-        pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
+        ("figure=math_main", "Instruct-MATH-NF-512-8-8-*"),  # the files that are absent
+        ("x=tokens", "tokens_trained"),  # the choices
+        ("metric=acc", "both_acc"),
+        ("results_dir=absent", "results_dir=absent: no such folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path, arguments, words):
+def test_a_mistake_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path, argument, words):
     monkeypatch.chdir(tmp_path)
     Path("results").mkdir()
-    quickstart_files(Path("results"))
-    assert words in refused(capsys, PLOT, *arguments)
+    assert words in refused(capsys, PLOT, argument)
 
 
 def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path):
@@ -103,21 +95,19 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert "no arithmetic both_acc" in printed(capsys, SPEEDUP, *where, code=2)[1]
 
 
-def toy_arm() -> Series:
-    steps = np.array([[10.0, 20.0], [20.0, np.nan]])
-    seconds = np.array([[30.0, 80.0], [60, np.nan]])
-    quantities = {"steps": steps, "seconds": seconds, "tokens_trained": np.full((2, 2), np.nan)}
-    return Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
-
-
 def test_axes_and_seconds_per_step():
+    quantities = {
+        "steps": np.array([[10.0, 20.0], [20.0, np.nan]]),
+        "seconds": np.array([[30.0, 80.0], [60.0, np.nan]]),
+        "tokens_trained": np.full((2, 2), np.nan),
+    }
+    arm = Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
     toy = figure(gpus=8, time_unit="minutes")
-    assert drawing.x_values(toy, toy_arm(), "time").tolist() == [30, 60]
-    assert drawing.x_values(toy, toy_arm(), "gpu_hours").tolist() == [4, 8]
-    assert drawing.x_values(toy, toy_arm(), "steps").tolist() == [15, 20], "mean over runs"
-    assert drawing.seconds_per_step(toy_arm()) == pytest.approx((80 / 20 + 60 / 20) / 2)
-    with pytest.raises(Exception, match="x=tokens_trained: the results of GRPO do not have it"):
-        drawing.x_values(toy, toy_arm(), "tokens_trained")
-    priced = replace(toy_arm(), quantities={"length": np.ones((2, 2))}, clock="l40s")
+    for x, values in (("time", [30, 60]), ("gpu_hours", [4, 8]), ("steps", [15, 20])):
+        assert drawing.x_values(toy, arm, x).tolist() == values
+    assert drawing.seconds_per_step(arm) == pytest.approx((80 / 20 + 60 / 20) / 2)
+    with pytest.raises(UserError, match="x=tokens_trained: the results of GRPO do not have it"):
+        drawing.x_values(toy, arm, "tokens_trained")
+    priced = replace(arm, quantities={"length": np.ones((2, 2))}, clock="l40s")
     title = drawing.length_figure(toy, [priced])._suptitle.get_text()
     assert "; time priced: l40s: completion length" in title
