@@ -91,7 +91,6 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
         (["checkpoint=best"], "checkpoint=best: no checkpoint of checkpoints/fake has validation"),
         (["checkpoint=3"], "checkpoint=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
         (["checkpoint=good"], "checkpoint=good: set best, last or checkpoint-<step>"),

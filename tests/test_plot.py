@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pods.config.errors import UserError
 from pods.figures import drawing
 from pods.figures.curves import Series
-from tests.figures import base_file, facts_file, figure, printed, refused, run_file
+from tests.figures import base_file, facts_file, figure, printed, run_file
 
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
 PLOT, SPEEDUP = "scripts/plot.py", "scripts/speedup.py"
@@ -59,21 +59,6 @@ def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     assert 30 < low < high < 90, "a band of 13 standard errors does not flatten the curves"
 
 
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        ("figure=math_main", "Instruct-MATH-NF-512-8-8-*"),  # the files that are absent
-        ("x=tokens", "tokens_trained"),  # the choices
-        ("metric=acc", "both_acc"),
-        ("results_dir=absent", "results_dir=absent: no such folder"),
-    ],
-)
-def test_a_mistake_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path, argument, words):
-    monkeypatch.chdir(tmp_path)
-    Path("results").mkdir()
-    assert words in refused(capsys, PLOT, argument)
-
-
 def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     for (arm, slope), seed in itertools.product((("mine", 0.1), ("yours", 0.15)), (0, 1, 2)):
@@ -93,6 +78,8 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert curves["Yours"]["mean"] == pytest.approx([0.02, 0.16, 0.31, 0.46, 0.61])
     assert curves["Yours"]["time_hours"] == pytest.approx([10 * k / 3600 for k in range(5)])
     assert "no arithmetic both_acc" in printed(capsys, SPEEDUP, *where, code=2)[1]
+    error = printed(capsys, PLOT, "figure=math_main", where[0], code=2)[1]
+    assert "matches Instruct-MATH-NF-512-8-8-*" in error
 
 
 def test_axes_and_seconds_per_step():

@@ -10,7 +10,7 @@ import pytest
 from pandas import DataFrame
 
 from pods.figures import page
-from tests.figures import base_file, in_process, ledger_file, refused, run_file
+from tests.figures import base_file, in_process, ledger_file, run_file
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 HOSTILE = [
@@ -19,8 +19,6 @@ HOSTILE = [
     "<!--<script>",
     "{{sections}} {steps} ${window.hacked = 1} \u2028 \ud800 <b>bold</b>",
 ]
-
-
 BLOCK = re.compile(r'<script type="application/json" id="(step-\d+)">(.*?)</script>', re.DOTALL)
 
 
@@ -113,15 +111,3 @@ def test_labels_are_data():
     assert "<b>" not in page.section(hostile, page.table([{hostile: hostile}]), hostile)
     picture = page.svg(page.curves({hostile: [steps], "B": [steps]}))
     assert "&lt;b&gt;$x$&lt;/b&gt;</text>" in picture, "neither markup nor a formula"
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        (["run=absent"], "run=absent: no folder checkpoints/absent"),
-        (["figure=all"], "figure=all: a page shows one figure"),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, keys, words):
-    monkeypatch.chdir(tmp_path)
-    assert words in refused(capsys, "scripts/report.py", *keys)
