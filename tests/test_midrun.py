@@ -32,11 +32,11 @@ COUNTS = {"train_seconds": 2.5, "tokens/generated": 90, "tokens/trained": 30}
 
 
 def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
-    for name, extra in (("without", []), ("with", EVALUATION)):
-        arguments = [*SETTINGS, f"output_dir={tmp_path / name}", *extra]
-        done = processes.run(tmp_path / name / "out", *arguments)
+    plain, evaluated = tmp_path / "without" / "r", tmp_path / "with" / "r"
+    for run, extra in ((plain, []), (evaluated, EVALUATION)):
+        arguments = [*SETTINGS, f"output_dir={run.parent}", *extra]
+        done = processes.run(run.parent / "out", *arguments)
         assert done.returncode == 0, done.stderr
-    plain, evaluated = (tmp_path / name / "r" for name in ("without", "with"))
     records = [list(ledger.read(run / "rollouts.jsonl.gz")) for run in (plain, evaluated)]
     assert records[0] == records[1]
     adapter = "checkpoint-4/adapter_model.safetensors"
@@ -154,8 +154,8 @@ def evaluation(step: int, seconds: float, split: str = "test") -> dict[str, Any]
 
 
 def write(run: Path, *lines: dict[str, Any]) -> None:
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (run / "evaluations.jsonl").write_text(text + '{"step": 7, "tra')  # torn by a kill
+    text = "\n".join([*map(json.dumps, lines), '{"step": 7, "tra'])  # torn by a kill
+    (run / "evaluations.jsonl").write_text(text)
 
 
 def test_every_evaluation_is_a_checkpoint_of_the_published_schema(run):
@@ -184,7 +184,6 @@ MISTAKES = [
     (lambda run: (run / "evaluations.jsonl").unlink(), "", "has no evaluation; score"),
     (lambda run: write(run, evaluation(3, 130.0), OTHER), "", "has evaluations of different quest"),
     (lambda run: write(run, evaluation(3, 130.0), OLD), "", "made by an earlier version; score"),
-    (lambda _: None, "tasks=math500", "from_training=true tasks=math500: nothing is generated"),
     (lambda _: None, "run=null", "from_training=true: a base model has no checkpoints; set run"),
 ]
 
