@@ -270,12 +270,12 @@ BAD = {
 def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
     add_checkpoint(folder, 10)
     arguments = folder, ["all"], Store("results", "fake"), "gsm8k"
-    found, problems = targets.find(*arguments)
-    facts = [(target.step, target.lora_rank, target.meta["train_seconds"]) for target in found]
+    finished, problems = targets.find(*arguments)
+    facts = [(target.step, target.lora_rank, target.meta["train_seconds"]) for target in finished]
     assert (facts, problems) == ([(2, 32, 5.0), (4, 32, 10.0), (10, 32, 25.0)], [])
     BAD[reason](folder / "checkpoint-2")
-    found, (problem,) = targets.find(*arguments)
-    assert [target.step for target in found] == [4, 10]
+    left, (problem,) = targets.find(*arguments)
+    assert [target.step for target in left] == [4, 10]
     assert reason in problem
 
 
@@ -320,8 +320,8 @@ def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
     noted.write_text(noted.read_text().replace('"tiny_policy"', '"another"'))
     evaluate("repeats=3", "checkpoints=2")
     evaluate("tasks=math500", "checkpoints=2")
-    said = " ".join(capsys.readouterr().err.split())
-    assert 'gsm8k of base-tiny was scored with model="another", now "tiny_policy"' in said
+    error = capsys.readouterr().err
+    assert 'gsm8k of base-tiny was scored with model="another", now "tiny_policy"' in error
     (entry,) = results.read_base("results/base-tiny.json").datasets.values()
     assert len(entry.ans_acc) == 2
 
@@ -341,20 +341,18 @@ def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(capsys):
     evaluate(*select)
     ((best, selected),) = results.read("chosen/fake/selected.json").items()
     assert list(selected.datasets) == ["gsm8k"]
-    assert not Path("chosen/fake.json").exists()  # no test score of the others
     assert [p.parent.name for p in Path("chosen").rglob("gsm8k")] == [f"checkpoint-{best}"]
+    assert not Path("chosen/fake.json").exists()  # no test score of the others
     for path in Path("chosen/fake").rglob("gsm8k.validation/repeat-*.jsonl"):
         early, lines = "checkpoint-2" in str(path), targets.read(path)
         for i, line in enumerate(lines):  # all correct and ill formed, or half correct
             line |= {"correct": {"v2": early or i % 2 == 0}, "well_formed": not early}
         targets.write(path, lines)
     for metric, best in (("ans_acc", 2), ("both_acc", 4)):
-        capsys.readouterr()
         evaluate(*select, f"metric={metric}")
         shown = capsys.readouterr().out
-        assert f"checkpoint-{best}: best {metric}" in shown
         assert f"checkpoint-{best}*" in shown
-        assert "its score on gsm8k was taken once" in shown
+        assert re.search(f"checkpoint-{best}: best {metric} .*score on gsm8k was taken once", shown)
     evaluate("checkpoints=best", "repeats=1", "results_dir=chosen")
     assert list(results.read("chosen/fake.json")) == [4]
 
@@ -398,12 +396,11 @@ def stupid_pass_at_k(row: list[int], k: int) -> float:
     return float(np.mean([any(subset) for subset in combinations(row, k)]))
 
 
-@pytest.mark.parametrize("repeats", [1, 2, 5, 7])
-def test_pass_at_k_equals_the_mean_over_all_subsets(repeats):
+@pytest.mark.parametrize(("k", "repeats"), [(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)])
+def test_pass_at_k_equals_the_mean_over_all_subsets(k, repeats):
     correct = np.random.default_rng(repeats).integers(0, 2, size=(40, repeats))
-    for k in range(1, repeats + 1):
-        expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
-        np.testing.assert_allclose(scores.pass_at_k(correct, k), expected)
+    expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
+    np.testing.assert_allclose(scores.pass_at_k(correct, k), expected)
 
 
 @pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])
