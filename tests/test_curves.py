@@ -11,7 +11,7 @@ import pytest
 from pods.config.errors import UserError
 from pods.figures import curves, published, reading
 from pods.figures.curves import Series
-from pods.figures.figure import Absent, FigureSeries, Note, Unlike
+from pods.figures.figure import Absent, Note, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
 NAN, RISING = float("nan"), [0.1, 0.2, 0.3, 0.4]
@@ -152,44 +152,37 @@ def test_a_figure_shows_its_own_metric(tmp_path):
         assert arms["GRPO"]["mean"] == pytest.approx(mean)
 
 
-EXPORT = {
-    "wandb_export": ["toy-acc.csv", "toy-length.csv"], "grid_seconds": 120.0, "base": [],
-    "budget_seconds": 480.0, "series": {
-        "GRPO": FigureSeries(runs=["*-n32-*"]), "GRPO-PODS": FigureSeries(runs=["*-n128-*"])
-    },
-}  # fmt: skip
+EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"]}
+EXPORT |= {"grid_seconds": 120.0, "budget_seconds": 480.0}
 
 
 def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     runs = {
-        "GRPO-s2-p8-n32-m32-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
-        "GRPO-s10-p8-n32-m32-ga16": [(2.0, 0.4), (9.0, 0.6)],
-        "GRPO-s3-p8-n32-m32-ga16": [(2.0, 1.0), (8.0, 1.0)],
-        "GRPO-s2-p8-n128-m32-ga4": [(0.5, 0.5), (0.9, 0.7)],
+        "grpo-s2-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
+        "grpo-s10-ga16": [(2.0, 0.4), (9.0, 0.6)],
+        "grpo-s3-ga16": [(2.0, 1.0), (8.0, 1.0)],
+        "pods-s2-ga4": [(0.5, 0.5), (0.9, 0.7)],
     }
-    export_files(tmp_path, "toy", runs, length_only="GRPO-s3-p8-n32-m32-ga16")
-    run_file(tmp_path, "ours-n32-seed0", RISING)
+    export_files(tmp_path, "toy", runs, length_only="grpo-s3-ga16")
+    run_file(tmp_path, "grpo-ours", RISING)
     (grpo, pods), notes = read(tmp_path, **EXPORT)
-    assert grpo.runs == ["GRPO-s2-p8-n32-m32-ga16", "GRPO-s10-p8-n32-m32-ga16"]
+    assert grpo.runs == ["grpo-s2-ga16", "grpo-s10-ga16"]
     values = [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
     np.testing.assert_allclose(grpo.quantities["value"], values)
     np.testing.assert_allclose(pods.quantities["value"], [[0.7, 0.7, 0.7, NAN]])
-    assert grpo.quantities["steps"][0, 0] == 20, "_step counts micro-steps, 16 to a step"
-    assert pods.quantities["steps"][0, 0] == 80
-    for line in (
-        "GRPO-s3-p8-n32-m32-ga16: only in toy-length.csv",
-        "GRPO-s2-p8-n128-m32-ga4: no checkpoint near 480 s",
-        "GRPO-s2-p8-n128-m32-ga4: the checkpoint used at 240, 360 s is over 120 s away",
-        "drawn from toy-acc.csv, without ours-n32-seed0",
-    ):
-        assert line in notes
+    steps = [arm.quantities["steps"][0, 0] for arm in (grpo, pods)]
+    assert steps == [20, 80], "_step counts micro-steps, 16 or 4 to a step"
+    assert "grpo-s3-ga16: only in toy-length.csv" in notes
+    assert "pods-s2-ga4: no checkpoint near 480 s" in notes, "the run had ended"
+    assert "pods-s2-ga4: the checkpoint used at 240, 360 s is over 120 s away" in notes
+    assert "figure toy: drawn from toy-acc.csv, without grpo-ours; to draw these" in notes
 
 
 def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
     path = tmp_path / "toy-acc.csv"
-    column = "data/GRPO-s1-n32-m32-ga4 - eval/accuracy"
+    column = "data/grpo-s1-ga4 - eval/accuracy"
     path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
-    samples = published.read_csv(path)["GRPO-s1-n32-m32-ga4"]
+    samples = published.read_csv(path)["grpo-s1-ga4"]
     np.testing.assert_allclose(samples[:, [0, 2]], [[60, 0.5], [240, 0.8]])
     for content, words in (("time,value\n1,2\n", "no column eval/time"), ("", "not a CSV file")):
         path.write_text(content)

@@ -18,20 +18,20 @@ PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
 PLOT, SPEEDUP = "scripts/plot.py", "scripts/speedup.py"
 
 
-def quickstart_files(folder: Path) -> None:
-    """Four arms, two seeds each, with measured times a little after the 5 s marks."""
-    arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n32-m32": 0.05, "pods-max_variance-n32-m16": 0.2}
-    arms |= {"grpo-all-n24-m24": 0.15}
-    metas = [{"train_seconds": 5 * k + 0.3, "tokens_generated": k * 1000} for k in (1, 2, 3, 4)]
-    for (arm, slope), seed in itertools.product(arms.items(), (0, 1)):
+def arm_files(folder: Path, arms: dict[str, float], seeds: int, grid: int, dataset: str) -> None:
+    """Runs of arms {name: slope} with measured times a little after the marks, and their base."""
+    for (arm, slope), seed in itertools.product(arms.items(), range(seeds)):
+        metas = [{"train_seconds": grid * k + 0.3} for k in (1, 2, 3, 4)]
         accuracies = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
-        name = f"quickstart-{arm}-seed{seed}"
-        run_file(folder, name, accuracies, dataset="arithmetic", metas=metas)
-    base_file(folder, "base-tiny", 0.02, "arithmetic")
+        run_file(folder, f"{arm}-seed{seed}", accuracies, dataset=dataset, metas=metas)
+        facts_file(folder, f"{arm}-seed{seed}", seed=seed)
+    base_file(folder, "base-tiny", 0.02, dataset)
 
 
 def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tmp_path):
-    quickstart_files(tmp_path)
+    arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n32-m32": 0.05, "pods-max_variance-n32-m16": 0.2}
+    arms = {f"quickstart-{arm}": slope for arm, slope in arms.items()}
+    arm_files(tmp_path, arms | {"quickstart-grpo-all-n24-m24": 0.15}, 2, 5, "arithmetic")
     keys = ("~figure.series.GRPO-GA", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
     out = tmp_path / "out" / "quickstart"
     assert printed(capsys, PLOT, "figure=quickstart", *keys) == (f"{out}\n", "")
@@ -61,12 +61,7 @@ def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
 
 def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
-    for (arm, slope), seed in itertools.product((("mine", 0.1), ("yours", 0.15)), (0, 1, 2)):
-        metas = [{"train_seconds": 10 * k + 0.2} for k in (1, 2, 3, 4)]
-        values = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
-        run_file(tmp_path, f"{arm}-seed{seed}", values, metas=metas)
-        facts_file(tmp_path, f"{arm}-seed{seed}", seed=seed)
-    base_file(tmp_path, "base-tiny", 0.02)
+    arm_files(tmp_path, {"mine": 0.1, "yours": 0.15}, 3, 10, "gsm8k")
     where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
     axes = ("figure=quickstart", "figure.grid_seconds=10", "dataset=gsm8k", "metric=ans_acc")
     pair = json.loads(printed(capsys, SPEEDUP, *where, *axes, "json=true")[0])["runs"]
