@@ -168,7 +168,8 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     (grpo, pods), notes = read(tmp_path, **EXPORT)
     assert grpo.runs == ["grpo-s2-ga16", "grpo-s10-ga16"]
     values = [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
-    np.testing.assert_allclose(grpo.quantities["value"], values)
+    for quantity in ("value", "length"):
+        np.testing.assert_allclose(grpo.quantities[quantity], values)
     np.testing.assert_allclose(pods.quantities["value"], [[0.7, 0.7, 0.7, NAN]])
     steps = [arm.quantities["steps"][0, 0] for arm in (grpo, pods)]
     assert steps == [20, 80], "_step counts micro-steps, 16 or 4 to a step"

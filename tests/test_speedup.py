@@ -196,6 +196,7 @@ def test_a_threshold_that_is_never_reached_is_null(capsys, tmp_path):
     tables = printed(capsys, *command)[0].split("Published definition")
     ours, published = ([x for x in part.splitlines() if x.startswith("|")] for part in tables)
     assert ours[1].count("---") == ours[0].count("|") - 1
+    assert "| -40.0 [-40.0, -40.0] |" in ours[2]
     assert "a bound [not reached, " in ours[2]
     cells = [cell.strip() for cell in published[2].split("|")][3:-1]  # two runs: no interval
     assert cells == ["45.00% (0.9 of best)", "not reached vs 30 min", "not reached", "-"]
