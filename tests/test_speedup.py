@@ -93,7 +93,8 @@ def test_gaps_do_not_count_in_resamples():
 def test_one_run_gives_no_interval():
     result = compare(arm("GRPO", [[0.5, 1.0]]), arm("PODS", [[1.0, 1.0], [0.9, 1.0]]))
     assert result.ci95 is result.probability_faster is result.mean_accuracy.ci95 is None
-    assert result.time_to_target.ci95 is None
+    goal = result.time_to_target
+    assert (goal.target, goal.ci95) == (pytest.approx(0.99 * 0.75), None)
     assert result.level.difference == pytest.approx(0.225)
 
 
