@@ -49,6 +49,7 @@ NAN, SPEEDUP = float("nan"), "scripts/speedup.py"
 def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(baseline, pods, hours):
     result = compare(arm("GRPO", [baseline], base=1.0), arm("PODS", [pods], base=1.0))
     assert result.threshold == pytest.approx(0.99)
+    assert result.baseline_still_rising is (baseline[-1] == 1.0)
     assert (result.baseline_hours, result.pods_hours) == hours, "the base at time 0 reaches nothing"
     assert result.speedup == (hours[1] and hours[0] / hours[1])
 
