@@ -17,7 +17,7 @@ from pods.figures.figure import FigureConfig
 
 
 class SpeedupConfig(FigureConfig):
-    format: Literal["table", "markdown", "latex"]
+    format: Literal["table", "latex"]
     as_json: bool = Field(alias="json")
 
 

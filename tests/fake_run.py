@@ -35,12 +35,10 @@ def make_run(
 
 def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = False) -> Path:
     """One checkpoint, complete with its meta.json; full: all weights instead of an adapter."""
-    path = folder / f"checkpoint-{step}"
-    generator = torch.Generator().manual_seed(step)
+    path, generator = folder / f"checkpoint-{step}", torch.Generator().manual_seed(step)
     model = AutoModelForCausalLM.from_pretrained(TINY)
     if not full:
-        modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-        lora = LoraConfig(r=32, lora_alpha=32, target_modules=modules, task_type="CAUSAL_LM")
+        lora = LoraConfig(r=32, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model, lora)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -2,11 +2,11 @@
 
 import csv
 import gzip
-import itertools
 import json
 import runpy
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,19 +20,13 @@ from tests.conftest import ROOT
 
 
 def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
-    """One dataset of a checkpoint; a list of repeats, or one accuracy for two equal repeats.
-
-    The three accuracies differ (1 : 1/2 : 1/4), so that a reader of the wrong one is found.
-    """
+    """One dataset of a checkpoint; a list of repeats, or one accuracy for two equal repeats. The
+    three accuracies differ (1 : 1/2 : 1/4), so that a reader of the wrong one is noticed."""
     repeats = accuracy if isinstance(accuracy, list) else [accuracy, accuracy]
-    numbers = isinstance(repeats[0] if repeats else None, int | float)
-    return {
-        "ans_acc": repeats,
-        "for_acc": [0.5 * value for value in repeats] if numbers else repeats,
-        "both_acc": [0.25 * value for value in repeats] if numbers else repeats,
-        "lengths": [length] * len(repeats),
-        "examples": [],
-    }
+    shares = repeats if all(isinstance(value, float) for value in repeats) else []
+    well_formed, both = ([factor * value for value in shares] for factor in (0.5, 0.25))
+    content = {"ans_acc": repeats, "for_acc": well_formed, "both_acc": both, "examples": []}
+    return content | {"lengths": [length] * len(repeats)}
 
 
 def run_file(
@@ -42,11 +36,9 @@ def run_file(
     """results/<name>.json with one checkpoint per accuracy, by default every 100 steps."""
     steps = steps or range(100, 100 * len(accuracies) + 1, 100)
     content = {
-        f"checkpoint-{step}": {dataset: entry(accuracy)}
-        for step, accuracy in zip(steps, accuracies, strict=True)
+        f"checkpoint-{step}": {dataset: entry(accuracy)} | ({"meta": meta} if meta else {})
+        for step, accuracy, meta in zip_longest(steps, accuracies, metas)
     }
-    for checkpoint, meta in zip(content.values(), metas, strict=False):
-        checkpoint["meta"] = meta
     (folder / f"{name}.json").write_text(json.dumps(content))
 
 
@@ -99,13 +91,13 @@ def published_files(folder: Path) -> None:
         "MATH-NF-512-8-8": [0.4, 0.45, *[0.8] * 10],
         "MATH-NF-512-32-8": [0.8] * 12,
     }
-    for (name, accuracies), i in itertools.product(arms.items(), (1, 2, 10)):
+    for (name, accuracies), i in product(arms.items(), (1, 2, 10)):
         dataset = "math500" if "MATH" in name else "gsm8k"
         run_file(folder, f"Instruct-{name}-Run{i}", accuracies, dataset=dataset)
     base_file(folder, "base-qwen", 0.1, "math500")
     base_file(folder, "base-llama", 0.05)
     runs, arms = {}, {"n32-m32-ga16": 20, "n128-m32-ga4": 4}  # minutes of the step from .1 to .7
-    for (arm, first), seed in itertools.product(arms.items(), (1, 2)):
+    for (arm, first), seed in product(arms.items(), (1, 2)):
         curve = [(minute, 0.1 if minute < first else 0.7) for minute in range(2, 32, 2)]
         runs[f"GR7B-s{seed}-p8-{arm}"] = curve
     export_files(folder, "a100s", runs)

@@ -1,6 +1,7 @@
 """pods/figures/published.py, reading.py and curves.py: irregular files never shift a curve."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ import pytest
 from pods.config.errors import UserError
 from pods.figures import curves, published, reading
 from pods.figures.curves import Series
-from pods.figures.figure import Absent, FigureSeries, Note, Unlike
+from pods.figures.figure import Absent, Note, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
-NAN = float("nan")
-RISING = [0.1, 0.2, 0.3, 0.4]
+NAN, RISING = float("nan"), [0.1, 0.2, 0.3, 0.4]
 
 
 def read(folder: Path, **changes: Any) -> tuple[list[Series], str]:
@@ -58,13 +58,13 @@ def test_marks_of_published_checkpoints(steps, marks, note):
 @pytest.mark.parametrize(
     ("seconds", "samples"),
     [
-        pytest.param([5.2, 10.1, 15.9], [0, 1, 2], id="a little late, as checkpoints are"),
-        pytest.param([5.2, 15.9], [0, -1, 1], id="a missing one leaves its mark empty"),
-        pytest.param([3.0, 4.8, 7.0, 9.9], [1, 3, -1], id="the nearest, not the first"),
-        pytest.param([1.0, 5.0], [1, -1, -1], id="before half an interval belongs to no mark"),
-        pytest.param([12.6], [-1, -1, 0], id="more than half an interval late counts for the next"),
-        pytest.param([7.5], [-1, 0, -1], id="between two marks counts for the later"),
-        pytest.param([NAN, 5.0], [1, -1, -1], id="an unknown time takes no mark"),
+        ([5.2, 10.1, 15.9], [0, 1, 2]),  # a little late, as checkpoints are
+        ([5.2, 15.9], [0, -1, 1]),  # a missing one leaves its mark empty
+        ([3.0, 4.8, 7.0, 9.9], [1, 3, -1]),  # the nearest, not the first
+        ([1.0, 5.0], [1, -1, -1]),  # before half an interval belongs to no mark
+        ([12.6], [-1, -1, 0]),  # more than half an interval late counts for the next
+        ([7.5], [-1, 0, -1]),  # between two marks counts for the later
+        ([NAN, 5.0], [1, -1, -1]),  # an unknown time takes no mark
     ],
 )
 def test_marks_of_measured_times(seconds, samples):
@@ -91,9 +91,9 @@ def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
 @pytest.mark.parametrize(
     ("content", "mean", "note"),
     [
-        pytest.param([0.1, [], 0.3, 0.4], [0.1, NAN, 0.3, 0.4], "at steps 200", id="empty list"),
-        pytest.param([0.1, [None, "x", NAN], 0.3], [0.1, NAN, 0.3, NAN], "at steps 200", id="none"),
-        pytest.param([0.1, [0.2, NAN], 0.3, 0.4], RISING, "", id="one NaN repeat is dropped"),
+        ([0.1, [], 0.3, 0.4], [0.1, NAN, 0.3, 0.4], "at steps 200"),
+        ([0.1, [None, "x", NAN], 0.3], [0.1, NAN, 0.3, NAN], "at steps 200"),
+        ([0.1, [0.2, NAN], 0.3, 0.4], RISING, ""),  # the other repeats count
     ],
 )
 def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
@@ -102,9 +102,8 @@ def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
     np.testing.assert_allclose(arm.quantities["value"][0], mean)
     assert ("grpo-Run1" in notes) == bool(note)
     assert note in notes
-    times = [0.5 * (i + 1) for i, value in enumerate(mean) if np.isfinite(value)]
-    line = curves.to_json([arm])["series"]["GRPO"]
-    assert line["time_hours"] == times, "a mark without any run is absent, not null"
+    hours = curves.to_json([arm])["series"]["GRPO"]["time_hours"]
+    assert hours == [0.5 * (i + 1) for i in np.flatnonzero(np.isfinite(mean))], "absent, not null"
 
 
 @pytest.mark.parametrize(
@@ -117,8 +116,7 @@ def test_an_unusable_run_is_left_out_by_name(tmp_path, content):
     (tmp_path / "grpo-Run2.json").write_text(content)
     (arm,), notes = read(tmp_path)
     assert arm.runs == ["grpo-Run1"]
-    assert "grpo-Run2" in notes
-    assert "left out" in notes
+    assert re.search("grpo-Run2.*left out", notes)
 
 
 def test_measured_times_win_over_the_published_grid(tmp_path):
@@ -143,56 +141,49 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     assert "GRPO: averages runs of different settings: grpo-n4, grpo-n16" in notes
 
 
-@pytest.mark.parametrize(
-    ("metric", "mean"),
-    [
-        ("ans_acc", [0.08, *RISING]),
-        ("both_acc", [0.02, 0.025, 0.05, 0.075, 0.1]),
-        ("pass@3", [0.4, 0.5, 0.6, 0.7, 0.8]),
-    ],
-)
-def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
-    by_k = [{"pass@k": {"gsm8k": {"3": value}}} for value in (0.4, 0.5, 0.6, 0.7, 0.8)]
-    run_file(tmp_path, "grpo-Run1", RISING, metas=by_k[1:])
+def test_a_figure_shows_its_own_metric(tmp_path):
+    base, *others = [{"pass@k": {"gsm8k": {"3": value}}} for value in (0.4, 0.5, 0.6, 0.7, 0.8)]
+    run_file(tmp_path, "grpo-Run1", RISING, metas=others)
     base_file(tmp_path, "base-toy", 0.08)
-    (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": by_k[0]}))
-    (arm,), _ = read(tmp_path, metric=metric)
-    assert curves.to_json([arm])["series"]["GRPO"]["mean"] == pytest.approx(mean)
+    (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": base}))
+    means = {"ans_acc": [0.08, *RISING], "both_acc": [0.02, 0.025, 0.05, 0.075, 0.1]}
+    for metric, mean in (means | {"pass@3": [0.4, 0.5, 0.6, 0.7, 0.8]}).items():
+        arms = curves.to_json(read(tmp_path, metric=metric)[0])["series"]
+        assert arms["GRPO"]["mean"] == pytest.approx(mean)
 
 
-ARMS = {"GRPO": "*-n32-*", "GRPO-PODS": "*-n128-*"}
-EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"], "base": [], "grid_seconds": 120.0}
-EXPORT |= {"budget_seconds": 480.0}
-EXPORT |= {"series": {label: FigureSeries(runs=[runs]) for label, runs in ARMS.items()}}
+EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"]}
+EXPORT |= {"grid_seconds": 120.0, "budget_seconds": 480.0}
 
 
 def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     runs = {
-        "GRPO-s2-p8-n32-m32-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
-        "GRPO-s10-p8-n32-m32-ga16": [(2.0, 0.4), (9.0, 0.6)],
-        "GRPO-s3-p8-n32-m32-ga16": [(2.0, 1.0), (8.0, 1.0)],
-        "GRPO-s2-p8-n128-m32-ga4": [(0.5, 0.5), (0.9, 0.7)],
+        "grpo-s2-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
+        "grpo-s10-ga16": [(2.0, 0.4), (9.0, 0.6)],
+        "grpo-s3-ga16": [(2.0, 1.0), (8.0, 1.0)],
+        "pods-s2-ga4": [(0.5, 0.5), (0.9, 0.7)],
     }
-    export_files(tmp_path, "toy", runs, length_only="GRPO-s3-p8-n32-m32-ga16")
-    run_file(tmp_path, "ours-n32-seed0", RISING)
+    export_files(tmp_path, "toy", runs, length_only="grpo-s3-ga16")
+    run_file(tmp_path, "grpo-ours", RISING)
     (grpo, pods), notes = read(tmp_path, **EXPORT)
-    assert grpo.runs == ["GRPO-s2-p8-n32-m32-ga16", "GRPO-s10-p8-n32-m32-ga16"]
+    assert grpo.runs == ["grpo-s2-ga16", "grpo-s10-ga16"]
     values = [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
-    np.testing.assert_allclose(grpo.quantities["value"], values)
+    for quantity in ("value", "length"):
+        np.testing.assert_allclose(grpo.quantities[quantity], values)
     np.testing.assert_allclose(pods.quantities["value"], [[0.7, 0.7, 0.7, NAN]])
-    assert grpo.quantities["steps"][0, 0] == 20, "_step counts micro-steps, 16 to a step"
-    assert pods.quantities["steps"][0, 0] == 80
-    assert "GRPO-s3-p8-n32-m32-ga16: only in toy-length.csv" in notes
-    assert "GRPO-s2-p8-n128-m32-ga4: no checkpoint near 480 s" in notes, "the run had ended"
-    assert "GRPO-s2-p8-n128-m32-ga4: the checkpoint used at 240, 360 s is over 120 s away" in notes
-    assert "figure toy: drawn from toy-acc.csv, without ours-n32-seed0; to draw these" in notes
+    steps = [arm.quantities["steps"][0, 0] for arm in (grpo, pods)]
+    assert steps == [20, 80], "_step counts micro-steps, 16 or 4 to a step"
+    assert "grpo-s3-ga16: only in toy-length.csv" in notes
+    assert "pods-s2-ga4: no checkpoint near 480 s" in notes, "the run had ended"
+    assert "pods-s2-ga4: the checkpoint used at 240, 360 s is over 120 s away" in notes
+    assert "figure toy: drawn from toy-acc.csv, without grpo-ours; to draw these" in notes
 
 
 def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
     path = tmp_path / "toy-acc.csv"
-    column = "data/GRPO-s1-n32-m32-ga4 - eval/accuracy"
+    column = "data/grpo-s1-ga4 - eval/accuracy"
     path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
-    samples = published.read_csv(path)["GRPO-s1-n32-m32-ga4"]
+    samples = published.read_csv(path)["grpo-s1-ga4"]
     np.testing.assert_allclose(samples[:, [0, 2]], [[60, 0.5], [240, 0.8]])
     for content, words in (("time,value\n1,2\n", "no column eval/time"), ("", "not a CSV file")):
         path.write_text(content)
@@ -205,15 +196,15 @@ def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "key"),
+    ("key", "change"),
     [
-        ({"optimizer": {"learning_rate": 0.002}}, "optimizer.learning_rate"),
-        ({"budget": {"train_seconds": 60.0}}, "budget.train_seconds"),
-        ({"model": {"name": "qwen", "path": "x"}}, "model.name"),
-        ({"questions": 32}, "questions"),  # of the evaluation
+        ("optimizer.learning_rate", {"optimizer": {"learning_rate": 0.002}}),
+        ("budget.train_seconds", {"budget": {"train_seconds": 60.0}}),
+        ("model.name", {"model": {"name": "qwen", "path": "x"}}),
+        ("questions", {"questions": 32}),  # of the evaluation
     ],
 )
-def test_unlike_runs_are_refused(tmp_path, change, key):
+def test_unlike_runs_are_refused(tmp_path, key, change):
     for i, changes in enumerate([{}, {}, change]):
         run_file(tmp_path, f"grpo-{i}", [0.1, 0.2, 0.3, 0.4 + 0.1 * i])
         facts_file(tmp_path, f"grpo-{i}", **{"seed": 2 - i} | changes)
@@ -221,7 +212,7 @@ def test_unlike_runs_are_refused(tmp_path, change, key):
         read(tmp_path)
 
 
-def test_unlike_repeats_are_refused_where_the_runs_are_ours(tmp_path):
+def test_unlike_repeats_of_our_runs_are_refused(tmp_path):
     run_file(tmp_path, "grpo-0", [[0.1] * 5, 0.2, 0.3, 0.4])
     run_file(tmp_path, "grpo-1", RISING)
     line = "runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; averaged"

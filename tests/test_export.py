@@ -19,7 +19,6 @@ from pods.runs import results
 from tests.fake_run import TINY, add_checkpoint, make_run
 from tests.figures import in_process, refused
 
-ACCURACY = {"mean": 0.75, "low": 0.625, "high": 0.875}
 QUESTION = "12+5-3=?"
 
 
@@ -34,18 +33,15 @@ def exported(*overrides: str) -> int:
     return in_process("scripts/export.py", "run=fake", "out=exported", *overrides)
 
 
-def merged(checkpoint: Path) -> dict[str, torch.Tensor]:
-    base = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-    return PeftModel.from_pretrained(base, checkpoint).merge_and_unload().state_dict()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype):
     run = make_run(Path("checkpoints"), "typed", (2,), 0.05, **{"model.dtype": dtype})
     assert exported("run=typed") == 0
-    model = AutoModelForCausalLM.from_pretrained("exported")
-    for name, values in merged(run / "checkpoint-2").items():
-        assert torch.equal(model.state_dict()[name], values.to(getattr(torch, dtype)))
+    written = AutoModelForCausalLM.from_pretrained("exported").state_dict()
+    base = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
+    merged = PeftModel.from_pretrained(base, run / "checkpoint-2").merge_and_unload()
+    for name, values in merged.state_dict().items():
+        assert torch.equal(written[name], values.to(getattr(torch, dtype)))
     assert AutoTokenizer.from_pretrained("exported")("1+2=")["input_ids"]
 
 
@@ -58,9 +54,9 @@ def test_an_adapter_is_loaded_by_peft_on_its_base(run):
     assert not torch.allclose(base, ours)
 
 
-def scores(questions: int, repeats: int) -> dict[str, Any]:
-    counts = {"questions": questions, "repeats": repeats}
-    return {"gsm8k": counts | {"rewards": {"v2": {"correct": ACCURACY}}}}
+def scores(repeats: int) -> dict[str, Any]:
+    accuracy = {"v2": {"correct": {"mean": 0.75, "low": 0.625, "high": 0.875}}}
+    return {"scores": {"gsm8k": {"questions": 8, "repeats": repeats, "rewards": accuracy}}}
 
 
 CHOSEN = {
@@ -73,25 +69,22 @@ CHOSEN = {
 def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, checkpoint, chosen):
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
     (run / "meta.json").write_text(json.dumps(best))
-    scored = results.Scores({"gsm8k": results.Entry([0.75])}, {"scores": scores(8, 5)})
+    scored = results.Scores({"gsm8k": results.Entry([0.75])}, scores(5))
     results.write("results/fake.json", {4: scored})
     Path("results/fake.meta.json").write_text('{"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}')
-    base = {"tasks": {}, "details": {"scores": scores(8, 1)}}
-    Path("results/base-tiny.meta.json").write_text(json.dumps(base))
+    Path("results/base-tiny.meta.json").write_text(json.dumps({"details": scores(1)}))
     assert exported(f"checkpoint={checkpoint}") == 0
     card = ModelCard.load("exported/README.md")
     assert f"chosen {chosen}" in " ".join(card.text.split())
     row = "| gsm8k | v2 | 75.0% [62.5%, 87.5%] | 8 x"
     assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
     assert all(text in card.text for text in ("rollouts_per_prompt: 32", "commit abc"))
-    assert card.data.base_model is None  # a folder of this machine
-    assert "output_dir" not in card.text
+    assert (card.data.base_model, "output_dir" in card.text) == (None, False)  # of this machine
 
 
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
         (["checkpoint=best"], "checkpoint=best: no checkpoint of checkpoints/fake has validation"),
         (["checkpoint=3"], "checkpoint=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
         (["checkpoint=good"], "checkpoint=good: set best, last or checkpoint-<step>"),

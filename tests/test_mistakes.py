@@ -12,12 +12,13 @@ from hydra.core.hydra_config import HydraConfig
 
 import evaluate_run
 import train
-from scripts import chat, export, plot, replay
+from scripts import chat, export, plan, plot, replay, report
 from tests.fake_run import make_run
 
 MAINS = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
     "replay.py": replay.main, "chat.py": chat.main, "export.py": export.main,
+    "plan.py": plan.main, "report.py": report.main,
 }  # fmt: skip
 CASES = """
 $ train.py ++sampling.temprature=1
@@ -69,6 +70,24 @@ $ plot.py figure=gsm8k_mian
 figure=gsm8k_mian: must be one of a100s, all, chemistry_main, ...
 $ plot.py figure.title=x
 figure.name: has no value; set figure.name=<value>
+$ plot.py x=tokens
+x=tokens: must be 'time', 'gpu_hours', 'steps', 'tokens_generated' or 'tokens_trained'
+$ plot.py metric=acc
+metric=acc: needs ans_acc | for_acc | both_acc | pass@<k>
+$ plot.py figure=math_main
+results_dir=results: no such folder; ...
+$ report.py run=absent
+run=absent: no folder checkpoints/absent; ...
+$ report.py figure=all
+figure=all: a page shows one figure; set figure=<name>
+$ plan.py
+accuracy=None: set run=<run>, or a share without a run
+$ plan.py accuracy=.5 cells=[[1,4,8]]
+cells: [1, 4, 8] must be [P,n,m] with P >= 1 and 2 <= m <= n
+$ plan.py accuracy=.5 window=[3]
+window=[3]: List should have at least 2 items ...
+$ plan.py accuracy=.5 cost.fixed=1
+cost={'fixed': 1.0, 'generate': None, 'update': None}: without a run set all three costs, ...
 $ replay.py run=old
 run=old: no ledger checkpoints/old/rollouts.jsonl.gz; runs with one: none
 $ replay.py rule=max_reward

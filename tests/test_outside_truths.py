@@ -20,33 +20,21 @@ Tensors = dict[str, torch.Tensor]
 
 # key -> value, source: the paper's appendix and the published configuration (single-GPU runs)
 PUBLISHED = {
-    "learning_rate": 5e-6,
-    "lr_scheduler_type": "constant",
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.99,
-    "weight_decay": 0.1,
+    "learning_rate": 5e-6, "lr_scheduler_type": "constant", "warmup_steps": 0,
+    "adam_beta1": 0.9, "adam_beta2": 0.99, "weight_decay": 0.1,
     "max_grad_norm": 0.1,  # the published code; the paper's first version says 1.0
-    "temperature": 0.9,
-    "top_p": 1.0,
-    "top_k": 0,
-    "max_completion_length": 512,
+    "temperature": 0.9, "top_p": 1.0, "top_k": 0, "max_completion_length": 512,
     "num_generations": 16,  # m
-    "per_device_train_batch_size": 16,
-    "gradient_accumulation_steps": 1,
-    "steps_per_generation": 1,
-    "num_iterations": 1,  # one update per batch
-    "importance_sampling_level": "token",
-    "top_entropy_quantile": 1.0,
+    "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1,
+    "steps_per_generation": 1, "num_iterations": 1,  # one update per batch
+    "importance_sampling_level": "token", "top_entropy_quantile": 1.0,
     "loss_type": "grpo",  # mean over a sequence, then over the batch
     "beta": 0.0,  # no KL term for Qwen
-    "epsilon": 0.2,
-    "epsilon_high": 0.2,
+    "epsilon": 0.2, "epsilon_high": 0.2, "mask_truncated_completions": False,
     "use_bias_correction_kl": False,  # the k3 estimator as it is
-    "mask_truncated_completions": False,
     "vllm_importance_sampling_correction": False,
-    "warmup_steps": 0,
-}
-PUBLISHED |= {"seed": 7, "data_seed": 7, "fp16": False, "bf16": True}
+    "seed": 7, "data_seed": 7, "fp16": False, "bf16": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -70,8 +58,8 @@ def test_trls_arguments_are_the_published_ones(overrides, changes):
 
 
 SETTINGS = [
-    "prompts_per_step=2",
-    "rollouts_per_prompt=12", "kept_per_prompt=6", "micro_batch_size=3", "max_steps=2",
+    "prompts_per_step=2", "rollouts_per_prompt=12", "kept_per_prompt=6", "micro_batch_size=3",
+    "max_steps=2",
     "sampling.temperature=0.7", "sampling.max_completion_length=12", "optimizer.betas=[0.8,0.95]",
     "optimizer.learning_rate=2e-3", "optimizer.weight_decay=0.3", "optimizer.max_grad_norm=0.05",
     "loss.beta=0.2",
@@ -252,8 +240,7 @@ def advantage_of(step: Record, place: int) -> float:
     weights = {"correctness": 1.0, "format": 0.7, "tags": 1.3}
     total = sum(w * torch.tensor(step.batch.by_function[k]) for k, w in weights.items())
     prompt = step.batch.prompt
-    mine = [i for i in step.selection.kept.tolist() if prompt[i] == prompt[place]]
-    kept = total[mine]
+    kept = total[[i for i in step.selection.kept.tolist() if prompt[i] == prompt[place]]]
     return ((total[place] - kept.mean()) / (kept.std() + 1e-4)).item()
 
 

@@ -48,17 +48,15 @@ def test_every_arm_of_every_figure_is_trained_by_a_line():
 
 @pytest.mark.slow
 def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
-    keys = ["-m", "seed=1,2", "max_steps=2", "checkpoint.every_steps=1"]
-    keys += ["rollouts_per_prompt=4", "kept_per_prompt=2", "micro_batch_size=2"]
-    keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]
-    first = processes.run(tmp_path, *keys)
+    keys = ["-m", "seed=1,2", "max_steps=2", "checkpoint.every_steps=1", "kept_per_prompt=2"]
+    keys += ["rollouts_per_prompt=4", "micro_batch_size=2", "sampling.max_completion_length=4"]
+    first = processes.run(tmp_path, *keys, "budget.train_seconds=null")
     assert first.returncode == 0, first.stderr
-    runs = sorted(path for path in (tmp_path / "checkpoints").glob("quickstart-*"))
+    runs = sorted((tmp_path / "checkpoints").glob("quickstart-*"))
     (runs[1] / "checkpoint-2" / "meta.json").unlink()  # as after a kill
-    again = processes.run(tmp_path, *keys)
+    again = processes.run(tmp_path, *keys, "budget.train_seconds=null")
     assert again.returncode == 0, again.stderr
-    assert [run.name for run in runs if f"{run.name}: 2 steps" not in again.stdout] == []
-    assert f"resuming checkpoints/{runs[0].name}/checkpoint-2" in again.stderr
-    assert f"resuming checkpoints/{runs[1].name}/checkpoint-1" in again.stderr
-    assert "step 1 " not in again.stderr
-    assert again.stderr.count("step 2 ") == 1
+    for run, step in zip(runs, (2, 1), strict=True):
+        assert f"{run.name}: 2 steps" in again.stdout
+        assert f"resuming checkpoints/{run.name}/checkpoint-{step}" in again.stderr
+    assert [again.stderr.count(f"step {step} ") for step in (1, 2)] == [0, 1]

@@ -10,7 +10,7 @@ import pytest
 from pandas import DataFrame
 
 from pods.figures import page
-from tests.figures import base_file, in_process, ledger_file, refused, run_file
+from tests.figures import base_file, in_process, ledger_file, run_file
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 HOSTILE = [
@@ -19,8 +19,6 @@ HOSTILE = [
     "<!--<script>",
     "{{sections}} {steps} ${window.hacked = 1} \u2028 \ud800 <b>bold</b>",
 ]
-
-
 BLOCK = re.compile(r'<script type="application/json" id="(step-\d+)">(.*?)</script>', re.DOTALL)
 
 
@@ -46,11 +44,11 @@ def run_folder(folder: Path, name: str, steps: int) -> None:
     config = "experiment: quickstart\nrule: {name: max_variance}\nmodel: {path: '<i>tiny</i>'}\n"
     (run / ".hydra" / "config.yaml").write_text(config)
     (run / "meta.json").write_text(json.dumps({"git_commit": "<script>abc", "versions": {}}))
-    same = {"entropy": 0.5, "kept/reward_mean": 0.5, "seconds/generate": 0.25}
-    same |= {"seconds/update": 0.125, "all/reward_mean": 0.75}
+    same = {"entropy": 0.5, "kept/reward_mean": 0.5, "all/reward_mean": 0.75}
+    same |= {"seconds/generate": 0.25, "seconds/update": 0.125}
     lines = [{"step": k, "train_seconds": 0.3 * k, **same} for k in range(1, steps + 1)]
-    torn = '{"step": 99, "tra'
-    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n" + torn)
+    text = "\n".join([*map(json.dumps, lines), '{"step": 99, "tra'])  # torn by a kill
+    (run / "metrics.jsonl").write_text(text)
     texts = {"prompt": "<user>2+3?", "completions": HOSTILE * 2}
     ledger_file(run, (record(step, **texts) for step in range(1, steps + 1)))
     (folder / "results").mkdir(exist_ok=True)
@@ -59,30 +57,26 @@ def run_folder(folder: Path, name: str, steps: int) -> None:
     base_file(folder / "results", "base-tiny", 0.02, "arithmetic")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    run_folder(folder, NAME, steps=5)
-    run_folder(folder, NAME.replace("pods-max_variance", "grpo-all"), steps=3)
-    return folder
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_folder(tmp_path, NAME, steps=5)
+    run_folder(tmp_path, NAME.replace("pods-max_variance", "grpo-all"), steps=3)
 
 
-def made(folder: Path, *keys: str) -> str:
-    """The page that the command makes."""
-    folders = {"output_dir": "checkpoints", "results_dir": "results", "out_dir": "reports"}
-    where = [f"{key}={folder}/{name}" for key, name in folders.items()]
-    assert in_process("scripts/report.py", *where, *keys) == 0
-    name = keys[0].removeprefix("run=") if keys[0].startswith("run=") else "runs"
-    return (folder / "reports" / f"{name}.html").read_text()
+def made(key: str, name: str) -> str:
+    """The page <name> that the command makes."""
+    assert in_process("scripts/report.py", key, "out_dir=reports") == 0
+    return Path(f"reports/{name}.html").read_text()
 
 
-def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup(folder):
-    blocks, tags = parts(text := made(folder, f"run={NAME}"))
+def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup():
+    blocks, tags = parts(text := made(f"run={NAME}", NAME))
     steps = {name: json.loads(block) for name, block in blocks.items()}
     assert list(steps) == [f"step-{step}" for step in range(1, 6)]
     (group,) = steps["step-5"]
-    assert group["completions"] == HOSTILE * 2
-    assert (group["question_id"], group["kept"]) == ("<b>5</b>", [0, 7])
+    expected = {"completions": HOSTILE * 2, "question_id": "<b>5</b>", "kept": [0, 7]}
+    assert expected.items() <= group.items()
     assert (tags.count("script"), tags.count("svg")) == (1, 1), "the page's own"
     assert not {"img", "b", "i"} & set(tags)
     assert "&lt;script&gt;abc" in text
@@ -92,8 +86,8 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
     assert cells == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
 
 
-def test_arms_stand_side_by_side(folder):
-    text = made(folder, "runs={PODS: [*pods*], GRPO: [*grpo*]}")
+def test_arms_stand_side_by_side():
+    text = made("runs={PODS: [*pods*], GRPO: [*grpo*]}", "runs")
     assert parts(text)[1].count("svg") == 2, "accuracy of the arms, and the curves of their steps"
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
@@ -113,15 +107,3 @@ def test_labels_are_data():
     assert "<b>" not in page.section(hostile, page.table([{hostile: hostile}]), hostile)
     picture = page.svg(page.curves({hostile: [steps], "B": [steps]}))
     assert "&lt;b&gt;$x$&lt;/b&gt;</text>" in picture, "neither markup nor a formula"
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        (["run=absent"], "run=absent: no folder checkpoints/absent"),
-        (["figure=all"], "figure=all: a page shows one figure"),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, keys, words):
-    monkeypatch.chdir(tmp_path)
-    assert words in refused(capsys, "scripts/report.py", *keys)

@@ -21,6 +21,9 @@ def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path
     assert list(content) == ["checkpoint-90", "checkpoint-1000"], "the published reader's steps"
     names = ("ans_acc", "for_acc", "both_acc", "lengths", "examples")
     assert content["checkpoint-1000"]["gsm8k"] == {name: getattr(entry, name) for name in names}
+    with pytest.raises(ValueError, match="JSON compliant"):
+        results.write(path, {1: Scores({"gsm8k": Entry([math.nan])})})
+    assert results.read(path) == run, "the file is not replaced by one that is no JSON"
     path.write_text(json.dumps({f"checkpoint-{step}": {} for step in (100, 9, 10)}))
     assert list(results.read(path)) == [9, 10, 100]
 
@@ -32,41 +35,27 @@ def test_the_base_has_no_checkpoint_level_and_no_meta(tmp_path):
     assert results.read_base(path) == Scores({"gsm8k": Entry([0.5])})
 
 
-def test_nothing_is_written_over_a_file_by_results_that_are_not_json(tmp_path):
-    path = tmp_path / "run.json"
-    results.write(path, {1: Scores({"gsm8k": Entry([0.5])})})
-    with pytest.raises(ValueError, match="JSON compliant"):
-        results.write(path, {1: Scores({"gsm8k": Entry([math.nan])})})
-    assert results.read(path)[1].datasets["gsm8k"].ans_acc == [0.5]
-
-
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("read", "content", "problem"),
     [
-        ('{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON"),
-        pytest.param("[" * 100_000, "not readable as JSON", id="nested beyond the stack"),
-        ("[1]", "content: Input should be a valid dictionary"),
-        ('{"gsm8k": {}}', "gsm8k.*checkpoint-"),  # a base file
-        ('{"checkpoint-1": 3}', "checkpoint-1: Input should be"),
-        ('{"checkpoint-1": {"gsm8k": {"ans_acc": 0.5}}}', "gsm8k.ans_acc: Input should be .* list"),
+        (results.read, '{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON"),
+        pytest.param(results.read, "[" * 100_000, "not readable as JSON", id="too deep"),
+        (results.read, "[1]", "content: Input should be a valid dictionary"),
+        (results.read, '{"gsm8k": {}}', "gsm8k.*checkpoint-"),  # a base file
+        (results.read, '{"checkpoint-1": 3}', "checkpoint-1: Input should be"),
+        (results.read, '{"checkpoint-1": {"a": {"ans_acc": 1}}}', "a.ans_acc: Input .* list"),
+        (results.read, None, "no such file"),
+        (results.read_base, '{"checkpoint-1": {}}', "checkpoint-<step>"),
     ],
 )
-def test_an_unreadable_file_is_one_line_that_names_it(tmp_path, content, problem):
+def test_an_unreadable_file_is_one_line_that_names_it(tmp_path, read, content, problem):
     path = tmp_path / "run.json"
-    path.write_text(content)
+    if content:
+        path.write_text(content)
     with pytest.raises(UserError, match=problem) as error:
-        results.read(path)
+        read(path)
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
-
-
-def test_a_run_file_is_no_base_and_an_absent_file_says_so(tmp_path):
-    path = tmp_path / "run.json"
-    results.write(path, {5: Scores({"gsm8k": Entry([0.5])})})
-    with pytest.raises(UserError, match="checkpoint-<step>"):
-        results.read_base(path)
-    with pytest.raises(UserError, match="no such file"):
-        results.read(tmp_path / "absent.json")
 
 
 def test_run10_follows_run9_and_facts_are_no_run(tmp_path):
@@ -78,9 +67,7 @@ def test_run10_follows_run9_and_facts_are_no_run(tmp_path):
 
 
 def test_the_published_files_survive_a_round_trip(shared, tmp_path):
-    for path in results.find(shared / "reference" / "results", ["Instruct-*"]):
-        results.write(tmp_path / "copy.json", results.read(path))
-        assert json.loads((tmp_path / "copy.json").read_text()) == json.loads(path.read_text())
-    base = shared / "reference" / "results" / "base-qwen.json"
-    results.write(tmp_path / "base.json", results.read_base(base))
-    assert json.loads((tmp_path / "base.json").read_text()) == json.loads(base.read_text())
+    for read, pattern in ((results.read, "Instruct-*"), (results.read_base, "base-qwen")):
+        for path in results.find(shared / "reference" / "results", [pattern]):
+            results.write(copy := tmp_path / "copy.json", read(path))
+            assert json.loads(copy.read_text()) == json.loads(path.read_text())

@@ -28,8 +28,7 @@ SINGLE = {
     "all/zero_variance_groups": "share of groups with equal rewards",
 }
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
-OF_GROUP = ("question_id", "answer", "rewards", "total", "kept", "lengths")
-TEXTS = ("prompt", "completions")  # the ledger may have none
+OF_GROUP = ("question_id", "answer", "rewards", "total", "kept", "lengths", "prompt", "completions")
 
 
 def page(title: str, sections: list[str]) -> str:
@@ -102,11 +101,10 @@ def phase_rows(arms: dict[str, list[Steps]]) -> list[dict[str, str]]:
     rows = []
     for label, runs in arms.items():
         steps = pandas.concat(runs)
-        columns = [f"seconds/{name}" for name in STEP_PHASES]
-        means = steps.reindex(columns=columns).fillna(0).mean()
-        seconds = map("{:.3g}".format, [*means, means.sum()])
-        cells = zip((*STEP_PHASES, "step"), seconds, strict=True)
-        rows.append({"": label, "steps": f"{len(steps):,}", **dict(cells)})
+        means = steps.reindex(columns=[f"seconds/{name}" for name in STEP_PHASES]).fillna(0).mean()
+        cells = zip((*STEP_PHASES, "step"), [*means, means.sum()], strict=True)
+        seconds = {phase: f"{value:.3g}" for phase, value in cells}
+        rows.append({"": label, "steps": f"{len(steps):,}", **seconds})
     return rows
 
 
@@ -114,7 +112,7 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
     """Every rollout by step and prompt, at most `most` bytes: one JSON block a step."""
     groups: dict[int, list[str]] = defaultdict(list)
     for record in records:
-        group = {key: record[key] for key in (*OF_GROUP, *TEXTS) if key in record}
+        group = {key: record[key] for key in OF_GROUP if key in record}  # it may have no texts
         group["correct"] = [value > 0 for value in record["rewards"].get("correctness", [])]
         text = json.dumps(group, separators=(",", ":")).replace("<", "\\u003c")  # closes no element
         groups[record["step"]].append(text)

@@ -163,18 +163,15 @@ def _time_to_target(
 
 
 def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
-    """Both tables; form: table | markdown | latex (booktabs). pairs: figure name and comparison."""
+    """Both tables; form: table (Markdown) | latex (booktabs). pairs: figure name, comparison."""
     lead, parts = "% " if form == "latex" else "", []
     for title, note, row in TABLES:
         table = pandas.DataFrame([row(name, pair) for name, pair in pairs])
-        lines = [[*table], *table.to_numpy()]
+        lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        body = "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        body = "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
         if form == "latex":
             body = table.to_latex(index=False, escape=True).rstrip()
-        elif form == "markdown":
-            lines.insert(1, ["---"] * len(widths))
-            body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         parts.append(f"{lead}{title}\n\n{body}\n\n{lead}{note}")
     return "\n\n".join(parts)
 

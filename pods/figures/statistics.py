@@ -1,6 +1,6 @@
 """Comparisons of two arms that hold with few runs. Arrays in, numbers out; the unit is the run."""
 
-from collections.abc import Callable
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,7 +120,13 @@ def time_ratio(
     def accepted(shift: int) -> bool:
         return bool((slow[np.clip(at + shift, 0, size - 1)] + fixed).max() >= floor)
 
-    low, high = (_last(accepted, shift, sign * size) for sign in (-1, 1))
+    def end(sign: int) -> int | None:
+        """The farthest accepted shift on one side; None if all are."""
+        shifts = range(shift, sign * (size + 1), sign)
+        count = bisect_left(shifts, True, key=lambda shift: not accepted(shift))
+        return None if count == len(shifts) else shifts[count - 1]
+
+    low, high = end(-1), end(1)
     lowest = 0.0 if low is None else float(np.exp(low * step))
     return ratio, [lowest, None if high is None else float(np.exp(high * step))]
 
@@ -132,13 +138,3 @@ def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
     low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
     with np.errstate(divide="ignore"):
         return np.log(ndtr(high) - ndtr(low)).sum(axis=0)
-
-
-def _last(accepted: Callable[[int], bool], inside: int, outside: int) -> int | None:
-    """The integer farthest from `inside` that is accepted; None if `outside` is too."""
-    if accepted(outside):
-        return None
-    while abs(outside - inside) > 1:
-        middle = (inside + outside) // 2
-        inside, outside = (middle, outside) if accepted(middle) else (inside, middle)
-    return inside
