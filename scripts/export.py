@@ -103,10 +103,9 @@ def scores(folder: Path, run: str, base: str, chosen: str) -> str:
     """A Markdown table: the base model and every scored checkpoint, a row for each task."""
     details = results.facts_of(folder / f"base-{base}.meta.json").get("details", {})
     policies = {"base": details.get("scores", {})}
-    files = (f"{run}.json", f"{run}/validation.json", f"{run}/selected.json")  # by select_on
-    for path in (folder / file for file in files if (folder / file).is_file()):
-        for step, policy in results.read(path).items():
-            policies.setdefault(f"checkpoint-{step}", {}).update(policy.meta.get("scores", {}))
+    path = folder / f"{run}.json"
+    for step, policy in results.read(path).items() if path.is_file() else ():
+        policies[f"checkpoint-{step}"] = policy.meta.get("scores", {})
     rows = ["| policy | task | grader | accuracy | questions x repeats |", "|---|---|---|---|---|"]
     for name, by_task in policies.items():
         policy = f"**{name}**" if name == chosen else name

@@ -81,7 +81,7 @@ def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
         line = re.sub(r"<[\w ]+>|\.\.\.", "x", line.partition(" #")[0].replace("\\|", ","))
         tokens = re.findall(r"(?:\{[^}]*\}|[^\s;])+", line)
         keys = [t for t in tokens if re.match(r"[a-z][\w./]*=.", t) and "://" not in t]
-        default = "evaluate_run.py" if "select_on=validation" in keys else "train.py"
+        default = "evaluate_run.py" if "split=validation" in keys else "train.py"
         scripts = [t for t in tokens if t.endswith(".py") and not t.startswith("benchmarks")]
         columns = [alternatives(key) for key in keys if not key.startswith(NOT_CONFIG)]
         for i in range(max(map(len, columns), default=0)):

@@ -146,8 +146,9 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
     config = SimpleNamespace(seed=0, pass_at=[1, 3, 20])
-    plan = SimpleNamespace(config=config, versions=["v2", "strict"], repeats=11)
-    run.score(plan, None, [target], [Questions("gsm8k", "math", rows)])  # nothing is missing
+    asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
+    plan = SimpleNamespace(config=config, versions=versions, repeats=11, questions=asked)
+    run.score(plan, None, [target])  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
@@ -276,7 +277,7 @@ def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
 MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "run=null checkpoints=last", "checkpoints=last: a base model has no checkpoints; set"),
     (None, "checkpoints=3", "checkpoints=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
-    (None, "select_on=validation tasks=[math500]", "tasks=math500: has no validation split"),
+    (None, "split=validation tasks=[math500]", "tasks=math500: has no validation split"),
     (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
     (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
     (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
@@ -328,27 +329,21 @@ def test_run_null_scores_a_base_model_alone(key):
     assert len(results.read_base(summary).datasets["gsm8k"].ans_acc) == 1
 
 
-def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(capsys):
+def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
     with pytest.raises(UserError, match="has validation scores on gsm8k"):
         evaluate("checkpoints=best")  # test scores are there: they choose nothing
-    select = ("select_on=validation", "repeats=1", "results_dir=chosen")
-    evaluate(*select)
-    ((best, selected),) = results.read("chosen/fake/selected.json").items()
-    assert list(selected.datasets) == ["gsm8k"]
-    assert [p.parent.name for p in Path("chosen").rglob("gsm8k")] == [f"checkpoint-{best}"]
-    assert not Path("chosen/fake.json").exists()  # no test score of the others
+    keys = ("repeats=1", "results_dir=chosen")
+    evaluate("split=validation", *keys)
     for path in Path("chosen/fake").rglob("gsm8k.validation/repeat-*.jsonl"):
-        early, lines = "checkpoint-2" in str(path), targets.read(path)
-        for i, line in enumerate(lines):  # all correct and ill formed, or half correct
-            line |= {"correct": {"v2": early or i % 2 == 0}, "well_formed": not early}
+        lines = targets.read(path)
+        for i, line in enumerate(lines):  # half correct, or all
+            line["correct"] = {"v2": "checkpoint-2" not in str(path) or i % 2 == 0}
         targets.write(path, lines)
-    for metric, best in (("ans_acc", 2), ("both_acc", 4)):
-        evaluate(*select, f"metric={metric}")
-        shown = capsys.readouterr().out
-        assert f"checkpoint-{best}*" in shown
-        assert re.search(f"checkpoint-{best}: best {metric} .*score on gsm8k was taken once", shown)
-    evaluate("checkpoints=best", "repeats=1", "results_dir=chosen")
-    assert list(results.read("chosen/fake.json")) == [4]
+    evaluate("split=validation", *keys)
+    assert "checkpoint-4: best on gsm8k.validation; score it once" in capsys.readouterr().out
+    evaluate("checkpoints=best", *keys)
+    scored = {step: [*scores.datasets] for step, scores in results.read("chosen/fake.json").items()}
+    assert scored == {2: ["gsm8k.validation"], 4: ["gsm8k.validation", "gsm8k"]}
 
 
 def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):

@@ -61,8 +61,7 @@ class EvaluateConfig(Section):
     seed: int = Field(ge=0)
     rewards: Names
     pass_at: list[Annotated[int, Field(ge=1)]]
-    select_on: Literal["validation"] | None
-    metric: Literal["ans_acc", "both_acc"]
+    split: Literal["test", "validation"]
     from_training: bool
     engine: Literal["auto", "vllm", "transformers"]
     model_path: Text | None
@@ -93,7 +92,7 @@ def check(config: EvaluateConfig) -> None:
         raise UserError(f"{' '.join(asked)}: each says what is scored; set one")
     if config.model and not config.tasks:
         raise UserError(f"model={config.model}: no run says the task; set tasks=[gsm8k]")
-    for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
+    for key, default in (("checkpoints", ["all"]), ("from_training", ["False"])):
         if not config.run and (value := listed(getattr(config, key))) != default:
             words = ",".join(value).lower()
             raise UserError(f"{key}={words}: a base model has no checkpoints; set run")

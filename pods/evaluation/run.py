@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,6 @@ from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance
 
-METRICS = {"ans_acc": "correct", "both_acc": "both"}  # published name -> ours
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
 LoadEngine = Callable[[], Engine]  # loads it at the first call
 
@@ -46,8 +45,7 @@ class Plan:
     tokenizer: Any
     base: list[Target]  # the base model, unless its scores here were made otherwise
     checkpoints: list[Target]  # by step
-    questions: list[Questions]  # of the test split
-    validation: list[Questions]  # with select_on=validation
+    questions: list[Questions]
     skipped: list[str]  # a line for each checkpoint that cannot be scored
     messages: list[str]
 
@@ -59,7 +57,7 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
     try:
         with ExitStack() as stack:
             engine = cache(lambda: stack.enter_context(build(plan)))
-            return select(plan, engine) if config.select_on else score_all(plan, engine)
+            return score_all(plan, engine)
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
@@ -79,18 +77,16 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sample = {"sample": config.questions, "seed": config.seed}
     load = partial(questions.load, config=training, tokenizer=tokenizer, **sample)
-    validation = [load(name, "validation") for name in names if config.select_on]
-    test, sampling = [load(name, "test") for name in names], choose.sampling(training, config)
-    messages = [f"skipped {line}" for line in skipped] + [q.summary for q in validation + test]
+    asked, sampling = [load(n, config.split) for n in names], choose.sampling(training, config)
+    messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
     settings = settings_of(config, trained, sampling, engine[0])
-    claims = {q.task: settings | q.facts for q in validation + test}
+    claims = {q.task: settings | q.facts for q in asked}
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
     for target in checkpoints[:1]:
         target.store.claim(claims, facts)
     try:
-        if not config.select_on:
-            base = [Target(Store(config.results_dir, f"base-{training.model.name}", base=True))]
-            base[0].store.claim(claims, facts)
+        base = [Target(Store(config.results_dir, f"base-{training.model.name}", base=True))]
+        base[0].store.claim(claims, facts)
     except UserError as error:
         if not run:
             raise
@@ -99,8 +95,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     repeats = config.repeats if sampling.temperature > 0 else 1
     versions = config.rewards or [training.rewards.version]
     return Plan(
-        config, training, engine, sampling, repeats, versions, tokenizer, base, checkpoints, test,
-        validation, skipped, messages,
+        config, training, engine, sampling, repeats, versions, tokenizer, base, checkpoints, asked,
+        skipped, messages,
     )  # fmt: skip
 
 
@@ -124,50 +120,34 @@ def build(plan: Plan) -> Engine:
 
 
 def score_all(plan: Plan, engine: LoadEngine) -> Board:
-    """The base model and every checkpoint on the test split."""
+    """The base model and every checkpoint; of validation questions the best is noted."""
     policies, files = [*plan.base, *plan.checkpoints], []
-    scored = score(plan, engine, policies, plan.questions)
+    scored = score(plan, engine, policies)
     rows = [scored[target.name, q.task] for q in plan.questions for target in policies]
-    note = "picking the best row overstates accuracy; see select_on=validation"
+    note = "picking the best row overstates accuracy; see split=validation"
+    for q in plan.questions if plan.config.split == "validation" and plan.checkpoints else ():
+        graded = [scored[t.name, q.task].details["rewards"] for t in plan.checkpoints]
+        means = [metrics[plan.versions[0]]["correct"]["mean"] for metrics in graded]
+        best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
+        best.store.facts.setdefault("best", {})[q.task.partition(".")[0]] = best.name
+        best.store.write_facts()
+        note = f"{best.name}: best on {q.task}; score it once: split=test checkpoints=best"
     for store in dict.fromkeys(target.store for target in policies):
         files += [store.summary, store.facts_path, store.folder]
     return Board(rows, [note] if len(policies) > 2 else [], files, plan.skipped)
 
 
-def select(plan: Plan, engine: LoadEngine) -> Board:
-    """Per task: the best checkpoint on the validation split, then its one test score."""
-    store, metric = plan.checkpoints[0].store, plan.config.metric
-    on_validation, on_test = store.folder / "validation.json", store.folder / "selected.json"
-    notes, rows = [], []
-    scored = score(plan, engine, plan.checkpoints, plan.validation, on_validation)
-    for q, test in zip(plan.validation, plan.questions, strict=True):
-        candidates = [scored[target.name, q.task] for target in plan.checkpoints]
-        graded = [row.details["rewards"][plan.versions[0]] for row in candidates]
-        means = [metrics[METRICS[metric]]["mean"] for metrics in graded]
-        best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
-        store.facts.setdefault("best", {})[test.task.partition(".")[0]] = best.name
-        tested = score(plan, engine, [best], [test], on_test)
-        rows += [*candidates, replace(tested[best.name, test.task], chosen=True)]
-        choice = f"{best.name}: best {metric} on {q.task}"
-        notes.append(f"{choice}; its score on {test.task} was taken once")
-    files = [on_validation, on_test, store.facts_path, store.folder]
-    return Board(rows, notes, files, plan.skipped)
-
-
-def score(
-    plan: Plan, engine: LoadEngine, policies: Sequence[Target], asked: Sequence[Questions],
-    summary: Path | None = None,
-) -> Rows:  # fmt: skip
+def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
     """Generate the missing repeats, each recorded at once; a policy is summed up once, when its
     last repeat is there."""
-    works, rows = list(missing(plan, policies, asked)), {}
+    works, rows = list(missing(plan, policies)), {}
     left = Counter(work.label[0].name for work in works)
     for target in policies:
         if target.weights:
             target.store.facts["weights"][target.name] = target.digest
         target.store.write_facts()  # first, so that no file is ever without them
         if not left[target.name]:
-            rows |= sum_up(plan, target, asked, summary)
+            rows |= sum_up(plan, target)
     total = sum(len(work.requests) for work in works)
     with tqdm(total=total, unit=" completions", leave=False, disable=None) as bar:
         for work, groups in engine().generate(works, advance=bar.update) if works else ():
@@ -177,25 +157,25 @@ def score(
             targets.write(path, repeat)
             left[target.name] -= 1
             if not left[target.name]:
-                rows |= (scored := sum_up(plan, target, asked, summary))
+                rows |= (scored := sum_up(plan, target))
                 bar.write(scoreboard.line([*scored.values()]), file=sys.stderr)
     return rows
 
 
-def missing(plan: Plan, policies: Sequence[Target], asked: Sequence[Questions]) -> Iterator[Work]:
+def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
     """The work for each (policy, task, repeat) that is not on disk, with its place as label."""
-    for target, q, repeat in product(policies, asked, range(plan.repeats)):
+    for target, q, repeat in product(policies, plan.questions, range(plan.repeats)):
         path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
         if not path.exists():
             requests = questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat)
             yield Work(requests, target.weights, (target, q, path))
 
 
-def sum_up(plan: Plan, target: Target, asked: Sequence[Questions], summary: Path | None) -> Rows:
+def sum_up(plan: Plan, target: Target) -> Rows:
     """The scores of one policy from all its records, written to its summary."""
     by_task, rows, run = {}, {}, target.store.folder.name
     names = (run, target.name) if target.weights else ("", run)
-    for q in asked:
+    for q in plan.questions:
         paths = target.store.repeats(target.name, q.task)
         repeats = [targets.read(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
@@ -205,5 +185,5 @@ def sum_up(plan: Plan, target: Target, asked: Sequence[Questions], summary: Path
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
         row = Row(*names, target.meta.get("train_seconds"), q.task, by_task[q.task][1])
         rows[target.name, q.task] = row
-    target.publish(by_task, summary)
+    target.publish(by_task)
     return rows

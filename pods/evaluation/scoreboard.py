@@ -19,7 +19,6 @@ class Row:
     seconds: float | None  # of training
     task: str
     details: dict[str, Any]
-    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def show(boards: Sequence[Board]) -> None:
         shared = [name for name in NAMES if len({*table[name]} - {""}) <= 1]
         print(", ".join(f"{name} {max(table[name])}" for name in shared if max(table[name])))
         print(table.drop(columns=shared).to_string(index=False))
-        print("±: half of the 95 % interval; *: chosen")
+        print("±: half of the 95 % interval")
         print(*dict.fromkeys(note for board in boards for note in board.notes), sep="\n")
     for path in dict.fromkeys(path for board in boards for path in board.files):
         print(f"wrote {path}")
@@ -63,7 +62,7 @@ def cells(row: Row, grader: str) -> dict[str, str]:
     largest = max((int(name[5:]) for name in metrics if name.startswith("pass@")), default=1)
     return {
         **dict(zip(NAMES, (row.run, row.task, grader, asked), strict=True)),
-        "policy": row.policy + "*" * row.chosen,
+        "policy": row.policy,
         "after": duration(row.seconds),
         "correct %": spread(metrics["correct"]),
         "both %": spread(metrics["both"]),

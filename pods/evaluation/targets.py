@@ -98,10 +98,10 @@ class Target:
             return None
         return json.loads((self.weights / "adapter_config.json").read_text())["r"]
 
-    def publish(self, scores: ByTask, path: Path | None = None) -> None:
-        """Put the scores, by task, into the summary (or `path`); other tasks stay. The published
-        base schema has no place for details: they stand among the facts."""
-        store, path = self.store, path or self.store.summary
+    def publish(self, scores: ByTask) -> None:
+        """Put the scores, by task, into the summary; other tasks stay. The published base schema
+        has no place for details: they stand among the facts."""
+        store, path = self.store, self.store.summary
         if store.base:
             run = policy = results.read_base(path) if path.exists() else results.Scores()
             policy.meta = store.facts.setdefault("details", {})
@@ -169,7 +169,7 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
 
 def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
     """The folder name of a checkpoint of `checkpoints=`. The best goes by validation questions of
-    `task`, never by test questions: the choice of select_on=validation, else of the training."""
+    `task`, never by test questions: of evaluate_run.py split=validation, else of the training."""
     in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
     best = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
     path = {"best": best, "last": finished[-1]}.get(name, f"checkpoint-{name}")
@@ -179,5 +179,5 @@ def _named(name: str, finished: list[str], folder: Path, store: Store, task: str
     text = f"{name}: no such checkpoint in {folder}; it has {steps}"
     if path is None:
         text = f"best: no checkpoint of {folder} has validation scores on {task}; run "
-        text += "evaluate_run.py select_on=validation, or train with evaluation.split=validation"
+        text += "evaluate_run.py split=validation, or train with evaluation.split=validation"
     raise UserError(text, key="checkpoints")
