@@ -42,5 +42,4 @@ def _chosen(*choices: str) -> DictConfig:
 
 
 def get(config: TrainConfig, key: str) -> Any:
-    """The value at a dotted key."""
     return functools.reduce(getattr, key.split("."), config)

@@ -33,7 +33,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
+def shared():
     """../shared, where the real data and published results are; absent on most machines."""
     if not SHARED.is_dir():
         pytest.skip("../shared is not on this machine")

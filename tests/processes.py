@@ -1,7 +1,4 @@
-"""A command in a real process, forked so that its twelve seconds of imports are shared.
-
-The child is a process like any other: it has its own pid, can be killed, exits with a code.
-"""
+"""A command in a real process, forked so that its twelve seconds of imports are shared."""
 
 import gc
 import os
@@ -38,7 +35,6 @@ class Process:
     stderr: str = ""
 
     def poll(self) -> bool:
-        """Whether it has ended."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -61,10 +57,8 @@ def start(
     folder: Path, *arguments: str, script: str | Path = "train.py",
     fault: Callable[[], None] | None = None, cwd: Path | None = None,
 ) -> Process:  # fmt: skip
-    """Fork a script with these arguments; `fault` is called in the child before it starts.
-
-    What it prints lands in folder/stdout and folder/stderr; it works in `cwd`, else in the folder.
-    """
+    """Fork a script, which works in `cwd`, else in the folder, and prints to folder/stdout and
+    folder/stderr. `fault` is called in the child before it starts."""
     folder.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -99,7 +93,6 @@ def start(
 
 
 def run(folder: Path, *arguments: str, **settings: Any) -> Process:
-    """Fork a script and wait for its end."""
     return start(folder, *arguments, **settings).wait()
 
 

@@ -10,7 +10,7 @@ from pods import tasks
 from pods.tasks import arithmetic
 
 
-def test_splits_are_disjoint_from_each_other_and_from_the_base() -> None:
+def test_splits_are_disjoint_from_each_other_and_from_the_base():
     problems = [islice(arithmetic.problems("base", seed), 2000) for seed in range(3)]
     splits = [{problem.question for part in problems for problem in part}]
     for split, size in arithmetic.SIZES.items():
@@ -21,13 +21,10 @@ def test_splits_are_disjoint_from_each_other_and_from_the_base() -> None:
     assert sum(arithmetic.SHARES.values()) == 100
 
 
-@pytest.mark.parametrize(
-    ("split", "digest"),
-    [
-        ("train", "2f6b6fbbb48c7882"), ("validation", "36b0f0e17bb81a15"),
-        ("test", "1996b131638bcd67"), ("base", "1667fb7be45a99be"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("split", "digest"), [
+    ("train", "2f6b6fbbb48c7882"), ("validation", "36b0f0e17bb81a15"),
+    ("test", "1996b131638bcd67"), ("base", "1667fb7be45a99be"),
+])  # fmt: skip
 def test_the_questions_are_those_of_earlier_runs_and_gold_is_the_sum(split, digest):
     """Results and the tiny policy, which was trained on `base`, rely on the same questions."""
     problems = list(islice(arithmetic.problems(split), arithmetic.SIZES.get(split, 1000)))

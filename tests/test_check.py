@@ -1,9 +1,4 @@
-"""A config that breaks a rule across keys is one line; settled sizes and schedules.
-
-Types and bounds of one key: tests/test_config.py.
-"""
-
-from pathlib import Path
+"""Rules across keys, settled sizes and schedules; test_config.py has the bounds of one key."""
 
 import pytest
 
@@ -11,17 +6,12 @@ from pods.config.errors import UserError
 from tests.configs import compose, get
 
 OWN = "task=own task.source=q.jsonl task.question=q task.answer=a "
-FUNCTIONS = """
-def rule(rewards, m, rng, k=1): ...
-def reward(completions, **columns): ...
-def gold(row): ...
-"""
+FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "gold(row)")
 
 
 @pytest.fixture(autouse=True)
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """my.py in the working folder."""
-    (tmp_path / "my.py").write_text(FUNCTIONS)
+def functions(tmp_path, monkeypatch):
+    (tmp_path / "my.py").write_text("".join(f"def {function}: ...\n" for function in FUNCTIONS))
     monkeypatch.chdir(tmp_path)
 
 
@@ -67,9 +57,8 @@ def test_a_broken_rule_is_named(overrides, parts):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
+def test_functions_of_the_user_and_engines_pass():
+    for overrides in (
         "rule.name=my.py:rule rule.params.k=3",
         "algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8 prompts_per_step=4",
         "rewards.functions.brevity=my.py:reward rewards.weights={correctness:0}",
@@ -77,13 +66,11 @@ def test_a_broken_rule_is_named(overrides, parts):
         OWN + "task.gold=my.py:gold",
         "engine=trl engine.vllm_mode=server rollouts_per_prompt=64",
         "optimizer.schedule=cosine optimizer.warmup_steps=0.5",
-    ],
-)
-def test_functions_of_the_user_and_engines_pass(overrides):
-    config = compose(*overrides.split())
-    for key, _, value in (override.partition("=") for override in overrides.split()):
-        if key.endswith((".name", ".gold", "_prompt")):
-            assert str(get(config, key)) == value
+    ):
+        config = compose(*overrides.split())
+        for key, _, value in (override.partition("=") for override in overrides.split()):
+            if key.endswith((".name", ".gold", "_prompt")):
+                assert str(get(config, key)) == value
 
 
 def test_algorithms_settle_n_m_and_the_micro_batch():

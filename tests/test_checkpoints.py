@@ -1,7 +1,5 @@
 """Checkpoints by number, not by name; damage is found before use; the disk has all before the name.
-
-Kills and full disks of a whole run are in tests/test_faults.py.
-"""
+tests/test_faults.py has kills and full disks of a whole run."""
 
 import json
 import os
@@ -32,19 +30,18 @@ def trainer_at(step: int) -> Any:
 
 
 def add(run: Path, step: int) -> Path:
-    """A finished checkpoint."""
     return checkpoints.write(trainer_at(step), run, {"seed": 7})
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     """Steps of one to three digits, written in no order."""
     for step in (100, 9, 2, 10):
         add(tmp_path, step)
     return tmp_path
 
 
-def test_steps_are_in_order_and_the_oldest_lose_their_training_state(run: Path) -> None:
+def test_steps_are_in_order_and_the_oldest_lose_their_training_state(run):
     facts = [(c.step, c.meta["step"], c.path.name) for c in checkpoints.find(run)]
     assert facts == [(step, step, f"checkpoint-{step}") for step in (2, 9, 10, 100)]
     for keep, resumable in ((None, [2, 9, 10, 100]), (3, [9, 10, 100]), (1, [100])):
@@ -79,14 +76,13 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("message", SPOILED)
-def test_the_highest_intact_step_is_resumed_and_the_others_named(run: Path, message: str) -> None:
+def test_the_highest_intact_step_is_resumed_and_the_others_named(run, message):
     """All of them, or the one that resume= names."""
     assert checkpoints.newest_intact(run)[0].step == 100
     for step in (100, 10):
         SPOILED[message](run / f"checkpoint-{step}")
     start, problems = checkpoints.newest_intact(run)
-    assert start.step == 9
-    assert len(problems) == 2
+    assert (start.step, len(problems)) == (9, 2)
     start, (problem,) = checkpoints.newest_intact(run, "checkpoint-10")
     assert start is None
     assert problem.startswith(f"{run / 'checkpoint-10'}: {message}")
@@ -113,7 +109,7 @@ def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, 
 def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path, capsys):
     left, broken = tmp_path / ".checkpoint-10.tmp", trainer_at(10)
 
-    def full(folder: Path) -> None:
+    def full(folder):
         folder.mkdir()
         (folder / "half").write_text("")
         raise RuntimeError("No space left")

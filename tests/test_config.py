@@ -19,31 +19,30 @@ from pods.config.keys import TrainConfig
 from pods.runs.folder import RunFolder
 from tests.configs import compose, get
 
+WRONG = {  # overrides: the line
+    "model.dtype=c": "model.dtype=c: must be 'float32' or 'bfloat16'",
+    "task.gold=b": "task.gold=b: must be 'as_is', 'after_hashes' or 'boxed', "
+    "or path/to/file.py:function",
+    "loss.beta=-1": "loss.beta=-1: must be greater than or equal to 0",
+    "loss.beta=nan": "loss.beta=NaN: must be a finite number",
+    "sampling.stop=[a,null]": 'sampling.stop=["a", null]: must be a text',
+    "rewards.weights.a=x": "rewards.weights.a=x: must be a valid number",
+    "rewards.weights.a=inf": "rewards.weights.a=Infinity: must be a finite number",
+    "budget=3": "budget=3: must be keys with values, {name: value}",
+    "lora.rank=0": "lora.rank=0: must be greater than 0",
+    "optimizer.betas=[1,x]": 'optimizer.betas=[1, "x"]: must be a valid number',
+    "logger.wandb={}": "logger.wandb.project: has no value; set logger.wandb.project=<value>",
+    "sed=1": "sed=1: unknown; did you mean seed?",
+    "sed=1 seed=-1": "seed=-1: must be greater than or equal to 0",  # values first
+    "sed=1 logger.wandb={}": "sed=1: unknown; did you mean seed?",  # absent keys last
+}
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
-    [
-        ("model.dtype=c", "model.dtype=c: must be 'float32' or 'bfloat16'"),
-        ("task.gold=b",
-         "task.gold=b: must be 'as_is', 'after_hashes' or 'boxed', or path/to/file.py:function"),
-        ("loss.beta=-1", "loss.beta=-1: must be greater than or equal to 0"),
-        ("loss.beta=nan", "loss.beta=NaN: must be a finite number"),
-        ("sampling.stop=[a,null]", 'sampling.stop=["a", null]: must be a text'),
-        ("rewards.weights.a=x", "rewards.weights.a=x: must be a valid number"),
-        ("rewards.weights.a=inf", "rewards.weights.a=Infinity: must be a finite number"),
-        ("budget=3", "budget=3: must be keys with values, {name: value}"),
-        ("lora.rank=0", "lora.rank=0: must be greater than 0"),
-        ("optimizer.betas=[1,x]", 'optimizer.betas=[1, "x"]: must be a valid number'),
-        ("logger.wandb={}", "logger.wandb.project: has no value; set logger.wandb.project=<value>"),
-        ("sed=1", "sed=1: unknown; did you mean seed?"),
-        ("sed=1 seed=-1", "seed=-1: must be greater than or equal to 0"),  # values first
-        ("sed=1 logger.wandb={}", "sed=1: unknown; did you mean seed?"),  # absent keys last
-    ],
-)  # fmt: skip
-def test_a_wrong_value_is_one_line_with_its_key_and_what_it_must_be(overrides, line):
+
+@pytest.mark.parametrize("overrides", WRONG)
+def test_a_wrong_value_is_one_line_with_its_key_and_what_it_must_be(overrides):
     with pytest.raises(UserError) as error:
         compose(*overrides.split())
-    assert str(error.value) == line
+    assert str(error.value) == WRONG[overrides]
 
 
 def test_every_choice_of_a_group_composes():
@@ -74,17 +73,18 @@ def test_free_keys_are_taken_as_typed():
     assert (config.logger.wandb.project, config.run) == ("mine", "3")
 
 
-def test_composing_inside_a_job_leaves_its_hydra_as_it_is(monkeypatch):
-    monkeypatch.setattr(GlobalHydra.instance(), "hydra", outer := object())
+def test_composing_inside_a_job_leaves_its_hydra_as_it_is():
+    GlobalHydra.instance().hydra = outer = object()
     assert command.compose("train", ["seed=5"]).seed == 5
     assert GlobalHydra.instance().hydra is outer
+    GlobalHydra.instance().clear()  # another object than before: Hydra's copy
 
 
 RUN = ("experiment=gsm8k_qwen", "run=r", "engine=vllm", "advantage=rloo")
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     """The config of a run as train.py saves it."""
     path = tmp_path / "r" / ".hydra" / "config.yaml"
     path.parent.mkdir(parents=True)
@@ -93,47 +93,37 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda text: text + "watch: true\n", "watch=true: unknown; --help lists all keys"),
-        (lambda text: text.replace("  check_every:", "  often:"), "engine.often=20: unknown; "),
-        (lambda text: text.replace("seed: 0", "seed: one"), "seed=one: must be a valid integer"),
-        (lambda text: "a: [", "while parsing"),
-        (lambda text: "3", "Invalid loaded object type"),
-    ],
-)
-def test_a_file_that_is_no_config_of_today_is_one_line(saved, change, reason):
-    saved.write_text(change(saved.read_text()))
-    with pytest.raises(UserError) as error:
-        load_config(saved)
-    start, end = f"{saved}: not a config of this version of PODS (", "r/meta.json names"
-    line = rf"{re.escape(start)}.*{re.escape(reason)}.*check out the commit that \S*{end}"
-    assert re.fullmatch(line, str(error.value))
+def test_a_file_that_is_no_config_of_today_is_one_line(saved):
+    text = saved.read_text()
+    for contents, reason in (
+        (text + "watch: true\n", "watch=true: unknown; --help lists all keys"),
+        (text.replace("  check_every:", "  often:"), "engine.often=20: unknown; "),
+        (text.replace("seed: 0", "seed: one"), "seed=one: must be a valid integer"),
+        ("a: [", "while parsing"),
+        ("3", "Invalid loaded object type"),
+    ):
+        saved.write_text(contents)
+        with pytest.raises(UserError) as error:
+            load_config(saved)
+        start, end = f"{saved}: not a config of this version of PODS (", "r/meta.json names"
+        line = rf"{re.escape(start)}.*{re.escape(reason)}.*check out the commit that \S*{end}"
+        assert re.fullmatch(line, str(error.value))
 
 
-@pytest.mark.parametrize(
-    ("override", "refused"),
-    [
+def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(saved, capsys, monkeypatch):
+    monkeypatch.chdir(saved.parents[2])
+    Path("my.py").write_text("def reward(completions, **columns): ...")
+    for override in ("engine=transformers", "engine.max_sequences=4"):
+        RunFolder(compose(*RUN, override, "output_dir=.")).refuse_changes()
+        assert "run=r resumes with another engine: engine." in capsys.readouterr().err
+    for override, change in (
         ("sampling.temperature=0.5", "sampling.temperature (0.9 -> 0.5)"),
         ("advantage=dr_grpo", "advantage.name (rloo -> dr_grpo)"),
         ("engine.importance_sampling_correction=true", "(False -> True)"),  # part of the loss
         ("rewards.functions.brevity=my.py:reward", "brevity (None -> my.py:reward)"),
-        ("engine=transformers", None),
-        ("engine.max_sequences=4", None),
-    ],
-)
-def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(
-    saved, override, refused, capsys, monkeypatch
-):
-    monkeypatch.chdir(saved.parents[2])
-    Path("my.py").write_text("def reward(completions, **columns): ...")
-    folder = RunFolder(compose(*RUN, override, "output_dir=."))
-    if refused is None:
-        folder.refuse_changes()
-        assert "run=r resumes with another engine: engine." in capsys.readouterr().err
-    else:
-        with pytest.raises(UserError, match=f"another config: .*{re.escape(refused)}; restore"):
+    ):
+        folder = RunFolder(compose(*RUN, override, "output_dir=."))
+        with pytest.raises(UserError, match=f"another config: .*{re.escape(change)}; restore"):
             folder.refuse_changes()
 
 

@@ -37,7 +37,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_relative_link_has_a_target(page: Path):
+def test_every_relative_link_has_a_target(page):
     for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", CODE.sub("", page.read_text())):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
@@ -52,7 +52,7 @@ def test_the_pages_show_the_code_that_runs():
     assert PYTHON.findall(README)[0] == inspect.getsource(ALGORITHMS["pods"])
 
 
-def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path: Path):
+def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path):
     script, policy = PYTHON.findall(README)[1], ROOT / "pods" / "tiny_policy"
     for text, small in (('"Qwen/Qwen2.5-0.5B"', f'"{policy}"'), ("max_steps=50", "max_steps=2")):
         assert script.count(text) == 1

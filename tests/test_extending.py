@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,11 @@ FILES = {text.split()[1]: text for language, text in BLOCK.findall(PAGE) if lang
 
 
 def name_of(heading: str) -> str:
-    """The name of the test of a section."""
     return "test_" + re.sub(r"\W+", "_", heading.lower())
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def run(request, tmp_path):
     """The run of the section's command, in a folder with all files of the page."""
     texts = next(dict(SECTIONS[name]) for name in SECTIONS if name_of(name) == request.node.name)
     for name, text in (FILES | {"countdown.jsonl": texts.get("json", "")}).items():
@@ -76,23 +75,21 @@ def test_an_algorithm_with_history(run):
 
 
 def test_a_rule(run):
-    for records in steps(run):
-        for record in records:
-            order = np.argsort(record["total"], kind="stable")
-            assert record["kept"] == sorted([*order[:3], order[7]])  # rule.params.high=0.25
+    for record in chain(*steps(run)):
+        order = np.argsort(record["total"], kind="stable")
+        assert record["kept"] == sorted([*order[:3], order[7]])  # rule.params.high=0.25
 
 
 def test_an_advantage(run):
-    for records in steps(run):
-        for record in records:
-            total = np.array(record["total"])
-            by_hand = (total - total.mean()) / (total.std(ddof=1) + 1e-4)
-            expected = by_hand[record["kept"]].tolist()
-            assert record["advantages"] == pytest.approx(expected, abs=1e-4)
+    for record in chain(*steps(run)):
+        total = np.array(record["total"])
+        by_hand = (total - total.mean()) / (total.std(ddof=1) + 1e-4)
+        expected = by_hand[record["kept"]].tolist()
+        assert record["advantages"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_reward_and_a_data_set_countdown(run):
-    records = [record for step in steps(run) for record in step]
+    records = [*chain(*steps(run))]
     assert {record["answer"] for record in records} <= {"15", "2", "8"}
     assert all(set(record["rewards"]) >= {"countdown", "brevity"} for record in records)
     assert any(any(record["rewards"]["brevity"]) for record in records)

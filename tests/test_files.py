@@ -2,6 +2,7 @@
 
 import os
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -45,12 +46,9 @@ def test_all_bytes_are_flushed_before_the_rename(tmp_path, monkeypatch, content)
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, failing):
-    def fail(*_: object) -> None:
-        raise OSError("no space left")
-
     path = tmp_path / "file.json"
     path.write_text("old")
-    monkeypatch.setattr(os, failing, fail)
+    monkeypatch.setattr(os, failing, Mock(side_effect=OSError("no space left")))
     with pytest.raises(OSError, match="no space"):
         write_atomic(path, "new")
     assert path.read_text() == "old"

@@ -1,7 +1,5 @@
 """The metric lines: what they count, on the console, and in each tracker after a resume."""
 
-import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +11,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pods.clock import Clock
 from pods.config.errors import UserError
+from pods.runs.folder import read_metrics
 from pods.training import check, logs
 from tests.configs import compose
 from tests.steps import step_of
 
 
 @pytest.fixture(autouse=True)
-def no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No account of this machine, and no session of an earlier test."""
+def no_account(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -42,8 +40,7 @@ def log(folder: Path, steps: range, *overrides: str) -> ExitStack:
 def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(capsys):
     metrics = {"all/reward_mean": 0.5, "kept/reward_variance": 0.25, "wall_seconds": 20.0}
     metrics |= {f"seconds/{name}": 12.34 for name in ("generate", "score", "select", "update")}
-    config = compose("budget.train_seconds=40", "evaluation.split=validation")
-    write = logs.Console(config)
+    write = logs.Console(compose("budget.train_seconds=40", "evaluation.split=validation"))
     for step, seconds in enumerate((5.0, 12.0, 15.5, 16.0, 40.0), start=1):
         evaluated = {"eval/accuracy": 0.75} if step == 4 else {}
         write(step, metrics | {"train_seconds": seconds} | evaluated)
@@ -56,10 +53,9 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
     assert others[1] == "step 4  accuracy 0.750  (validation split, 16 s of training)"
 
 
-def test_metrics_and_events_have_every_step(tmp_path: Path) -> None:
+def test_metrics_and_events_have_every_step(tmp_path):
     log(tmp_path, range(1, 6), "logger=[tensorboard]").close()
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines][4] == {"step": 5, "train_seconds": 5.0}
+    assert read_metrics(tmp_path / "metrics.jsonl")[4] == {"step": 5, "train_seconds": 5.0}
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     values = [(event.step, event.value) for event in events.Scalars("train_seconds")]
     assert values == [(step, float(step)) for step in range(1, 6)]

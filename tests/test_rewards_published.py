@@ -1,7 +1,6 @@
 """v1 and v2 as published: our own cases for every rule, and the shared sample to the bit."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,38 +8,25 @@ import rewards
 from rewards import published
 
 EQUAL = {  # gold: texts that equal it
-    "42": [
-        " 42 ", "$42$", "\\$42", "42\\%", "\\[ 42 \\]", "\\text{42}", "42 minutes", "42 meters^2",
-        "42.", "x=42", "x = 42", "AB=42", "42\\text{ apples}",
-        "\\boxed{42}",  # an unknown macro vanishes, its content stays
-    ],
-    "x = 42": ["42"],
-    "4200": ["4,200", "4,\\!200"],
-    "1200": ["1.2e3"],
-    "\\frac{3}{7}": ["3/7", "\\frac37", "\\dfrac{3}{7}"],
+    "42": [" 42 ", "$42$", "\\$42", "42\\%", "\\[ 42 \\]", "\\text{42}", "42 minutes",
+           "42 meters^2", "42.", "x=42", "x = 42", "AB=42", "42\\text{ apples}",
+           "\\boxed{42}"],  # an unknown macro vanishes, its content stays
+    "x = 42": ["42"], "4200": ["4,200", "4,\\!200"], "1200": ["1.2e3"], "60^\\circ": ["60"],
+    "\\frac{3}{7}": ["3/7", "\\frac37", "\\dfrac{3}{7}"], "2\\frac{3}{7}": ["2 3/7"],
     "\\frac{1}{2}": ["0.5", ".5"],  # the one decimal that is known
-    "2\\frac{3}{7}": ["2 3/7"],
-    "\\sqrt{3}": ["\\sqrt3"],
-    "\\left( 2, 5 \\right)": ["(2,5)"],
-    "60^\\circ": ["60"],
-    "\\text{North}": ["north"],
-    "2,7": ["2 and 7"],
-    "3/7": ["(3/7)"],  # one element in brackets, the same written fraction
+    "\\sqrt{3}": ["\\sqrt3"], "\\left( 2, 5 \\right)": ["(2,5)"], "2,7": ["2 and 7"],
+    "\\text{North}": ["north"], "3/7": ["(3/7)"],  # one element in brackets, the same fraction
     "2,000/7": ["2000/7"],  # fractions whose thousands are written differently
     "3\\pi": ["3 π\\,"],  # unicode beside LaTeX
     "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}": ["\\begin{pmatrix}1\\\\2\\end{pmatrix}"],
 }  # fmt: skip
 UNEQUAL = {
-    "42": [
-        "-42", "42,", "42 apples", "", "\\frac", "5\\text{ a}\\text{ b}", "x = y = 42",
-        "6 * 7 = 42", "AB = 42",  # more than two characters before the equals sign
-        "0" * 400 + "42",  # longer than any answer
-    ],
+    "42": ["-42", "42,", "42 apples", "", "\\frac", "5\\text{ a}\\text{ b}", "x = y = 42",
+           "6 * 7 = 42", "AB = 42",  # more than two characters before the equals sign
+           "0" * 400 + "42"],  # longer than any answer
     "27": ["27\n\\end{answer>", "27 \\item", "27 \\blacksquare", "27\\^"],
     "\\frac{1}{2}": ["2/4"],  # fractions match as written
-    "0.25": ["1/4"],
-    "(1,2)": ["[1,2]", "(2,1)", "(1,2,3)"],
-    "x+1": ["1+x"],
+    "0.25": ["1/4"], "(1,2)": ["[1,2]", "(2,1)", "(1,2,3)"], "x+1": ["1+x"],
     "x": ["\\mathsf{x}"],  # a macro that the converter drops with its argument
     "3\\pi": ["3π"],  # unicode is not read without LaTeX
     "\\begin{pmatrix} 1 & 2 \\end{pmatrix}": ["\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"],
@@ -50,8 +36,7 @@ SECOND_FORMS = {
     "2\\cdot3\\times4": "2*3*4", "\\sqrt{5}\\pi": "sqrt(5)pi",
     "(-\\infty, 1)\\cup(2, 3)": "(-inf,1)u(2,3)",
 }  # fmt: skip
-ROWS = [
-    # completion, gold, correct in v1, correct in v2, well-formed
+ROWS = [  # completion, gold, correct in v1, correct in v2, well-formed
     ("<think>a</think><answer>27</answer>", "27", True, True, True),
     ("It is 27 miles.", "27", True, False, False),  # v2 reads "27" and then "." as the number
     ("It costs 1,200", "1200", False, True, False),  # v1 reads 200
@@ -65,7 +50,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("table", "equal"), [(EQUAL, True), (UNEQUAL, False)])
-def test_pairs(table: dict[str, list[str]], equal: bool) -> None:
+def test_pairs(table, equal):
     pairs = [(given, gold) for gold, texts in table.items() for given in texts]
     assert [pair for pair in pairs if published.equal(*pair) is not equal] == []
 
@@ -76,7 +61,7 @@ def test_rows(completion, gold, v1, v2, formed):
     assert [*grades, rewards.is_well_formed(completion)] == [v1, v1, v2, formed]
 
 
-def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is() -> None:
+def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is():
     for source in (
         "\\sqrt",  # a root of nothing
         "\\sqrt[" * 50,  # optional arguments without an end
@@ -88,19 +73,19 @@ def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is() -> No
         assert not published.equal(source, "5")
 
 
-def test_the_second_form_writes_latex_as_text() -> None:
+def test_the_second_form_writes_latex_as_text():
     assert {text: published.second_form(text) for text in SECOND_FORMS} == SECOND_FORMS
 
 
-def test_the_shared_pairs(shared: Path) -> None:
+def test_the_shared_pairs(shared):
     lines = (shared / "reference" / "grade_pairs.jsonl").read_text().splitlines()
     pairs = map(json.loads, lines)
     assert [p for p in pairs if published.equal(p["given"], p["gold"]) != p["equal"]] == []
 
 
-def test_the_shared_sample(shared: Path) -> None:
+def test_the_shared_sample(shared):
     lines = (shared / "reference" / "grading_sample.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = [*map(json.loads, lines)]
     completions, answers = [r["completion"] for r in rows], [r["answer"] for r in rows]
     for version in ("v1", "v2"):
         scores = rewards.score(completions, answers, version=version)

@@ -14,7 +14,6 @@ import rewards
 from rewards import Scorer
 from tests.conftest import ROOT
 
-PENDING = ["x^2+3x+2", "(x+1)(x+2)"]  # gold, an answer that only computer algebra can compare
 CORRECT = {  # gold: answers
     "18": ["$18$", "\\[ \\boxed{18} \\]", "The final answer is \\(18\\).", "**18**", "\\$18.00",
            "18.", "36/2", "\\frac{36}{2}", "18 dollars every day.", "$18/day", "18\\text{ cm}^2",
@@ -63,7 +62,7 @@ def block(answer: str) -> str:
     return f"<think>reasons</think><answer>{answer}</answer>"
 
 
-def test_answers() -> None:
+def test_answers():
     with closing(Scorer("strict", workers=2, deadline_seconds=20)) as scorer:
         for table, correct in ((CORRECT, True), (WRONG, False)):
             rows = [(block(answer), gold) for gold, answers in table.items() for answer in answers]
@@ -76,7 +75,7 @@ def test_answers() -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v2", "strict"])
-def test_hostile_text_scores_and_comes_to_an_end(version: str) -> None:
+def test_hostile_text_scores_and_comes_to_an_end(version):
     texts = [form for text in HOSTILE for form in (text, block(text))]
     for gold in ("18", "x+\\frac{\\pi}{2}"):
         scores = rewards.score(texts, [gold] * len(texts), version=version)
@@ -95,9 +94,8 @@ def wait_until_gone(pids: list[int]) -> None:
     pytest.fail(f"processes {alive} outlived their scorer")
 
 
-def test_a_late_answer_scores_nothing_and_is_counted() -> None:
-    gold, answer = PENDING
-    batch = [block(answer)] * 2, [gold] * 2, ["math"] * 2
+def test_a_late_answer_scores_nothing_and_is_counted():
+    batch = [block("(x+1)(x+2)")] * 2, ["x^2+3x+2"] * 2, ["math"] * 2  # needs computer algebra
     with closing(Scorer("strict", workers=1, deadline_seconds=1e-6)) as scorer:
         assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
@@ -111,7 +109,7 @@ def test_a_late_answer_scores_nothing_and_is_counted() -> None:
         assert scorer.timeouts == 0
 
 
-def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it() -> None:
+def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it():
     """The server never imports the caller's main module, which may start training."""
     code = (
         "import sys; from rewards import Scorer\n"

@@ -17,7 +17,7 @@ STEPS = (9, 10, 100)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunFolder:
+def folder(tmp_path, monkeypatch):
     """A run with a metric line, a ledger record and a checkpoint at each of STEPS."""
     commits = count(1)
     monkeypatch.setattr(runs, "provenance", lambda: {"git_commit": f"commit-{next(commits)}"})
@@ -53,7 +53,7 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
 def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
     folder, tmp_path, capsys
 ):
-    def start(resume: str) -> int:
+    def start(resume):
         return folder_of(tmp_path, f"resume={resume}").find_start().step
 
     path = folder.path / "checkpoint-100"

@@ -1,29 +1,25 @@
 """Rewards of the user's beside the built-in ones: TRL's signature, and what can go wrong."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from pods.scoring import RewardError, Rewards, Text
 from tests.configs import compose
 
-ROWS = [
-    {"id": str(i), "question": f"{i}+1", "prompt": f"<user>{i}+1<assistant>", "answer": str(i + 1),
-     "kind": "math", "level": i}
-    for i in range(3)
-]  # fmt: skip
+COLUMNS = {
+    "id": ["0", "1", "2"], "question": ["0+1", "1+1", "2+1"], "answer": ["1", "2", "3"],
+    "prompts": [f"<user>{i}+1<assistant>" for i in range(3)], "kind": ["math"] * 3,
+    "level": [0, 1, 2], "trainer_state": SimpleNamespace(global_step=4),
+    "log_extra": None, "log_metric": None,
+}  # fmt: skip
 TEXTS = ["<think>a</think><answer>1</answer>", "5", "<answer>3</answer>"]
 IDS = [[1, 2], [3], [4, 5]]
 
 
 def scores(rewards: Rewards, texts: list[str] = TEXTS) -> dict[str, list[float]]:
     """Each function called as TRL calls it, at step 4."""
-    columns: dict[str, Any] = {name: [row[name] for row in ROWS] for name in ROWS[0]}
-    columns |= {
-        "prompts": columns.pop("prompt"), "completions": texts, "completion_ids": IDS,
-        "trainer_state": SimpleNamespace(global_step=4), "log_extra": None, "log_metric": None,
-    }  # fmt: skip
+    columns = COLUMNS | {"completions": texts, "completion_ids": IDS}
     return {f.__name__: f(**columns) for f in rewards.functions}
 
 
@@ -55,8 +51,7 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
 
 
 def test_functions_written_for_chats_work_on_texts(tmp_path):
-    """As in TRL's own rewards and Unsloth's notebooks."""
-    body = (
+    body = (  # as in TRL's own rewards and Unsloth's notebooks
         "import re\n"
         "def function(completions):\n"
         "    contents = [completion[0]['content'] for completion in completions]\n"
@@ -71,23 +66,20 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
     assert text[-1]["content"] == "question"
 
 
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        ("[1.0, 2.0]", "own returned 2 values for 3 completions at step 4"),
-        ("[1.0, '1.0', 2.0]", "own returned '1.0' for completion 1 of step 4; a finite number or"),
-        ("[1.0, 2.0, float('nan')]", "own returned nan for completion 2 of step 4"),
-        ("[1.0, 2.0, float('inf')]", "own returned inf"),
-        ("[1.0, [2.0], 3.0]", r"own returned \[2.0\]"),
-        ("[1 / (len(c) - 1) for c in completions]", "own raised ZeroDivisionError.* completion 1 "),
-        ("None", "own raised TypeError"),
-    ],
-)
-def test_an_error_names_function_completion_and_step(tmp_path, returned, message):
-    body = f"def function(completions, **_):\n    return {returned}"
-    with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=message) as caught:
-        scores(score)
-    assert caught.value.completion in TEXTS
+def test_an_error_names_function_completion_and_step(tmp_path):
+    for returned, line in (
+        ("[1.0, 2.0]", "returned 2 values for 3 completions at step 4"),
+        ("[1.0, '1.0', 2.0]", "returned '1.0' for completion 1 of step 4; a finite number or"),
+        ("[1.0, 2.0, float('nan')]", "returned nan for completion 2 of step 4"),
+        ("[1.0, 2.0, float('inf')]", "returned inf"),
+        ("[1.0, [2.0], 3.0]", r"returned \[2.0\]"),
+        ("[1 / (len(c) - 1) for c in completions]", "raised ZeroDivisionError.* completion 1 "),
+        ("None", "raised TypeError"),
+    ):
+        body = f"def function(completions, **_): return {returned}"
+        with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=f"own {line}") as e:
+            scores(score)
+        assert e.value.completion in TEXTS
 
 
 def test_arrays_and_tensors_are_numbers(tmp_path):

@@ -39,8 +39,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {  # task -> a row, its id a
     }, "7", "B"),
 }  # fmt: skip
 ROWS = {name: row for name, (row, *_) in CASES.items()}
-BAD = [
-    # task, the second row's changes (None: the column is missing), what the error says
+BAD = [  # task, the second row's changes (None: the column is missing), what the error says
     ("gsm8k", {"answer": None}, "column 'answer' is missing; found question"),
     ("gsm8k", {"answer": "no marker"}, 'has no "####"'),
     ("gsm8k", {"answer": "work #### "}, "the gold answer is empty"),
@@ -76,7 +75,7 @@ def test_a_row_of_each_task(tmp_path):
         assert load(name, "test", tmp_path)[0] == row | ours  # other columns unchanged
 
 
-def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path: Path) -> None:
+def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path):
     gold = {"question": "1+1?", "answer": "#### 2"}
     rows = [
         {**gold, "kind": "sum", "prompt": "Add!", "mixed": 1, "nested": {"a": [1]}, "float": 1},
@@ -99,47 +98,40 @@ def test_a_bad_row_is_an_error_with_file_and_line(name, changes, message, tmp_pa
         load(name, "test", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        *(  # blank lines do not count
-            ([ROWS["gsm8k"], "", line], r"gsm8k.test\.jsonl:3: not a JSON object")
-            for line in ("{", "[1]", '"text"', "\\u0000", "null")
-        ),
-        ([], "^gsm8k/test: no rows in "),
-        (None, r"cannot read .*gsm8k.test\.jsonl .*; put the rows of openai/gsm8k there"),
-        ([{**ROWS["gsm8k"], "huge": 2**70}], r"column 'huge': cannot be stored \(OverflowError"),
-    ],
-)
-def test_a_bad_file(lines, message, tmp_path):
-    if lines is not None:
-        write(tmp_path, "gsm8k", "test", lines)
-    with pytest.raises(UserError, match=message):
+def test_a_bad_file(tmp_path):
+    missing = r"cannot read .*gsm8k.test\.jsonl .*; put the rows of openai/gsm8k there"
+    with pytest.raises(UserError, match=missing):
         load("gsm8k", "test", tmp_path)
-
-
-def test_gold_with_balanced_braces_or_the_published_cut(tmp_path: Path) -> None:
-    for solution, gold, legacy in (
-        ("\\boxed{5}", "5", "5"),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", "\\frac{1"),  # the published cut
-        ("\\boxed{ \\{1,2\\} }", "\\{1,2\\}", "\\{1,2\\"),
-        ("\\boxed{1} or \\boxed{2}", "2", "2"),
-        ("so \\fbox{5}", "5", "5"),
-        ("so $\\boxed 5$.", "5", "5"),
+    no_objects = [[ROWS["gsm8k"], "", line] for line in ("{", "[1]", '"text"', "\\u0000", "null")]
+    for lines, message in (
+        *((lines, r"gsm8k.test\.jsonl:3: not a JSON object") for lines in no_objects),
+        ([], "^gsm8k/test: no rows in "),
+        ([{**ROWS["gsm8k"], "huge": 2**70}], r"column 'huge': cannot be stored \(OverflowError"),
     ):
-        write(tmp_path, "math", "test", [{**ROWS["math"], "solution": solution}])
-        for legacy_gold, answer in ((False, gold), (True, legacy)):
-            dataset = load("math", "test", tmp_path, legacy_gold=legacy_gold)
-            assert dataset["answer"][:] == [answer]
+        write(tmp_path, "gsm8k", "test", lines)
+        with pytest.raises(UserError, match=message):
+            load("gsm8k", "test", tmp_path)
 
 
-def test_validation_is_carved_from_train_and_stays_the_same(tmp_path: Path) -> None:
+def test_gold_with_balanced_braces_or_the_published_cut(tmp_path):
+    golds = {  # solution -> gold answer, gold answer as published
+        "\\boxed{5}": ("5", "5"), "\\boxed{\\frac{1}{2}}": ("\\frac{1}{2}", "\\frac{1"),
+        "\\boxed{ \\{1,2\\} }": ("\\{1,2\\}", "\\{1,2\\"), "\\boxed{1} or \\boxed{2}": ("2", "2"),
+        "so \\fbox{5}": ("5", "5"), "so $\\boxed 5$.": ("5", "5"),
+    }  # fmt: skip
+    write(tmp_path, "math", "test", [{**ROWS["math"], "solution": text} for text in golds])
+    for position, legacy_gold in enumerate((False, True)):
+        dataset = load("math", "test", tmp_path, legacy_gold=legacy_gold)
+        assert dataset["answer"][:] == [pair[position] for pair in golds.values()]
+
+
+def test_validation_is_carved_from_train_and_stays_the_same(tmp_path):
     """The order is numpy's for seed 42, as in the published code, less the carved questions."""
+    shuffled_by_numpy = np.random.default_rng(42).permutation(100)
     for name, shuffled, recorded in (
         ("gsm8k", np.arange(100), ["19", "22", "34", "43", "51", "57", "60"]),
-        ("math", np.random.default_rng(42).permutation(100),
-         ["5", "38", "47", "90", "84", "33", "97"]),
-    ):  # fmt: skip
+        ("math", shuffled_by_numpy, ["5", "38", "47", "90", "84", "33", "97"]),
+    ):
         write(tmp_path, name, "train", [ROWS[name]] * 100)
         assert load(name, "validation", tmp_path, validation_size=7)["id"][:] == recorded
         train = load(name, "train", tmp_path, validation_size=7)["id"][:]
@@ -157,22 +149,19 @@ def test_a_small_file_gives_a_fifth_and_says_so(tmp_path, capsys, monkeypatch):
         load("gsm8k", "validation", tmp_path, validation_size=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "split", "settings", "message"),
-    [
+def test_mistakes_are_named():
+    for name, split, settings, message in (
         ("gsm9k", "test", {}, "task=gsm9k: unknown; one of gsm8k, "),
         ("gsm8k", "dev", {}, "split=dev: unknown; one of train, validation, test"),
         ("math500", "train", {}, "task=math500: has no train split"),
         ("aime24", "validation", {}, "task=aime24: has no validation split"),
         ("gsm8k", "train", {"source": "x"}, "^task.source=x: only task=own has this key"),
-    ],
-)
-def test_mistakes_are_named(name, split, settings, message):
-    with pytest.raises(UserError, match=message):
-        tasks.load(name, split, **settings)
+    ):
+        with pytest.raises(UserError, match=message):
+            tasks.load(name, split, **settings)
 
 
-def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_asked_for_the_published_sets(monkeypatch):
     requests = []
     kinds = [  # the first four are left out
         ("Biology", "L3", "mcq-4-choices"), ("Chemistry", "L1", "mcq-4-choices"),
@@ -184,7 +173,7 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
         for i, (domain, level, kind) in enumerate(kinds)
     ]
 
-    def answer(hub: str, subset: str | None = None, *, split: str) -> datasets.Dataset:
+    def answer(hub, subset=None, *, split):
         requests.append((hub, subset, split))
         if (hub, split) == ("openai/gsm8k", "train"):
             raise ConnectionError("no route\nmany more lines")
@@ -210,7 +199,7 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
         tasks.load("gsm8k", "train")
 
 
-def test_the_shared_data(shared: Path) -> None:
+def test_the_shared_data(shared):
     for (name, split), expected in SHARED.items():
         rows = load(name, split, shared / "data")
         columns = [rows[column][:] for column in ("id", "question", "answer", "kind")]

@@ -13,12 +13,9 @@ from tests.configs import compose
 
 COLUMNS = {"question": "problem", "answer": "solution", "gold": "as_is", "kind": "math"}
 GOLD_FILE = """
-def doubled(row):
-    return str(2 * row["half"])
-def number(row):
-    return row["half"]
-def raises(row):
-    return row["absent"]
+def doubled(row): return str(2 * row["half"])
+def number(row): return row["half"]
+def raises(row): return row["absent"]
 """
 
 
@@ -40,15 +37,10 @@ def sizes(source: str) -> list[int]:
     return [len(own(source, split)) for split in tasks.SPLITS]
 
 
-@pytest.mark.parametrize(
-    "expected",
-    [
-        {"train": 3},  # nothing can be spared
-        {"train": 4, "test": 1},
-        {"train": 64, "validation": 16, "test": 20},
-        {"train": 1488, "validation": 256, "test": 256},  # the limits: validation_size and 256
-    ],
-)
+@pytest.mark.parametrize("expected", [
+    {"train": 3}, {"train": 4, "test": 1}, {"train": 64, "validation": 16, "test": 20},
+    {"train": 1488, "validation": 256, "test": 256},  # the limits: validation_size and 256
+])  # fmt: skip
 def test_a_file_is_divided(expected, tmp_path, capsys):
     count, test = sum(expected.values()), expected.get("test", 0)
     source = write(tmp_path / "q.jsonl", rows(count))
@@ -64,7 +56,7 @@ def test_a_file_is_divided(expected, tmp_path, capsys):
             own(source, "validation")
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_a_folder(tmp_path):
     with pytest.raises(UserError, match=r"^task.source=./absent: no such file or folder"):
         own("./absent")
     write(tmp_path / "test.jsonl", rows(3, start=100))
@@ -77,10 +69,10 @@ def test_a_folder(tmp_path: Path) -> None:
     assert sizes(str(tmp_path)) == [20, 2, 3]
 
 
-def test_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_data_set(monkeypatch):
     requests, parts = set(), {"train": rows(20), "test": rows(4, start=50)}
 
-    def answer(hub: str, subset: str | None) -> dict[str, datasets.Dataset]:
+    def answer(hub, subset):
         requests.add((hub, subset))
         if hub == "me/absent":
             raise FileNotFoundError("no such data set")
@@ -101,12 +93,10 @@ def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("gold.py").write_text(GOLD_FILE)
     for gold, solution, expected in (
-        ("as_is", " 1/2 ", "1/2"),
-        ("as_is", 0.5, "0.5"),
+        ("as_is", " 1/2 ", "1/2"), ("as_is", 0.5, "0.5"), ("gold.py:doubled", "unused", "9.0"),
         ("after_hashes", "Half.\n#### 1,000", "1000"),
         ("boxed", "So \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
-        ("gold.py:doubled", "unused", "9.0"),
-    ):
+    ):  # fmt: skip
         source = write(Path("q.jsonl"), [{"problem": "?", "solution": solution, "half": 4.5}])
         assert own(source, gold=gold, kind="choice")[0]["answer"] == expected
     remedy = "correct the row, task.question, task.answer or task.gold"
@@ -120,7 +110,7 @@ def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
         assert str(error.value) == f"q.jsonl:1: {message}; {remedy}"
 
 
-def test_another_task_drops_the_keys_of_own() -> None:
+def test_another_task_drops_the_keys_of_own():
     columns = ("task.source=q.jsonl", "task.question=problem", "task.answer=solution")
     task = compose("task=own", "task.system=Add.", *columns).task
     assert (task.gold, task.kind) == ("as_is", "math")

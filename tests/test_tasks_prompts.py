@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
 TASK = Task.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
 
 
-def test_rendered_prompts_equal_the_published_ones(shared: Path) -> None:
+def test_rendered_prompts_equal_the_published_ones(shared):
     lines = (shared / "reference" / "golden_prompts.jsonl").read_text().strip().split("\n")
     asked = re.compile(r"user(?:<\|end_header_id\|>\n)?\n(.*?)<\|(?:im_end|eot_id)\|>", re.DOTALL)
     for row in map(json.loads, lines):
@@ -31,26 +30,23 @@ def test_rendered_prompts_equal_the_published_ones(shared: Path) -> None:
     assert len(lines) == 10
 
 
-def test_every_character_of_a_published_prompt_counts() -> None:
-    """Without ../shared: digests of prompts from the code that the test above passed."""
+def test_every_character_of_a_published_prompt_counts_without_the_shared_data():
     for tokenizer, digest in ((QWEN, "26020c1825b89cf7"), (LLAMA, "212662bbd21c2d39")):
         prompt = render_prompt("1+1?", tokenizer=tokenizer, date=DATE)
         assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
 
 
-def test_system_texts_and_base_style() -> None:
-    brief = render_prompt("1+1", tokenizer=QWEN, system="Be brief.")
-    assert "<|im_start|>system\nBe brief.<|im_end|>" in brief
-    bare = render_prompt("1+1", tokenizer=QWEN, system="")
-    assert "A default." in bare  # the template's, without a system message
-    assert "<think>" not in bare
-    prompt = render_prompt("1+1", tokenizer=QWEN, style="base")
-    assert prompt == SYSTEM["math"]["base"] + "Problem: 1+1\nSolution: "
-    bare = render_prompt("1+1", tokenizer=QWEN, style="base", system="")
-    assert bare == "Problem: 1+1\nSolution: "
+def test_system_texts_and_base_style():
+    for system, text in (("Be brief.", "Be brief."), ("", "A default.")):  # the template's
+        prompt = render_prompt("1+1", tokenizer=QWEN, system=system)
+        assert prompt.startswith(f"<|im_start|>system\n{text}<|im_end|>")
+        assert "<think>" not in prompt
+    for system, text in ((None, SYSTEM["math"]["base"]), ("", "")):
+        prompt = render_prompt("1+1", tokenizer=QWEN, style="base", system=system)
+        assert prompt == text + "Problem: 1+1\nSolution: "
 
 
-def test_what_cannot_be_rendered_is_refused() -> None:
+def test_what_cannot_be_rendered_is_refused():
     with pytest.raises(UserError, match=r"task.style=chat: unknown; one of instruct, base"):
         render_prompt("1+1", tokenizer=QWEN, style="chat")
     (tokenizer := like("qwen")).chat_template = None
@@ -59,7 +55,7 @@ def test_what_cannot_be_rendered_is_refused() -> None:
 
 
 @pytest.mark.parametrize("style", ["instruct", "base"])
-def test_the_bos_stands_there_once(style: str) -> None:
+def test_the_bos_stands_there_once(style):
     prompt = render_prompt("How many?", tokenizer=LLAMA, style=style, date=DATE)
     ids = encode_prompt(prompt, LLAMA)
     assert LLAMA.decode(ids) == LLAMA.bos_token + prompt.removeprefix(LLAMA.bos_token)
@@ -68,13 +64,12 @@ def test_the_bos_stands_there_once(style: str) -> None:
     assert encode_prompt("ab", QWEN) == [ord("a"), ord("b")]  # which has no BOS
 
 
-def test_long_prompts_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompts_are_left_out_and_counted(monkeypatch):
     questions = ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
     monkeypatch.setattr(tasks, "load_for", lambda *_: Dataset.from_dict(columns))
     limit = len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
-    sampling = SimpleNamespace(max_prompt_length=limit)
-    config = SimpleNamespace(data_dir=None, sampling=sampling)
+    config = SimpleNamespace(data_dir=None, sampling=SimpleNamespace(max_prompt_length=limit))
     rows, dropped = read_prompts(config, TASK, "train", QWEN)
     assert (rows["id"][:], dropped) == (list("bdeg"), 3)
     for row in rows:  # a prompt stands beside its own question and gold answer
@@ -82,14 +77,12 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) 
         assert row["answer"] == "=" + row["question"]
 
 
-def test_a_question_gets_the_system_text_of_its_task() -> None:
+def test_a_question_gets_the_system_text_of_its_task():
     math, choice = SYSTEM["math"]["instruct"], SYSTEM["choice"]["instruct"]
     for changes, text in (
-        ({"name": "gsm8k"}, math),
-        ({"name": "chemistry"}, choice),
+        ({"name": "gsm8k"}, math), ({"name": "own", "kind": "math"}, math),
+        ({"name": "chemistry"}, choice), ({"name": "own", "kind": "choice"}, choice),
         ({"name": "chemistry", "system": "Choose."}, "Choose."),
-        ({"name": "own", "kind": "math"}, math),
-        ({"name": "own", "kind": "choice"}, choice),
-    ):
+    ):  # fmt: skip
         prompt = tasks.rendered("Which?", QWEN, TASK.model_copy(update=changes))
         assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date=DATE)

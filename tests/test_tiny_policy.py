@@ -21,11 +21,11 @@ POLICIES = {  # name -> start of the weights' SHA-256, least and largest share r
 
 
 @pytest.fixture(scope="module", params=POLICIES)
-def policy(request: pytest.FixtureRequest) -> torch.nn.Module:
+def policy(request):
     return AutoModelForCausalLM.from_pretrained(FOLDER.with_name(request.param))
 
 
-def test_special_tokens_tags_and_spaces() -> None:
+def test_special_tokens_tags_and_spaces():
     ascii = "".join(map(chr, range(32, 127)))
     text = f"{ascii} two  spaces .\n\nlines\n<answer><answer></think"  # a tag twice, half a tag
     assert TOKENIZER.decode(TOKENIZER.encode(text), skip_special_tokens=True) == text
@@ -37,7 +37,7 @@ def test_special_tokens_tags_and_spaces() -> None:
     assert not set(tags) & set(TOKENIZER.all_special_ids)
 
 
-def test_chat_template() -> None:
+def test_chat_template():
     messages = [("system", "Think."), ("user", "a"), ("assistant", "b"), ("user", "c")]
     chat = [{"role": role, "content": content} for role, content in messages]
     text = "<system>Think.<user>a<assistant>b<eos><user>c<assistant>"
@@ -46,7 +46,7 @@ def test_chat_template() -> None:
     assert TOKENIZER.apply_chat_template(chat, **options)["input_ids"] == TOKENIZER.encode(text)
 
 
-def test_base_is_well_formed_often_and_right_on_its_share(policy) -> None:
+def test_base_is_well_formed_often_and_right_on_its_share(policy):
     torch.manual_seed(0)
     rows = arithmetic.rows("validation")
     prompts = [render_prompt(row["question"], tokenizer=TOKENIZER, system="") for row in rows]
@@ -62,7 +62,7 @@ def test_base_is_well_formed_often_and_right_on_its_share(policy) -> None:
     assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000  # small enough to ship
 
 
-def test_pad_and_unk_are_never_sampled(policy) -> None:
+def test_pad_and_unk_are_never_sampled(policy):
     text = "<user>3+5-2=?<assistant><think>3+5=8. 8-2=6</think><answer>6</answer>"
     with torch.no_grad():
         logits = policy(**TOKENIZER(text, return_tensors="pt")).logits[0]
@@ -73,11 +73,10 @@ def test_pad_and_unk_are_never_sampled(policy) -> None:
     assert not settings.keys() & {"do_sample", "temperature", "top_k", "top_p"}
 
 
-def test_build_script(tmp_path: Path) -> None:
+def test_build_script(tmp_path):
     settings = ["out_dir=built", "clean_steps=3", "habit_steps=2"]
     done = processes.run(tmp_path, *settings, script="scripts/build_tiny_policy.py")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "built\n"
+    assert (done.returncode, done.stdout) == (0, "built\n"), done.stderr
     assert {f.name for f in (tmp_path / "built").iterdir()} == {f.name for f in FOLDER.iterdir()}
     for name in ("tokenizer.json", "chat_template.jinja", "tokenizer_config.json", "config.json"):
         assert (tmp_path / "built" / name).read_text() == (FOLDER / name).read_text()

@@ -1,35 +1,28 @@
 """trial=true: what it prints, that nothing stays, and its arithmetic against known seconds."""
 
-from pathlib import Path
-
-import pytest
-
 from pods.training import trial
 from tests import processes
 from tests.configs import compose
 
 
-@pytest.mark.parametrize(
-    ("overrides", "answers"),
-    [
-        (["budget.train_seconds=60", "updates_per_generation=2"], ["about 60 steps in 60 s"]),
-        (["max_steps=30"], ["about 30 steps in 60 s", "budget: 30 steps in about 60 s"]),
-    ],
-)
-def test_the_report_leaves_the_first_step_out(overrides, answers):
+def test_the_report_leaves_the_first_step_out():
     step = {"seconds/generate": 1.0, "seconds/score": 0.5, "seconds/select": 0.0}
     steps = [step | {"seconds/update": seconds} for seconds in (100.0, 0.5, 0.5)]
     steps[0] |= {"engine/logprob_gap": 0.0123, "peak_memory_gib/warmup_update": 12.5}
     for metrics, gib in zip(steps, (7.5, 9.25, 8.0), strict=True):
         metrics["peak_memory_gib/update"] = gib
-    report = trial.report(compose("experiment=quickstart", *overrides), steps)
     seconds = "seconds/generate 1.00\nseconds/score 0.50\nseconds/select 0.00\nseconds/update 0.50"
     gaps = "engine/logprob_gap 0.0123\npeak_memory_gib/warmup_update 12.5"
-    parts = [seconds, gaps, "peak_memory_gib/update 9.25", *answers]
-    assert [part for part in parts if part not in report] == []
+    for overrides, *answers in (
+        (["budget.train_seconds=60", "updates_per_generation=2"], "about 60 steps in 60 s"),
+        (["max_steps=30"], "about 30 steps in 60 s", "budget: 30 steps in about 60 s"),
+    ):
+        report = trial.report(compose("experiment=quickstart", *overrides), steps)
+        parts = [seconds, gaps, "peak_memory_gib/update 9.25", *answers]
+        assert [part for part in parts if part not in report] == []
 
 
-def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path: Path):
+def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     work = tmp_path / "work"
     (work / "runs").mkdir(parents=True)
     (work / "runs" / "mine").touch()

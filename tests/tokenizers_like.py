@@ -5,24 +5,20 @@ from transformers import PreTrainedTokenizerFast
 
 QWEN_TEMPLATE = (
     "{% if messages[0].role != 'system' %}<|im_start|>system\nA default.<|im_end|>\n{% endif %}"
-    "{% for message in messages %}"
-    "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 LLAMA_HEADER = "<|start_header_id|>{role}<|end_header_id|>\n\n"
 LLAMA_TEMPLATE = (
     "{{ bos_token }}"
     "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-    "{% set system = '' %}"
-    "{% if messages[0].role == 'system' %}"
+    "{% set system = '' %}{% if messages[0].role == 'system' %}"
     "{% set system = messages[0].content | trim %}{% set messages = messages[1:] %}"
     "{% endif %}" + LLAMA_HEADER.format(role="system") + "Cutting Knowledge Date: December 2023\n"
     "Today Date: {{ date_string }}\n\n{{ system }}<|eot_id|>"
     "{% for message in messages %}"
     + LLAMA_HEADER.format(role="{{ message.role }}")
-    + "{{ message.content | trim }}<|eot_id|>"
-    "{% endfor %}"
+    + "{{ message.content | trim }}<|eot_id|>{% endfor %}"
     "{% if add_generation_prompt %}" + LLAMA_HEADER.format(role="assistant") + "{% endif %}"
 )
 SPECIAL = {
