@@ -49,10 +49,14 @@ def rewards_of():
     )  # fmt: skip
 
 
+def policy_of(config):
+    return load_transformers(config, load_tokenizer(config.model.path))
+
+
 def build(overrides, *, dataset, algorithm=None, wrap=None):
     """algorithm: in place of the config's. wrap: around the engine."""
     config = compose(*SHORT, *overrides)
-    policy = load_transformers(config, load_tokenizer(config.model.path))
+    policy = policy_of(config)
     config.engine.name = choose.for_training(config)[0]
     engine = choose.build_for_training(config, policy)
     engine = wrap(engine) if wrap else engine
