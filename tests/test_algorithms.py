@@ -4,10 +4,8 @@ import ast
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from itertools import combinations
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +22,11 @@ from pods.rules import max_reward
 NAN = float("nan")
 
 
-def step_of(P: int, n: int, m: int, history: dict | None = None, seed: int = 0) -> Any:
+def step_of(P, n, m, history=None, seed=0):
     """A step of texts; the fresh ones are f0, f1, ... and `handed` counts them."""
-    handed: list[str] = []
+    handed = []
 
-    def fresh(count: int) -> list[str]:
+    def fresh(count):
         handed.extend([f"f{len(handed) + i}" for i in range(count)])
         return handed[len(handed) - count :]
 
@@ -38,7 +36,7 @@ def step_of(P: int, n: int, m: int, history: dict | None = None, seed: int = 0) 
     )  # fmt: skip
 
 
-def drive(name: str | Callable, step: Any, *batches: Batch, **params: Any) -> tuple[list, Any]:
+def drive(name, step, *batches, **params):
     """What the algorithm asked for, and what it returned after these batches."""
     run = ALGORITHMS.get(name, name)(step, **params)
     asked = [next(run)]
@@ -51,20 +49,15 @@ def drive(name: str | Callable, step: Any, *batches: Batch, **params: Any) -> tu
     raise AssertionError(f"{name} asks for more: {asked[-1]}")
 
 
-def kept_of(value: Any) -> list[int]:
+def kept_of(value):
     return sorted(int(i) for i in (value.kept if isinstance(value, Selection) else value))
 
 
-def groups(*rewards: list[float], correct: bool = False, **columns: Any) -> Batch:
+def groups(*rewards, correct=False, **columns):
     """One list for each prompt, of any lengths; correct: a reward above 0 is."""
     flat = np.concatenate([np.array(group, dtype=float) for group in rewards])
     prompt = np.repeat(np.arange(len(rewards)), [len(group) for group in rewards])
     return Batch(prompt=prompt, rewards=flat, correct=flat > 0 if correct else None, **columns)
-
-
-def normalised(batch: Batch) -> np.ndarray:
-    """The advantages over all rollouts of a prompt (tests/test_advantages.py)."""
-    return over_all(batch, np.arange(len(batch)))
 
 
 BATCHES = {
@@ -79,11 +72,6 @@ BATCHES = {
 cases = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 
 
-def best_spread(values: np.ndarray, m: int) -> float:
-    """The largest variance of m of the values, over all subsets."""
-    return max(np.var(values[list(chosen)]) for chosen in combinations(range(len(values)), m))
-
-
 @cases
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_pods_keeps_the_subset_of_largest_variance(batch, m):
@@ -96,8 +84,8 @@ def test_pods_keeps_the_subset_of_largest_variance(batch, m):
         mine = kept[np.isin(kept, scored)]
         assert len(mine) == min(m, len(scored))
         if len(mine):
-            best = best_spread(batch.rewards[scored], len(mine))
-            assert np.var(batch.rewards[mine]) == pytest.approx(best, abs=1e-12)
+            variances = map(np.var, combinations(batch.rewards[scored], len(mine)))
+            assert np.var(batch.rewards[mine]) == pytest.approx(max(variances), abs=1e-12)
     assert np.isfinite(batch.rewards[kept]).all()  # a rollout without a number is never kept
 
 
@@ -113,7 +101,7 @@ def test_pods_takes_the_rule_of_the_config():
 def test_cppo_keeps_the_largest_of_each_prompt_with_advantages_over_all(batch, each):
     P = len(batch.groups)
     _, value = drive("cppo", step_of(P, 5, each), batch)
-    advantages = normalised(batch)
+    advantages = over_all(batch, np.arange(len(batch)))
     for group in batch.groups:
         mine = [i for i in value.kept if i in group]
         largest = sorted(abs(advantages[group]))[::-1][:each]
@@ -121,15 +109,9 @@ def test_cppo_keeps_the_largest_of_each_prompt_with_advantages_over_all(batch, e
     np.testing.assert_allclose(value.advantages, advantages[value.kept], atol=1e-12)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # published; 16 // 3; m by default; above m: fewer; above the budget
     ("P", "m", "each", "prompts", "fresh"),
-    [
-        (2, 8, 1, 16, 14),  # published: 1 of n
-        (2, 8, 3, 5, 3),  # 16 // 3
-        (2, 8, None, 2, 0),  # m by default: no further prompt
-        (2, 8, 16, 1, 0),  # more than m: fewer prompts
-        (1, 4, 99, 1, 0),  # more than the budget
-    ],
+    [(2, 8, 1, 16, 14), (2, 8, 3, 5, 3), (2, 8, None, 2, 0), (2, 8, 16, 1, 0), (1, 4, 99, 1, 0)],
 )
 def test_cppo_fills_the_step_up_with_budget_over_each_prompts(P, m, each, prompts, fresh):
     step = step_of(P, 16, m)
@@ -147,7 +129,7 @@ def test_the_whole_step_against_every_subset(name, batch):
     asked, value = drive(name, step, batch)
     assert asked == [(step.prompts, 5)]
     assert len(value.kept) == step.budget
-    advantages = normalised(batch)
+    advantages = over_all(batch, np.arange(len(batch)))
     np.testing.assert_allclose(value.advantages, advantages[value.kept], atol=1e-12)
     mine = advantages[value.kept]
     subsets = [advantages[list(i)] for i in combinations(range(len(batch)), step.budget)]
@@ -194,10 +176,8 @@ def test_dapos_rounds(rounds, batches, fresh, kept):
 
 def test_speed_goes_on_only_with_the_prompts_that_are_alive():
     screened = groups([1, 1], [0, 1], [0, 0], [1, 0], [0, 1], [1, 1], correct=True)
-    continued = Batch(
-        np.append(screened.prompt, np.repeat([1, 3, 4], 2)),
-        np.append(screened.rewards, [0, 0, 1, 1, 1, 0]),
-    )
+    prompts = np.append(screened.prompt, np.repeat([1, 3, 4], 2))
+    continued = Batch(prompts, np.append(screened.rewards, [0, 0, 1, 1, 1, 0]))
     step = step_of(3, 4, 4)
     asked, value = drive("speed", step, screened, continued, screen=2)
     assert asked == [(["p0", "p1", "p2", "f0", "f1", "f2"], 2), (["p1", "f0", "f1"], 2)]
@@ -217,7 +197,7 @@ def test_speed_goes_on_only_with_the_prompts_that_are_alive():
     assert (asked, kept_of(value)) == ([(["p0", "f0"], 2)], [2, 3])
 
 
-def visit(step: int, kind: str) -> Visit:
+def visit(step, kind):
     """all correct (c), all wrong (w) or mixed (m)"""
     share = {"c": 1.0, "w": 0.0, "m": 0.5}[kind]
     return Visit(step, share, share, kind == "m")
@@ -236,11 +216,8 @@ def visit(step: int, kind: str) -> Visit:
     ],
 )
 def test_gresos_p_moves_by_the_share_of_every_step(steps, easy, hard):
-    history = {
-        f"{k}-{i}": [visit(k, kind)]
-        for k, kinds in enumerate(steps)
-        for i, kind in enumerate(kinds)
-    }
+    places = [(k, i) for k, kinds in enumerate(steps) for i in range(len(kinds))]
+    history = {f"{k}-{i}": [visit(k, steps[k][i])] for k, i in places}
     p = exploration(history, 0.5, 0.1, 0.01, {True: 1 / 12, False: 1 / 6})
     assert (p[True], p[False]) == (pytest.approx(easy), pytest.approx(hard))
 
@@ -277,16 +254,12 @@ def test_greso_looks_at_no_more_than_its_tries_and_fills_the_step_up():
 @pytest.mark.parametrize(
     ("correct", "m", "good"),
     [
-        ("11000000", 4, 1),  # a quarter correct: a quarter of 4
-        ("10000000", 4, 1),  # at least one correct
-        ("11111110", 4, 3),  # at least one wrong
-        ("11111111", 4, 4),
+        ("11000000", 4, 1), ("1100", 4, 2),  # a quarter, or half
+        ("10000000", 4, 1), ("11111110", 4, 3),  # at least one of each kind
+        ("11111111", 4, 4), ("00000000", 4, 0), ("10", 4, 1),  # the last: fewer than m were drawn
         ("11111111", 2, 2),  # the shortest of the four well-formed ones
-        ("00000000", 4, 0),
-        ("1100", 4, 2),
-        ("10", 4, 1),  # fewer than m were drawn
     ],
-)
+)  # fmt: skip
 def test_roc_keeps_both_kinds_and_the_best_correct_ones(correct, m, good):
     flags = np.array([c == "1" for c in correct])
     rewards = np.where(flags, 1 + 0.1 * (np.arange(len(flags)) % 2), 0.0)  # odd ones: well formed
@@ -300,8 +273,8 @@ def test_roc_keeps_both_kinds_and_the_best_correct_ones(correct, m, good):
 
 
 def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
-    counts: Counter[int] = Counter()
     batch, tries = groups([1.0, 0.9, 0.0, 0.2, 0.1, 0.0]), 1500
+    counts = Counter()
     for seed in range(tries):
         _, value = drive("roc", step_of(1, 6, 3, seed=seed), batch)
         assert len(value) == 3
@@ -327,7 +300,7 @@ def test_gfpo_sorts_by_length_or_by_reward_per_token(metric):
         next(ALGORITHMS["gfpo"](step_of(1, 2, 2), metric="tokens"))
 
 
-def answered(step: Any, name: str, rewards: np.ndarray, graded: bool) -> tuple[Batch, Any]:
+def answered(step, name, rewards, graded):
     """Run until it returns; prompts are told apart by identity."""
     run, known, places = ALGORITHMS[name](step), [], []
     asked = next(run)
@@ -338,10 +311,8 @@ def answered(step: Any, name: str, rewards: np.ndarray, graded: bool) -> tuple[B
                 known += [prompt] if number == len(known) else []
                 places += [number] * asked[1]
             values = rewards[: len(places)]
-            batch = Batch(
-                np.array(places), values, values > 0.5 if graded else None,
-                lengths=np.arange(len(places)) % 7,
-            )  # fmt: skip
+            lengths, correct = np.arange(len(places)) % 7, values > 0.5 if graded else None
+            batch = Batch(np.array(places), values, correct, lengths=lengths)
             asked = run.send(batch)
     except StopIteration as end:
         return batch, end.value
@@ -349,13 +320,8 @@ def answered(step: Any, name: str, rewards: np.ndarray, graded: bool) -> tuple[B
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @settings(max_examples=25, deadline=None)
-@given(
-    sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 4)),
-    seed=st.integers(0, 10**6),
-    graded=st.booleans(),
-)
-def test_every_algorithm_returns_distinct_indices_within_its_budget(name, sizes, seed, graded):
-    P, m, more = sizes
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 4), st.integers(0, 9999), st.booleans())
+def test_every_algorithm_returns_distinct_indices_within_its_budget(name, P, m, more, seed, graded):
     step = step_of(P, m if name == "grpo_ga" else max(2, m + more), m)
     rewards = np.random.default_rng(seed).choice([0.0, 0.0, 0.5, 1.0, 1.5, NAN], 400)
     step.prompts = [Prompt(i, {}) for i in range(P)]

@@ -13,17 +13,17 @@ from tests.configs import compose
 
 
 @pytest.fixture
-def time() -> SimpleNamespace:
+def time():
     """Time that is moved by hand; it starts at 100."""
     return SimpleNamespace(seconds=100.0)
 
 
 @pytest.fixture
-def clock(time: SimpleNamespace) -> Clock:
+def clock(time):
     return Clock(lambda: time.seconds)
 
 
-def step(clock: Clock, time: SimpleNamespace, **phases: float) -> None:
+def step(clock, time, **phases):
     clock.start_step()
     for name, seconds in phases.items():
         with nullcontext() if name == "update" else clock.phase(name):
@@ -75,7 +75,7 @@ def test_a_resumed_clock_goes_on_where_it_was(clock, time):
 def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(
     clock, time, monkeypatch
 ):
-    def passing(seconds: float) -> None:
+    def passing(seconds):
         time.seconds += seconds
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -1,10 +1,8 @@
 """The driver with made rollouts, and the order of the prompts against TRL's sampler."""
 
 import warnings
-from collections.abc import Callable
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,50 +16,47 @@ from pods.batch import Selection
 from pods.clock import Clock
 from pods.engines import Completion
 from pods.order import DataOrder, EpochOrder, Stream
-from pods.rollouts import AlgorithmError, Driver, Prompt, Record, Rollout, Step, Visit
+from pods.rollouts import AlgorithmError, Driver, Prompt, Rollout, Step, Visit
 
 NAN = float("nan")
 
 
-def step_of(P: int = 2, n: int = 4, m: int = 2, number: int = 7) -> Step:
+def step_of(P=2, n=4, m=2, number=7):
     """Prompts a, b, ...; the fresh ones are f0, f1, ..."""
-    names = iter(f"f{i}" for i in range(99))
-    return Step(
-        number, P, n, m, [Prompt(name, {}) for name in "abcdef"[:P]],
-        lambda count: [Prompt(name, {}) for name in islice(names, count)],
-        {}, np.random.default_rng(0),
-    )  # fmt: skip
+    prompts = [Prompt(name, {}) for name in "abcdef"[:P]]
+    fresh, random = (Prompt(f"f{i}", {}) for i in range(99)), np.random.default_rng(0)
+    return Step(number, P, n, m, prompts, lambda count: list(islice(fresh, count)), {}, random)
 
 
-def driver(algorithm: Callable, scores: Any = None, **changes: Any) -> tuple[Driver, list]:
+def driver(algorithm, scores=None, **changes):
     """`scores`: (rollouts, functions) of the step; else 0, 1, 2, ... And what was drawn."""
-    drawn: list[tuple[str, int]] = []
+    drawn = []
 
-    def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+    def draw(prompts, indices):
         drawn.extend(zip(map(str, prompts), indices, strict=True))
         lengths = [1 + i % 3 for i in indices]
         return [Rollout([5], Completion([9] * n, n == 3, [-1.0 * n] * n), "") for n in lengths]
 
-    def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
+    def score(prompts, rollouts):
         start = len(drawn) - len(prompts)
         table = np.arange(99.0)[:, None] if scores is None else np.array(scores, dtype=float)
         return table[start : len(drawn)].astype(np.float32)
 
-    settings = {"weights": {"reward": 1.0}, "correct": None, "max_rounds": 3, "clock": Clock()}
-    settings = {"advantage": advantages.over_kept, **settings, **changes}
-    return Driver(algorithm=algorithm, draw=draw, score=score, **settings), drawn
+    settings = {"weights": {"reward": 1.0}, "correct": None, "advantage": advantages.over_kept}
+    settings |= {"max_rounds": 3, "clock": Clock(), "algorithm": algorithm} | changes
+    return Driver(draw=draw, score=score, **settings), drawn
 
 
-def returning(value: Any) -> Callable:
-    def returns(step: Step):
+def returning(value):
+    def returns(step):
         batch = yield step.prompts, step.n
         return value(batch) if callable(value) else value
 
     return returns
 
 
-def yielding(*values: Any) -> Callable:
-    def yields(step: Step):
+def yielding(*values):
+    def yields(step):
         for value in values:
             batch = yield value(step) if callable(value) else value
         return np.arange(len(batch))[:1]
@@ -69,7 +64,7 @@ def yielding(*values: Any) -> Callable:
     return yields
 
 
-def nothing(step: Step):
+def nothing(step):
     return np.arange(2)
     yield
 
@@ -78,13 +73,10 @@ def nothing(step: Step):
     ("algorithm", "message"),
     [
         (returning(range(5)), "more than budget = P m = 4"),
-        (returning([1, 1]), "distinct whole numbers"),
-        (returning([0.0, 1.0]), "distinct whole numbers"),
-        (returning([True, False]), "distinct whole numbers"),
+        (returning([1, 1]), "distinct whole numbers"), (returning([0.0, 1.0]), "distinct whole"),
+        (returning([True, False]), "distinct whole"), (returning(None), "returned None: distinct"),
         (returning(np.zeros((2, 2), int)), "distinct whole numbers"),
-        (returning(None), "returned None: distinct"),
-        (returning([8]), "8 to 8; 0 to 7 are required"),
-        (returning([-1, 2]), "-1 to 2; 0 to 7"),
+        (returning([8]), "8 to 8; 0 to 7 are required"), (returning([-1, 2]), "-1 to 2; 0 to 7"),
         (returning(Selection([0, 1], np.ones(3))), r"it returned .* shape \(3,\).*\(2,\) finite"),
         (returning(Selection([0, 1], np.array([0, NAN]))), "finite numbers are required"),
         (yielding(None), r"yielded None; \(prompts, count\) is required"),
@@ -94,13 +86,12 @@ def nothing(step: Step):
         (yielding(lambda step: (step.prompts, np.ones((2, 2)))), "yielded .* is required"),
         (yielding((["a"], 2)), "prompts of step.prompts or step.fresh"),
         (yielding(([Prompt("x", {})], -1)), "yielded .* is required"),
-        (yielding(lambda step: (step.prompts, 0)), "not all 0"),
-        (yielding(([], 4)), "not all 0"),
+        (yielding(lambda step: (step.prompts, 0)), "not all 0"), (yielding(([], 4)), "not all 0"),
         (yielding(*[lambda step: (step.prompts, 1)] * 4), "more rounds than max_rounds=3"),
         (returning(lambda batch: {}["lost"]), r"KeyError\('lost'\)"),
         (nothing, "returned before it asked for rollouts"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message):
     with pytest.raises(AlgorithmError, match=message) as raised:
         driver(algorithm)[0](step_of())
@@ -113,18 +104,17 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
     [(np.ones(3), "shape"), (np.full(4, NAN), "not finite"), (None, "shape"), ("no", "convert")],
 )
 def test_a_wrong_advantage_function_is_named_with_its_step(values, message):
-    def flat(batch: Any, kept: np.ndarray) -> Any:
+    def flat(batch, kept):
         return values
 
-    run, _ = driver(returning([0, 1, 2, 7]), advantage=flat)
     with pytest.raises(AlgorithmError, match=rf"^advantage flat failed at step 7: .*{message}"):
-        run(step_of())
+        driver(returning([0, 1, 2, 7]), advantage=flat)[0](step_of())
 
 
 def test_prompts_are_numbered_as_they_appear_and_their_seeds_go_on():
     batches = []
 
-    def rounds(step: Step):
+    def rounds(step):
         a, b = step.prompts
         (c,) = step.fresh(1)
         batches.append((yield [b, a], [2, 1]))
@@ -134,8 +124,7 @@ def test_prompts_are_numbered_as_they_appear_and_their_seeds_go_on():
 
     run, drawn = driver(rounds)
     record = run(step_of())
-    assert [name for name, _ in drawn] == ["b", "b", "a", "f0", "b", "b", "b", "f0"]
-    assert [index for _, index in drawn] == [0, 1, 0, 0, 2, 3, 4, 1]
+    assert " ".join(f"{name}{i}" for name, i in drawn) == "b0 b1 a0 f00 b2 b3 b4 f01"
     assert [len(batch) for batch in batches] == [3, 5, 8]  # every rollout so far
     assert batches[2].prompt.tolist() == [0, 0, 1, 2, 0, 0, 0, 2]
     assert batches[2].rewards.tolist() == list(range(8))
@@ -149,8 +138,7 @@ def test_prompts_are_numbered_as_they_appear_and_their_seeds_go_on():
 
 
 def test_two_prompts_of_one_question_stay_two_with_different_seeds():
-    run, drawn = driver(ALGORITHMS["grpo"])
-    step = step_of(2, 2, 2)
+    (run, drawn), step = driver(ALGORITHMS["grpo"]), step_of(2, 2, 2)
     step.prompts[:] = [Prompt("a", {"row": 0}), Prompt("a", {"row": 1})]
     record = run(step)
     assert drawn == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
@@ -159,13 +147,12 @@ def test_two_prompts_of_one_question_stay_two_with_different_seeds():
 
 def test_tokens_without_a_logprob_leave_the_mean_of_the_others():
     completion = Completion([9] * 3, True, [-1.0, None, -3.0])  # vLLM gave no number for one
-    run, _ = driver(returning([0]))
-    batch = run.batch([0], [Rollout([5], completion, "")], np.zeros((1, 1)))
+    batch = driver(returning([0]))[0].batch([0], [Rollout([5], completion, "")], np.zeros((1, 1)))
     assert batch.logprobs.tolist() == [-2.0]
 
 
 def test_advantages_stay_beside_their_rollouts_and_only_plain_grpo_leaves_them_to_trl():
-    def selection(algorithm: Callable, advantage: Callable = advantages.over_kept) -> Selection:
+    def selection(algorithm, advantage=advantages.over_kept):
         return driver(algorithm, advantage=advantage)[0](step_of()).selection
 
     own = selection(returning(Selection(np.array([6, 1, 3]), np.array([0.6, 0.1, 0.3]))))
@@ -179,9 +166,9 @@ def test_advantages_stay_beside_their_rollouts_and_only_plain_grpo_leaves_them_t
 SCORES = [[1, 0.1, NAN], [0, NAN, NAN], [NAN, NAN, NAN], [0.5, 0.2, 3]]
 
 
-def record_of(scores: Any, correct: str | None = None) -> Record:
+def record_of(scores, correct=None):
     weights = {"correctness": 0.7, "format": -2.0, "tags": 0.3}
-    run, _ = driver(ALGORITHMS["pods"], scores, weights=weights, correct=correct)
+    run = driver(ALGORITHMS["pods"], scores, weights=weights, correct=correct)[0]
     return run(step_of(1, len(scores), 2))
 
 
@@ -232,7 +219,7 @@ def test_the_numbers_of_a_step_by_hand():
     })  # fmt: skip
 
 
-def orders(size: int, P: int, shuffle: bool = True) -> tuple[RepeatSampler, DataOrder, Dataset]:
+def orders(size, P, shuffle=True):
     data = Dataset.from_dict({"prompt": [f"p{i}" for i in range(size)], "x": list(range(size))})
     sampler = RepeatSampler(data, 2, P, repeat_count=3, shuffle=shuffle, seed=5)
     return sampler, DataOrder(data, RepeatSampler(data, 2, P, 3, shuffle, 5)), data
@@ -256,15 +243,13 @@ def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
     epochs = [list(sampler) for _ in range(4)]  # 2 chunks x 3 micro-steps: 2 updates an epoch
     for steps in range(7):
         state, starts = SimpleNamespace(global_step=steps), []
-        resumed = EpochOrder(
-            RepeatSampler(data, 2, 3, 3, True, 5),
-            SimpleNamespace(args=args, state=state, start_at=starts.append),
-        )
+        trainer = SimpleNamespace(args=args, state=state, start_at=starts.append)
+        resumed = EpochOrder(RepeatSampler(data, 2, 3, 3, True, 5), trainer)
         assert list(resumed) == epochs[steps // 2]
         assert (starts, len(resumed)) == ([6 * (steps // 2) + 4 * (steps % 2)], len(sampler))
 
 
-def stream(order: DataOrder, data: Dataset, step: int, earlier: int) -> Stream:
+def stream(order, data, step, earlier):
     """The prompts of this step; TRL sends the rows at its own place."""
     return Stream([data[order.index(step * 3 + i)] for i in range(3)], step * 3, earlier, order)
 

@@ -21,7 +21,7 @@ SIZES = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
 
 @pytest.fixture
 def machine(monkeypatch):
-    def become(cuda: bool, packages: bool, environment: dict[str, str]) -> None:
+    def become(cuda, packages, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
@@ -31,7 +31,7 @@ def machine(monkeypatch):
     return become
 
 
-def outcome(function, *arguments) -> str:
+def outcome(function, *arguments):
     """What is chosen and why, or why not."""
     try:
         return ": ".join(function(*arguments))
@@ -123,10 +123,9 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
     given = []
     monkeypatch.setattr(choose, "build", lambda *arguments: given.append(arguments))
     config = compose(
-        "engine=transformers", *SIZES,
-        "sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", "lora.rank=16",
-        "sampling.max_completion_length=20", "sampling.max_prompt_length=30", "sampling.stop=[b]",
-        "engine.gpu_memory_utilization=0.4",
+        *SIZES, "engine=transformers", "engine.gpu_memory_utilization=0.4", "lora.rank=16",
+        "sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", "sampling.stop=[b]",
+        "sampling.max_completion_length=20", "sampling.max_prompt_length=30",
     )  # fmt: skip
     policy = SimpleNamespace(tokenizer="t", end_tokens=[3, 9])  # 9: Unsloth's pad
     choose.build_for_training(config, policy)

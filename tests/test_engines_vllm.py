@@ -3,10 +3,8 @@
 import os
 import sys
 from collections import namedtuple
-from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -23,17 +21,17 @@ TOKENIZER = policy.load_tokenizer(str(TINY))
 class RecordingLLM:
     """Answers each prompt with its seed's last digit and an end token; seed 7 is clipped."""
 
-    def __init__(self, **arguments: Any) -> None:
-        self.arguments, self.calls, self.environment = arguments, [], dict(os.environ)
-        self.ended: list[float] = []
+    def __init__(self, **arguments):
+        self.arguments, self.environment = arguments, dict(os.environ)
+        self.calls, self.ended = [], []
         core = SimpleNamespace(shutdown=lambda timeout: self.ended.append(timeout))
         self.llm_engine = SimpleNamespace(engine_core=core)
 
-    def generate(self, prompts: list, params: list, lora_request: list | None, use_tqdm: bool):
+    def generate(self, prompts, params, lora_request, use_tqdm):
         self.calls.append(SimpleNamespace(prompts=prompts, params=params, loras=lora_request))
         return [SimpleNamespace(outputs=[self._answer(p)]) for p in params]
 
-    def _answer(self, params: Any) -> Any:
+    def _answer(self, params):
         ids, reason = (params.seed % 10, 1), "length" if params.seed == 7 else "stop"
         likely = [{i: SimpleNamespace(logprob=-0.5)} for i in ids]
         logprobs = None if params.logprobs is None else likely
@@ -41,11 +39,11 @@ class RecordingLLM:
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
+def engines(monkeypatch):
     """A package `vllm` that records, and what was started of it."""
     started: list[RecordingLLM] = []
 
-    def llm(**arguments: Any) -> RecordingLLM:
+    def llm(**arguments):
         started.append(RecordingLLM(**arguments))
         return started[-1]
 
@@ -59,12 +57,12 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
     sys.modules.pop("pods.engines.vllm", None)  # it holds the fakes
 
 
-def build(sampling: Sampling = SAMPLING, limits: Limits | None = None, *overrides: str):
+def build(sampling=SAMPLING, limits=None, *overrides):
     limits = limits or Limits(window=4, max_loras=2)
     return choose.build("vllm", quickstart_config(*overrides), TOKENIZER, sampling, limits, 20)
 
 
-def work(weights: Any = None, seeds: tuple[int, ...] = (3, 4), label: str = "") -> Work:
+def work(weights=None, seeds=(3, 4), label=""):
     return Work([Request([5, 6], seeds), Request([7], seeds[:1])], weights, label)
 
 
@@ -136,8 +134,8 @@ def test_everything_that_vllm_is_told(engines):
     assert arguments["quantization"] == "bitsandbytes"
 
 
-def card(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    """A card of 40 GiB, of which `free` are free."""
+def card(monkeypatch, free):
+    """A card of 40 GiB."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 40 * 2**30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)

@@ -1,27 +1,15 @@
 """PodsTrainer in TRL's documented scripts: beside GRPOTrainer, resumed, filled up, refused."""
 
-import inspect
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import (
-    AutoTokenizer,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PrinterCallback,
-    Qwen2Config,
-    Qwen2ForSequenceClassification,
-    set_seed,
-)
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from pods import PodsConfig, PodsTrainer
@@ -41,73 +29,68 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def letters(completions: list, bonus: list[float], **_: Any) -> list[float]:
+def letters(completions, bonus, **_):
     """Reads a column, so that completions and rows that are mixed up show."""
     texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
     return [len(set(text)) + b for text, b in zip(texts, bonus, strict=True)]
 
 
-def parity(completion_ids: list, **_: Any) -> list[float]:
+def parity(completion_ids, **_):
     return [float(sum(ids) % 2) for ids in completion_ids]
 
 
-async def later(completion_ids: list, **_: Any) -> list[float]:
+async def later(completion_ids, **_):
     return [float(ids[0] % 5) for ids in completion_ids]
 
 
-def sometimes(completion_ids: list, **_: Any) -> list[float | None]:
+def sometimes(completion_ids, **_):
     return [None if ids[0] % 2 else float(sum(ids) % 9) for ids in completion_ids]
 
 
-def never(completions: list, **_: Any) -> list[None]:
+def never(completions, **_):
     return [None] * len(completions)
 
 
-def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(MODEL)
+def tokenizer():
+    return transformers.AutoTokenizer.from_pretrained(MODEL)
 
 
-def judge() -> Any:
+def judge():
     """A small random reward model."""
     torch.manual_seed(1)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_labels": 1}
     tokens = {"vocab_size": len(tokenizer()), "pad_token_id": tokenizer().pad_token_id}
-    return Qwen2ForSequenceClassification(Qwen2Config(**sizes, **heads, **tokens)).eval()
+    config = transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, num_labels=1, **tokens)
+    return transformers.GPT2ForSequenceClassification(config).eval()
 
 
-def trainer_of(kind: type, folder: Path, data: Dataset = PLAIN, rewards: Any = letters,
-               lora: bool = False, evaluated: bool = False, model: str = MODEL,
-               own: dict | None = None, **changes: Any) -> Any:  # fmt: skip
-    """GRPOTrainer (without the keys of PODS) or PodsTrainer; `own`: arguments of PodsTrainer."""
+def trainer_of(kind, folder, data=PLAIN, rewards=letters, lora=False, evaluated=False, model=MODEL,
+               own=None, **changes):  # fmt: skip
+    """GRPOTrainer or PodsTrainer; `own`: arguments of PodsTrainer."""
     config = PodsConfig if kind is PodsTrainer else GRPOConfig
-    known = inspect.signature(GRPOConfig).parameters
     values = {**SETTINGS, "output_dir": str(folder), **changes}
-    if kind is GRPOTrainer:
-        values = {name: value for name, value in values.items() if name in known}
     modules = isinstance(rewards, torch.nn.Module)
-    set_seed(0)  # LoRA's first weights precede TRL's own set_seed
+    transformers.set_seed(0)  # LoRA's first weights precede TRL's own set_seed
     trainer = kind(
         model=model, reward_funcs=rewards, args=config(**values), train_dataset=data,
         eval_dataset=data if evaluated else None,
         processing_class=tokenizer(), reward_processing_classes=tokenizer() if modules else None,
         peft_config=LoraConfig(r=4, target_modules=["q_proj"]) if lora else None, **(own or {}),
     )  # fmt: skip
-    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(transformers.PrinterCallback)
     return trainer
 
 
-def weights(trainer: Any) -> dict[str, torch.Tensor]:
+def weights(trainer):
     return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
 
 
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+def same(one, other):
     assert one.keys() == other.keys()
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 # What users write, and the settings of TRL that touch the batch; an epoch has three steps.
-SCRIPTS: dict[str, dict[str, Any]] = {
+SCRIPTS = {
     "plain prompts": {},
     "chat, async, two rewards with weights": {"data": CHAT, "rewards": [later, letters],
                                               "reward_weights": [0.3, 2.0]},
@@ -116,7 +99,7 @@ SCRIPTS: dict[str, dict[str, Any]] = {
     "a reward model, chat": {"rewards": judge(), "data": CHAT},
     "LoRA, KL, truncated masked": {"lora": True, "beta": 0.1, "mask_truncated_completions": True},
 }  # fmt: skip
-CHANGES: dict[str, dict[str, Any]] = {
+CHANGES = {
     "scaled by the batch": {"scale_rewards": "batch"},
     "not scaled": {"scale_rewards": "none", "loss_type": "dr_grpo",
                    "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
@@ -156,7 +139,7 @@ def test_n_rollouts_are_scored_and_m_trained(case, tmp_path):
     trainer = trainer_of(PodsTrainer, tmp_path, **case, rollouts_per_prompt=12, max_steps=1)
     trained, loss = [], trainer.compute_loss
 
-    def spy_loss(model: Any, inputs: dict, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def spy_loss(model, inputs, *args, **kwargs):
         trained.append(int(inputs["completion_mask"].any(1).sum()))
         return loss(model, inputs, *args, **kwargs)
 
@@ -169,7 +152,7 @@ def test_n_rollouts_are_scored_and_m_trained(case, tmp_path):
 
 
 def test_completions_are_logged_beside_their_own_rewards_and_advantages(tmp_path):
-    def logging(completions: list, log_extra: Callable, log_metric: Callable, **_: Any) -> list:
+    def logging(completions, log_extra, log_metric, **_):
         log_extra("copy", list(completions))
         log_metric("rows", len(completions))
         return [float(len(set(text))) for text in completions]
@@ -187,12 +170,9 @@ def test_completions_are_logged_beside_their_own_rewards_and_advantages(tmp_path
     assert trainer.state.log_history[0]["rows"] == 24
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # an epoch of three generations is three steps, or two
     ("algorithm", "accumulated", "kwargs", "step"),
-    [
-        ("greso", 1, {"start": 0.3}, 3),  # three steps are an epoch
-        ("dapo", 2, None, 4),  # an epoch of three generations is two updates
-    ],
+    [("greso", 1, {"start": 0.3}, 3), ("dapo", 2, None, 4)],
 )
 def test_a_resume_is_exact(algorithm, accumulated, kwargs, step, tmp_path):
     settings = {
@@ -238,11 +218,11 @@ def test_trls_parser_reads_the_config_which_a_checkpoint_holds(tmp_path):
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
 
 
-def scripted(trainer: PodsTrainer) -> Callable[..., list[Rollout]]:
+def scripted(trainer):
     """Rollout i of a prompt is a function of both, of 2 to 7 tokens; each third is clipped."""
     end = trainer.processing_class.eos_token_id
 
-    def draw(wanted: list, model: Any, step: int) -> list[Rollout]:
+    def draw(wanted, model, step):
         rollouts = []
         for prompt, i in wanted:
             random = np.random.default_rng([int(prompt), i])
@@ -254,7 +234,7 @@ def scripted(trainer: PodsTrainer) -> Callable[..., list[Rollout]]:
     return draw
 
 
-def three_of_each(step: Any):
+def three_of_each(step):
     """The rows 0, 1, 2 of both prompts, whatever m is."""
     batch = yield step.prompts, step.m
     kept = np.flatnonzero(np.tile(np.arange(step.m) < 3, 2))
@@ -262,12 +242,12 @@ def three_of_each(step: Any):
     return Selection(kept, ADVANTAGES)
 
 
-def none_at_all(step: Any):
+def none_at_all(step):
     yield step.prompts, step.m
     return []
 
 
-def gradients(folder: Path, algorithm: Callable, m: int, rows: int, **changes: Any) -> Any:
+def gradients(folder, algorithm, m, rows, **changes):
     """Of the first update of a policy in float64, which differs from the reference."""
     trainer = trainer_of(
         PodsTrainer, folder / "out", rewards=letters, model=str(folder), num_generations=m,
@@ -289,15 +269,15 @@ def gradients(folder: Path, algorithm: Callable, m: int, rows: int, **changes: A
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tmp_path_factory):
     """A model that computes in float64 throughout: no norm and no position in float32."""
     folder = tmp_path_factory.mktemp("small")
     torch.manual_seed(0)
-    config = GPT2Config(
+    config = transformers.GPT2Config(
         vocab_size=len(tokenizer()), n_embd=8, n_layer=1, n_head=2, n_positions=32,
         resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
     )  # fmt: skip
-    GPT2LMHeadModel(config).double().save_pretrained(folder)
+    transformers.GPT2LMHeadModel(config).double().save_pretrained(folder)
     return folder
 
 
@@ -328,7 +308,7 @@ def test_a_step_without_rows_has_no_gradient(small, loss):
     assert all((value == 0).all() for value in held.values())
 
 
-WRONG: list[tuple[dict, dict, str]] = [  # fields of PodsConfig, arguments of PodsTrainer
+WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rollouts_per_prompt": 2}, {}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
     ({"engine": "vllm"}, {}, "engine=vllm: must be trl"),
@@ -350,12 +330,9 @@ WRONG: list[tuple[dict, dict, str]] = [  # fields of PodsConfig, arguments of Po
 
 @pytest.mark.parametrize(("values", "arguments", "message"), WRONG)
 def test_what_does_not_fit_is_refused_in_one_line_before_the_model(values, arguments, message):
-    def build() -> None:
-        args = {"args": PodsConfig("out", **{**SETTINGS, **values}), **arguments}
-        PodsTrainer("no/such/model", letters, train_dataset=PLAIN, **args)
-
+    settings, keys = {**SETTINGS, **values}, {"train_dataset": PLAIN, **arguments}
     with pytest.raises(ValueError, match=message) as raised:
-        build()
+        PodsTrainer("no/such/model", letters, **{"args": PodsConfig("out", **settings), **keys})
     assert "\n" not in str(raised.value)
 
 

@@ -1,9 +1,6 @@
 """Our trainer against the stock one, and the rows that it trains on."""
 
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +11,10 @@ from peft import AutoPeftModelForCausalLM
 
 from pods.batch import Selection
 from pods.clock import Clock
-from pods.config.keys import TrainConfig
 from pods.engines import choose
 from pods.engines.trl import TrlEngine
-from pods.models.policy import Policy, load_tokenizer, load_transformers
-from pods.rollouts import AlgorithmError, Record
-from pods.trainer import PodsTrainer
+from pods.models.policy import load_tokenizer, load_transformers
+from pods.rollouts import AlgorithmError
 from pods.training.build import build_trainer
 from tests.configs import compose
 from tests.conftest import ROOT
@@ -27,26 +22,26 @@ from tests.conftest import ROOT
 SHORT = ["max_steps=3", "sampling.max_completion_length=8", "checkpoint.every_seconds=null"]
 
 
-def rows() -> Dataset:
+def rows():
     prompts = [f"<user>{i % 10}+{i % 7}=?<assistant>" for i in range(32)]
     ids = [str(i) for i in range(32)]
     return Dataset.from_dict({"id": ids, "prompt": prompts, "answer": ids, "kind": ["math"] * 32})
 
 
-def correctness(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+def correctness(completions, answer, **_):
     pairs = zip(completions, answer, strict=True)
     return [float(sum(map(ord, text)) % 17 + len(gold)) for text, gold in pairs]
 
 
-def format(completions: list[str], **_: Any) -> list[float]:
+def format(completions, **_):
     return [-0.01 * len(text) for text in completions]
 
 
-def tags(completions: list[str], **_: Any) -> list[float]:
+def tags(completions, **_):
     return [0.3 * (len(text) % 3) for text in completions]
 
 
-def rewards_of() -> Any:
+def rewards_of():
     """What build_trainer needs of pods.scoring.Rewards; mixed-up rows change the rewards."""
     return SimpleNamespace(
         functions=[correctness, format, tags], grader=None, scorer=SimpleNamespace(timeouts=0),
@@ -54,13 +49,11 @@ def rewards_of() -> Any:
     )  # fmt: skip
 
 
-def policy_of(config: TrainConfig) -> Policy:
+def policy_of(config):
     return load_transformers(config, load_tokenizer(config.model.path))
 
 
-def build(
-    overrides: list[str], *, dataset: Dataset, algorithm: Callable | None = None, wrap: Any = None
-) -> PodsTrainer:
+def build(overrides, *, dataset, algorithm=None, wrap=None):
     """algorithm: in place of the config's. wrap: around the engine."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
@@ -73,7 +66,7 @@ def build(
     return trainer
 
 
-def adapter(trainer: Any) -> dict[str, torch.Tensor]:
+def adapter(trainer):
     return {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_" in k}
 
 
@@ -83,11 +76,11 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
     kept = np.array([2, 5, 11, *range(17, 30)])
     numbers, steps = np.linspace(-1, 1, 16), []
 
-    def uneven(step: Any) -> Any:
+    def uneven(step):
         yield step.prompts, step.n
         return Selection(kept[::-1], numbers[::-1] if own else None)
 
-    def checked(record: Record) -> tuple[dict[str, Any], Record]:
+    def checked(record):
         batch, record = hand_over(record)
         steps.append(record)
         assert record.selection.kept.tolist() == kept.tolist()
@@ -108,7 +101,7 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
     assert len(steps) == 3
 
 
-def first_rollouts(*overrides: str) -> tuple[list[str], list[list[str]]]:
+def first_rollouts(*overrides):
     """Question ids and texts of the first step."""
     trainer = build([*overrides, "max_steps=1"], dataset=rows())
     torch.rand(5)  # whatever was drawn before
@@ -153,7 +146,7 @@ def test_arms_with_unlike_steps_have_one_learning_rate_at_equal_seconds(seconds,
 
 
 def test_a_library_default_that_creeps_in_is_found(monkeypatch):
-    def changed(self: trl.GRPOConfig) -> None:
+    def changed(self):
         inner(self)
         self.weight_decay = 0.5
 
@@ -166,13 +159,11 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
 @pytest.mark.parametrize(
     ("drawn", "ids", "clipped"),
     [
-        ([5, 6, 1], [5, 6, 1], False),
+        ([5, 6, 1], [5, 6, 1], False), ([1, 5], [1], False), ([], [1], False),
         ([5, 2, 9, 9], [5, 2], False),  # the model's other end token, then padding
-        ([1, 5], [1], False),
         ([5, 6, 7], [5, 6, 7], True),  # ended by the length limit
-        ([], [1], False),
     ],
-)
+)  # fmt: skip
 def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clipped):
     likely = [-0.1 * i for i in range(len(drawn))]
     completion = TrlEngine(None, [1, 2])._completion(drawn, likely)
@@ -180,7 +171,7 @@ def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clip
     assert completion.logprobs == likely[: len(ids)]
 
 
-def test_an_adapter_finds_its_base_from_any_folder(tmp_path: Path, monkeypatch):
+def test_an_adapter_finds_its_base_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)  # where model.path=pods/tiny_policy is a folder
     trainer = build(["kept_per_prompt=4", "max_steps=1"], dataset=rows())
     trainer.train()
@@ -193,7 +184,7 @@ def test_an_adapter_finds_its_base_from_any_folder(tmp_path: Path, monkeypatch):
 
 
 def test_a_step_that_fails_leaves_history_and_order_as_they_were():
-    def broken(step: Any) -> Any:
+    def broken(step):
         batch = yield [*step.prompts, *step.fresh(1)], step.m
         return range(len(batch) if step.number == 1 else 8)  # 12 rows for a budget of 8
 

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
 from pods.clock import Clock
-from pods.trainer import PodsTrainer
 from pods.training import loop
 from pods.training.warm_up import longest_batch, warm_up
 from tests.configs import compose
@@ -28,28 +26,28 @@ class Spy(TrainerCallback):
     """Warms up as the loop does; notes the trainer before and after, what its engine answers as
     (work, completions), and the lengths of the rows of every loss."""
 
-    def __init__(self, trainer: PodsTrainer) -> None:
+    def __init__(self, trainer):
         self.trainer, self.answers, self.losses = trainer, [], []
         engine, compute_loss = trainer.sampler.engine, trainer.compute_loss
         generate = engine.generate
 
-        def noted(works: Any, **keys: Any) -> Any:
+        def noted(works, **keys):
             for answer in generate(works, **keys):
                 self.answers.append(answer)
                 yield answer
 
-        def loss_of(model: Any, inputs: dict[str, Any], *rest: Any, **keys: Any) -> Any:
+        def loss_of(model, inputs, *rest, **keys):
             self.losses.append({k: inputs[f"{k}_mask"].sum(dim=1).tolist() for k in LONGEST})
             return compute_loss(model, inputs, *rest, **keys)
 
         engine.generate, trainer.compute_loss = noted, loss_of
         trainer.add_callback(self)
 
-    def state(self) -> list[torch.Tensor]:
+    def state(self):
         weights = self.trainer.model.parameters()
         return [torch.get_rng_state(), *(weight.detach().clone() for weight in weights)]
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, *_, **__):
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         before = self.state()
         warm_up(self.trainer, *LONGEST.values())
@@ -78,7 +76,7 @@ def test_it_has_the_longest_lengths_and_leaves_no_trace(engine):
 def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, bytes_each):
     trainer = build(SETTINGS, dataset=rows())
     trainer.create_optimizer()
-    trainer.args.optim = optimizer
+    trainer.args.optim, trainer.model_wrapped = optimizer, trainer.model
     special = trainer.processing_class.eos_token_id  # alone it still gives full rows
     batch = longest_batch(trainer, [rows()[0]], [[special] * 6], 8)
     assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 4
@@ -87,7 +85,6 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
         torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
     )
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    trainer.model_wrapped = trainer.model
     trainer.rehearse(batch)
     assert sum(t.nbytes for t in taken) >= 2 * bytes_each * trained
     assert taken[0].dtype == (torch.uint8 if bytes_each == 1 else torch.float32)
@@ -100,12 +97,12 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
 def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     clock = Clock(peak=lambda: 7.0)  # GiB
 
-    def warm(*_: object) -> None:
+    def warm(*_):
         with clock.phase("generate"):
             pass
 
-    folder, trainer = SimpleNamespace(path=None), SimpleNamespace(clock=clock)
-    trainer.is_deepspeed_enabled = False
+    folder = SimpleNamespace(path=None)
+    trainer = SimpleNamespace(clock=clock, is_deepspeed_enabled=False)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
     callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
     with ExitStack() as stack:

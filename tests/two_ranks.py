@@ -1,19 +1,13 @@
-"""train.py as two processes of one run, forked as tests/processes.py forks one.
-
-Rank and world size come from the environment, as a launcher sets them; the group is gloo's.
-"""
+"""train.py as two processes of one run, joined by gloo; tests/processes.py forks each of them."""
 
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pods.engines import Completion, Work, choose
+from pods.engines import Completion, choose
 from pods.training import build
 from tests import processes
 
@@ -28,13 +22,7 @@ ADAM = ["loss.beta=0.04", "optimizer.learning_rate=0.1", "trl={adam_epsilon: 1.0
 SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
 
 
-def start(
-    folder: Path,
-    *arguments: str,
-    ranks: int = 2,
-    fault: Callable[[], None] | None = None,
-    **settings: Any,
-) -> list[processes.Process]:
+def start(folder, *arguments, ranks=2, fault=None, **settings):
     """The processes of one run, by rank; `fault` is called in each before it starts."""
     port = free_port()
     faults = [partial(become, rank, ranks, port, fault) for rank in range(ranks)]
@@ -44,7 +32,7 @@ def start(
     ]
 
 
-def run(folder: Path, *arguments: str, **settings: Any) -> list[processes.Process]:
+def run(folder, *arguments, **settings):
     started = start(folder, *arguments, **settings)
     try:
         return [process.wait() for process in started]
@@ -54,7 +42,7 @@ def run(folder: Path, *arguments: str, **settings: Any) -> list[processes.Proces
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def become(rank: int, ranks: int, port: int, fault: Callable[[], None] | None) -> None:
+def become(rank, ranks, port, fault):
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     if ranks > 1:  # a run of one has no launcher
@@ -63,7 +51,7 @@ def become(rank: int, ranks: int, port: int, fault: Callable[[], None] | None) -
         fault()
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -72,27 +60,27 @@ def free_port() -> int:
 class Fixed:
     """An engine whose completions are a function of their seeds, whatever the weights say."""
 
-    def __init__(self, config: Any, policy: Any) -> None:
+    def __init__(self, config, policy):
         self.tokenizer = policy.tokenizer
 
-    def generate(self, works: Iterable[Work], **_: Any) -> Iterator[tuple[Work, list]]:
+    def generate(self, works, **_):
         for work in works:
             yield work, [[self.completion(s) for s in r.seeds] for r in work.requests]
 
-    def completion(self, seed: int) -> Completion:
+    def completion(self, seed):
         rng = np.random.default_rng(seed)
         text = TEXTS[rng.integers(len(TEXTS))].format("".join(map(str, rng.integers(0, 9, 4))))
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return Completion([*ids, self.tokenizer.eos_token_id], clipped=False)
 
-    def __enter__(self) -> "Fixed":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         return None
 
 
-def fixed_rollouts() -> None:
+def fixed_rollouts():
     """The same completions however many ranks draw them; log-probabilities are not compared."""
     choose.build_for_training = Fixed
     build.Guard = lambda engine, *_: engine
