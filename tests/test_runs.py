@@ -42,6 +42,7 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     folder_of(tmp_path, "max_steps=1000").begin(chosen)
     assert (folder.saved_config.read_text(), folder.meta.read_text()) == origin
     assert json.loads(origin[1])["git_commit"] == "commit-1"
+    assert len(json.loads(origin[1])["config_hash"]) == 12
     steps = [step for step in STEPS if step <= start]
     for path in (folder.metrics, folder.evaluations):
         assert [line["step"] for line in runs.read_metrics(path)] == steps

@@ -16,6 +16,12 @@ def curves(rng: np.random.Generator, times: np.ndarray, noise: float) -> np.ndar
     return rise + noise * rng.standard_normal((len(times), len(MARKS)))
 
 
+def test_the_standard_error_of_three_runs_and_of_two_where_one_has_a_gap():
+    mean, error, n = statistics.mean_and_error(np.array([[1.0, 1.0], [2.0, 3.0], [6.0, NAN]]))
+    assert (mean.tolist(), n.tolist()) == ([3.0, 2.0], [3, 2])
+    assert error == pytest.approx([np.sqrt(7 / 3), 1.0])  # ddof 1
+
+
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("runs", [3, 5])
 def test_the_main_interval_errs_in_five_of_a_hundred_null_comparisons(runs, paired):
