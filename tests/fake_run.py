@@ -1,7 +1,6 @@
 """A run as train.py leaves it, without training: random adapters on the tiny policy."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from omegaconf import OmegaConf
@@ -15,14 +14,11 @@ from pods.runs import checkpoints
 TINY = Path(__file__).resolve().parents[1] / "pods" / "tiny_policy"
 
 
-def quickstart_config(*overrides: str) -> TrainConfig:
+def quickstart_config(*overrides):
     return typed(TrainConfig, compose("train", list(overrides)))
 
 
-def make_run(
-    output_dir: Path, run: str = "fake", steps: tuple[int, ...] = (2, 4), scale: float = 0.02,
-    **changes: Any,
-) -> Path:  # fmt: skip
+def make_run(output_dir, run="fake", steps=(2, 4), scale=0.02, **changes):
     """checkpoints/<run> with an adapter per step; `scale`: how far from the base to the base."""
     folder = output_dir / run
     config = quickstart_config(f"run={run}", *(f"{k}={v}" for k, v in changes.items()))
@@ -33,7 +29,7 @@ def make_run(
     return folder
 
 
-def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = False) -> Path:
+def add_checkpoint(folder, step, scale=0.02, full=False):
     """One checkpoint, complete with its meta.json; full: all weights instead of an adapter."""
     path, generator = folder / f"checkpoint-{step}", torch.Generator().manual_seed(step)
     model = AutoModelForCausalLM.from_pretrained(TINY)
@@ -53,18 +49,17 @@ def add_checkpoint(folder: Path, step: int, scale: float = 0.02, full: bool = Fa
 
 
 @torch.no_grad()
-def logps_of(model: Any, prompt: list[int], ids: list[int], temperature: float) -> torch.Tensor:
+def logps_of(model, prompt, ids, temperature):
     """(len(ids),) log-probabilities of a completion by a whole forward pass."""
     logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
     return (logits / temperature).log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
 
 
-def live_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> PeftModel:
+def live_model(checkpoint):
     """A policy as it is in training: its adapter is trainable, with dropout."""
-    base = AutoModelForCausalLM.from_pretrained(TINY, dtype=dtype)
-    model = PeftModel.from_pretrained(
-        base, checkpoint, is_trainable=True, autocast_adapter_dtype=False
-    )
+    base = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
+    options = {"is_trainable": True, "autocast_adapter_dtype": False}
+    model = PeftModel.from_pretrained(base, checkpoint, **options)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.5

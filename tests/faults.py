@@ -5,14 +5,10 @@ import json
 import os
 import resource
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from accelerate import Accelerator
 
 from pods import trainer
-from pods.rollouts import Record
 from pods.runs import checkpoints, ledger
 from pods.runs.folder import read_metrics
 from rewards import functions
@@ -20,47 +16,47 @@ from rewards import functions
 STEP = 4
 
 
-def trained(run: Path) -> bool:
+def trained(run):
     """Whether the run has finished a step."""
     file = run / "metrics.jsonl"
     return file.is_file() and bool(read_metrics(file))
 
 
-def kill() -> None:
+def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def before(owner: Any, name: str, act: Callable) -> None:
+def before(owner, name, act):
     """Call act(*args) before owner.name."""
     inner = getattr(owner, name)
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args, **kwargs):
         act(*args, **kwargs)
         return inner(*args, **kwargs)
 
     setattr(owner, name, wrapped)
 
 
-def kill_in_step() -> None:
-    def act(self: trainer.PodsTrainer, *_: Any) -> None:
+def kill_in_step():
+    def act(self, *_):
         if self.state.global_step == STEP - 1:
             kill()
 
     before(trainer.PodsTrainer, "score", act)
 
 
-def kill_in_checkpoint() -> None:
-    def act(path: Path) -> None:
+def kill_in_checkpoint():
+    def act(path):
         if path.parent.name == f".checkpoint-{STEP}.tmp" and path.name == "optimizer.pt":
             kill()
 
     before(checkpoints, "digest", act)
 
 
-def kill_in_ledger() -> None:
+def kill_in_ledger():
     """In the member of the step after, of which half is written."""
 
-    def act(path: Path, step: Record, texts: str) -> None:
+    def act(path, step, texts):
         if step.step.number == STEP:
             lines = "".join(json.dumps(record) + "\n" for record in ledger.records(step, texts))
             member = gzip.compress(lines.encode())
@@ -71,23 +67,23 @@ def kill_in_ledger() -> None:
     before(ledger, "append", act)
 
 
-def while_saving(act: Callable[[], None]) -> None:
+def while_saving(act):
     before(checkpoints, "write", lambda trainer, *_: trainer.state.global_step == STEP and act())
 
 
-def kill_in_save() -> None:
+def kill_in_save():
     while_saving(kill)
 
 
-def disk_full() -> None:
+def disk_full():
     """The kernel refuses to let a file grow further."""
     while_saving(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
 
 
-def reward_raises() -> None:
-    calls: list[str] = []
+def reward_raises():
+    calls = []
 
-    def act(text: str, *_: Any) -> None:
+    def act(text, *_):
         calls.append(text)
         if len(calls) > (STEP - 1) * 16 and "7" in text:  # 2 prompts x 8 rollouts a step
             raise ZeroDivisionError
@@ -95,10 +91,10 @@ def reward_raises() -> None:
     before(functions, "correctness", act)
 
 
-def gradient_is_nan() -> None:
+def gradient_is_nan():
     clip, calls = Accelerator.clip_grad_norm_, []
 
-    def poisoned(self: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+    def poisoned(self, parameters, *args, **kwargs):
         parameters = list(parameters)
         calls.append(1)
         if len(calls) == STEP:

@@ -5,21 +5,18 @@ import gzip
 import json
 import runpy
 import sys
-from collections.abc import Iterable, Sequence
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pandas
-import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from pods.figures.figure import Figure, FigureSeries
 from tests.conftest import ROOT
 
 
-def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
+def entry(accuracy, length=100.0):
     """One dataset of a checkpoint; a list of repeats, or one accuracy for two equal repeats. The
     three accuracies differ (1 : 1/2 : 1/4), so that a reader of the wrong one is noticed."""
     repeats = accuracy if isinstance(accuracy, list) else [accuracy, accuracy]
@@ -29,10 +26,7 @@ def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
     return content | {"lengths": [length] * len(repeats)}
 
 
-def run_file(
-    folder: Path, name: str, accuracies: Sequence[Any], *, steps: Sequence[int] = (),
-    dataset: str = "gsm8k", metas: Sequence[dict[str, Any]] = (),
-) -> None:  # fmt: skip
+def run_file(folder, name, accuracies, *, steps=(), dataset="gsm8k", metas=()):
     """results/<name>.json with one checkpoint per accuracy, by default every 100 steps."""
     steps = steps or range(100, 100 * len(accuracies) + 1, 100)
     content = {
@@ -42,7 +36,7 @@ def run_file(
     (folder / f"{name}.json").write_text(json.dumps(content))
 
 
-def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> None:
+def facts_file(folder, name, questions=256, **train):
     """results/<name>.meta.json as evaluate_run.py writes it, of a training with these keys."""
     config = {"seed": 0, "prompts_per_step": 2, "task": {"name": "gsm8k"}}
     config |= {"model": {"name": "tiny", "path": "pods/tiny_policy"}}
@@ -51,7 +45,7 @@ def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> N
     (folder / f"{name}.meta.json").write_text(json.dumps(facts))
 
 
-def ledger_file(run: Path, records: Iterable[dict[str, Any]]) -> Path:
+def ledger_file(run, records):
     """<run>/rollouts.jsonl.gz of these records, its last frame torn as by a kill."""
     path = run / "rollouts.jsonl.gz"
     frame = gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode())
@@ -59,13 +53,11 @@ def ledger_file(run: Path, records: Iterable[dict[str, Any]]) -> Path:
     return path
 
 
-def base_file(folder: Path, name: str, accuracy: float, dataset: str = "gsm8k") -> None:
+def base_file(folder, name, accuracy, dataset="gsm8k"):
     (folder / f"{name}.json").write_text(json.dumps({dataset: entry(accuracy, 50.0)}))
 
 
-def export_files(
-    folder: Path, name: str, runs: dict[str, Sequence[tuple[float, float]]], length_only: str = ""
-) -> None:
+def export_files(folder, name, runs, length_only=""):
     """<name>-acc.csv and <name>-length.csv as wandb exports them: (minutes, value) per run, out of
     order. `length_only` names a run that the accuracy file lacks."""
     for kind, metric in (("acc", "rewards/accuracy_reward/mean"), ("length", "mean_length")):
@@ -81,7 +73,7 @@ def export_files(
         table.to_csv(folder / f"{name}-{kind}.csv", index=False, quoting=csv.QUOTE_ALL)
 
 
-def published_files(folder: Path) -> None:
+def published_files(folder):
     """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
     arms = {
         "Llama-512-16-16-0.04": [0.1, 0.2, 0.3, *[0.4] * 6, *[0.9] * 3],  # 9 marks count
@@ -103,7 +95,7 @@ def published_files(folder: Path) -> None:
     export_files(folder, "a100s", runs)
 
 
-def in_process(script: str, *arguments: str) -> int:
+def in_process(script, *arguments):
     """A command's exit code; what it prints goes to capsys. A new process takes a second each."""
     argv = [str(ROOT / script), *arguments]
     with mock.patch.object(sys, "argv", argv):
@@ -116,14 +108,14 @@ def in_process(script: str, *arguments: str) -> int:
     return 0
 
 
-def printed(capsys: pytest.CaptureFixture[str], *command: str, code: int = 0) -> tuple[str, str]:
+def printed(capsys, *command, code=0):
     """What a command prints to stdout and stderr before it ends with this code."""
     capsys.readouterr()
     assert in_process(*command) == code
     return capsys.readouterr()
 
 
-def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+def refused(capsys, *command):
     """The one line with which a command ends with 2; it prints nothing else and leaves no file."""
     before = {*Path().rglob("*")}
     out, err = printed(capsys, *command, code=2)
@@ -132,7 +124,7 @@ def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     return line
 
 
-def figure(**changes: Any) -> Figure:
+def figure(**changes):
     """A figure on a four-mark, half-hour grid with the arms GRPO and GRPO-PODS."""
     arms = {"GRPO": "grpo-*", "GRPO-PODS": "pods-*"}
     values = {"name": "toy", "title": "Toy", "dataset": "gsm8k", "metric": "ans_acc", "gpus": 1}

@@ -2,24 +2,21 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pods.config.errors import UserError
 from pods.figures import curves, published, reading
-from pods.figures.curves import Series
-from pods.figures.figure import Absent, Note, Unlike
+from pods.figures.figure import Absent, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
 NAN, RISING = float("nan"), [0.1, 0.2, 0.3, 0.4]
 
 
-def read(folder: Path, **changes: Any) -> tuple[list[Series], str]:
+def read(folder, **changes):
     """The arms of `figure(**changes)`, and the notes, a line each."""
-    notes: list[Note] = []
+    notes = []
     series = curves.read(figure(**changes), folder, notes)
     return series, "\n".join(note.text for note in notes)
 
@@ -32,22 +29,19 @@ INTERLEAVED = [None, 1, None, *range(2, 13)]
 TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
 
 
-@pytest.mark.parametrize(
-    ("steps", "marks", "note"),
-    [
-        ([], [], ""),
-        (HEALTHY, [*range(1, 13)], ""),
-        ([50, 300, *HEALTHY[2:]], [*range(1, 13)], ""),  # uneven, but the expected count
-        (RUN9, INTERLEAVED, "171, 351"),
-        (RUN10, INTERLEAVED, "181, 359"),
-        ([*HEALTHY, 2660], [*range(1, 13), None], "2660"),  # a last save too close
-        (HEALTHY[:4] + HEALTHY[5:], [1, 2, 3, 4, *range(6, 13)], "before step 1271"),
-        ([*HEALTHY[:3], *HEALTHY[5:]], [1, 2, 3, *range(6, 13)], "before step 1271"),  # two
-        (HEALTHY[:4] + HEALTHY[5:10], [1, 2, 3, 4, *range(6, 11)], "ends early"),  # and killed
-        ([*HEALTHY, 2880], [*range(1, 14)], "the first 12 count"),  # went on after the budget
-        (TWO_ATTEMPTS, [None] * 16, "left out"),
-    ],
-)
+@pytest.mark.parametrize(("steps", "marks", "note"), [
+    ([], [], ""),
+    (HEALTHY, [*range(1, 13)], ""),
+    ([50, 300, *HEALTHY[2:]], [*range(1, 13)], ""),  # uneven, but the expected count
+    (RUN9, INTERLEAVED, "171, 351"),
+    (RUN10, INTERLEAVED, "181, 359"),
+    ([*HEALTHY, 2660], [*range(1, 13), None], "2660"),  # a last save too close
+    (HEALTHY[:4] + HEALTHY[5:], [1, 2, 3, 4, *range(6, 13)], "before step 1271"),
+    ([*HEALTHY[:3], *HEALTHY[5:]], [1, 2, 3, *range(6, 13)], "before step 1271"),  # two
+    (HEALTHY[:4] + HEALTHY[5:10], [1, 2, 3, 4, *range(6, 11)], "ends early"),  # and killed
+    ([*HEALTHY, 2880], [*range(1, 14)], "the first 12 count"),  # went on after the budget
+    (TWO_ATTEMPTS, [None] * 16, "left out"),
+])  # fmt: skip
 def test_marks_of_published_checkpoints(steps, marks, note):
     by_index, notes = published.by_index(steps, 12)
     assert by_index == marks
@@ -55,18 +49,15 @@ def test_marks_of_published_checkpoints(steps, marks, note):
     assert bool(notes) == bool(note), "a regular run has no note"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "samples"),
-    [
-        ([5.2, 10.1, 15.9], [0, 1, 2]),  # a little late, as checkpoints are
-        ([5.2, 15.9], [0, -1, 1]),  # a missing one leaves its mark empty
-        ([3.0, 4.8, 7.0, 9.9], [1, 3, -1]),  # the nearest, not the first
-        ([1.0, 5.0], [1, -1, -1]),  # before half an interval belongs to no mark
-        ([12.6], [-1, -1, 0]),  # more than half an interval late counts for the next
-        ([7.5], [-1, 0, -1]),  # between two marks counts for the later
-        ([NAN, 5.0], [1, -1, -1]),  # an unknown time takes no mark
-    ],
-)
+@pytest.mark.parametrize(("seconds", "samples"), [
+    ([5.2, 10.1, 15.9], [0, 1, 2]),  # a little late, as checkpoints are
+    ([5.2, 15.9], [0, -1, 1]),  # a missing one leaves its mark empty
+    ([3.0, 4.8, 7.0, 9.9], [1, 3, -1]),  # the nearest, not the first
+    ([1.0, 5.0], [1, -1, -1]),  # before half an interval belongs to no mark
+    ([12.6], [-1, -1, 0]),  # more than half an interval late counts for the next
+    ([7.5], [-1, 0, -1]),  # between two marks counts for the later
+    ([NAN, 5.0], [1, -1, -1]),  # an unknown time takes no mark
+])  # fmt: skip
 def test_marks_of_measured_times(seconds, samples):
     index = reading.nearest(np.array(seconds), np.array([5.0, 10.0, 15.0]), reach=2.5)
     assert index.tolist() == samples
@@ -88,14 +79,11 @@ def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
     assert line["n_runs"] == [1, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize(
-    ("content", "mean", "note"),
-    [
-        ([0.1, [], 0.3, 0.4], [0.1, NAN, 0.3, 0.4], "at steps 200"),
-        ([0.1, [None, "x", NAN], 0.3], [0.1, NAN, 0.3, NAN], "at steps 200"),
-        ([0.1, [0.2, NAN], 0.3, 0.4], RISING, ""),  # the other repeats count
-    ],
-)
+@pytest.mark.parametrize(("content", "mean", "note"), [
+    ([0.1, [], 0.3, 0.4], [0.1, NAN, 0.3, 0.4], "at steps 200"),
+    ([0.1, [None, "x", NAN], 0.3], [0.1, NAN, 0.3, NAN], "at steps 200"),
+    ([0.1, [0.2, NAN], 0.3, 0.4], RISING, ""),  # the other repeats count
+])  # fmt: skip
 def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
     run_file(tmp_path, "grpo-Run1", content)
     (arm,), notes = read(tmp_path)
@@ -106,17 +94,14 @@ def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
     assert hours == [0.5 * (i + 1) for i in np.flatnonzero(np.isfinite(mean))], "absent, not null"
 
 
-@pytest.mark.parametrize(
-    "content",
-    ['{"checkpoint-100": {"gsm8k', "{}", json.dumps({"checkpoint-1": {"math500": entry(0.5)}})],
-    ids=["torn", "no checkpoint", "another data set"],
-)
-def test_an_unusable_run_is_left_out_by_name(tmp_path, content):
+def test_an_unusable_run_is_left_out_by_name(tmp_path):
     run_file(tmp_path, "grpo-Run1", RISING)
-    (tmp_path / "grpo-Run2.json").write_text(content)
+    another_data_set = json.dumps({"checkpoint-1": {"math500": entry(0.5)}})
+    for i, content in enumerate(['{"checkpoint-100": {"gsm8k', "{}", another_data_set], 2):
+        (tmp_path / f"grpo-Run{i}.json").write_text(content)
     (arm,), notes = read(tmp_path)
     assert arm.runs == ["grpo-Run1"]
-    assert re.search("grpo-Run2.*left out", notes)
+    assert all(re.search(f"grpo-Run{i}.*left out", notes) for i in (2, 3, 4))
 
 
 def test_measured_times_win_over_the_published_grid(tmp_path):
@@ -195,15 +180,12 @@ def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
         read(tmp_path, **EXPORT)
 
 
-@pytest.mark.parametrize(
-    ("key", "change"),
-    [
-        ("optimizer.learning_rate", {"optimizer": {"learning_rate": 0.002}}),
-        ("budget.train_seconds", {"budget": {"train_seconds": 60.0}}),
-        ("model.name", {"model": {"name": "qwen", "path": "x"}}),
-        ("questions", {"questions": 32}),  # of the evaluation
-    ],
-)
+@pytest.mark.parametrize(("key", "change"), [
+    ("optimizer.learning_rate", {"optimizer": {"learning_rate": 0.002}}),
+    ("budget.train_seconds", {"budget": {"train_seconds": 60.0}}),
+    ("model.name", {"model": {"name": "qwen", "path": "x"}}),
+    ("questions", {"questions": 32}),  # of the evaluation
+])  # fmt: skip
 def test_unlike_runs_are_refused(tmp_path, key, change):
     for i, changes in enumerate([{}, {}, change]):
         run_file(tmp_path, f"grpo-{i}", [0.1, 0.2, 0.3, 0.4 + 0.1 * i])
@@ -215,8 +197,7 @@ def test_unlike_runs_are_refused(tmp_path, key, change):
 def test_unlike_repeats_of_our_runs_are_refused(tmp_path):
     run_file(tmp_path, "grpo-0", [[0.1] * 5, 0.2, 0.3, 0.4])
     run_file(tmp_path, "grpo-1", RISING)
-    line = "runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; averaged"
-    assert line in read(tmp_path)[1]
+    assert "runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; averaged" in read(tmp_path)[1]
     for i in (0, 1):
         facts_file(tmp_path, f"grpo-{i}", model={"name": "tiny", "path": f"/home/{i}/policy"})
     with pytest.raises(Unlike, match="differ in repeats"):

@@ -29,7 +29,7 @@ UPDATES = {2: ["prompts_per_step=1", *SGD], 3: ["prompts_per_step=2", *ADAM]}  #
 TRIALS = {2: "gsm8k_h100", 3: "gsm8k_a100"}  # settings (e) and (f)
 
 
-def trial(folder: Path, stage: int) -> list[str]:
+def trial(folder, stage):
     return [
         "trial=true", f"output_dir={folder / 'trials'}", f"experiment={TRIALS[stage]}",
         "algorithm=pods", "model=tiny", f"data_dir={folder}", "task.system=''",
@@ -39,7 +39,7 @@ def trial(folder: Path, stage: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """zero2/, zero3/ with their updates, trial2/ and trial3/, all made by one process."""
     python = os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
     if not Path(python).is_file():
@@ -67,9 +67,8 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(folder, tmp_path, s
     assert rollouts(one / "r") == rollouts(two / "r")
     start = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
     for step in (1, 2):
-        ours, theirs = (
-            load_file(p / "r" / f"checkpoint-{step}" / "model.safetensors") for p in (one, two)
-        )
+        file = f"r/checkpoint-{step}/model.safetensors"
+        ours, theirs = load_file(one / file), load_file(two / file)
         for name, value in ours.items():
             torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=0)
         assert max((v - start[name]).abs().max() for name, v in ours.items()) > 4e-5

@@ -1,16 +1,13 @@
 """Kills, full disks and broken rewards, done for real to train.py; what is left must be usable.
 
-The reference is one run that nothing happened to. It spans two epochs (three steps each), with two
-prompts and four micro-batches per step. A killed and resumed run must end with the same bits.
-"""
+The reference run has two epochs of three steps, with two prompts and four micro-batches per step.
+A killed and resumed run must end with the same bits as this one."""
 
 import json
 import os
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -27,7 +24,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def write_questions(folder: Path, count: int = 8) -> None:
+def write_questions(folder, count=8):
     (folder / "gsm8k").mkdir(parents=True)
     rows = [{"question": f"{i}+{i + 1}=?", "answer": f"... #### {2 * i + 1}"} for i in range(count)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -35,16 +32,16 @@ def write_questions(folder: Path, count: int = 8) -> None:
         (folder / "gsm8k" / f"{split}.jsonl").write_text(text)
 
 
-def begin(folder: Path, *overrides: str, fault: Callable | None = None) -> processes.Process:
+def begin(folder, *overrides, fault=None):
     data = [f"data_dir={folder / 'data'}", f"output_dir={folder / 'checkpoints'}"]
     return processes.start(folder, *SETTINGS, *data, *overrides, fault=fault)
 
 
-def run(folder: Path, *overrides: str, fault: Callable | None = None) -> processes.Process:
+def run(folder, *overrides, fault=None):
     return begin(folder, *overrides, fault=fault).wait()
 
 
-def failed(folder: Path, *overrides: str, code: int = 1, fault: Callable | None = None) -> str:
+def failed(folder, *overrides, code=1, fault=None):
     """The last line on stderr of a run that ends with this code."""
     done = run(folder, *overrides, fault=fault)
     assert done.returncode == code, done.stderr
@@ -52,7 +49,7 @@ def failed(folder: Path, *overrides: str, code: int = 1, fault: Callable | None 
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reference")
     write_questions(folder / "data")
     done = run(folder)
@@ -61,22 +58,22 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     write_questions(tmp_path / "data")
     return tmp_path
 
 
-def lines(path: Path) -> list[dict]:
+def lines(path):
     """The metric lines but for seconds."""
     steady = read_metrics(path / "metrics.jsonl")
     return [{k: v for k, v in line.items() if "seconds" not in k} for line in steady]
 
 
-def rollouts(path: Path) -> list[dict]:
+def rollouts(path):
     return list(ledger.read(path / "rollouts.jsonl.gz"))
 
 
-def assert_same_run(actual: Path, expected: Path) -> None:
+def assert_same_run(actual, expected):
     """Adapter, optimiser, metric lines and rollouts are those of a run that was never stopped."""
     mine, theirs = actual / "checkpoint-6", expected / "checkpoint-6"
     name = "adapter_model.safetensors"
@@ -90,7 +87,7 @@ def assert_same_run(actual: Path, expected: Path) -> None:
     assert not list(actual.glob(".checkpoint-*"))
 
 
-def steps_of(path: Path) -> list[int]:
+def steps_of(path):
     return [checkpoint.step for checkpoint in checkpoints.find(path)]
 
 
@@ -172,7 +169,7 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
     assert metrics[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
     records = rollouts(paths[0])
     assert [record["step"] for record in records] == [1, 1, 1, 3, 3, 3, 5, 5, 5]
-    visits: Counter[str] = Counter()
+    visits = Counter()
     for step in (records[i : i + 3] for i in range(0, 9, 3)):
         for record in step[:2]:
             assert record["kept"][0] == visits[record["question_id"]] % 5
@@ -237,10 +234,9 @@ def test_resume_rules(folder, reference):
     assert_same_run(path, reference)
 
 
-@pytest.mark.parametrize(
-    ("budget", "others"),
-    [("train_seconds", ["seed=1", "updates_per_generation=2"]), ("wall_seconds", [])],
-)
+@pytest.mark.parametrize(("budget", "others"), [
+    ("train_seconds", ["seed=1", "updates_per_generation=2"]), ("wall_seconds", []),
+])  # fmt: skip
 def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, others):
     limits = [f"budget.{budget}=0.5", "max_steps=null", "checkpoint.every_steps=null"]
     done = run(folder, *limits, *others, "checkpoint.every_seconds=0.2")

@@ -2,21 +2,16 @@
 
 from collections import Counter
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
 from peft import get_peft_model
 from transformers import TrainerCallback
 
-from pods.config.keys import TrainConfig
 from pods.models.policy import Policy
-from pods.rollouts import Record
 from pods.training.build import trl_arguments
 from tests.configs import compose
 from tests.test_trainer import adapter, build, policy_of, rows
-
-Tensors = dict[str, torch.Tensor]
 
 # key -> value, source: the paper's appendix and the published configuration (single-GPU runs)
 PUBLISHED = {
@@ -37,18 +32,15 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("overrides", "changes"),
-    [
-        ([], {}),
-        (["algorithm=grpo"], {}),
-        (["algorithm=grpo_ga"], {"num_generations": 64, "gradient_accumulation_steps": 4,
-                                 "steps_per_generation": 4}),
-        (["experiment=gsm8k_llama"], {"beta": 0.04}),
-        (["experiment=math_qwen"], {"num_generations": 8, "per_device_train_batch_size": 8}),
-        (["prompts_per_step=2"], {"gradient_accumulation_steps": 2, "steps_per_generation": 2}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("overrides", "changes"), [
+    ([], {}),
+    (["algorithm=grpo"], {}),
+    (["algorithm=grpo_ga"], {"num_generations": 64, "gradient_accumulation_steps": 4,
+                             "steps_per_generation": 4}),
+    (["experiment=gsm8k_llama"], {"beta": 0.04}),
+    (["experiment=math_qwen"], {"num_generations": 8, "per_device_train_batch_size": 8}),
+    (["prompts_per_step=2"], {"gradient_accumulation_steps": 2, "steps_per_generation": 2}),
+])  # fmt: skip
 def test_trls_arguments_are_the_published_ones(overrides, changes):
     config = compose("experiment=gsm8k_qwen", "seed=7", *overrides)
     policy = Policy(None, None, None, "transformers", "cpu", config.model.dtype, [1])
@@ -59,10 +51,9 @@ def test_trls_arguments_are_the_published_ones(overrides, changes):
 
 SETTINGS = [
     "prompts_per_step=2", "rollouts_per_prompt=12", "kept_per_prompt=6", "micro_batch_size=3",
-    "max_steps=2",
     "sampling.temperature=0.7", "sampling.max_completion_length=12", "optimizer.betas=[0.8,0.95]",
     "optimizer.learning_rate=2e-3", "optimizer.weight_decay=0.3", "optimizer.max_grad_norm=0.05",
-    "loss.beta=0.2",
+    "loss.beta=0.2", "max_steps=2",
 ]  # fmt: skip
 TEMPERATURE, BETA, RATE, DECAY, CLIP, MOMENTS = 0.7, 0.2, 2e-3, 0.3, 0.05, (0.8, 0.95)
 WHOLE = ["micro_batch_size=6", "prompts_per_step=1"]  # one micro-batch: quantiles are taken over it
@@ -90,7 +81,7 @@ def test_updates_computed_by_hand(case):
     weights, norms, steps = [adapter(trainer)], [], []
     inner = trainer.hand_over
 
-    def spy(record: Record) -> Any:
+    def spy(record):
         batch, record = inner(record)
         steps.append(record)
         return batch, record
@@ -98,10 +89,10 @@ def test_updates_computed_by_hand(case):
     trainer.hand_over = spy
 
     class Watch(TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None:
+        def on_step_end(self, *_, **__):
             weights.append(adapter(trainer))
 
-        def on_log(self, *_: Any, logs: dict, **__: Any) -> None:
+        def on_log(self, *_, logs, **__):
             norms.extend([logs["grad_norm"]] if "grad_norm" in logs else [])
 
     trainer.add_callback(Watch())
@@ -117,20 +108,17 @@ def test_updates_computed_by_hand(case):
     # AdamW and clipping hide a factor that all gradients share; their norm does not.
     assert norms == pytest.approx(double.norms, rel=1e-4)
     assert_adamw(weights, double.gradients, single.gradients)
-    for name, value in weights[-1].items():
-        if "lora_B" in name:
-            assert value.abs().max() > RATE / 2
+    assert all(w.abs().max() > RATE / 2 for name, w in weights[-1].items() if "lora_B" in name)
 
 
-def assert_adamw(weights: list[Tensors], double: list[Tensors], single: list[Tensors]) -> None:
+def assert_adamw(weights, double, single):
     """Each update is AdamW's, wherever the gradient is above the rounding noise of float32.
 
     AdamW divides by the gradient's size: an entry whose gradient is rounding noise moves by a
     learning rate in a direction that the CPU's order of summation decides. The noise is therefore
-    measured on this CPU, as the largest share of a tensor's gradient by which float32 and float64
-    differ here. 16: the trainer's own float32 passes (padded batches) err about as much as ours,
-    twice to three times as much at worst, and both moments inherit the error.
-    """
+    measured here, as the largest share of a tensor's gradient by which float32 and float64 differ.
+    16: the trainer's float32 passes (padded batches) err as ours do, at worst two or three times as
+    much, and both moments inherit the error."""
     first, second, noise = Counter(), Counter(), Counter()
     for number, (before, after) in enumerate(pairwise(weights), 1):
         gradients, rounded = double[number - 1], single[number - 1]
@@ -153,22 +141,19 @@ def assert_adamw(weights: list[Tensors], double: list[Tensors], single: list[Ten
 
 
 class ByHand:
-    """The clipped gradients of the recorded rollouts, each at the trainer's weights of its update.
+    """The clipped gradients of the recorded rollouts. Each update starts from the trainer's adapter
+    (`weights`: before the first update and after every one), so that no noise is carried over."""
 
-    weights: the trainer's adapter before the first update and after every one. Starting each update
-    from them keeps the noise of one update out of the next.
-    """
-
-    def __init__(self, config: TrainConfig, weights: list[Tensors], dtype: torch.dtype) -> None:
+    def __init__(self, config, weights, dtype):
         self.config, self.recorded, self.seen = config, weights, set()
         policy = policy_of(config)
         self.model = get_peft_model(policy.model, policy.peft_config).to(dtype)
         self.model.load_state_dict(weights[0], strict=False)
         self.weights = {k: p for k, p in self.model.named_parameters() if "lora_" in k}
-        self.gradients: list[Tensors] = []  # of each update, clipped, in float64
-        self.norms: list[float] = []  # before clipping
+        self.gradients = []  # of each update, clipped, in float64
+        self.norms = []  # before clipping
 
-    def generation(self, step: Record) -> None:
+    def generation(self, step):
         """All updates on the rollouts of one generation."""
         kept = step.selection.kept.tolist()
         chosen = [step.rollouts[place].completion for place in kept]
@@ -185,15 +170,13 @@ class ByHand:
             ours = [token_logprobs(self.model, *text) for text in texts]
             self.update(self.loss(ours, old, reference, advantages, masked))
 
-    def loss(self, ours: list, old: list, reference: list, advantages: list, masked: list) -> Any:
+    def loss(self, ours, old, reference, advantages, masked):
         config, terms = self.config.loss, []
-        entropies = torch.cat(
-            [e for (_, e), hidden in zip(ours, masked, strict=True) if not hidden]
-        )
+        unmasked = [e for (_, e), hidden in zip(ours, masked, strict=True) if not hidden]
+        entropies = torch.cat(unmasked)
         threshold = torch.quantile(entropies.detach(), 1 - config.top_entropy_quantile)
-        for (logprobs, entropy), before, base, advantage, hidden in zip(
-            ours, old, reference, advantages, masked, strict=True
-        ):
+        completions = zip(ours, old, reference, advantages, masked, strict=True)
+        for (logprobs, entropy), before, base, advantage, hidden in completions:
             change = logprobs - before
             if config.importance_sampling_level == "sequence":
                 change = change.mean().expand_as(change)
@@ -211,7 +194,7 @@ class ByHand:
             loss = torch.cat(terms).sum() / len(entropies)
         return loss - (self.config.trl.entropy_coef or 0.0) * entropies.mean()
 
-    def clipped(self, ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    def clipped(self, ratio, advantage):
         """-min(ratio A, clip(ratio) A), with delta as the upper bound of the first ratio."""
         loss, delta = self.config.loss, self.config.trl.delta
         low, high = 1 - loss.epsilon, 1 + (loss.epsilon_high or loss.epsilon)
@@ -223,7 +206,7 @@ class ByHand:
             ratio = ratio.clamp(max=delta)
         return -torch.min(ratio * advantage, bounded * advantage)
 
-    def update(self, loss: torch.Tensor) -> None:
+    def update(self, loss):
         """Record the gradient, clipped, and go on from the trainer's next weights."""
         gradients = [g.double() for g in torch.autograd.grad(loss, list(self.weights.values()))]
         norm = sum((g**2).sum().item() for g in gradients) ** 0.5
@@ -235,7 +218,7 @@ class ByHand:
         self.model.load_state_dict(self.recorded[len(self.gradients)], strict=False)
 
 
-def advantage_of(step: Record, place: int) -> float:
+def advantage_of(step, place):
     """(r - mean) / (std + 1e-4) over the kept of the prompt, from the rewards by function."""
     weights = {"correctness": 1.0, "format": 0.7, "tags": 1.3}
     total = sum(w * torch.tensor(step.batch.by_function[k]) for k, w in weights.items())
@@ -244,9 +227,7 @@ def advantage_of(step: Record, place: int) -> float:
     return ((total[place] - kept.mean()) / (kept.std() + 1e-4)).item()
 
 
-def token_logprobs(
-    model: Any, prompt: list[int], completion: list[int]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def token_logprobs(model, prompt, completion):
     """(tokens,) log-probabilities and entropies under the sampling temperature."""
     tokens = torch.tensor([[*prompt, *completion]])
     logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1] / TEMPERATURE

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ PLAN = "scripts/plan.py"
 NUMBERS = ["cost.fixed=1", "cost.generate=.01", "cost.update=.05", "accuracy=.7"]
 
 
-def stupid_signal(n: int, m: int, p: float) -> float:
+def stupid_signal(n, m, p):
     """J over all 2^n outcomes, of the m rewards with the largest spread."""
     outcomes = np.array(list(itertools.product([0.0, 1.0], repeat=n)))
     weights = np.prod(np.where(outcomes == 1, p, 1 - p), axis=1)
@@ -46,8 +45,7 @@ def test_subsampling_agrees_with_all_subsets(rule, n, m):
 def test_more_rollouts_than_recorded_find_further_signal():
     """J of 64 rollouts a prompt, from 16 recorded ones, against 64 that were drawn."""
     rng = np.random.default_rng(3)
-    shares = rng.beta(0.6, 1.4, size=(800, 1))
-    rewards = (rng.random((800, 64)) < shares).astype(float)
+    rewards = (rng.random((800, 64)) < rng.beta(0.6, 1.4, size=(800, 1))).astype(float)
     recorded = [row[:16] for row in rewards]
     now, predicted, drawn = (
         planner.signal_of_rewards("max_variance", n, 16, groups, rng)
@@ -108,9 +106,9 @@ def test_the_published_l40s_answers_without_a_run(tmp_path, capsys):
     assert (tmp_path / "plan" / "gsm8k_qwen.png").stat().st_size > 10_000
 
 
-def recorded_run(folder: Path) -> None:
-    """checkpoints/r: 14 steps of two prompts, 2 of 4 rollouts kept."""
-    run, rng = folder / "checkpoints" / "r", np.random.default_rng(0)
+def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):
+    """14 steps of two prompts, 2 of 4 rollouts kept."""
+    run, rng = tmp_path / "checkpoints" / "r", np.random.default_rng(0)
     (run / ".hydra").mkdir(parents=True)
     sizes = "prompts_per_step: 2\nrollouts_per_prompt: 4\nkept_per_prompt: 2\n"
     (run / ".hydra" / "config.yaml").write_text(sizes)
@@ -122,12 +120,8 @@ def recorded_run(folder: Path) -> None:
     rewards = (rng.random((28, 4)) < 0.4) * 1.0
     groups = ({"step": 1 + i // 2, "total": [*row]} for i, row in enumerate(rewards))
     ledger_file(run, (group | step for step in groups))
-
-
-def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
-    recorded_run(tmp_path)
     plan = json.loads(printed(capsys, PLAN, "run=r", "json=true", "cost.generate=.1")[0])
     assert {cell["prompts"] for cell in plan["cells"]} == {2}, "other P need kappa and between"
     assert max(cell["n"] for cell in plan["cells"]) == 16, "4 n of the run"

@@ -3,7 +3,6 @@
 import itertools
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
 PLOT, SPEEDUP = "scripts/plot.py", "scripts/speedup.py"
 
 
-def arm_files(folder: Path, arms: dict[str, float], seeds: int, grid: int, dataset: str) -> None:
+def arm_files(folder, arms, seeds, grid, dataset):
     """Runs of arms {name: slope} with measured times a little after the marks, and their base."""
     for (arm, slope), seed in itertools.product(arms.items(), range(seeds)):
         metas = [{"train_seconds": grid * k + 0.3} for k in (1, 2, 3, 4)]

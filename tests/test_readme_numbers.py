@@ -1,16 +1,13 @@
 """Every number that the README calls measured equals one in benchmarks/results/.
 
 A paragraph or table row that links to benchmarks/results holds results: a number in it that no
-claim below covers fails. tests/test_speedup.py computes the stored published ones again, from
-    uv run scripts/speedup.py figure=gsm8k_main json=true results_dir=<the published files>
+claim below covers fails. tests/test_speedup.py computes the stored published ones again.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from functools import cache
 from statistics import mean
-from typing import Any
 
 import pytest
 
@@ -26,16 +23,16 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
 QUICK, MINI = "quickstart", "miniature"
 
 
-def stored(name: str) -> Any:
+def stored(name):
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-def published(figure: str) -> list[float]:
+def published(figure):
     pair = stored(f"published_{figure}")[figure]
     return [pair["speedup"], *pair["ci95"]]
 
 
-def merging_ratios() -> list[float]:
+def merging_ratios():
     """Evaluation by merging every checkpoint over ours, with vLLM: the least and the greatest."""
     cells = stored("evaluation")["engines"]["vllm"].values()
     ratios = [cell[f"merge_and_{way}_ratio"] for cell in cells for way in ("reload", "process")]
@@ -43,12 +40,12 @@ def merging_ratios() -> list[float]:
 
 
 @cache
-def keys(figure: str) -> Figure:
+def keys(figure):
     return typed(Figure, compose(f"figure/{figure}", []).figure)
 
 
 @cache
-def pairs(figure: str) -> dict[str, speedup.Speedup]:
+def pairs(figure):
     """The pairs of a figure's arms by their baseline, each against GRPO-PODS."""
     series = curves.read(keys(figure), RESULTS / figure, [])
     how = Comparison(fraction_of_best=0.99, target=None, resamples=1, seed=0)
@@ -56,55 +53,56 @@ def pairs(figure: str) -> dict[str, speedup.Speedup]:
     return {pair.baseline: pair for pair in compared if pair.pods == "GRPO-PODS"}
 
 
-def last_checkpoints(arm: str) -> list[tuple[int, results.Scores]]:
+def last_checkpoints(arm):
     """Of the quickstart: (step, scores) of each run."""
     files = results.find(RESULTS / QUICK, keys(QUICK).series[arm].runs)
     return [(max(run), run[max(run)]) for run in map(results.read, files)]
 
 
-def percent(*policies: results.Scores) -> float:
+def percent(*policies):
     """Correct and well formed, % of questions, mean over the policies."""
     return 100 * mean(mean(scores.datasets["arithmetic"].both_acc) for scores in policies)
 
 
-def trained(arm: str) -> float:
+def trained(arm):
     return percent(*(scores for _, scores in last_checkpoints(arm)))
 
 
-def base(figure: str, model: str) -> float:
+def base(figure, model):
     return percent(results.read_base(RESULTS / figure / f"base-{model}.json"))
 
 
-def step_seconds(arm: str) -> float:
+def step_seconds(arm):
     return mean(scores.meta["train_seconds"] / step for step, scores in last_checkpoints(arm))
 
 
-def ahead(figure: str, baseline: str, of: str = "mean_accuracy") -> list[float]:
+def ahead(figure, baseline, of="mean_accuracy"):
     """Of the accuracy averaged over time, PODS less the baseline, in points, with its interval;
     of=level: of the last three marks."""
     pair = getattr(pairs(figure)[baseline], of)
     return [100 * value for value in (pair.difference, *pair.ci95)]
 
 
-def greedy() -> list[float]:
+def greedy():
     """Accuracy of the GRPO run that was decoded greedily, in %, and the seconds of its steps."""
     run = stored("quickstart_greedy")
     return [100 * run["both_acc"], run["step"] * step_seconds("GRPO")]
 
 
-def in_page(number: int, pattern: str) -> list[float]:
+def in_page(number, pattern):
     """Numbers of a registered test of the planner."""
     page = (RESULTS / f"planner_test_{number}.md").read_text()
     return [float(value) for value in re.search(pattern, page).groups()]
 
 
 TEST = r"Rank correlation ([-\d.]+); (\d) of (\d)"  # intervals that cover their prediction, all
+GOALS = r"correlation (\.\d) or more; (\d) of"
 N = r"([-\d.]+)"
 CI = rf"\({N} to {N}\)"
 
 # What README and docs say, with a group for each number -> the numbers. Numbers outside a group are
 # definitions (95 % intervals, 99 % of the best point).
-CLAIMS: dict[str, Callable[[], list[float]]] = {
+CLAIMS = {
     rf"\[{N} of the seconds\]": lambda: [stored("generation")["ratio"]],
     rf"\[{N} to {N} times as fast with vLLM on the quickstart\]": merging_ratios,
     rf"definition, {N} times {CI} on \[GSM8K\]": lambda: published("gsm8k_main"),
@@ -113,16 +111,12 @@ CLAIMS: dict[str, Callable[[], list[float]]] = {
     r"sampled at temperature (\d+);": lambda: [training().sampling.temperature],
     rf"\[First\]\S+ rank correlation {N}, (\d) of (\d) intervals": lambda: in_page(1, TEST),
     rf"fresh seeds: rank correlation {N}, (\d) of (\d) intervals": lambda: in_page(2, TEST),
-    r"set beforehand were ([\d.]+) and (\d)\.": lambda: in_page(
-        2, r"correlation (\.\d) or more; (\d) of"
-    ),
+    r"set beforehand were ([\d.]+) and (\d)\.": lambda: in_page(2, GOALS),
     rf"is at \[{N} %\]\S+ after (\d+) s": greedy,
     rf"marks is {N} above GRPO's {CI}": lambda: ahead(QUICK, "GRPO", of="level"),
     rf"GRPO-PODS goes from {N} % to {N} %": lambda: [base(QUICK, "tiny"), trained("GRPO-PODS")],
     rf", GRPO to {N} %\.": lambda: [trained("GRPO")],
-    rf"PODS is (\d[\d.]*) points above GRPO \(95 % interval {N} to {N}\)": lambda: ahead(
-        QUICK, "GRPO"
-    ),
+    rf"(\d[\d.]*) points above GRPO \(95 % interval {N} to {N}\)": lambda: ahead(QUICK, "GRPO"),
     rf", (\d[\d.]*) above GRPO 24/24 {CI}": lambda: ahead(QUICK, "GRPO-equal-cost"),
     rf"and (\d[\d.]*) above GRPO-GA \((\d[\d.]*) to {N}\)": lambda: ahead(QUICK, "GRPO-GA"),
     rf"A PODS step costs {N} s, a GRPO step {N} s, one of GRPO 24/24 {N} s": lambda: [
@@ -133,7 +127,7 @@ CLAIMS: dict[str, Callable[[], list[float]]] = {
 }
 
 
-def paragraphs() -> Iterator[str]:
+def paragraphs():
     """Paragraphs and table rows of README and docs with results, each on one line."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     for block in "\n\n".join(page.read_text() for page in pages).split("\n\n"):

@@ -4,7 +4,6 @@ import json
 import random
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pandas import DataFrame
@@ -22,14 +21,14 @@ HOSTILE = [
 BLOCK = re.compile(r'<script type="application/json" id="(step-\d+)">(.*?)</script>', re.DOTALL)
 
 
-def parts(text: str) -> tuple[dict[str, str], list[str]]:
+def parts(text):
     """The JSON blocks of a page by id, which hold no `<`, and its other tags."""
     blocks = dict(BLOCK.findall(text))
     assert "<" not in "".join(blocks.values())
     return blocks, re.findall(r"<(\w+)", BLOCK.sub("", text))
 
 
-def record(step: int, **texts: Any) -> dict[str, Any]:
+def record(step, **texts):
     """Eight rollouts of one prompt."""
     correct = [float(random.Random(step + i).random() < 0.3) for i in range(8)]
     content = {"step": step, "question_id": f"<b>{step}</b>", "answer": "5", "kept": [0, 7]}
@@ -37,7 +36,7 @@ def record(step: int, **texts: Any) -> dict[str, Any]:
     return content | {"total": [value + 0.1 for value in correct], **texts}
 
 
-def run_folder(folder: Path, name: str, steps: int) -> None:
+def run_folder(folder, name, steps):
     """checkpoints/<name>/ and results/<name>.json as a training and an evaluation leave them."""
     run = folder / "checkpoints" / name
     (run / ".hydra").mkdir(parents=True)
@@ -58,13 +57,13 @@ def run_folder(folder: Path, name: str, steps: int) -> None:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_folder(tmp_path, NAME, steps=5)
     run_folder(tmp_path, NAME.replace("pods-max_variance", "grpo-all"), steps=3)
 
 
-def made(key: str, name: str) -> str:
+def made(key, name):
     """The page <name> that the command makes."""
     assert in_process("scripts/report.py", key, "out_dir=reports") == 0
     return Path(f"reports/{name}.html").read_text()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,22 +13,16 @@ from tests.conftest import ROOT
 from tests.figures import facts_file, printed, published_files, run_file
 
 
-def arm(label: str, values: list[list[float]], base: float | None = None, **more: Any) -> Series:
+def arm(label, values, base=None, **more):
     array = np.array(values, dtype=float)
     hours = 0.5 * np.arange(1, array.shape[1] + 1)
-    return Series(
-        label=label,
-        colour=None,
-        runs=[f"{label}-{i}" for i in range(len(array))],
-        quantities={"value": array, "seconds": np.broadcast_to(3600 * hours, array.shape)},
-        hours=hours,
-        measured=False,
-        base={} if base is None else {"value": base},
-        **{"seeds": [None] * len(array)} | more,
-    )
+    runs = [f"{label}-{i}" for i in range(len(array))]
+    quantities = {"value": array, "seconds": np.broadcast_to(3600 * hours, array.shape)}
+    more = {"seeds": [None] * len(array), "base": {} if base is None else {"value": base}} | more
+    return Series(label, None, runs, quantities, hours, measured=False, **more)
 
 
-def compare(baseline: Series, pods: Series, **changes: Any) -> speedup.Speedup:
+def compare(baseline, pods, **changes):
     how = Comparison(fraction_of_best=0.99, target=None, resamples=2000, seed=0)
     return speedup.compare(baseline, pods, how.model_copy(update=changes))
 
@@ -37,15 +30,11 @@ def compare(baseline: Series, pods: Series, **changes: Any) -> speedup.Speedup:
 NAN, SPEEDUP = float("nan"), "scripts/speedup.py"
 
 
-@pytest.mark.parametrize(
-    ("baseline", "pods", "hours"),
-    [
-        ([0.2, 0.4, 1.0], [0.5, 0.99, 0.7], (1.5, 1.0)),
-        ([0.2, 1.0, 0.4], [0.9, 0.9, 0.9], (1.0, None)),  # never reached
-        ([0.2, NAN, 1.0], [NAN, 1.0, 1.0], (1.5, 1.0)),  # gaps
-        ([1.0, 0.5, 0.5], [1.0, 0.5, 0.5], (0.5, 0.5)),
-    ],
-)
+@pytest.mark.parametrize(("baseline", "pods", "hours"), [
+    ([0.2, 0.4, 1.0], [0.5, 0.99, 0.7], (1.5, 1.0)), ([1.0, 0.5, 0.5], [1.0, 0.5, 0.5], (0.5, 0.5)),
+    ([0.2, 1.0, 0.4], [0.9, 0.9, 0.9], (1.0, None)),  # never reached
+    ([0.2, NAN, 1.0], [NAN, 1.0, 1.0], (1.5, 1.0)),  # gaps
+])  # fmt: skip
 def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(baseline, pods, hours):
     result = compare(arm("GRPO", [baseline], base=1.0), arm("PODS", [pods], base=1.0))
     assert result.threshold == pytest.approx(0.99)
@@ -110,15 +99,10 @@ def test_arms_are_compared_up_to_the_last_mark_that_every_run_has():
     assert speedup.comparison_row("x", late)["over"] == "-"
 
 
-@pytest.mark.parametrize(
-    ("seeds", "others", "paired"),
-    [
-        ([1, 2, 3], [1, 2, 3], True),
-        ([1, 2, 3], [1, 2, 4], False),
-        ([None] * 3, [None] * 3, False),  # unknown, as in published files
-        ([1, 1, 2], [1, 1, 2], False),
-    ],
-)
+@pytest.mark.parametrize(("seeds", "others", "paired"), [
+    ([1, 2, 3], [1, 2, 3], True), ([1, 2, 3], [1, 2, 4], False), ([1, 1, 2], [1, 1, 2], False),
+    ([None] * 3, [None] * 3, False),  # unknown, as in published files
+])  # fmt: skip
 def test_runs_are_paired_where_their_seeds_match(seeds, others, paired):
     slow = arm("GRPO", [[0.1], [0.5], [0.9]], seeds=seeds)
     result = compare(slow, arm("PODS", [[0.2], [0.6], [1.0]], seeds=others))
@@ -162,9 +146,7 @@ def test_the_published_headlines(capsys, shared):
         assert {key: result[name][key] for key in keys} == {key: stored[key] for key in keys}
 
 
-def test_every_published_kind_is_compared_and_what_is_left_out_ends_with_exit_code_3(
-    capsys, tmp_path
-):
+def test_every_published_kind_is_compared_and_exit_code_3_says_what_is_left_out(capsys, tmp_path):
     published_files(tmp_path)
     command = (SPEEDUP, f"results_dir={tmp_path}", "json=true")
     result = json.loads(printed(capsys, *command, "figure=all")[0])

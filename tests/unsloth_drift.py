@@ -2,10 +2,9 @@
 
     <python of the gpu environment> -m tests.unsloth_drift plain|unsloth <folder>
 
-Our trainer on a CPU, inside TRL's own GRPOTrainer or inside the one that Unsloth rewrites; the last
-line on stdout is what happened, as JSON. `import unsloth` skips the rewrite on a machine without a
-GPU, so the functions that perform it are called here. Not covered: FastLanguageModel's kernels, a
-real vLLM engine, torch.compile, 4-bit weights.
+Our trainer on a CPU, inside TRL's GRPOTrainer or the one that Unsloth rewrites; the last line on
+stdout is the result as JSON. `import unsloth` rewrites nothing without a GPU, so its functions are
+called here. Not covered: Unsloth's kernels, a real vLLM, torch.compile, 4-bit weights.
 """
 
 import importlib.abc
@@ -13,7 +12,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 # The reference pass, three updates a generation, GRPO-GA with a loss per token, a second round.
 CASES = {
@@ -31,21 +29,17 @@ CASES = {
 class NoKernels(importlib.abc.MetaPathFinder):
     """vLLM's compiled modules do not load without a driver; Unsloth would then drop vLLM."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name, path=None, target=None):
         parent, _, module = name.partition(".")
         if parent == "vllm" and (module.startswith("_C") or module == "cumem_allocator"):
             raise ModuleNotFoundError(name)
 
 
-def import_rewritten(folder: str) -> None:
-    os.environ.update(
-        UNSLOTH_ALLOW_CPU="1",
-        UNSLOTH_COMPILE_DISABLE="1",
-        TORCHDYNAMO_DISABLE="1",
-        ACCELERATE_MIXED_PRECISION="no",
-        UNSLOTH_MIXED_PRECISION="bfloat16",  # no autocast: it would give a float32 model fp16 here
-        UNSLOTH_COMPILE_LOCATION=f"{folder}/compiled",  # else the working folder
-    )
+def import_rewritten(folder):
+    os.environ.update(UNSLOTH_ALLOW_CPU="1", UNSLOTH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
+    os.environ["UNSLOTH_COMPILE_LOCATION"] = f"{folder}/compiled"  # else the working folder
+    # No autocast: it would give a float32 model fp16 here.
+    os.environ.update(ACCELERATE_MIXED_PRECISION="no", UNSLOTH_MIXED_PRECISION="bfloat16")
     sys.meta_path.insert(0, NoKernels())
     import unsloth  # noqa: F401  before trl, transformers and peft
     import unsloth.models.rl as rl
@@ -58,7 +52,7 @@ def import_rewritten(folder: str) -> None:
     patch_gradient_accumulation_fix(Trainer)  # loading a model does
 
 
-def main(side: str, folder: str) -> None:
+def main(side, folder):
     if side == "unsloth":
         import_rewritten(folder)
     from tests import gpu_path
