@@ -6,6 +6,7 @@ The environment is the one that `accelerate launch` sets, the rollouts are those
 tests/two_ranks.py; forking shares the imports, which take longer than the runs.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -13,13 +14,13 @@ from pathlib import Path
 
 from accelerate.commands import launch
 from accelerate.utils.launch import prepare_deepspeed_cmd_env
-from deepspeed.comm import torch as backend
 
 from tests import two_ranks
 
 
 def main(runs: list[tuple[str, str, list[str]]]) -> None:
-    backend.build_shm_op = lambda: None  # gloo alone: its kernel for CPUs compiles for two minutes
+    backend = importlib.import_module("deepspeed.comm.torch")  # as an attribute it is torch itself
+    backend.build_shm_op = lambda: None  # only gloo: its kernel for CPUs compiles for two minutes
     launch.deepspeed_launcher = lambda read: os.environ.update(prepare_deepspeed_cmd_env(read)[1])
     for config, folder, overrides in runs:
         arguments = ["--config_file", config, "--num_processes", "2", "train.py"]

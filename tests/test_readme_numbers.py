@@ -123,7 +123,7 @@ CLAIMS = {
         step_seconds(arm) for arm in ("GRPO-PODS", "GRPO", "GRPO-equal-cost")
     ],
     rf": {N} points against GRPO {CI}": lambda: ahead(MINI, "GRPO"),
-    rf"(?:Where the|The) base is right on {N} %": lambda: [base(MINI, "tiny_60")],
+    rf"(?:Where the|The) base is correct on {N} %": lambda: [base(MINI, "tiny_60")],
 }
 
 
