@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -12,11 +13,13 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from safetensors.torch import load_file
 
 from pods import ranks
+from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.models.policy import Policy
 from pods.runs import checkpoints
 from pods.runs.folder import read_metrics
 from pods.trainer import PodsConfig
+from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments
 from rewards import functions
 from tests import faults, processes, two_ranks
@@ -139,6 +142,21 @@ def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
     assert "run again to resume" in started[0].stderr
     saved = checkpoints.find(tmp_path / "r")[-1]
     assert saved.step == lines(tmp_path / "r")[-1]["step"]
+
+
+def test_a_signal_while_the_ranks_answer_each_other_ends_the_next_step(monkeypatch):
+    stop = loop.Stop(compose(), Clock())
+
+    def gather(mine):
+        stop.receive(signal.SIGTERM, None)  # a slower rank has not answered yet
+        return mine
+
+    with ExitStack() as stack:
+        loop.restore_signals(stack)
+        monkeypatch.setattr(ranks, "gather", gather)
+        assert not stop.after(1)
+        assert stop.after(2)
+    assert stop.signal == signal.SIGTERM
 
 
 def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):

@@ -42,10 +42,11 @@ class Stop:
 
     config: TrainConfig
     clock: Clock
-    signal: int | None = None  # of this rank at any moment, after each step of any rank
+    received: int | None = None  # a signal that came to this rank, at any moment
+    signal: int | None = None  # one that all ranks know of, after a step
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
+        self.received = number
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
 
     def finished(self, step: int) -> bool:
@@ -56,7 +57,7 @@ class Stop:
     def after(self, step: int) -> bool:
         """Whether every rank ends here: one rank's time or signal is every rank's."""
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
-        answers = ranks.gather([(out_of_time, self.signal)])
+        answers = ranks.gather([(out_of_time, self.received)])
         self.signal = next((number for _, number in answers if number), None)
         return self.finished(step) or self.signal or any(out for out, _ in answers)
 
