@@ -124,17 +124,19 @@ def score_all(plan: Plan, engine: LoadEngine) -> Board:
     policies, files = [*plan.base, *plan.checkpoints], []
     scored = score(plan, engine, policies)
     rows = [scored[target.name, q.task] for q in plan.questions for target in policies]
-    note = "picking the best row overstates accuracy; see split=validation"
-    for q in plan.questions if plan.config.split == "validation" and plan.checkpoints else ():
+    notes, validation = [], plan.config.split == "validation" and plan.checkpoints
+    if len(policies) > 2 and not validation:
+        notes = ["picking the best row overstates accuracy; see split=validation"]
+    for q in plan.questions if validation else ():
         graded = [scored[t.name, q.task].details["rewards"] for t in plan.checkpoints]
         means = [metrics[plan.versions[0]]["correct"]["mean"] for metrics in graded]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
         best.store.facts.setdefault("best", {})[q.task.partition(".")[0]] = best.name
         best.store.write_facts()
-        note = f"{best.name}: best on {q.task}; score it once: split=test checkpoints=best"
+        notes.append(f"{best.name}: best on {q.task}; score it once: split=test checkpoints=best")
     for store in dict.fromkeys(target.store for target in policies):
         files += [store.summary, store.facts_path, store.folder]
-    return Board(rows, [note] if len(policies) > 2 else [], files, plan.skipped)
+    return Board(rows, notes, files, plan.skipped)
 
 
 def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
