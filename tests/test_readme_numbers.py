@@ -19,7 +19,7 @@ from tests.configs import compose as training
 from tests.conftest import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?\b")
 QUICK, MINI = "quickstart", "miniature"
 
 
