@@ -25,7 +25,7 @@ from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
 from pods.files import write_atomic
 from pods.models import initial
-from pods.rollouts import AlgorithmError, Record
+from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
@@ -156,15 +156,15 @@ class RunCallback(TrainerCallback):
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
-            self.clock.end_step(self.priced(self.trainer.newest))
+            measured = self.config.clock.name == "measured"
+            self.clock.end_step(None if measured else self.priced_phases())
 
-    def priced(self, record: Record) -> dict[str, float] | None:
-        """Seconds of a step by phase, where the clock goes by prices."""
-        prices, lengths = self.config.clock, record.batch.lengths
-        if prices.name == "measured":
-            return None
-        trained = np.tile(lengths[record.selection.kept], self.config.updates_per_generation)
-        return priced(prices, record.rounds, lengths, trained)
+    def priced_phases(self) -> dict[str, float]:
+        """Seconds by phase of the newest step under config.clock."""
+        record, updates = self.trainer.newest, self.config.updates_per_generation
+        lengths = record.batch.lengths
+        trained = np.tile(lengths[record.selection.kept], updates)
+        return priced(self.config.clock, record.rounds, lengths, trained)
 
     def between_generations(self, state: TrainerState) -> bool:
         return state.global_step % self.config.updates_per_generation == 0
