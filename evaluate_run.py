@@ -4,7 +4,7 @@
     uv run evaluate_run.py run=<run> tasks=[gsm8k,math500]
     uv run evaluate_run.py run=<run> rewards=[v1,v2,strict] # grade stored completions again
     uv run evaluate_run.py run="gsm8k_qwen-*" questions=100 # a quick look at several runs
-    uv run evaluate_run.py run=null experiment=gsm8k_qwen   # an experiment's base model alone
+    uv run evaluate_run.py run=null experiment=gsm8k_qwen   # only an experiment's base model
 
 The same command goes on where it was stopped. config/evaluate/evaluate.yaml lists every key.
 """

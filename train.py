@@ -9,7 +9,6 @@ config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resum
 """
 
 from contextlib import ExitStack
-from functools import partial
 
 from pods import ranks
 from pods.clock import Clock, peak_memory
@@ -39,7 +38,7 @@ def train(config: TrainConfig) -> None:
             from pods import scoring, tasks  # torch and TRL, after Unsloth
             from pods.engines import choose
             from pods.evaluation import midrun
-            from pods.models import initial, policy
+            from pods.models import policy
             from pods.runs import folder as runs
             from pods.training import build, loop, warm_up
 
@@ -55,13 +54,10 @@ def train(config: TrainConfig) -> None:
             if engine is not None:
                 stack.enter_context(engine)
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
-            if start is None:
-                initial.load_adapter(config, trainer.model)
-            limits = config.sampling.max_prompt_length, config.sampling.max_completion_length
-            warm = partial(warm_up.warm_up, trainer, *limits) if config.backend.warmup else None
             evaluate, generator = None, trainer.sampler.engine
             if config.evaluation.every_seconds is not None:
                 evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
+            warm = warm_up.warm_up if config.backend.warmup else None
             parts = rewards, warm, evaluate, start, stack
             callback = loop.RunCallback(config, folder, trainer, *parts)
             trainer.add_callback(callback)

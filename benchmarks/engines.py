@@ -1,4 +1,4 @@
-"""What our two engines save: ratios of seconds, both sides measured in turns in one run.
+"""Seconds that our two engines save, as ratios; both sides are measured in turns in one run.
 
     uv run benchmarks/engines.py generation    # our decode loop over TRL's generate
     uv run benchmarks/engines.py evaluation    # merging every checkpoint over adapters
@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 ROUNDS, ROLLOUTS, PROMPTS, STEPS = 24, 64, 2, 60
+Side = Callable[[int, list[list[int]]], int]  # (step, its prompts) -> tokens of its rollouts
 
 sys.path.insert(0, str(ROOT))
 
@@ -36,42 +36,41 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, str(ROOT / "train.py"), *keys], cwd=folder, check=True)
         measure = {"generation": generation, "evaluation": evaluation}[sys.argv[1]]
-        ratios = measure(Path(folder) / "checkpoints" / "run", Path(folder))
+        ratios = measure(Path(folder) / "checkpoints" / "run")
     cores = f"{os.cpu_count()} cores ({len(os.sched_getaffinity(0))} used), {platform.machine()}"
     text = json.dumps({**ratios, "date": date.today().isoformat(), "machine": cores}, indent=1)
     (ROOT / "benchmarks" / "results" / f"{sys.argv[1]}.json").write_text(text + "\n")
     print(text)
 
 
-def generation(run: Path, _: Path) -> dict[str, Any]:
+def generation(run: Path) -> dict[str, Any]:
     """Median seconds of a step on each side, and their ratio."""
+    import pandas as pd
+
     sides, prompts = prepare(run)
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    tokens = dict.fromkeys(sides, 0)
+    rows = []
     for turn in range(ROUNDS + 1):
         for name, side in sides.items():
             start = time.perf_counter()
-            length = side(turn, prompts[PROMPTS * turn : PROMPTS * (turn + 1)])
-            if turn:  # the first is a warm-up
-                seconds[name].append(time.perf_counter() - start)
-                tokens[name] += length
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    per_token = {name: sum(seconds[name]) / tokens[name] for name in sides}
+            tokens = side(turn, prompts[PROMPTS * turn : PROMPTS * (turn + 1)])
+            rows.append({"side": name, "seconds": time.perf_counter() - start, "tokens": tokens})
+    measured = pd.DataFrame(rows[len(sides) :]).groupby("side")  # without the warm-up
+    medians, sums = measured["seconds"].median(), measured.sum()
+    per_token = sums["seconds"] / sums["tokens"]
     return {
         "ratio": round(medians["ours"] / medians["TRL"], 3),
         "ratio_per_token": round(per_token["ours"] / per_token["TRL"], 3),  # lengths are drawn
-        "seconds": {name: round(value, 4) for name, value in medians.items()},
-        "tokens": tokens,
+        "seconds": medians.round(4).to_dict(),
+        "tokens": sums["tokens"].to_dict(),
         "rounds": ROUNDS,
         "rollouts": ROLLOUTS * PROMPTS,
     }
 
 
-def prepare(run: Path) -> tuple[dict[str, Callable[[int, list[list[int]]], int]], list[list[int]]]:
-    """The two ways to generate a step's rollouts, which return their tokens; and the prompts."""
+def prepare(run: Path) -> tuple[dict[str, Side], list[list[int]]]:
+    """The two ways to generate a step's rollouts, and the prompts."""
     import torch
     from peft import PeftModel
-    from transformers import GenerationConfig
 
     from pods.config.command import load_config
     from pods.engines import Limits, LivePolicy, Request, Work, choose, seed_of
@@ -83,13 +82,12 @@ def prepare(run: Path) -> tuple[dict[str, Callable[[int, list[list[int]]], int]]
     tokenizer = policy.load_tokenizer(config.model.path)
     base = policy.load_transformers(config, tokenizer).model
     model = PeftModel.from_pretrained(base, run / f"checkpoint-{STEPS}", is_trainable=True).train()
-    prompts = questions.load(config.task.name, "train", config, tokenizer).rows
-    prompts = [row.prompt_ids for row in prompts]
+    rows = questions.load(config.task.name, "train", config, tokenizer).rows
     sampling = choose.sampling(config)
     engine = choose.build("transformers", config, tokenizer, sampling, Limits(), config.lora.rank)
-    draw = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
-    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    settings = GenerationConfig(max_new_tokens=sampling.max_tokens, do_sample=True, **draw, **ids)
+    settings = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
+    settings |= {"max_new_tokens": sampling.max_tokens, "do_sample": True}
+    settings["pad_token_id"] = tokenizer.pad_token_id
 
     def ours(step: int, batch: list[list[int]]) -> int:
         seeds = [[seed_of(step, p, i) for i in range(ROLLOUTS)] for p in range(PROMPTS)]
@@ -99,70 +97,65 @@ def prepare(run: Path) -> tuple[dict[str, Callable[[int, list[list[int]]], int]]
 
     def trl(_: int, batch: list[list[int]]) -> int:
         """_generate_single_turn: every row padded and generated alike, without gradients."""
-        rows = [{"input_ids": prompt} for prompt in batch for _ in range(ROLLOUTS)]
-        inputs = tokenizer.pad(rows, padding_side="left", return_tensors="pt")
+        repeated = [{"input_ids": prompt} for prompt in batch for _ in range(ROLLOUTS)]
+        inputs = tokenizer.pad(repeated, padding_side="left", return_tensors="pt")
         model.eval()
         with torch.no_grad():
-            output = model.generate(**inputs, generation_config=settings)
+            output = model.generate(**inputs, **settings)
         model.train()
-        completions = output[:, inputs["input_ids"].shape[1] :]
-        ended = completions == tokenizer.eos_token_id
-        lengths = torch.where(ended.any(1), ended.int().argmax(1) + 1, completions.shape[1])
-        return int(lengths.sum())
+        return int((output[:, inputs["input_ids"].shape[1] :] != tokenizer.pad_token_id).sum())
 
-    return {"TRL": trl, "ours": ours}, prompts
+    return {"TRL": trl, "ours": ours}, [row.prompt_ids for row in rows]
 
 
-def evaluation(run: Path, folder: Path) -> dict[str, Any]:
+def evaluation(run: Path) -> dict[str, Any]:
     """Seconds with adapters, seconds with merged models and their ratio, for every engine here."""
     start = time.perf_counter()
-    together, *single = merge(run, folder / "merged")
+    merged, steps = merge(run)
     merging = time.perf_counter() - start
     pythons = {"transformers": sys.executable}
-    if importlib.util.find_spec("vllm") or VLLM_PYTHON.is_file():
+    if VLLM_PYTHON.is_file() or importlib.util.find_spec("vllm"):
         pythons["vllm"] = str(VLLM_PYTHON) if VLLM_PYTHON.is_file() else sys.executable
     engines: dict[str, dict[str, Any]] = {}
     for engine, python in pythons.items():
-        evaluate([run], python, engine, 1)  # not counted: compiles and fills caches
+        evaluate(run, ["all"], python, engine, 1)  # not counted: compiles and fills caches
         for repeats in (1, 5):
-            ours = evaluate([run], python, engine, repeats)
+            ours = evaluate(run, ["all"], python, engine, repeats)
             cell = {"one_engine_seconds": round(ours, 1)}
-            for way, runs in (("reload", [together]), ("process", single)):
-                theirs = evaluate(runs, python, engine, repeats) + merging
+            for way, choices in (("reload", ["all"]), ("process", [f"[{step}]" for step in steps])):
+                theirs = evaluate(merged, choices, python, engine, repeats) + merging
                 cell[f"merge_and_{way}_seconds"] = round(theirs, 1)
                 cell[f"merge_and_{way}_ratio"] = round(theirs / ours, 2)
             engines.setdefault(engine, {})[f"repeats={repeats}"] = cell
-    return {"checkpoints": len(single), "merge_seconds": round(merging, 1), "engines": engines}
+    return {"checkpoints": len(steps), "merge_seconds": round(merging, 1), "engines": engines}
 
 
-def merge(adapters: Path, folder: Path) -> list[Path]:
-    """A run with merged checkpoints, then a run of each checkpoint alone."""
+def merge(adapters: Path) -> tuple[Path, list[int]]:
+    """A run with merged checkpoints, and their steps."""
     from pods.config.command import load_config
+    from pods.runs import checkpoints
     from scripts.export import write_merged
 
-    config = load_config(adapters / ".hydra" / "config.yaml")
-    runs = [folder / "run", *(folder / path.name for path in adapters.glob("checkpoint-*"))]
-    for run in runs:
-        shutil.copytree(adapters / ".hydra", run / ".hydra")
-    for single in runs[1:]:
-        target = runs[0] / single.name
-        write_merged(config.model, adapters / single.name, target)
-        meta = json.loads((adapters / single.name / "meta.json").read_text())
-        (target / "meta.json").write_text(json.dumps({**meta, "files": {}}))
-        (single / single.name).symlink_to(target)
-    return runs
+    config, run = load_config(adapters / ".hydra" / "config.yaml"), adapters.with_name("merged")
+    shutil.copytree(adapters / ".hydra", run / ".hydra")
+    saved = checkpoints.find(adapters)
+    for checkpoint in saved:
+        folder = run / checkpoint.path.name
+        write_merged(config.model, checkpoint.path, folder)
+        (folder / "meta.json").write_text(json.dumps({**checkpoint.meta, "files": {}}))
+    return run, [checkpoint.step for checkpoint in saved]
 
 
-def evaluate(runs: list[Path], python: str, engine: str, repeats: int) -> float:
-    """Wall-clock seconds to score these runs, a process each."""
+def evaluate(run: Path, choices: list[str], python: str, engine: str, repeats: int) -> float:
+    """Wall-clock seconds to score these checkpoints of a run, each choice in a process."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled once, as on a user's machine
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as results:
-        for run in runs:
-            keys = [f"run={run.name}", f"engine={engine}", f"output_dir={run.parent}"]
-            keys += [f"results_dir={results}", f"repeats={repeats}", "pass_at=[1]"]
-            command = [python, str(ROOT / "evaluate_run.py"), *keys]
+        for checkpoints in choices:
+            keys = [f"run={run.name}", f"checkpoints={checkpoints}", f"output_dir={run.parent}"]
+            keys += [f"engine={engine}", f"repeats={repeats}", "pass_at=[1]"]
+            command = [python, str(ROOT / "evaluate_run.py"), *keys, f"results_dir={results}"]
             subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - start
 

@@ -1,18 +1,16 @@
 """PODS: down-sampled rollouts for GRPO (arXiv 2504.13818).
 
     from pods import PodsConfig, PodsTrainer          # in place of TRL's GRPOConfig, GRPOTrainer
-    from pods.rules import select                     # numpy alone
+    from pods.rules import select                     # needs only numpy
     select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)
 
 Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.
 """
 
-from typing import Any
-
 __all__ = ["PodsConfig", "PodsTrainer"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     if name not in __all__:
         raise AttributeError(f"module 'pods' has no attribute {name!r}")
     from pods import trainer  # TRL and torch are loaded only now

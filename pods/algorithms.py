@@ -10,7 +10,7 @@ most `step.budget` of them. Its parameters after `step` are the config keys algo
 
     step.number     optimiser steps done before this one
     step.P, .n, .m  prompts of a step, rollouts per prompt, rollouts per prompt that are trained on
-    step.budget     P m, the rows of the update; where fewer are returned, the others count nowhere
+    step.budget     P m, the rows of the update; if fewer are returned, the others count nowhere
     step.prompts    the step's own P prompts
     step.fresh(k)   k further prompts of the data, in its order
     step.history    question -> its Visits, the oldest first; a prompt is a key of it
@@ -18,45 +18,46 @@ most `step.budget` of them. Its parameters after `step` are the config keys algo
 """
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
 from pods.advantages import ADVANTAGES, over_all
-from pods.batch import Batch, Selection
+from pods.batch import Batch, Prompt, Selection, Step, Visit
 from pods.config import functions
 from pods.rules import RULES, Rule, keep, max_variance
 
-Algorithm = Callable[..., Generator[tuple[list, Any], Batch, Any]]
+Request = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
+Algorithm = Callable[..., Generator[Request, Batch, Sequence[int] | Selection]]
 
 
-def grpo(step: Any):
+def grpo(step: Step):
     """m rollouts of each prompt, all trained on (GRPO, arXiv 2402.03300)."""
     batch = yield step.prompts, step.m
     return np.arange(len(batch))
 
 
-def grpo_ga(step: Any):
+def grpo_ga(step: Step):
     """All n rollouts are trained on, in micro-batches whose gradients add up: the budget is P n, so
     kept_per_prompt is n and micro_batch_size what the memory holds (PODS, section 4)."""
     batch = yield step.prompts, step.n
     return np.arange(len(batch))
 
 
-def pods(step: Any, rule: str | Rule = max_variance):
+def pods(step: Step, rule: str | Rule = max_variance):
     """n rollouts of each prompt; train on the m whose rewards vary most (PODS, arXiv 2504.13818,
     algorithm 1). The config key `rule` names another rule."""
     batch = yield step.prompts, step.n
     return keep(batch, rule, step.m, step.rng)
 
 
-def cppo(step: Any, each: int | None = None):
+def cppo(step: Step, each: int | None = None):
     """The `each` rollouts of largest |A| of each prompt, A over all n; further prompts fill up the
     step (CPPO, arXiv 2503.22342, pruning and dynamic completion allocation).
 
     each: m by default, which needs no further prompts; published: 1 or 2 of n = 16. Simplified: the
-    number that is kept is fixed, where the paper's is what fits the device.
+    number that is kept is fixed; the paper's is the number that fits the device.
     """
     each = min(each or step.m, step.budget)
     prompts = [*step.prompts, *step.fresh(max(0, step.budget // each - step.P))]
@@ -66,7 +67,7 @@ def cppo(step: Any, each: int | None = None):
     return Selection(kept, advantages[kept])
 
 
-def dapo(step: Any, rounds: int = 4):
+def dapo(step: Step, rounds: int = 4):
     """Prompts whose answers are all correct or all wrong are replaced by fresh ones (DAPO, arXiv
     2503.14476, dynamic sampling).
 
@@ -81,7 +82,7 @@ def dapo(step: Any, rounds: int = 4):
     return batch.of(batch.alive[: step.P])
 
 
-def speed(step: Any, screen: int = 4, pool: int = 2):
+def speed(step: Step, screen: int = 4, pool: int = 2):
     """A few rollouts of many prompts; the rest only for prompts neither all correct nor all wrong
     among them (SPEED, arXiv 2506.09016).
 
@@ -100,7 +101,7 @@ def speed(step: Any, screen: int = 4, pool: int = 2):
 
 
 def greso(
-    step: Any, start: float = 0.5, change: float = 0.01, easy: float = 1 / 12,
+    step: Step, start: float = 0.5, change: float = 0.01, easy: float = 1 / 12,
     hard: float = 1 / 6, lowest: float = 0.01, tries: int = 4,
 ):  # fmt: skip
     """A prompt is skipped with probability 1 - max(p^c, lowest), where c counts its latest visits
@@ -124,7 +125,7 @@ def greso(
     return np.arange(len(batch))
 
 
-def max_abs_advantage(step: Any):
+def max_abs_advantage(step: Step):
     """The largest |A| of the whole step, A over all n of a prompt, so that prompts without signal
     come last (CPPO's criterion over the step in place of each prompt)."""
     batch = yield step.prompts, step.n
@@ -133,7 +134,7 @@ def max_abs_advantage(step: Any):
     return Selection(kept, advantages[kept])
 
 
-def d3s(step: Any):
+def d3s(step: Step):
     """The advantages of largest variance over the whole step (D3S, arXiv 2509.22115, its rollout
     level). Simplified: without its token level and its schedule."""
     batch = yield step.prompts, step.n
@@ -142,12 +143,12 @@ def d3s(step: Any):
     return Selection(kept, advantages[kept])
 
 
-def roc(step: Any):
+def roc(step: Step):
     """Wrong rollouts are dropped evenly, correct ones by quality; at least one of each kind stays
     (GRPO-RoC, arXiv 2508.20722).
 
     Quality is the total reward, which counts format, then shortness. Simplified: the best correct
-    ones are kept, where the paper draws them by quality. Where nothing grades, correct means a
+    ones are kept; the paper draws them by quality. If nothing grades, correct means a
     reward above the middle of the prompt's lowest and highest.
     """
     batch = yield step.prompts, step.n
@@ -162,10 +163,10 @@ def roc(step: Any):
     return np.concatenate(kept)
 
 
-def gfpo(step: Any, metric: str = "length"):
+def gfpo(step: Step, metric: str = "length"):
     """The m shortest rollouts of each prompt, or with metric=efficiency those of most reward per
     token (GFPO, arXiv 2508.09726). Published: m = 8 of n = 8 to 24. Simplified: one m for all
-    prompts, where a variant of the paper adapts it to their difficulty."""
+    prompts; a variant of the paper adapts it to their difficulty."""
     if metric not in ("length", "efficiency"):
         raise ValueError(f"metric={metric}: must be length or efficiency")
     batch = yield step.prompts, step.n
@@ -229,7 +230,7 @@ def lengths_of(batch: Batch) -> np.ndarray:
     return np.ones(len(batch)) if batch.lengths is None else np.maximum(batch.lengths, 1)
 
 
-def streak(history: dict, prompt: Any) -> tuple[bool, int]:
+def streak(history: dict[str, list[Visit]], prompt: Prompt) -> tuple[bool, int]:
     """Whether the latest visit was all correct, and how many of the latest visits in a row ended
     alike without signal; 0 after a visit with signal, and before the first."""
     visits = history.get(prompt, [])[::-1] if history else []
@@ -239,8 +240,9 @@ def streak(history: dict, prompt: Any) -> tuple[bool, int]:
 
 
 def exploration(
-    history: dict, start: float, change: float, lowest: float, targets: dict[bool, float]
-) -> dict[bool, float]:
+    history: dict[str, list[Visit]], start: float, change: float, lowest: float,
+    targets: dict[bool, float],
+) -> dict[bool, float]:  # fmt: skip
     """GRESO's p of the easy (True) and the hard (False) questions, from all visits so far."""
     by_step: dict[int, list[bool | None]] = {}
     for visit in (visit for visits in history.values() for visit in visits):

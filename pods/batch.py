@@ -1,10 +1,12 @@
-"""The rollouts of one step: completions, the flat batch, what an algorithm selects."""
+"""One step: what an algorithm sees of it, its rollouts as a flat batch, and what is selected."""
+
+from __future__ import annotations  # else np.random is imported for a type
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,15 +24,42 @@ class Prompt(str):
 
     row: Row
 
-    def __new__(cls, question: object, row: Row) -> "Prompt":
+    def __new__(cls, question: object, row: Row) -> Prompt:
         prompt = super().__new__(cls, question)
         prompt.row = row
         return prompt
 
 
+class Visit(NamedTuple):
+    """The rollouts of a question in one step."""
+
+    step: int  # optimiser steps done before it
+    reward: float  # mean over the rollouts that a function gave a number
+    correct: float | None  # share in 0..1; None where nothing grades
+    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What an algorithm sees of the step (pods/algorithms.py)."""
+
+    number: int
+    P: int
+    n: int
+    m: int
+    prompts: list[Prompt]
+    fresh: Callable[[int], list[Prompt]]
+    history: dict[str, list[Visit]]
+    rng: np.random.Generator
+
+    @property
+    def budget(self) -> int:
+        return self.P * self.m
+
+
 @dataclass(frozen=True)
 class Completion:
-    """Token ids with the end token where one came."""
+    """Token ids, with the end token if it ended so."""
 
     token_ids: list[int]
     clipped: bool  # ended by the length limit
@@ -42,13 +71,13 @@ class Batch:
     """Every rollout of the step so far, in the order in which they were asked for: R of them."""
 
     prompt: np.ndarray  # (R,) int: number of the prompt, in order of first appearance in the step
-    rewards: np.ndarray  # (R,) weighted sum of by_function; NaN where no function gave a number
+    rewards: np.ndarray  # (R,) weighted sum of by_function; NaN if no function gave a number
     correct: np.ndarray | None = None  # (R,) bool, by the task's grader; None: nothing grades
     by_function: dict[str, np.ndarray] = field(default_factory=dict)  # name -> (R,), unweighted
     lengths: np.ndarray | None = None  # (R,) tokens
     clipped: np.ndarray | None = None  # (R,) bool, ended by the length limit
     logprobs: np.ndarray | None = None  # (R,) nats, mean over the tokens of a rollout
-    weights: dict[str, float] = field(default_factory=dict)  # name -> weight; 1 where absent
+    weights: dict[str, float] = field(default_factory=dict)  # name -> weight; 1 if absent
 
     def __post_init__(self) -> None:
         for name in ("prompt", "rewards", "correct", "lengths", "clipped", "logprobs"):
@@ -65,7 +94,7 @@ class Batch:
 
     @cached_property
     def alive(self) -> np.ndarray:
-        """Numbers of the prompts that are neither all correct nor all wrong; where nothing grades,
+        """Numbers of the prompts that are neither all correct nor all wrong; if nothing grades,
         of those whose rewards differ. Ascending."""
         values = np.asarray(self.rewards if self.correct is None else self.correct, dtype=float)
         scored = [values[group][~np.isnan(values[group])] for group in self.groups]

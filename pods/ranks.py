@@ -54,7 +54,7 @@ def start() -> None:
     # DeepSpeed calls torch by old names, once a step and more.
     warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
     cpu = not torch.cuda.is_available()
-    # accelerate does not use DeepSpeed where it is told cpu=True
+    # accelerate does not use DeepSpeed with cpu=True
     device = {"backend": "gloo"} if cpu and zero_stage() else {"cpu": cpu}
     state = PartialState(**device, timeout=TIMEOUT)
     # While Python still runs: the groups' threads abort a process that is already tearing down.

@@ -2,17 +2,17 @@
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from pods import advantages
 from pods.advantages import Advantage
 from pods.algorithms import Algorithm
-from pods.batch import Batch, Completion, Prompt, Selection
+from pods.batch import Batch, Completion, Prompt, Selection, Step, Visit
 from pods.clock import Clock
 from pods.rules import checked
 
@@ -21,40 +21,13 @@ class AlgorithmError(RuntimeError):
     """An algorithm or an advantage function raised, or returned what cannot be trained on."""
 
 
-class Visit(NamedTuple):
-    """The rollouts of a question in one step."""
-
-    step: int  # optimiser steps done before it
-    reward: float  # mean over the rollouts that a function gave a number
-    correct: float | None  # share in 0..1; None where nothing grades
-    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """What an algorithm sees of the step (pods/algorithms.py)."""
-
-    number: int
-    P: int
-    n: int
-    m: int
-    prompts: list[Prompt]
-    fresh: Callable[[int], list[Prompt]]
-    history: dict[str, list[Visit]]
-    rng: np.random.Generator
-
-    @property
-    def budget(self) -> int:
-        return self.P * self.m
-
-
 @dataclass(frozen=True)
 class Rollout:
     """One completion of a prompt."""
 
     prompt_ids: list[int]
     completion: Completion
-    text: Any  # as reward functions see it: a text, or a list of messages
+    text: str | list[dict[str, str]]  # as reward functions see it; or the messages of a chat
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +44,22 @@ class Record:
     def summary(self) -> dict[str, float]:
         """Numbers of the step, where defined: all/* of R rollouts, kept/* of those trained on."""
         batch, kept = self.batch, self.selection.kept
-        groups = [numbers(batch.rewards[group]) for group in batch.groups]
-        of_kept = [numbers(batch.rewards[np.intersect1d(group, kept)]) for group in batch.groups]
+        rewards = pd.Series(batch.rewards.astype(float))  # its statistics leave NaN out
+        groups, of_kept = (r.groupby(batch.prompt[r.index]) for r in (rewards, rewards[kept]))
         values = {
-            "all/reward_mean": mean(batch.rewards),
-            "all/reward_std": mean([group.std() for group in groups if len(group)]),  # of a prompt
-            "all/reward_variance": mean([group.var() for group in groups if len(group)]),
-            "all/reward_min": min(numbers(batch.rewards), default=np.nan),
-            "all/reward_max": max(numbers(batch.rewards), default=np.nan),
-            "all/zero_variance_groups": mean([len(np.unique(group)) == 1 for group in groups]),
+            "all/reward_mean": rewards.mean(),
+            "all/reward_std": groups.std(ddof=0).mean(),  # of a prompt
+            "all/reward_variance": groups.var(ddof=0).mean(),
+            "all/reward_min": rewards.min(),
+            "all/reward_max": rewards.max(),
+            "all/zero_variance_groups": (groups.nunique() == 1).mean(),
             "all/completion_length_mean": batch.lengths.mean(),
             "all/completion_length_max": batch.lengths.max(),
             "all/clipped_ratio": batch.clipped.mean(),
-            "kept/reward_mean": mean(batch.rewards[kept]),
-            "kept/reward_variance": mean([group.var() for group in of_kept if len(group)]),
+            "kept/reward_mean": rewards[kept].mean(),
+            "kept/reward_variance": of_kept.var(ddof=0).mean(),
             "kept/completion_length_mean": mean(batch.lengths[kept]),
-            **{f"all/{name}_mean": mean(of) for name, of in batch.by_function.items()},
+            **{f"all/{name}_mean": mean(scores) for name, scores in batch.by_function.items()},
             "generate/rounds": self.rounds,
             "generate/rollouts": len(batch),
             "select/filled": self.step.budget - len(kept),
@@ -153,7 +126,7 @@ class Driver:
         columns = correct, by_function, lengths, clipped, logprobs
         return Batch(places, rewards, *columns, self.weights)
 
-    def selected(self, value: Any, batch: Batch | None, step: Step) -> Selection:
+    def selected(self, value: object, batch: Batch | None, step: Step) -> Selection:
         """What the algorithm returned, checked and in ascending order, with advantages."""
         if batch is None:
             raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
@@ -172,7 +145,7 @@ class Driver:
             return Selection(kept, advantages.checked(values, len(kept), "it"))
 
 
-def requested(request: Any, prompts: list[Prompt]) -> list[int]:
+def requested(request: object, prompts: list[Prompt]) -> list[int]:
     """The number of the prompt of each rollout that is asked for; new prompts are added."""
     try:
         wanted, count = request
@@ -204,7 +177,7 @@ def numbered(wanted: list[Prompt], counts: Counter[Prompt]) -> list[int]:
 
 
 @contextmanager
-def named(kind: str, function: Callable[..., Any], step: Step) -> Iterator[None]:
+def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
     """Errors in this block become AlgorithmErrors that name the function and the step."""
     try:
         yield
@@ -216,12 +189,8 @@ def named(kind: str, function: Callable[..., Any], step: Step) -> Iterator[None]
         raise AlgorithmError(f"{where}: {' '.join(reason.split())}") from error
 
 
-def numbers(values: Any) -> np.ndarray:
-    """The values that are not NaN."""
+def mean(values: Sequence[float | None] | np.ndarray) -> float:
+    """Mean of the values that are not NaN; NaN if there are none."""
     values = np.asarray(values, dtype=np.float64)
-    return values[~np.isnan(values)]
-
-
-def mean(values: Any) -> float:
-    """Mean of the values that are not NaN; NaN where there are none."""
-    return float(np.mean(scored)) if len(scored := numbers(values)) else float("nan")
+    scored = values[~np.isnan(values)]
+    return float(scored.mean()) if len(scored) else float("nan")

@@ -7,14 +7,13 @@ A rule is a function (rewards, m, rng, **params) -> m indices; docs/extending.md
 
 from __future__ import annotations  # else np.random is imported for a type
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from pods.batch import Batch
 
-Rule = Callable[..., Any]
+Rule = Callable[..., np.ndarray]  # (rewards, m, rng, **params) -> (m,) indices
 
 
 def max_variance(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
@@ -112,7 +111,7 @@ def keep(
     return np.concatenate(kept)
 
 
-def checked(indices: Any, total: int, count: int | None, source: str) -> np.ndarray:
+def checked(indices: Sequence[int], total: int, count: int | None, source: str) -> np.ndarray:
     """Distinct indices below `total`, `count` of them, ascending; ValueError naming the source."""
     values = np.unique(indices)
     if count is not None and np.shape(indices) != (count,):

@@ -29,7 +29,7 @@ class RewardError(RuntimeError):
 
 class Text(str):
     """A text that also reads as a chat with one message, `text[0]["content"]`, as reward functions
-    of TRL and of Unsloth's notebooks do; `content`: the message, where it differs."""
+    of TRL and of Unsloth's notebooks do; `content`: the message, if it is another text."""
 
     content: str
 
@@ -38,7 +38,7 @@ class Text(str):
         instance.content = text if content is None else content
         return instance
 
-    def __getitem__(self, key: Any) -> str:
+    def __getitem__(self, key: object) -> str:
         if isinstance(key, str):
             return {"content": self.content, "role": "assistant"}[key]
         if key in (0, -1):
@@ -48,7 +48,7 @@ class Text(str):
 
 class Rewards(AbstractContextManager):
     """The reward functions of a config; closing it ends the graders' processes. `grader` names the
-    function whose values above 0 mean a correct answer, None where it has no weight."""
+    function whose values above 0 mean a correct answer, None if it has no weight."""
 
     def __init__(self, config: RewardsConfig) -> None:
         self.weights, own = reward_weights(config), config.functions
@@ -56,7 +56,8 @@ class Rewards(AbstractContextManager):
         limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
         built_in = [name for name in self.weights if name not in own]
         self.scorer = Scorer(config.version, names=built_in, **limits)
-        self.scores: tuple[Any, dict[str, list[float]]] = (None, {})  # newest answers, and theirs
+        self.answers: list[str] | None = None  # the newest
+        self.scores: dict[str, list[float]] = {}  # theirs, by function
         functions = {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
         self.functions = [
             Reward(name, functions.get(name) or self.built_in(name)) for name in self.weights
@@ -66,9 +67,9 @@ class Rewards(AbstractContextManager):
         """A built-in reward function; all of them score the completions of a round once."""
 
         def score(completions: list[str], answer: list[str], kind: list[str]) -> list[float]:
-            if self.scores[0] is not answer:  # the same list for every function of a round
-                self.scores = answer, self.scorer.score(completions, answer, kind)
-            return self.scores[1][name]
+            if self.answers is not answer:  # the same list for every function of a round
+                self.answers, self.scores = answer, self.scorer.score(completions, answer, kind)
+            return self.scores[name]
 
         return score
 
@@ -79,7 +80,7 @@ class Rewards(AbstractContextManager):
 class Reward:
     """One reward function with checked results; TRL calls it by keywords."""
 
-    def __init__(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
+    def __init__(self, name: str, function: Callable[..., Sequence]) -> None:
         self.__name__, self.function = name, function
 
     def __call__(self, **arguments: Any) -> list[float]:
@@ -94,8 +95,8 @@ class Reward:
             values = self.values(arguments)
         except Exception as error:
             i = self.failing(arguments)
-            where = "all completions" if i is None else f"completion {i}"
-            problem = f"{label} raised {error!r} on {where} of {step}"
+            place = "all completions" if i is None else f"completion {i}"
+            problem = f"{label} raised {error!r} on {place} of {step}"
             raise RewardError(problem, arguments, i or 0) from error
         if len(values) != len(completions):
             counts = f"{len(values)} values for {len(completions)} completions"
@@ -106,7 +107,7 @@ class Reward:
             raise RewardError(f"{problem}; a finite number or None is required", arguments, i)
         return numbers
 
-    def values(self, arguments: dict[str, Any]) -> list[Any]:
+    def values(self, arguments: dict[str, Any]) -> list[float | None]:
         """What the function returns for the arguments that it takes."""
         parameters = inspect.signature(self.function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -114,7 +115,7 @@ class Reward:
         return list(self.function(**arguments))
 
     def failing(self, arguments: dict[str, Any]) -> int | None:
-        """The first completion that alone makes the function raise."""
+        """The first completion on which the function raises."""
         for i in range(len(arguments["completions"])):
             row = {k: v[i : i + 1] if isinstance(v, list) else v for k, v in arguments.items()}
             try:
@@ -124,8 +125,10 @@ class Reward:
         return None
 
 
-def number(value: Any) -> float:
-    """The value as a float, None as 0; NaN if it is no number."""
+def number(value: object) -> float:
+    """The value as a float, None as 0; NaN if it is no number, such as the text "1.0"."""
+    if isinstance(value, str | bytes):
+        return np.nan
     try:
         return 0.0 if value is None else float(value)
     except (TypeError, ValueError):

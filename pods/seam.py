@@ -12,11 +12,15 @@ from typing import Any
 import torch
 import trl
 from accelerate.utils import set_seed
+from datasets import Dataset
+from trl.trainer.utils import RepeatSampler
 
 from pods import ranks
 from pods.batch import Completion, Prompt
 from pods.order import EpochOrder
 from pods.rollouts import AlgorithmError, Rollout
+
+Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
 
 
 class TrlSeam(trl.GRPOTrainer):
@@ -24,14 +28,14 @@ class TrlSeam(trl.GRPOTrainer):
 
     # PodsTrainer defines these: the batch of a generation from this rank's rows, and what a resume
     # needs beside TRL's own state.
-    train_batch: Callable[[list[dict]], dict[str, Any]]
+    train_batch: Callable[[list[dict]], Tensors]
     write_state: Callable[[Path], None]
     read_state: Callable[[Path], None]
 
     _handed: tuple[tuple, torch.Tensor] | None = None  # rollouts and scores that TRL is answered
     _earlier = 0  # micro-steps before the first that TRL counts
 
-    def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: list[dict]) -> Tensors:
         if self.model.training:
             return self.train_batch(inputs)
         return super()._generate_and_score_completions(inputs)
@@ -42,9 +46,7 @@ class TrlSeam(trl.GRPOTrainer):
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         return super()._calculate_rewards(*args) if self._handed is None else self._handed[1]
 
-    def tensors(
-        self, prompts: list[Any], rollouts: list[Rollout], scores: torch.Tensor
-    ) -> dict[str, Any]:
+    def tensors(self, prompts: list, rollouts: list[Rollout], scores: torch.Tensor) -> Tensors:
         """TRL's batch of this rank's rollouts; `scores`: (rows, functions) of all ranks."""
         ids, texts = [r.completion.token_ids for r in rollouts], [r.text for r in rollouts]
         logprobs = [r.completion.logprobs for r in rollouts]
@@ -69,7 +71,7 @@ class TrlSeam(trl.GRPOTrainer):
                 "multiple of them, or set vllm_mode=colocate"
             )
         if self._is_vlm:
-            raise AlgorithmError("PodsTrainer trains on texts alone; use GRPOTrainer for images")
+            raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
         texts = [prompt.row["prompt"] for prompt in prompts]
         prompt_ids, ids, _, completions, logprobs, *_ = super()._generate(texts)
         ends = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
@@ -106,14 +108,14 @@ class TrlSeam(trl.GRPOTrainer):
         """The training starts, or an epoch of it, after so many micro-steps."""
         self._earlier = micro_steps - self._step
 
-    def trls_sampler(self) -> Any:
+    def trls_sampler(self) -> RepeatSampler:
         """TRL's order of the training rows."""
         return super()._get_train_sampler()
 
-    def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
+    def _get_train_sampler(self, dataset: Dataset | None = None) -> EpochOrder:
         return EpochOrder(super()._get_train_sampler(dataset), self)
 
-    def mask_rows(self, batch: dict[str, Any], rows: torch.Tensor) -> None:
+    def mask_rows(self, batch: Tensors, rows: torch.Tensor) -> None:
         """These rows leave the loss and its number of tokens."""
         mask = batch["completion_mask"]
         mask[rows.to(mask.device)] = 0
@@ -144,7 +146,7 @@ class TrlSeam(trl.GRPOTrainer):
     def generate_ids(
         self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
-        """TRL's own generation: one completion of each prompt, log-probabilities from vLLM alone.
+        """TRL's own generation: one completion of each prompt, log-probabilities only from vLLM.
         In an evaluation the prompts differ, where training repeats each."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
@@ -172,7 +174,7 @@ class TrlSeam(trl.GRPOTrainer):
         self.model.train(training)  # Unsloth changes the mode
         return logprobs[0].float().cpu()
 
-    def rehearse(self, batch: dict[str, Any]) -> None:
+    def rehearse(self, batch: Tensors) -> None:
         """Forward and backward of the first micro-batch beside Adam's two moments; weights,
         optimiser, random states and metrics stay."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps

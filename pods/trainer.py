@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import trl
 from accelerate.utils import set_seed
+from transformers import PreTrainedModel
 
 from pods import ranks
 from pods.algorithms import DRAWS_M, OWN_ADVANTAGES, Algorithm, prepared
@@ -27,7 +28,7 @@ from pods.clock import Clock
 from pods.files import write_atomic
 from pods.order import DataOrder, Stream
 from pods.rollouts import Driver, Record, Rollout, Step, Visit
-from pods.seam import TrlSeam, engine_slots
+from pods.seam import Tensors, TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint
 MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")  # losses that divide by the number of rows
@@ -92,7 +93,7 @@ class PodsTrainer(TrlSeam):
 
     def __init__(
         self,
-        model: Any,
+        model: str | PreTrainedModel,
         reward_funcs: Any = None,
         args: PodsConfig | None = None,
         *rest: Any,
@@ -131,7 +132,7 @@ class PodsTrainer(TrlSeam):
             raise ValueError(f"correct={correct}: no reward function; one of {known}, or None")
         return dict(zip(names, self.reward_weights.tolist(), strict=True))
 
-    def train_batch(self, inputs: list[dict]) -> dict[str, Any]:
+    def train_batch(self, inputs: list[dict]) -> Tensors:
         """A step of the algorithm, and TRL's batch of the rows that it trains on."""
         number, seed = self.state.global_step, self.args.seed
         if self.sampler:  # TRL shuffles rows, and its generation samples, from torch's state
@@ -172,7 +173,7 @@ class PodsTrainer(TrlSeam):
         mine = ranks.share(list(zip(prompts, rollouts, strict=True)))
         return self.scores_by_trl(mine)[: len(prompts)].float().cpu().numpy()
 
-    def hand_over(self, record: Record) -> tuple[dict[str, Any], Record]:
+    def hand_over(self, record: Record) -> tuple[Tensors, Record]:
         """TRL's batch of this rank's share of the kept rollouts, and the record with the advantages
         that are used. Where fewer are kept than the budget, rows fill it that no loss counts."""
         kept, batch = record.selection.kept, record.batch
@@ -205,7 +206,9 @@ class PodsTrainer(TrlSeam):
                 tensors["fill_factor"] = factor
         return tensors, record
 
-    def compute_loss(self, model: Any, inputs: dict, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def compute_loss(
+        self, model: PreTrainedModel, inputs: Tensors, *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
         """TRL's loss; rows that only fill the step count in no denominator."""
         loss = super().compute_loss(model, inputs, *args, **kwargs)
         factor = inputs.get("fill_factor")

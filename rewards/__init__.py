@@ -1,8 +1,6 @@
-"""Rewards of training and grades of evaluation, from one definition.
-
-Versions: v1 (the release, Qwen) and v2 (the later head, Llama) are the published ones to the bit,
-v1-correctness is the release on MATH, strict is ours. Completions are untrusted: work is bounded.
-"""
+"""Rewards of training and grades of evaluation, from one definition: v1 (the release, Qwen) and v2
+(the later head, Llama) are published, v1-correctness is the release on MATH, and strict is ours.
+Completions are untrusted, so work is bounded."""
 
 import atexit
 import os
@@ -42,8 +40,8 @@ class Scorer:
         _check("version", version, VERSIONS)
         self.version, self.names = version, tuple(names)
         self.timeouts = 0  # completions so far that scored 0 because of the deadline
-        needed = version == "strict" and workers > 0
-        self._verifier = Verifier(workers, deadline_seconds) if needed else None
+        started = version == "strict" and workers > 0
+        self._verifier = Verifier(workers, deadline_seconds) if started else None
 
     def score(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]

@@ -1,6 +1,5 @@
-"""Multiple choice: the letter in the last closed answer block, by a rule that is ours: "B", "B.",
-"(B)", "B: text", "B) text" or "B. text". "A or B" names no letter; a sentence's first word neither.
-"""
+"""Multiple choice, by our own rule: the last closed answer block is "B", "B.", "(B)", "B: text",
+"B) text" or "B. text". "A or B" and the first word of a sentence name no letter."""
 
 import re
 

@@ -10,7 +10,7 @@ def correctness(completion: str, answer: str, correct: bool, version: str) -> fl
 
 
 def format(completion: str, answer: str, correct: bool, version: str) -> float:
-    """0.1 for the two blocks alone, 0.001 less for every character outside them, at least 0."""
+    """0.1 for the two blocks, 0.001 less for every character outside them, at least 0."""
     extra = tag_scan.extra_characters(completion)
     if extra is None or not tag_scan.earn_bonus(completion, correct, version):
         return 0.0

@@ -1,9 +1,5 @@
-"""The graders of the two published versions: both compare normalised strings.
-
-They use the normal forms of the Hendrycks and the PRM800K graders: two texts are equal if either
-form is, or if all their elements are the same written fractions. The mistakes of the published
-graders are kept here; `strict` avoids them.
-"""
+"""The graders of the two published versions, with their mistakes: two texts are equal if their
+Hendrycks or their PRM800K forms are, or if all their elements are the same written fractions."""
 
 import contextlib
 import logging
@@ -39,20 +35,20 @@ def is_correct(completion: str, gold: str, version: str) -> bool:
     return any(equal(text, gold) for text in texts)
 
 
-def equal(given: str, gold: str) -> bool:
-    """Whether the published graders accept `given` for `gold`."""
-    if len(given) > MAX_LENGTH and len(given := given.strip()) > MAX_LENGTH:
+def equal(answer: str, gold: str) -> bool:
+    """Whether the published graders accept the answer for `gold`."""
+    if len(answer) > MAX_LENGTH and len(answer := answer.strip()) > MAX_LENGTH:
         return False
-    if first_form(given) == first_form(gold):
+    if first_form(answer) == first_form(gold):
         return True
-    given, gold = second_form(given), second_form(gold)
-    return given == gold or bool(given and gold and _same_fractions(given, gold))
+    answer, gold = second_form(answer), second_form(gold)
+    return answer == gold or bool(answer and gold and _same_fractions(answer, gold))
 
 
-def _same_fractions(given: str, gold: str) -> bool:
+def _same_fractions(answer: str, gold: str) -> bool:
     """Tuples and intervals element by element: only fractions, and only as they are written."""
-    ours, theirs = _elements(given), _elements(gold)
-    if len(theirs) > 1 and (given[0], given[-1]) != (gold[0], gold[-1]):
+    ours, theirs = _elements(answer), _elements(gold)
+    if len(theirs) > 1 and (answer[0], answer[-1]) != (gold[0], gold[-1]):
         return False
     return ours == theirs and all(WRITTEN_FRACTION.search(element) for element in ours)
 
@@ -141,7 +137,7 @@ def _plain(text: str) -> str:
 
 
 def latex_as_text(latex: str) -> str | None:
-    """`\\frac{\\pi}{2}` as "π/2", by pylatexenc as published; None where it fails or takes long."""
+    """`\\frac{\\pi}{2}` as "π/2", by pylatexenc as published; None if it fails or takes long."""
     titles = "\\maketitle" in latex  # the converter puts the titles of all texts into each other
     if titles or latex.count("\\begin") > MAX_ENVIRONMENTS:
         return None
@@ -152,16 +148,15 @@ def latex_as_text(latex: str) -> str | None:
 
 
 class _Walker(LatexWalker):
-    """Gives up where an argument has no end: its parser would start over, 2^k times for k of them
-    within each other."""
+    """Stops at arguments without an end: the parser starts over, 2^k times for k nested ones."""
 
     tokens = 0
 
-    def get_token(self, *where: Any, **how: Any) -> Any:
+    def get_token(self, *args: Any, **settings: Any) -> Any:
         self.tokens += 1
         if self.tokens > MAX_TOKENS:
             raise ValueError(f"more than {MAX_TOKENS} tokens")
-        return super().get_token(*where, **how)
+        return super().get_token(*args, **settings)
 
 
 def _whole(test: str, value: str, rounding: type = round) -> str | None:

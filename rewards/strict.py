@@ -1,8 +1,7 @@
 """The strict grader: the last closed answer block must state the gold answer; no other text counts.
 
-If the gold answer is a number, the answer must state that number and no other: "18", "\\$18.00",
-"9 * 2 = 18", "She makes 18 dollars a day". Numbers are compared exactly in this process, words as
-text. Everything else is left to math-verify in a child process (rewards/verifier.py).
+For a number it must state that number and no other: "18", "\\$18.00", "9 * 2 = 18", "She makes 18
+dollars a day". Numbers are compared exactly, words as text, all else by rewards/verifier.py.
 """
 
 import re

@@ -1,7 +1,5 @@
-"""The four tags of a completion, found by linear scans.
-
-They return what the published regular expressions do, which take 8 s for 32 KB of repeated tags.
-"""
+"""The four tags of a completion by linear scans, with the results of the published regular
+expressions, which take 8 s for 32 KB of repeated tags."""
 
 import re
 
@@ -11,7 +9,7 @@ ANSWER_TAG = re.compile(r"</?answer>")
 
 
 def is_well_formed(completion: str) -> bool:
-    """Evaluation's format flag: the two blocks alone, except for a space or a newline."""
+    """Evaluation's format flag: only the two blocks, except for a space or a newline."""
     if (span := _blocks(completion)) is None:
         return False
     before, after = completion[: span[0]], completion[span[1] :]

@@ -1,8 +1,6 @@
-"""math-verify for untrusted text: each comparison in its own process, killed at a deadline.
-
-A server without CUDA, torch or the caller's main module loads math-verify once and forks a child
-for each comparison. The kernel's timer ends a late child, also after the trainer was killed.
-"""
+"""math-verify for untrusted text: a server without CUDA, torch or the caller's main module loads it
+and forks a child for each comparison. The kernel's timer ends a late child, even if the trainer was
+killed."""
 
 import contextlib
 import json

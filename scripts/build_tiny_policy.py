@@ -84,10 +84,8 @@ def digest(value: int, move: int, purpose: str) -> float:
 def batches(
     texts: Iterator[tuple[str, str]], steps: int, size: int, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(input_ids, labels), each (size, length); texts of like length share a batch, to pad little.
-
-    Prompt and padding carry the label -100; padding stands at the right and needs no mask.
-    """
+    """(input_ids, labels), each (size, length), of texts of like length; prompt and padding carry
+    the label -100, and padding stands at the end and needs no mask."""
     for start in range(0, steps, 10):
         rows, count = [], min(10, steps - start)
         for question, text in islice(texts, count * size):
@@ -146,12 +144,9 @@ def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTok
 
 
 def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Make <pad> and <unk> practically impossible to sample, in a way that survives training.
-
-    Their shared embedding is optimised until its logit is below -30 at every last hidden state of a
-    large batch (the best logits are near 10). Training alone leaves about 3e-6 per token, one <pad>
-    inside a completion every few dozen steps. Their input side has no use: pads are masked.
-    """
+    """Make <pad> and <unk> practically impossible to sample: their shared embedding is optimised
+    until its logit is below -30 (the best are near 10). Training alone leaves a <pad> every few
+    dozen steps."""
     ids, labels = next(batches(texts(config), 1, 512, tokenizer))
     with torch.no_grad():
         hidden = policy.model(input_ids=ids).last_hidden_state[:, :-1][labels[:, 1:] != -100]

@@ -15,7 +15,7 @@ import rewards
 from pods import tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.engines import Limits, Request, Work, seed_of, texts
-from pods.evaluation.config import OneCheckpoint, find_one, renamed_keys
+from pods.evaluation.config import OneCheckpoint, find_one
 
 
 class ChatConfig(OneCheckpoint):
@@ -30,8 +30,7 @@ def main(config: ChatConfig) -> None:
     from pods.models.policy import load_tokenizer
 
     config.check()
-    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
-        training, trained = find_one(config)
+    training, trained = find_one(config)
     tokenizer, task = load_tokenizer(training.model.path, training.model.pad_token), training.task
     sampling, kind = choose.sampling(training, config), task.kind or tasks.TASKS[task.name].kind
     name, _ = choose.for_evaluation(config.engine)

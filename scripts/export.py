@@ -8,20 +8,18 @@ docs/export.md says how to score the folder, how to load it and how to make a GG
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import Model, Text, TrainConfig
-from pods.evaluation.config import OneCheckpoint, find_one, renamed_keys
+from pods.evaluation.config import OneCheckpoint, find_one
+from pods.evaluation.targets import Target
 from pods.files import replaced, write_atomic
 from pods.models import is_adapter, locate
 from pods.runs import results
-
-if TYPE_CHECKING:
-    from pods.evaluation.targets import Target
+from pods.tasks import rendered
 
 CHOSEN = {
     "best": "by accuracy on validation questions, not on test questions: its validation accuracy "
@@ -29,7 +27,7 @@ CHOSEN = {
     "last": "as the last one of the run; no score had a part in the choice",
 }
 BY_NAME = "by hand: if the scores below had a part in it, they are overstated"
-PRIVATE = {"data_dir", "output_dir", "resume", "init_from", "logger", "backend"}  # of the machine
+PRIVATE = {"data_dir", "output_dir", "resume", "logger", "backend"}  # of the machine
 
 
 class ExportConfig(OneCheckpoint):
@@ -39,19 +37,12 @@ class ExportConfig(OneCheckpoint):
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
 def main(config: ExportConfig) -> None:
+    from pods.models.policy import load_tokenizer  # --help waits for no torch
+
     config.check()
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
     if (out := Path(config.out or f"exports/{name}")).exists():
         raise UserError(f"out={out}: exists; remove it, or set out=<a new folder>")
-    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
-        export(config, out)
-
-
-def export(config: ExportConfig, out: Path) -> None:
-    """Write the folder and describe it."""
-    from pods.models.policy import load_tokenizer
-    from pods.tasks import rendered
-
     training, target = find_one(config)
     if not config.merge and target.lora_rank is None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
@@ -71,10 +62,8 @@ def export(config: ExportConfig, out: Path) -> None:
 
 
 def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
-    """Base model and adapter (or all weights) of a checkpoint as one model, with its tokenizer.
-
-    Added up in float32 and rounded once to model.dtype; `folder` appears when it is complete.
-    """
+    """Base model and adapter (or all weights) of a checkpoint as one model with its tokenizer,
+    added up in float32 and rounded once to model.dtype; `folder` appears when it is complete."""
     import torch
     from peft import PeftModel
 
@@ -89,7 +78,7 @@ def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
         load_tokenizer(model.path, model.pad_token).save_pretrained(temporary)
 
 
-def card(config: ExportConfig, training: TrainConfig, target: "Target", prompt: str) -> str:
+def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: str) -> str:
     """The model card, in the format of the Hugging Face hub."""
     head = {"library_name": "transformers" if config.merge else "peft", "tags": ["grpo", "pods"]}
     if not Path(base := locate(training.model.path)).is_dir():
@@ -117,17 +106,15 @@ def scores(folder: Path, run: str, base: str, chosen: str) -> str:
     files = (f"{run}.json", f"{run}/validation.json", f"{run}/selected.json")  # by select_on
     for path in (folder / file for file in files if (folder / file).is_file()):
         for step, policy in results.read(path).items():
-            by_task = policies.setdefault(f"checkpoint-{step}", {})
-            by_task |= policy.meta.get("scores", {})
+            policies.setdefault(f"checkpoint-{step}", {}).update(policy.meta.get("scores", {}))
     rows = ["| policy | task | grader | accuracy | questions x repeats |", "|---|---|---|---|---|"]
     for name, by_task in policies.items():
+        policy = f"**{name}**" if name == chosen else name
         for task, numbers in by_task.items():
             grader, metrics = next(iter(numbers["rewards"].items()))
-            mean, low, high = (100 * metrics["correct"][key] for key in ("mean", "low", "high"))
-            cells = [f"**{name}**" if name == chosen else name, task, grader]
-            cells.append(f"{mean:.1f} [{low:.1f}, {high:.1f}]")
-            cells.append(f"{numbers['questions']} x {numbers['repeats']}")
-            rows.append(f"| {' | '.join(cells)} |")
+            accuracy = "{mean:.1%} [{low:.1%}, {high:.1%}]".format(**metrics["correct"])
+            asked = f"{numbers['questions']} x {numbers['repeats']}"
+            rows.append(f"| {policy} | {task} | {grader} | {accuracy} | {asked} |")
     return "\n".join(rows) if rows[2:] else f"Not scored: `uv run evaluate_run.py run={run}`"
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas
 from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text, price_list
-from pods.figures import drawing, planner, speedup
+from pods.figures import drawing, planner
 from pods.figures.planner import SIZES, Cell, Cost
 
 FOLDER = CONFIG_DIR / "planning"
@@ -53,15 +54,15 @@ def main(config: PlanConfig) -> None:
     verdict, name = planner.verdict(cells), config.run or config.experiment
     picture = planner.heat_map(cells, base, f"{name}. {verdict}")
     drawing.save(picture, Path(config.out_dir) / "plan" / name)
-    by_rate = sorted(cells, key=lambda cell: -cell.rate)
-    rows = {cell: cell._asdict() | {"relative": cell.rate / base.rate} for cell in cells}
+    table = pandas.DataFrame(cells).assign(relative=[cell.rate / base.rate for cell in cells])
     if config.as_json:
-        plan = {"cells": [*rows.values()], "best": rows[by_rate[0]]}
+        rows = table.to_dict("records")
+        plan = {"cells": rows, "best": rows[table.rate.idxmax()]}
         print(json.dumps(plan | {"verdict": verdict, "notes": notes}, indent=1))
         return
-    shown = [rows[cell] for cell in (cells if config.cells else by_rate[:10])]
-    table = [{name: f"{value:.4g}" for name, value in row.items()} for row in shown]
-    print("\n".join([*notes, "", speedup.table(table), "", verdict]))
+    table = table if config.cells else table.nlargest(10, "rate")
+    text = table.to_string(index=False, float_format="{:.4g}".format)
+    print(*notes, "", text, "", verdict, sep="\n")
 
 
 def check(config: PlanConfig) -> None:
@@ -77,7 +78,7 @@ def check(config: PlanConfig) -> None:
 
 
 def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
-    """The cells, the one that they are compared with, and what the predictions rest on."""
+    """The cells, their baseline, and the source of the predictions."""
     costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])

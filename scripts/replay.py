@@ -1,4 +1,4 @@
-"""What selection rules would have kept of the recorded rollouts of a run, without a GPU.
+"""Other selection rules on the recorded rollouts of a run, without a GPU.
 
     uv run scripts/replay.py run=<run>                    every built-in rule
     uv run scripts/replay.py run=<run> rule=max_reward    one rule beside the run's own choice

@@ -1,7 +1,7 @@
 """One arm against another from result files: every pair of a figure's arms, with intervals.
 
 uv run scripts/speedup.py figure=gsm8k_main results_dir=<folder>
-uv run scripts/speedup.py figure=all format=json
+uv run scripts/speedup.py figure=all json=true
 uv run scripts/speedup.py figure=gsm8k_main 'runs={A: [my-grpo-*], B: [my-pods-*]}'
 """
 
@@ -17,7 +17,7 @@ from pods.figures.figure import FigureConfig
 
 
 class SpeedupConfig(FigureConfig):
-    format: Literal["table", "markdown", "latex", "json"]
+    format: Literal["table", "markdown", "latex"]
     as_json: bool = Field(alias="json")
 
 
@@ -34,7 +34,7 @@ def main(config: SpeedupConfig) -> None:
         elif figure.baseline:
             arms = f"{figure.baseline} or {figure.pods}"
             curves.warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
-    if config.as_json or config.format == "json":
+    if config.as_json:
         print(json.dumps(content, indent=1))
     elif pairs:
         print(speedup.text(pairs, config.format))

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -10,6 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from pods.config import command
 from pods.config.keys import TrainConfig
 from pods.training.check import check, settle
+
+OUTPUT = TemporaryDirectory()  # a trainer makes its output_dir when it is built
 
 
 def compose(*overrides: str) -> TrainConfig:
@@ -22,7 +25,8 @@ def compose(*overrides: str) -> TrainConfig:
 
 def composed(*overrides: str) -> DictConfig:
     """Keys are set without Hydra, which takes 0.2 s for each choice of groups."""
-    texts = ["backend=transformers", "optimizer.name=adamw_torch_fused", *overrides]
+    defaults = ["backend=transformers", "optimizer.name=adamw_torch_fused"]
+    texts = [*defaults, f"output_dir={OUTPUT.name}", *overrides]
     parsed = OverridesParser.create().parse_overrides(texts)
     groups = [(command.CONFIG_DIR / override.key_or_group).is_dir() for override in parsed]
     config = copy.deepcopy(_chosen(*(t for t, group in zip(texts, groups, strict=True) if group)))

@@ -1,10 +1,8 @@
-"""Fixtures for every test: the repository's root, commands run as a user would, shared data."""
+"""The repository's root, shared data, and the order and environment of all tests."""
 
 import gc
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # commands are forked
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter compiles torch again
-
 
 # Files that take a minute or more start first, so that the two workers end together.
 SLOW = (
@@ -44,15 +41,3 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("../shared is not on this machine")
     return SHARED
-
-
-@pytest.fixture
-def run_command(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Run one of the repository's scripts in a temporary folder; returns its processes.Process."""
-    from tests import processes  # imports torch and TRL, after the variables above are set
-
-    def run(script: str, *arguments: str) -> processes.Process:
-        said = tmp_path_factory.mktemp("said")
-        return processes.run(said, *arguments, script=script, cwd=tmp_path)
-
-    return run

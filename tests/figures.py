@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import itertools
 import json
 import runpy
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pandas
+import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from pods.figures.figure import Figure, FigureSeries
@@ -33,14 +36,9 @@ def entry(accuracy: Any, length: float = 100.0) -> dict[str, Any]:
 
 
 def run_file(
-    folder: Path,
-    name: str,
-    accuracies: Sequence[Any],
-    *,
-    steps: Sequence[int] | None = None,
-    dataset: str = "gsm8k",
-    metas: Sequence[dict[str, Any]] = (),
-) -> Path:
+    folder: Path, name: str, accuracies: Sequence[Any], *, steps: Sequence[int] = (),
+    dataset: str = "gsm8k", metas: Sequence[dict[str, Any]] = (),
+) -> None:  # fmt: skip
     """results/<name>.json with one checkpoint per accuracy, by default every 100 steps."""
     steps = steps or range(100, 100 * len(accuracies) + 1, 100)
     content = {
@@ -49,22 +47,14 @@ def run_file(
     }
     for checkpoint, meta in zip(content.values(), metas, strict=False):
         checkpoint["meta"] = meta
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps(content))
-    return path
+    (folder / f"{name}.json").write_text(json.dumps(content))
 
 
 def facts_file(folder: Path, name: str, questions: int = 256, **train: Any) -> None:
     """results/<name>.meta.json as evaluate_run.py writes it, of a training with these keys."""
-    config = {
-        "seed": 0,
-        "prompts_per_step": 2,
-        "task": {"name": "gsm8k"},
-        "model": {"name": "tiny", "path": "pods/tiny_policy"},
-        "optimizer": {"learning_rate": 0.001},
-        "budget": {"train_seconds": 7200.0},
-        "checkpoint": {"every_seconds": 1800.0},
-    }
+    config = {"seed": 0, "prompts_per_step": 2, "task": {"name": "gsm8k"}}
+    config |= {"model": {"name": "tiny", "path": "pods/tiny_policy"}}
+    config |= {"optimizer": {"learning_rate": 0.001}, "budget": {"train_seconds": 7200.0}}
     facts = {"train": config | train, "tasks": {"gsm8k": {"questions": questions}}}
     (folder / f"{name}.meta.json").write_text(json.dumps(facts))
 
@@ -95,37 +85,30 @@ def export_files(
             if kind == "length" or run != length_only
             for i, (minutes, value) in enumerate(samples)
         ]
-        columns = dict.fromkeys(column for row in rows for column in row)
-        with open(folder / f"{name}-{kind}.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, columns, quoting=csv.QUOTE_ALL)
-            writer.writeheader()
-            writer.writerows(rows[::-1])
+        table = pandas.DataFrame(rows[::-1])
+        table.to_csv(folder / f"{name}-{kind}.csv", index=False, quoting=csv.QUOTE_ALL)
 
 
 def published_files(folder: Path) -> None:
     """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
-    llama = [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.9, 0.9, 0.9]  # 9 marks count
-    for i in (1, 2, 10):
-        for name, accuracies in (
-            ("Llama-512-16-16-0.04", llama),
-            ("Llama-512-64-16-0.04", [0.1, 0.4, *[0.4] * 10]),
-            ("GSM8K-512-16-16", [0.1, 0.2, 0.3, *[0.5] * 9]),
-            ("GSM8K-512-64-16", [0.5] * 12),
-            ("GSM8K-MaxR-512-64-16", [0.1] * 12),
-            ("GSM8K-Rand-512-64-16", [0.2] * 12),
-        ):
-            run_file(folder, f"Instruct-{name}-Run{i}", accuracies)
-        slow, fast = [0.4, 0.45, 0.8, *[0.8] * 9], [0.8] * 12
-        run_file(folder, f"Instruct-MATH-NF-512-8-8-Run{i}", slow, dataset="math500")
-        run_file(folder, f"Instruct-MATH-NF-512-32-8-Run{i}", fast, dataset="math500")
+    arms = {
+        "Llama-512-16-16-0.04": [0.1, 0.2, 0.3, *[0.4] * 6, *[0.9] * 3],  # 9 marks count
+        "Llama-512-64-16-0.04": [0.1, *[0.4] * 11],
+        "GSM8K-512-16-16": [0.1, 0.2, 0.3, *[0.5] * 9],
+        "GSM8K-512-64-16": [0.5] * 12,
+        "MATH-NF-512-8-8": [0.4, 0.45, *[0.8] * 10],
+        "MATH-NF-512-32-8": [0.8] * 12,
+    }
+    for (name, accuracies), i in itertools.product(arms.items(), (1, 2, 10)):
+        dataset = "math500" if "MATH" in name else "gsm8k"
+        run_file(folder, f"Instruct-{name}-Run{i}", accuracies, dataset=dataset)
     base_file(folder, "base-qwen", 0.1, "math500")
     base_file(folder, "base-llama", 0.05)
-    slow, fast = (
-        [(minute, 0.1 if minute < first else 0.7) for minute in range(2, 32, 2)]
-        for first in (20, 4)
-    )
-    runs = {f"GR7B-s{s}-p8-n32-m32-ga16": slow for s in (1, 2)}
-    export_files(folder, "a100s", runs | {f"GR7B-s{s}-p8-n128-m32-ga4": fast for s in (1, 3)})
+    runs, arms = {}, {"n32-m32-ga16": 20, "n128-m32-ga4": 4}  # minutes of the step from .1 to .7
+    for (arm, first), seed in itertools.product(arms.items(), (1, 2)):
+        curve = [(minute, 0.1 if minute < first else 0.7) for minute in range(2, 32, 2)]
+        runs[f"GR7B-s{seed}-p8-{arm}"] = curve
+    export_files(folder, "a100s", runs)
 
 
 def in_process(script: str, *arguments: str) -> int:
@@ -139,6 +122,22 @@ def in_process(script: str, *arguments: str) -> int:
         finally:
             GlobalHydra.instance().clear()
     return 0
+
+
+def printed(capsys: pytest.CaptureFixture[str], *command: str, code: int = 0) -> tuple[str, str]:
+    """What a command prints to stdout and stderr before it ends with this code."""
+    capsys.readouterr()
+    assert in_process(*command) == code
+    return capsys.readouterr()
+
+
+def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """The one line with which a command ends with 2; it prints nothing else and leaves no file."""
+    before = {*Path().rglob("*")}
+    out, err = printed(capsys, *command, code=2)
+    (line,) = err.splitlines()
+    assert (out, {*Path().rglob("*")}) == ("", before)
+    return line
 
 
 def figure(**changes: Any) -> Figure:

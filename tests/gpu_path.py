@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 import trl
-from datasets import Dataset
 from peft import get_peft_model
 from transformers import TrainerCallback, set_seed
 from trl.generation import vllm_generation
@@ -31,6 +30,7 @@ from pods.trainer import PodsConfig
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
 from pods.training.warm_up import warm_up
 from tests.configs import compose
+from tests.test_trainer import rewards_of, rows
 from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
@@ -56,19 +56,6 @@ def classes(folder: str) -> dict[str, Any]:
         # Unsloth injects the adapter in this method; where its patch fails it only logs.
         "adapter_injected": hasattr(generate, "__wrapped__"),
     }
-
-
-def rewards() -> Any:
-    """They differ between completions, so that a mix-up of rows changes the loss."""
-
-    def letters(completions: list[str], **_: Any) -> list[float]:
-        return [float(sum(map(ord, text)) % 17) for text in completions]
-
-    def length(completions: list[str], **_: Any) -> list[float]:
-        return [-0.01 * len(text) for text in completions]
-
-    weights = {"letters": 1.0, "length": 0.5}
-    return SimpleNamespace(functions=[letters, length], weights=weights, grader=None)
 
 
 def policy_as_unsloth_loads_it(config: TrainConfig) -> Policy:
@@ -99,9 +86,7 @@ def trainer_of(config: TrainConfig, policy: Policy, folder: Path) -> tuple[Any, 
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})
 
-    rows = [{"id": str(i), "prompt": f"<user>{i}+{i % 7}=?<assistant>"} for i in range(8)]
-    data = Dataset.from_list([row | {"answer": "1", "kind": "math"} for row in rows])
-    trainer = build_trainer(config, policy, data, rewards(), None, Clock())
+    trainer = build_trainer(config, policy, rows(), rewards_of(), None, Clock())
     trainer.add_callback(Loop())
     return trainer, steps
 

@@ -28,9 +28,7 @@ def test_splits_are_disjoint_from_each_other_and_from_the_base() -> None:
         ("test", "1996b131638bcd67"), ("base", "1667fb7be45a99be"),
     ],
 )  # fmt: skip
-def test_the_questions_are_those_of_earlier_runs_and_gold_is_the_sum(
-    split: str, digest: str
-) -> None:
+def test_the_questions_are_those_of_earlier_runs_and_gold_is_the_sum(split, digest):
     """Results and the tiny policy, which was trained on `base`, rely on the same questions."""
     problems = list(islice(arithmetic.problems(split), arithmetic.SIZES.get(split, 1000)))
     text = "".join(problem.question for problem in problems)

@@ -43,10 +43,8 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rule.params.k=3", ["rule.params={'k': 3}", "unexpected keyword argument 'k'"]),
         ("budget.train_seconds=null", ["max_steps=null", "needs an end"]),
         ("optimizer.schedule=cosine optimizer.schedule_by=steps", ["cosine: needs max_steps"]),
-        (
-            "optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
-            ["optimizer.schedule_by=seconds: needs budget.train_seconds"],
-        ),
+        ("optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
+         ["optimizer.schedule_by=seconds: needs budget.train_seconds"]),
         ("optimizer.schedule=cosine optimizer.warmup_steps=1", ["warmup_steps=1.0", "below 1"]),
         ("updates_per_generation=2 max_steps=5", ["max_steps=5", "multiple", "=2", "set e.g. 6"]),
         ("updates_per_generation=2 checkpoint.every_steps=3", ["checkpoint.every_steps=3", "4"]),
@@ -56,23 +54,17 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rewards.weights={correctness:0,format:0,tags:0}", ["rewards.weights", "above 0"]),
         ("rewards.functions.tags=my.py:reward", ["rewards.functions.tags", "other than"]),
         ("rewards.functions.a-b=my.py:reward", ["rewards.functions.a-b", "identifier"]),
-        (OWN + "task.gold=my.py:none", ["task.gold=my.py:none", "not defined"]),
-        ("task.kind=math", ["task.kind=math", "only task=own"]),
+        (OWN + "task.gold=my.py:none", ["task.gold=my.py:none", "no function none"]),
         ("task=own", ["task.source=None", "task=own needs it"]),
-        ("task.name=poems", ["task=poems", "gsm8k"]),
         ("engine=trl engine.vllm_mode=server rollouts_per_prompt=40", ["=40", "multiple of 16"]),
-        (
-            "engine=trl engine.vllm_mode=none sampling.stop=[end]",
-            ["stop=['end']", "vllm_mode=none"],
-        ),
+        ("engine=trl engine.vllm_mode=none sampling.stop=[end]", ["['end']", "vllm_mode=none"]),
     ],
-)
+)  # fmt: skip
 def test_a_broken_rule_is_named(overrides, parts):
     with pytest.raises(UserError) as error:
         compose(*overrides.split())
-    line = str(error.value)
-    assert "\n" not in line
-    assert [part for part in parts if part not in line] == [], line
+    assert [part for part in parts if part not in str(error.value)] == []
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -94,32 +86,26 @@ def test_functions_of_the_user_and_engines_pass(overrides):
         assert get(config, key) == value
 
 
-@pytest.mark.parametrize(
-    ("overrides", "n", "m", "size", "rule"),
-    [
+def test_algorithms_settle_n_m_and_the_micro_batch():
+    for overrides, *expected in (
         ("", 32, 16, 16, "max_variance"),
         ("algorithm=grpo", 16, 16, 16, "all"),
         ("algorithm=grpo_ga", 32, 32, 16, "all"),
         ("algorithm=grpo_ga rollouts_per_prompt=8 kept_per_prompt=4", 8, 8, 4, "all"),
         ("prompts_per_step=8 rollouts_per_prompt=4 kept_per_prompt=2", 4, 2, 16, "max_variance"),
         ("algorithm=grpo kept_per_prompt=32", 32, 32, 16, "all"),
-    ],
-)
-def test_algorithms_settle_n_m_and_the_micro_batch(overrides, n, m, size, rule):
-    config = compose(*overrides.split())
-    sizes = (config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size)
-    assert (*sizes, config.rule.name) == (n, m, size, rule)
+    ):
+        config = compose(*overrides.split())
+        sizes = [config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size]
+        assert [*sizes, config.rule.name] == expected, overrides
 
 
-@pytest.mark.parametrize(
-    ("overrides", "follows"),
-    [
+def test_a_schedule_follows_what_ends_the_run():
+    for overrides, follows in (
         ("", "steps"),  # constant: nothing to follow, and a resume may replace budget by max_steps
         ("optimizer.schedule=cosine", "seconds"),  # the quickstart ends by time
         ("optimizer.schedule=cosine max_steps=9", "steps"),
         ("optimizer.schedule=linear max_steps=9 budget.train_seconds=null", "steps"),
         ("experiment=gsm8k_h100", "seconds"),
-    ],
-)
-def test_a_schedule_follows_what_ends_the_run(overrides, follows):
-    assert compose(*overrides.split()).optimizer.schedule_by == follows
+    ):
+        assert compose(*overrides.split()).optimizer.schedule_by == follows, overrides

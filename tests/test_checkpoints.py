@@ -38,27 +38,18 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_checkpoints_are_in_the_order_of_their_steps(run: Path) -> None:
-    found = checkpoints.find(run)
-    assert [(c.step, c.meta["step"], c.path.name) for c in found] == [
-        (step, step, f"checkpoint-{step}") for step in (2, 9, 10, 100)
-    ]
-    names = ["adapter_model.safetensors", "global_step1", "meta.json", "optimizer.pt"]
-    assert sorted(path.name for path in found[0].path.iterdir()) == [*names, "tokenizer.json"]
-
-
-@pytest.mark.parametrize(
-    ("keep", "resumable"), [(None, [2, 9, 10, 100]), (1, [100]), (2, [10, 100]), (3, [9, 10, 100])]
-)
-def test_the_oldest_steps_lose_their_training_state(
-    run: Path, keep: int | None, resumable: list[int]
-) -> None:
-    checkpoints.prune(run, keep)
-    found = checkpoints.find(run)
-    assert [c.step for c in found if c.resumable] == resumable
-    assert [c.step for c in found if (c.path / "global_step1").exists()] == resumable
-    assert all((c.path / "adapter_model.safetensors").is_file() for c in found)
-    assert [checkpoints.damage(c) for c in found] == [None] * 4
+def test_steps_are_in_order_and_the_oldest_lose_their_training_state(run: Path) -> None:
+    facts = [(c.step, c.meta["step"], c.path.name) for c in checkpoints.find(run)]
+    assert facts == [(step, step, f"checkpoint-{step}") for step in (2, 9, 10, 100)]
+    names = {"adapter_model.safetensors", "global_step1", "meta.json", "optimizer.pt"}
+    assert {path.name for path in (run / "checkpoint-9").iterdir()} == {*names, "tokenizer.json"}
+    for keep, resumable in ((None, [2, 9, 10, 100]), (3, [9, 10, 100]), (1, [100])):
+        checkpoints.prune(run, keep)
+        finished = checkpoints.find(run)
+        assert [c.step for c in finished if c.resumable] == resumable
+        assert [c.step for c in finished if (c.path / "global_step1").exists()] == resumable
+        assert all((c.path / "adapter_model.safetensors").is_file() for c in finished)
+        assert [checkpoints.damage(c) for c in finished] == [None] * 4
 
 
 def truncated(path: Path) -> None:
@@ -81,18 +72,18 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("said", SPOILED)
-def test_the_highest_intact_step_is_resumed_and_the_others_named(run: Path, said: str) -> None:
+@pytest.mark.parametrize("message", SPOILED)
+def test_the_highest_intact_step_is_resumed_and_the_others_named(run: Path, message: str) -> None:
     """All of them, or the one that resume= names."""
     assert checkpoints.newest_intact(run)[0].step == 100
     for step in (100, 10):
-        SPOILED[said](run / f"checkpoint-{step}")
+        SPOILED[message](run / f"checkpoint-{step}")
     start, problems = checkpoints.newest_intact(run)
     assert start.step == 9
     assert len(problems) == 2
     start, (problem,) = checkpoints.newest_intact(run, "checkpoint-10")
     assert start is None
-    assert problem.startswith(f"{run / 'checkpoint-10'}: {said}")
+    assert problem.startswith(f"{run / 'checkpoint-10'}: {message}")
 
 
 def trainer_at(step: int) -> Any:
@@ -107,9 +98,7 @@ def save(folder: Path) -> None:
     (folder / "global_step1" / "rank0.pt").write_bytes(b"b" * 300)
 
 
-def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):
     calls = record(monkeypatch)
     final = checkpoints.write(trainer_at(10), tmp_path, {"seed": 7})
     renamed = calls.index(of("rename", final))
@@ -124,9 +113,7 @@ def test_every_file_and_folder_is_on_the_disk_before_the_checkpoint_has_its_name
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
 
 
-def test_nothing_of_an_interrupted_save_gets_into_the_next_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path, capsys):
     left, broken = tmp_path / ".checkpoint-10.tmp", trainer_at(10)
 
     def full(folder: Path) -> None:

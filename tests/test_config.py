@@ -1,5 +1,6 @@
 """Schemas, free keys, saved configs, and what is imported before a check."""
 
+import re
 import subprocess
 import sys
 from itertools import zip_longest
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from pydantic import Field
@@ -93,11 +93,10 @@ def test_free_keys_are_taken_as_typed():
     assert config.logger.wandb.project == "mine"
 
 
-def test_composing_inside_a_job_leaves_its_hydra_alone():
-    with initialize_config_dir(str(CONFIG_DIR / "evaluate"), version_base=None):
-        outer = GlobalHydra.instance().hydra
-        assert command.compose("train", ["seed=5"]).seed == 5
-        assert GlobalHydra.instance().hydra is outer
+def test_composing_inside_a_job_leaves_its_hydra_as_it_is(monkeypatch):
+    monkeypatch.setattr(GlobalHydra.instance(), "hydra", outer := object())
+    assert command.compose("train", ["seed=5"]).seed == 5
+    assert GlobalHydra.instance().hydra is outer
 
 
 RUN = ("experiment=gsm8k_qwen", "run=r", "engine=vllm", "advantage=rloo")
@@ -109,11 +108,8 @@ def saved(tmp_path: Path) -> Path:
     path = tmp_path / "r" / ".hydra" / "config.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(OmegaConf.to_yaml(compose(*RUN).model_dump()))
+    assert load_config(path) == compose(*RUN)
     return path
-
-
-def test_a_saved_config_is_read_as_it_was(saved):
-    assert load_config(saved) == compose(*RUN)
 
 
 @pytest.mark.parametrize(
@@ -125,17 +121,14 @@ def test_a_saved_config_is_read_as_it_was(saved):
         (lambda text: "a: [", "while parsing"),
         (lambda text: "3", "Invalid loaded object type"),
     ],
-    ids=["a key that is gone", "a key with a new name", "a value", "no YAML", "a number"],
 )
 def test_a_file_that_is_no_config_of_today_is_one_line(saved, change, reason):
     saved.write_text(change(saved.read_text()))
     with pytest.raises(UserError) as error:
         load_config(saved)
-    line = str(error.value)
-    assert line.startswith(f"{saved}: not a config of this version of PODS (")
-    assert reason in line
-    assert line.endswith(f"check out the commit that {saved.parents[1] / 'meta.json'} names")
-    assert "\n" not in line
+    start, end = f"{saved}: not a config of this version of PODS (", "r/meta.json names"
+    line = rf"{re.escape(start)}.*{re.escape(reason)}.*check out the commit that \S*{end}"
+    assert re.fullmatch(line, str(error.value))
 
 
 @pytest.mark.parametrize(
@@ -154,14 +147,13 @@ def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(
 ):
     monkeypatch.chdir(saved.parents[2])
     Path("my.py").write_text("def reward(completions, **columns): ...")
-    config = compose(*RUN, override, "output_dir=.")
+    folder = RunFolder(compose(*RUN, override, "output_dir=."))
     if refused is None:
-        RunFolder(config).refuse_changes()
+        folder.refuse_changes()
         assert "run=r resumes with another engine: engine." in capsys.readouterr().err
-        return
-    with pytest.raises(UserError, match="was started with another config") as error:
-        RunFolder(config).refuse_changes()
-    assert refused in str(error.value)
+    else:
+        with pytest.raises(UserError, match=f"another config: .*{re.escape(refused)}; restore"):
+            folder.refuse_changes()
 
 
 def test_nothing_heavy_is_imported_before_a_config_is_checked():

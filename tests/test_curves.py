@@ -10,17 +10,17 @@ import pytest
 from pods.config.errors import UserError
 from pods.figures import curves, published, reading
 from pods.figures.curves import Series
-from pods.figures.figure import Absent, Figure, FigureSeries, Note, Unlike, WandbExport
+from pods.figures.figure import Absent, FigureSeries, Note, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
 NAN = float("nan")
 RISING = [0.1, 0.2, 0.3, 0.4]
 
 
-def read(folder: Path, shown: Figure | None = None) -> tuple[list[Series], str]:
-    """The arms, and the notes, a line each."""
+def read(folder: Path, **changes: Any) -> tuple[list[Series], str]:
+    """The arms of `figure(**changes)`, and the notes, a line each."""
     notes: list[Note] = []
-    series = curves.read(shown or figure(), folder, notes)
+    series = curves.read(figure(**changes), folder, notes)
     return series, "\n".join(note.text for note in notes)
 
 
@@ -48,11 +48,9 @@ TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
         (TWO_ATTEMPTS, [None] * 16, "left out"),
     ],
 )
-def test_marks_of_published_checkpoints(
-    steps: list[int], marks: list[int | None], note: str
-) -> None:
-    assert published.by_index(steps, 12) == marks
-    notes = published.remarks(steps, marks, 12)
+def test_marks_of_published_checkpoints(steps, marks, note):
+    by_index, notes = published.by_index(steps, 12)
+    assert by_index == marks
     assert note in "; ".join(notes)
     assert bool(notes) == bool(note), "a regular run has no note"
 
@@ -69,12 +67,12 @@ def test_marks_of_published_checkpoints(
         pytest.param([NAN, 5.0], [1, -1, -1], id="an unknown time takes no mark"),
     ],
 )
-def test_marks_of_measured_times(seconds: list[float], samples: list[int]) -> None:
+def test_marks_of_measured_times(seconds, samples):
     index = reading.nearest(np.array(seconds), np.array([5.0, 10.0, 15.0]), reach=2.5)
     assert index.tolist() == samples
 
 
-def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path: Path) -> None:
+def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
     with pytest.raises(Absent, match=r"results_dir=.* matches grpo-\*, pods-\*"):
         read(tmp_path)
     run_file(tmp_path, "grpo-Run2", [[0.2, 0.4], 0.5, 0.6, 0.7])
@@ -98,9 +96,7 @@ def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path: Path) -> None:
         pytest.param([0.1, [0.2, NAN], 0.3, 0.4], RISING, "", id="one NaN repeat is dropped"),
     ],
 )
-def test_holes_stay_where_they_are_and_are_named(
-    tmp_path: Path, content: list[Any], mean: list[float], note: str
-) -> None:
+def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
     run_file(tmp_path, "grpo-Run1", content)
     (arm,), notes = read(tmp_path)
     np.testing.assert_allclose(arm.quantities["value"][0], mean)
@@ -114,9 +110,9 @@ def test_holes_stay_where_they_are_and_are_named(
 @pytest.mark.parametrize(
     "content",
     ['{"checkpoint-100": {"gsm8k', "{}", json.dumps({"checkpoint-1": {"math500": entry(0.5)}})],
-    ids=["truncated", "no checkpoint", "another data set"],
+    ids=["torn", "no checkpoint", "another data set"],
 )
-def test_an_unusable_run_is_left_out_by_name(tmp_path: Path, content: str) -> None:
+def test_an_unusable_run_is_left_out_by_name(tmp_path, content):
     run_file(tmp_path, "grpo-Run1", RISING)
     (tmp_path / "grpo-Run2.json").write_text(content)
     (arm,), notes = read(tmp_path)
@@ -125,11 +121,9 @@ def test_an_unusable_run_is_left_out_by_name(tmp_path: Path, content: str) -> No
     assert "left out" in notes
 
 
-def test_measured_times_win_over_the_published_grid(tmp_path: Path) -> None:
-    metas = [
-        {"train_seconds": s, "tokens_generated": 10 * s, "tokens_trained": s}
-        for s in (1803.0, 5420.0, 7210.0)
-    ]
+def test_measured_times_win_over_the_published_grid(tmp_path):
+    seconds = (1803.0, 5420.0, 7210.0)
+    metas = [{"train_seconds": s, "tokens_generated": 10 * s} for s in seconds]
     run_file(tmp_path, "grpo-Run1", [0.1, 0.3, 0.4], metas=metas)
     (arm,), notes = read(tmp_path)
     assert arm.measured
@@ -139,7 +133,7 @@ def test_measured_times_win_over_the_published_grid(tmp_path: Path) -> None:
     assert "grpo-Run1: no checkpoint near 3600 s" in notes
 
 
-def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path: Path) -> None:
+def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     for name in ("grpo-n16-seed0", "grpo-n16-seed1"):
         run_file(tmp_path, name, RISING)
     run_file(tmp_path, "grpo-n4-seed0", [0.0, *RISING], steps=[0, 100, 200, 300, 400])
@@ -157,24 +151,22 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path: Pat
         ("pass@3", [0.4, 0.5, 0.6, 0.7, 0.8]),
     ],
 )
-def test_a_figure_shows_its_own_metric(tmp_path: Path, metric: str, mean: list[float]) -> None:
+def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
     by_k = [{"pass@k": {"gsm8k": {"3": value}}} for value in (0.4, 0.5, 0.6, 0.7, 0.8)]
     run_file(tmp_path, "grpo-Run1", RISING, metas=by_k[1:])
     base_file(tmp_path, "base-toy", 0.08)
     (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": by_k[0]}))
-    (arm,), _ = read(tmp_path, figure(metric=metric))
+    (arm,), _ = read(tmp_path, metric=metric)
     assert curves.to_json([arm])["series"]["GRPO"]["mean"] == pytest.approx(mean)
 
 
-def export_figure(**changes: Any) -> Figure:
-    arms = {"GRPO": "*-n32-*", "GRPO-PODS": "*-n128-*"}
-    files = WandbExport(accuracy="toy-acc.csv", length="toy-length.csv")
-    series = {label: FigureSeries(runs=[pattern]) for label, pattern in arms.items()}
-    axes = {"base": [], "grid_seconds": 120.0, "budget_seconds": 480.0}
-    return figure(**axes, wandb_export=files, series=series, **changes)
+ARMS = {"GRPO": "*-n32-*", "GRPO-PODS": "*-n128-*"}
+EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"], "base": [], "grid_seconds": 120.0}
+EXPORT |= {"budget_seconds": 480.0}
+EXPORT |= {"series": {label: FigureSeries(runs=[runs]) for label, runs in ARMS.items()}}
 
 
-def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path: Path) -> None:
+def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     runs = {
         "GRPO-s2-p8-n32-m32-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
         "GRPO-s10-p8-n32-m32-ga16": [(2.0, 0.4), (9.0, 0.6)],
@@ -182,7 +174,8 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path: Path
         "GRPO-s2-p8-n128-m32-ga4": [(0.5, 0.5), (0.9, 0.7)],
     }
     export_files(tmp_path, "toy", runs, length_only="GRPO-s3-p8-n32-m32-ga16")
-    (grpo, pods), notes = read(tmp_path, export_figure())
+    run_file(tmp_path, "ours-n32-seed0", RISING)
+    (grpo, pods), notes = read(tmp_path, **EXPORT)
     assert grpo.runs == ["GRPO-s2-p8-n32-m32-ga16", "GRPO-s10-p8-n32-m32-ga16"]
     values = [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
     np.testing.assert_allclose(grpo.quantities["value"], values)
@@ -192,9 +185,10 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path: Path
     assert "GRPO-s3-p8-n32-m32-ga16: only in toy-length.csv" in notes
     assert "GRPO-s2-p8-n128-m32-ga4: no checkpoint near 480 s" in notes, "the run had ended"
     assert "GRPO-s2-p8-n128-m32-ga4: the checkpoint used at 240, 360 s is over 120 s away" in notes
+    assert "figure toy: drawn from toy-acc.csv, without ours-n32-seed0; to draw these" in notes
 
 
-def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path: Path) -> None:
+def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
     path = tmp_path / "toy-acc.csv"
     column = "data/GRPO-s1-n32-m32-ga4 - eval/accuracy"
     path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
@@ -205,9 +199,9 @@ def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path: Path) -> None
         with pytest.raises(UserError, match=words):
             published.read_csv(path)
     with pytest.raises(UserError, match="metric=both_acc: the export of figure=toy"):
-        read(tmp_path, export_figure(metric="both_acc"))
+        read(tmp_path, **EXPORT, metric="both_acc")
     with pytest.raises(Absent, match=r" has no toy-length\.csv; set results_dir to the"):
-        read(tmp_path, export_figure())
+        read(tmp_path, **EXPORT)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +213,7 @@ def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path: Path) -> None
         ({"questions": 32}, "questions"),  # of the evaluation
     ],
 )
-def test_unlike_runs_are_refused(tmp_path: Path, change: dict[str, Any], key: str) -> None:
+def test_unlike_runs_are_refused(tmp_path, change, key):
     for i, changes in enumerate([{}, {}, change]):
         run_file(tmp_path, f"grpo-{i}", [0.1, 0.2, 0.3, 0.4 + 0.1 * i])
         facts_file(tmp_path, f"grpo-{i}", **{"seed": 2 - i} | changes)
@@ -227,7 +221,7 @@ def test_unlike_runs_are_refused(tmp_path: Path, change: dict[str, Any], key: st
         read(tmp_path)
 
 
-def test_unlike_repeats_are_refused_where_the_runs_are_ours(tmp_path: Path) -> None:
+def test_unlike_repeats_are_refused_where_the_runs_are_ours(tmp_path):
     run_file(tmp_path, "grpo-0", [[0.1] * 5, 0.2, 0.3, 0.4])
     run_file(tmp_path, "grpo-1", RISING)
     line = "runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; averaged"
@@ -238,7 +232,7 @@ def test_unlike_repeats_are_refused_where_the_runs_are_ours(tmp_path: Path) -> N
         read(tmp_path)
 
 
-def test_the_seconds_of_two_clocks_are_never_compared(tmp_path: Path) -> None:
+def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
     for name in ("grpo-0", "pods-0"):
         run_file(tmp_path, name, RISING)
         facts_file(tmp_path, name, clock={"name": "l40s"})

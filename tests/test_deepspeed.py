@@ -17,6 +17,7 @@ from pods.runs import checkpoints, ledger
 from pods.runs.folder import read_metrics
 from tests import processes
 from tests.conftest import ROOT
+from tests.test_faults import write_questions
 from tests.two_ranks import fixed_rollouts
 
 SETTINGS = [
@@ -50,22 +51,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not Path(python).is_file():
         pytest.skip(f"no DeepSpeed at {python}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
     folder, runs = tmp_path_factory.mktemp("deepspeed"), []
-    (folder / "gsm8k").mkdir()
-    rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
-    for split in ("train", "test"):
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / "gsm8k" / f"{split}.jsonl").write_text(text)
+    write_questions(folder, count=20)
     for stage, steps in ((2, [2]), (3, [1, 2])):  # a second run resumes from DeepSpeed's own state
         config, two = str(ROOT / "config" / "accelerate" / f"zero{stage}.yaml"), f"zero{stage}"
         update = [*SETTINGS, *UPDATES[stage], f"output_dir={folder / two}"]
         runs += [[config, str(folder / two), [*update, f"max_steps={n}"]] for n in steps]
         runs += [[config, str(folder / f"trial{stage}"), trial(folder, stage)]]
-    # torch waits for ever for the lock that a killed build has left in the folder of all users.
-    environment = os.environ | {"TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
-    done = subprocess.run(
-        [python, "-m", "tests.deepspeed_ranks", json.dumps(runs)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=540,
-    )  # fmt: skip
+    command = [python, "-m", "tests.deepspeed_ranks", json.dumps(runs)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

@@ -4,11 +4,8 @@ Rank 0 and rank 1 are real processes joined by gloo; tests/test_distributed_laun
 with the real launcher.
 """
 
-import json
-import math
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,16 +16,14 @@ from safetensors.torch import load_file
 
 from pods import ranks
 from pods.config.errors import UserError
-from pods.engines import choose
 from pods.models.policy import Policy
 from pods.runs import checkpoints, ledger
 from pods.runs.folder import read_metrics
 from pods.trainer import PodsConfig
 from pods.training.build import refuse_changes, trl_arguments
 from rewards import functions
-from tests import faults, two_ranks
+from tests import faults, processes, two_ranks
 from tests.configs import compose
-from tests.conftest import ROOT
 from tests.two_ranks import fixed_rollouts
 
 SETTINGS = [
@@ -96,33 +91,6 @@ def test_rows_that_fill_the_last_rank_count_on_no_rank(tmp_path, loss):
     )
     algorithm = f"algorithm.name={tmp_path / 'mine.py'}:first_three"
     trained(tmp_path, algorithm, "micro_batch_size=1", "max_steps=1", f"loss.type={loss}", *SGD)
-
-
-@pytest.mark.slow
-def test_setting_e_on_the_tiny_model(tmp_path):
-    for split in ("train", "test"):
-        (tmp_path / "gsm8k").mkdir(exist_ok=True)
-        rows = [{"question": f"{i}+{i}=?", "answer": f"... #### {2 * i}"} for i in range(20)]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / "gsm8k" / f"{split}.jsonl").write_text(text)
-    arguments = [
-        "experiment=gsm8k_h100", "algorithm=pods", "model=tiny", "run=r", "task.system=''",
-        "task.validation_size=4", f"data_dir={tmp_path}", f"output_dir={tmp_path}", "max_steps=2",
-        "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=3", "micro_batch_size=2",
-        "sampling.max_completion_length=8", "evaluation.every_seconds=0.001",
-        "rewards.workers=1", "optimizer.warmup_steps=0",
-    ]  # fmt: skip
-    done = two_ranks.run(tmp_path, *arguments)
-    assert [p.returncode for p in done] == [0, 0], done[0].stderr
-    before = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
-    after = load_file(tmp_path / "r" / "checkpoint-2" / "model.safetensors")
-    assert all(not torch.equal(before[name], after[name]) for name in before)  # every parameter
-    metrics = read_metrics(tmp_path / "r" / "metrics.jsonl")
-    shares = [seconds / 1800 for seconds in (0.0, metrics[0]["train_seconds"])]  # of the budget
-    cosine = [1e-5 * (1 + math.cos(math.pi * share)) for share in shares]
-    assert [line["learning_rate"] for line in metrics] == pytest.approx(cosine)
-    evaluations = read_metrics(tmp_path / "r" / "evaluations.jsonl")
-    assert [len(e["correct"]) for e in evaluations] == [20, 20]  # the whole test set
 
 
 def rank_one(fault: Callable[[], None]) -> Callable[[], None]:
@@ -198,20 +166,12 @@ def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
     started = two_ranks.start(tmp_path, *SETTINGS, f"output_dir={tmp_path}", "max_steps=100000",
                           "checkpoint.every_steps=null")  # fmt: skip
     path = tmp_path / "r" / "metrics.jsonl"
-    wait_for(lambda: path.is_file() and read_metrics(path), started)
+    processes.wait_for(lambda: path.is_file() and read_metrics(path), started)
     os.kill(started[1].pid, signal.SIGTERM)
     assert [p.wait().returncode for p in started] == [143, 143], started[0].stderr
     assert "run again to resume" in started[0].stderr
     saved = checkpoints.find(tmp_path / "r")[-1]
     assert saved.step == read_metrics(path)[-1]["step"]
-
-
-def wait_for(done: Callable[[], object], started: list) -> None:
-    deadline = time.monotonic() + 500
-    while not done():
-        assert not any(process.poll() for process in started), [p.stderr for p in started]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):
@@ -231,33 +191,18 @@ def broken_reward() -> None:
     [
         (3, ["prompts_per_step=1"], "must be shared equally by 3 processes"),
         (2, ["prompts_per_step=3", "micro_batch_size=4"], "must divide .* = 6 rows"),
-        (2, ["backend=unsloth"], "2 processes; Unsloth trains on one GPU"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(monkeypatch, count, overrides, message):
     become(monkeypatch, count)
-    sizes = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
     with pytest.raises(UserError, match=message):
-        choose.backend(compose(*sizes, *overrides).backend.name)
+        compose("rollouts_per_prompt=8", "kept_per_prompt=4", *overrides)
 
 
 def become(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Rank 1 of `count`."""
     for name, value in (("RANK", 1), ("LOCAL_RANK", 1), ("WORLD_SIZE", count)):
         monkeypatch.setenv(name, str(value))
-
-
-@pytest.mark.parametrize(
-    ("environment", "stage"),
-    [
-        ({}, 0),
-        ({"ACCELERATE_USE_DEEPSPEED": "true"}, 2),  # --use_deepspeed, or a file of DeepSpeed's own
-        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}, 3),
-    ],
-)
-def test_the_stage_of_zero_is_the_launchers(monkeypatch, environment, stage):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert ranks.zero_stage() == stage
 
 
 @pytest.mark.parametrize("experiment", ["gsm8k_h100", "gsm8k_a100"])
@@ -288,7 +233,7 @@ def test_trl_takes_the_engines_of_settings_e_and_f(monkeypatch, experiment, mode
     assert arguments.vllm_mode == mode
 
 
-def test_shares_are_equal_and_in_rank_order(monkeypatch):
+def test_shares_are_equal_and_in_rank_order_and_zeros_stage_is_the_launchers(monkeypatch):
     assert (ranks.world_size(), ranks.rank()) == (1, 0)
     assert ranks.share(range(8)) == [*range(8)]
     assert ranks.split(lambda items: [2 * i for i in items], [3, 4]) == [6, 8]
@@ -303,6 +248,11 @@ def test_shares_are_equal_and_in_rank_order(monkeypatch):
     monkeypatch.delenv("LOCAL_RANK")  # a cluster's own WORLD_SIZE starts nothing
     assert ranks.world_size() == 1
     assert ranks.gather([1, 2]) == [1, 2]
+    assert ranks.zero_stage() == 0
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    assert ranks.zero_stage() == 2  # --use_deepspeed, or a file of DeepSpeed's own
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+    assert ranks.zero_stage() == 3
 
 
 @pytest.mark.parametrize(

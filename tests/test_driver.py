@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -198,12 +197,10 @@ def test_plain_grpo_leaves_the_advantages_to_trl_and_nothing_else_does():
 SCORES = [[1, 0.1, NAN], [0, NAN, NAN], [NAN, NAN, NAN], [0.5, 0.2, 3]]
 
 
-def record_of(scores: Any, correct: str | None = None, m: int = 2) -> Record:
+def record_of(scores: Any, correct: str | None = None) -> Record:
     weights = {"correctness": 0.7, "format": -2.0, "tags": 0.3}
-    algorithm = partial(ALGORITHMS["pods"])
-    return driver(algorithm, scores, weights=weights, correct=correct)[0](
-        step_of(1, len(scores), m)
-    )
+    run, _ = driver(ALGORITHMS["pods"], scores, weights=weights, correct=correct)
+    return run(step_of(1, len(scores), 2))
 
 
 def test_rewards_add_up_as_in_trl():

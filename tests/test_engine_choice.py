@@ -45,11 +45,9 @@ def outcome(function, *arguments) -> str:
         (choose.backend, "auto", False, True, {}, "transformers: no CUDA device"),
         (choose.backend, "auto", True, True, TWO, "transformers: 2 processes; Unsloth trains on o"),
         (choose.backend, "unsloth", False, True, {}, "backend=unsloth: no CUDA device; set backen"),
-        (choose.backend, "unsloth", True, True, {}, "unsloth: as configured"),
         (choose.for_evaluation, "auto", False, True, {}, "transformers: no CUDA device"),
         (choose.for_evaluation, "auto", True, False, {}, "transformers: vllm is not installed"),
         (choose.for_evaluation, "auto", True, True, {}, "vllm: found CUDA and vllm"),
-        (choose.for_evaluation, "vllm", True, True, {}, "vllm: as configured"),
         (choose.for_evaluation, "vllm", True, False, {}, "engine=vllm: it needs a CUDA device and"),
     ],
 )
@@ -66,7 +64,6 @@ def test_the_backend_and_the_engine_of_an_evaluation(
         (False, False, False, [], {}, "transformers: no CUDA device"),
         (True, False, False, [], {}, "transformers: vllm is not installed"),
         (True, True, False, [], {}, "vllm: found CUDA and vllm"),
-        (True, True, False, [], TWO, "vllm: found CUDA and vllm"),
         (True, True, True, [], {}, "unsloth: shares the base weights"),
         (True, True, False, FULL, {}, "transformers: every parameter is trained"),
         (True, True, False, FULL, TWO, "trl: several processes"),
@@ -118,11 +115,7 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkey
 
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
-    arguments = SimpleNamespace(
-        per_device_train_batch_size=m, steps_per_generation=1,  # of one of two ranks
-        rollouts_per_prompt=64, num_generations=m, vllm_tensor_parallel_size=1,
-    )  # fmt: skip
-    with seam.engine_slots(arguments):
+    with seam.engine_slots(SimpleNamespace(rollouts_per_prompt=64, num_generations=m)):
         grpo_trainer.VLLMGeneration(max_num_seqs=m, mode="colocate")
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
     assert taken == [{"max_num_seqs": 64, "mode": "colocate"}, {"max_num_seqs": 1}]

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,23 +14,12 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from pods.engines import (
-    Completion,
-    Groups,
-    Limits,
-    LivePolicy,
-    Request,
-    Sampling,
-    Weights,
-    Work,
-    seed_of,
-    texts,
-)
-from pods.engines.decoding import TokenSampler, grouped_attention
+from pods.batch import Completion, seed_of
+from pods.engines import Groups, Limits, LivePolicy, Request, Sampling, Weights, Work, texts
+from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
-from pods.models import policy, same_model
+from pods.models import policy
 from pods.tasks import encode_prompt
 from tests.fake_run import TINY, add_checkpoint, live_model, make_run, quickstart_config
 
@@ -85,9 +73,6 @@ def one_token_at_a_time(model: Any, prompts: list[list[int]] = PROMPTS) -> list[
                 drawn.append(int(model(torch.tensor([prompt + drawn])).logits[0, -1].argmax()))
         completions.append([drawn])
     return completions
-
-
-# What a completion depends on
 
 
 def test_a_completion_depends_on_its_seed_not_on_its_batch() -> None:
@@ -162,21 +147,6 @@ def test_greedy_completions_are_those_of_transformers_generate_and_of_narrow_sam
         assert complete(engine(replace(SAMPLING, **narrow)), work()) == [groups]
 
 
-@pytest.mark.parametrize("length", [1, 2, 3])
-@pytest.mark.parametrize("scaling", [None, 0.3])
-def test_attention_of_shared_keys_is_sdpa(length: int, scaling: float | None) -> None:
-    rng = torch.Generator().manual_seed(0)
-    query = torch.randn(2, 4, length, 8, generator=rng)
-    key, value = (torch.randn(2, 2, 5, 8, generator=rng) for _ in range(2))  # 2 heads share a key
-    mask = torch.rand(2, 1, length, 5, generator=rng) < 0.7
-    mask[..., 0] = True
-    module = SimpleNamespace(num_key_value_groups=2, is_causal=False, training=False)
-    settings = {"scaling": scaling, "dropout": 0.0}
-    ours, _ = grouped_attention(module, query, key, value, mask, **settings)
-    theirs, _ = sdpa_attention_forward(module, query, key, value, mask, **settings)
-    assert torch.allclose(ours, theirs, atol=1e-6)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_logprobs_are_the_models_under_the_sampling_temperature(temperature: float) -> None:
     """Before top-k, as TRL's trainer takes them."""
@@ -191,9 +161,6 @@ def test_logprobs_are_the_models_under_the_sampling_temperature(temperature: flo
             expected = expected.gather(1, torch.tensor(c.token_ids)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(c.logprobs), expected, atol=1e-4, rtol=0)
     assert complete(engine(cool), work(prompts=PROMPTS[:1]))[0][0][0].logprobs is None
-
-
-# How a completion ends
 
 
 def test_lengths_count_the_end_token_and_clipped_completions_have_none() -> None:
@@ -234,9 +201,6 @@ def test_a_stop_string_ends_a_completion_and_leaves_its_text(stop: tuple[str, ..
             assert brief.clipped == (long.clipped and cut is None)
             ended += cut is not None
     assert ended >= 10
-
-
-# Which policy completes
 
 
 def test_adapters_equal_a_merged_model_and_leave_the_base_as_it_was(checkpoints) -> None:
@@ -290,9 +254,6 @@ def test_full_parameter_checkpoints_load_one_after_the_other(tmp_path: Path) -> 
     assert live.training
 
 
-# The policy in training
-
-
 def test_the_live_policy_is_sampled_and_left_as_it_was(checkpoints) -> None:
     model = live_model(checkpoints[0])
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -344,22 +305,3 @@ def test_a_policy_that_cannot_be_merged_decodes_with_its_adapter_beside(saved_wh
     assert adapted != base
     if saved_whole:  # in bfloat16 a cache and padding round otherwise
         assert ids(adapted) == one_token_at_a_time(model.eval(), few)
-
-
-@pytest.mark.parametrize(
-    ("noted", "path", "same"),
-    [
-        ("/home/me/models/qwen", "../models/qwen", True),
-        ("~/qwen", "/data/qwen", True),
-        ("/data/models/qwen", "/data/others/qwen", False),
-        ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-7B-Instruct", False),
-        ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B-Instruct", True),
-        ("unsloth/qwen2.5-3b-instruct-unsloth-bnb-4bit", "Qwen/Qwen2.5-3B", False),
-        ("unsloth/qwen2.5-3b-bnb-4bit", "Qwen/Qwen2.5-3B", True),
-        ("/home/unsloth/x-bnb-4bit", "/home/unsloth/x-bnb-4bit", True),
-        ("..", "a/b", False),
-        ("unsloth/qwen2.5-3b", "..", False),
-    ],
-)
-def test_the_base_that_an_adapter_notes_may_have_lain_elsewhere(noted, path, same) -> None:
-    assert same_model(noted, path) is same

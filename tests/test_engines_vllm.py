@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -19,23 +20,14 @@ SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_promp
 TOKENIZER = policy.load_tokenizer(str(TINY))
 
 
-@dataclass
-class LoRA:
-    lora_name: str
-    lora_int_id: int
-    lora_path: str
-
-
 class RecordingLLM:
     """Answers each prompt with its seed's last digit and an end token; seed 7 is clipped."""
 
     def __init__(self, **arguments: Any) -> None:
-        self.arguments, self.calls, self.running = arguments, [], True
-        self.environment = dict(os.environ)
-        self.llm_engine = SimpleNamespace(engine_core=SimpleNamespace(shutdown=self._shutdown))
-
-    def _shutdown(self, timeout: float) -> None:
-        self.running = False
+        self.arguments, self.calls, self.environment = arguments, [], dict(os.environ)
+        self.ended: list[float] = []
+        core = SimpleNamespace(shutdown=lambda timeout: self.ended.append(timeout))
+        self.llm_engine = SimpleNamespace(engine_core=core)
 
     def generate(self, prompts: list, params: list, lora_request: list | None, use_tqdm: bool):
         self.calls.append(SimpleNamespace(prompts=prompts, params=params, loras=lora_request))
@@ -59,7 +51,8 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingLLM]]:
 
     fakes = {name: ModuleType(name) for name in ("vllm", "vllm.lora", "vllm.lora.request")}
     fakes["vllm"].LLM, fakes["vllm"].SamplingParams = llm, SimpleNamespace
-    fakes["vllm.lora.request"].LoRARequest = LoRA
+    fakes["vllm"].RequestOutput = SimpleNamespace
+    fakes["vllm.lora.request"].LoRARequest = namedtuple("LoRA", "lora_name lora_int_id lora_path")
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)
     yield started
@@ -91,7 +84,7 @@ def test_works_are_handed_over_in_windows_and_come_back_in_their_places(engines,
     loras = [lora for call in llm.calls for lora in call.loras]
     assert [lora and lora.lora_int_id for lora in loras] == [1, 1, 1, 2, 2, 2, *[None] * 3, 1, 1]
     assert sum(advanced) == 11
-    assert not llm.running
+    assert llm.ended == [30.0]
 
 
 @pytest.mark.parametrize(
@@ -143,25 +136,19 @@ def test_everything_that_vllm_is_told(engines):
     assert arguments["quantization"] == "bitsandbytes"
 
 
-@pytest.fixture
-def card(monkeypatch):
+def card(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """A card of 40 GiB, of which `free` are free."""
-
-    def make(free: int) -> None:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 40 * 2**30))
-        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-
-    return make
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * 2**30, 40 * 2**30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
 
 
-def test_the_engine_is_started_apart_from_the_launcher(engines, monkeypatch, card):
+def test_the_engine_is_started_apart_from_the_launcher(engines, monkeypatch):
     ranks = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_PORT": "1234"}
     ranks |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-    for name, value in ranks.items():
+    for name, value in (ranks | {"CUDA_VISIBLE_DEVICES": "4,6"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    card(30)
+    card(monkeypatch, free=30)
     before = dict(os.environ)
     with build():
         started = engines[0].environment
@@ -174,8 +161,10 @@ def test_the_engine_is_started_apart_from_the_launcher(engines, monkeypatch, car
     ("wanted", "free", "share"),
     [(None, 39, 0.85), (None, 20, 0.47), (0.4, 20, 0.4), (0.9, 20, None), (None, 1, None)],
 )
-def test_the_share_of_a_card_is_what_is_free_unless_it_is_set(engines, card, wanted, free, share):
-    card(free)
+def test_the_share_of_a_card_is_what_is_free_unless_it_is_set(
+    engines, monkeypatch, wanted, free, share
+):
+    card(monkeypatch, free)
     limits = Limits(gpu_memory_utilization=wanted)
     if share is None:
         with pytest.raises(OutOfMemory, match=f"gpu_memory_utilization={wanted}: {free}.0 GiB"):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir, nullcontext
 from functools import partial
 from itertools import combinations
-from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 import evaluate_run
 from pods import files
@@ -44,10 +44,8 @@ class Instant:
         tokenizer = load_tokenizer(str(TINY))
         ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         for work in works:
-            yield (
-                work,
-                [[Completion(ids[r.seeds[0] % 10], r.seeds[0] % 7 == 0)] for r in work.requests],
-            )
+            seeds = [request.seeds[0] for request in work.requests]
+            yield work, [[Completion(ids[seed % 10], seed % 7 == 0)] for seed in seeds]
 
 
 INSTANT, BUILD = nullcontext(Instant()), choose.build
@@ -96,16 +94,7 @@ def tree(folder: str) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def no_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def build(*_: object) -> None:
-        raise AssertionError("an engine was built, though nothing was missing")
-
-    monkeypatch.setattr(choose, "build", build)
-
-
-def test_results_are_what_the_published_reader_expects(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     """A model of the published plot script: every key a step, every list one number a repeat."""
     monkeypatch.setattr(choose, "build", BUILD)
     evaluate("tasks=[gsm8k,math500]", "rewards=[v2,strict]", "results_dir=fresh")
@@ -132,7 +121,7 @@ def test_results_are_what_the_published_reader_expects(
     assert all(Path(path).exists() for path in wrote)
 
 
-def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat() -> None:
+def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat():
     path = Path("data/gsm8k/test.jsonl")
     row = {"question": "1+" * 400 + "1=?", "answer": "#### 401", "unique_id": "long"}
     path.write_text(path.read_text() + json.dumps(row) + "\n")
@@ -160,15 +149,12 @@ def made_up(questions: int, repeats: int) -> list[list[dict[str, Any]]]:
     return [[record(q, k) for q in range(questions)] for k in range(repeats)]
 
 
-def flat(tree: Any, path: str = "") -> dict[str, Any]:
-    """{"/key/index": leaf} of nested dicts and lists."""
-    if not isinstance(tree, dict | list):
-        return {path: tree}
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return {k: v for key, value in items for k, v in flat(value, f"{path}/{key}").items()}
+def rounded(tree: Any) -> Any:
+    """The nested values as JSON holds them, to nine digits."""
+    return json.loads(json.dumps(tree), parse_float=lambda text: round(float(text), 9))
 
 
-def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -> None:
+def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path):
     """In plain Python, every key; the first grader fills the published fields and pass@k."""
     stored, store = made_up(6, 11), Store("other", "r")  # repeat-10 after -9
     for k, repeat in enumerate(stored):
@@ -178,58 +164,41 @@ def test_a_results_file_is_the_one_recomputed_from_the_records(tmp_path: Path) -
     config = SimpleNamespace(seed=0, pass_at=[1, 3, 20])
     plan = SimpleNamespace(config=config, versions=GRADERS, repeats=11)
     run.score(plan, None, [target], [Questions("gsm8k", "math", rows)])  # nothing is missing
-    expected = flat({"checkpoint-10": recomputed(stored)})
-    assert flat(json.loads(store.summary.read_text())) == pytest.approx(expected)
+    written = json.loads(store.summary.read_text())
+    assert rounded(written) == rounded({"checkpoint-10": recomputed(stored)})
 
 
 def recomputed(stored: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """The entry of one checkpoint; k = 20 is above the number of repeats."""
+    graded = [[record | record["correct"] for record in repeat] for repeat in stored]
+    formed, tokens, clipped, v2, strict = (
+        np.array([[float(record[name]) for record in repeat] for repeat in graded])
+        for name in ("well_formed", "tokens", "clipped", *GRADERS)
+    )  # (repeats, questions)
 
-    def values(value: Callable[[dict], float]) -> np.ndarray:  # (repeats, questions)
-        return np.array([[float(value(record)) for record in repeat] for repeat in stored])
+    def passed(correct: np.ndarray, k: int) -> np.ndarray:
+        return np.array([stupid_pass_at_k(row, k) for row in correct.T])
 
-    def passed(correct: np.ndarray, k: int) -> dict[str, float]:
-        subsets = [combinations(row, k) for row in correct.T]
-        return scores.interval(np.array([np.mean([any(s) for s in row]) for row in subsets]))
-
-    formed, tokens, clipped = map(values, map(itemgetter, ("well_formed", "tokens", "clipped")))
-    v2, strict = (values(lambda r, name=name: r["correct"][name]) for name in GRADERS)
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, array in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
         details[name] = scores.interval(array.mean(axis=0))
     for name, correct in (("v2", v2), ("strict", strict)):
-        arrays = {"correct": correct, "both": correct * formed}
-        metrics = {key: scores.interval(array.mean(axis=0)) for key, array in arrays.items()}
-        details["rewards"][name] = metrics | {f"pass@{k}": passed(correct, k) for k in (1, 3)}
+        metrics = {"correct": correct.mean(axis=0), "both": (correct * formed).mean(axis=0)}
+        metrics |= {f"pass@{k}": passed(correct, k) for k in (1, 3)}
+        details["rewards"][name] = {key: scores.interval(row) for key, row in metrics.items()}
     entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 * formed, "lengths": tokens}
     examples = [
         {"prompt": f"prompt {r['id']}", "answer": r["id"], "completion": r["completion"],
-         "correct": str(r["correct"]["v2"]), "format_correct": str(r["well_formed"])}
-        for r in stored[0][:5]
+         "correct": str(r["v2"]), "format_correct": str(r["well_formed"])}
+        for r in graded[0][:5]
     ]  # fmt: skip
-    by_k = {str(k): passed(v2, k)["mean"] for k in (1, 3)}
+    by_k = {str(k): passed(v2, k).mean() for k in (1, 3)}
     published = {name: [*array.mean(axis=1)] for name, array in entry.items()}
     meta = {"train_seconds": 12.5, "pass@k": {"gsm8k": by_k}, "scores": {"gsm8k": details}}
     return {"gsm8k": published | {"examples": examples}, "meta": meta}
 
 
-def test_the_records_of_a_repeat_stand_beside_their_questions() -> None:
-    tokenizer = load_tokenizer(str(TINY))
-    texts = ["<think></think><answer>5</answer>", "<answer>7</answer>", "<think>"]
-    tokens = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    groups = [[Completion(ids, ids is tokens[2])] for ids in tokens]
-    rows = [Question(id_, answer, "?", [1]) for id_, answer in zip("abc", "678", strict=True)]
-    found = questions.records(rows, groups, tokenizer, ())
-    assert scores.grade(found, ["v2"], "math")
-    assert not scores.grade(found, ["v2"], "math"), "graded already"
-    assert [[*record.values()] for record in found] == [
-        ["a", "6", texts[0], len(tokens[0]), False, True, {"v2": False}],
-        ["b", "7", texts[1], len(tokens[1]), False, False, {"v2": True}],
-        ["c", "8", texts[2], len(tokens[2]), True, False, {"v2": False}],
-    ]
-
-
-def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat() -> None:
+def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
     rows = [Question(id_, "", "", [7]) for id_ in "ab"]
     cases = [("gsm8k", 0, "base", 0), ("gsm8k", 1, "base", 0), ("gsm8k", 0, "checkpoint-2", 0),
              ("math", 0, "base", 0), ("gsm8k", 0, "base", 1)]  # fmt: skip
@@ -238,32 +207,28 @@ def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat() -
     assert questions.requests("gsm8k", rows[1:], 0, "base", repeat=0) == works[0][1:]
 
 
-def test_the_provenance_of_the_first_scores_stays() -> None:
-    for task, commit in (("gsm8k", "first"), ("math500", "second")):
+def test_the_provenance_of_the_first_scores_stays():
+    for commit in ("first", "second"):
         store = Store("other", "r")
-        store.claim({task: {"seed": commit}}, {"git_commit": commit, f"of_{task}": True})
+        store.claim({f"task_{commit}": {}}, {"git_commit": commit, commit: True})
         store.write_facts()
     facts = Store("other", "r").facts
-    assert (facts["git_commit"], facts["of_gsm8k"], facts["of_math500"]) == ("first", True, True)
+    assert (facts["git_commit"], facts["second"]) == ("first", True)
 
 
-# What is not done twice
-
-
-def test_a_second_command_changes_nothing_and_reads_each_repeat_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
     before, read, paths = tree("results"), targets.read, []
     monkeypatch.setattr(targets, "read", lambda path: paths.append(path) or read(path))
-    no_generation(monkeypatch)
+    monkeypatch.setattr(choose, "build", None)  # no engine is built
+    monkeypatch.setattr(targets, "write", None)  # no record is written
     evaluate()
     assert tree("results") == before
     assert len(paths) == len(set(paths)) == 6  # base and two checkpoints, two repeats each
 
 
-def test_another_grader_costs_no_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_grader_costs_no_generation(monkeypatch):
     published = results.read(SUMMARY)[2].datasets["gsm8k"]
-    no_generation(monkeypatch)
+    monkeypatch.setattr(choose, "build", None)  # no engine is built
     evaluate("rewards=[v2,v1,strict]")
     again = results.read(SUMMARY)[2]
     assert again.datasets["gsm8k"] == published  # the first grader fills the published fields
@@ -272,7 +237,7 @@ def test_another_grader_costs_no_generation(monkeypatch: pytest.MonkeyPatch) -> 
         assert all(r["correct"].keys() == {"v2", "v1", "strict"} for r in targets.read(path))
 
 
-def test_more_repeats_and_tasks_keep_what_is_there() -> None:
+def test_more_repeats_and_tasks_keep_what_is_there():
     before = tree("results")
     evaluate("repeats=3", "tasks=[gsm8k,math500]", "checkpoints=[2]")
     stored = {name: text for name, text in before.items() if name.endswith(".jsonl")}
@@ -290,11 +255,9 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(
-    ("error", "writes"), [*((Killed(), i) for i in (0, 1, 2, 3, 5, 8)), (FULL, 2), (FULL, 5)]
+    ("error", "writes"), [*((Killed(), i) for i in (0, 1, 2, 3, 5)), (FULL, 2), (FULL, 5)]
 )
-def test_whatever_write_is_the_last_one_the_end_is_the_same(
-    error: BaseException, writes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monkeypatch):
     written = []
 
     def write(path: Path, content: str) -> None:
@@ -316,40 +279,27 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(
     assert tree("stopped") == tree("results")
 
 
-# What is refused, what is skipped
-
-
-def trained_anew(path: Path) -> None:
-    shutil.rmtree(path)
-    add_checkpoint(path.parent, 2, scale=0.2)
-
-
 BAD = {
     "adapter_model.safetensors has 1000 bytes": lambda p: os.truncate(p / ADAPTER, 1000),
     "checkpoint-2: not finished": lambda p: (p / "meta.json").write_text('{"step": 2'),
     "checkpoint-best: not finished": lambda p: p.rename(p.with_name("checkpoint-best")),
-    "other weights than results/fake/checkpoint-2; remove that folder": trained_anew,
+    "other weights than results/fake/checkpoint-2; remove that folder": lambda p: (
+        shutil.rmtree(p) or add_checkpoint(p.parent, 2, scale=0.2)
+    ),
 }
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_checkpoints_are_found_by_step_and_bad_ones_named(folder: Path, reason: str) -> None:
+def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
     add_checkpoint(folder, 10)
     arguments = folder, ["all"], Store("results", "fake"), "gsm8k"
     found, problems = targets.find(*arguments)
-    assert [(t.step, t.name, t.lora_rank, t.meta["train_seconds"]) for t in found] == [
-        (step, f"checkpoint-{step}", 32, 2.5 * step) for step in (2, 4, 10)
-    ]
-    assert problems == []
+    facts = [(target.step, target.lora_rank, target.meta["train_seconds"]) for target in found]
+    assert (facts, problems) == ([(2, 32, 5.0), (4, 32, 10.0), (10, 32, 25.0)], [])
     BAD[reason](folder / "checkpoint-2")
     found, (problem,) = targets.find(*arguments)
     assert [target.step for target in found] == [4, 10]
     assert reason in problem
-
-
-def only_bad(folder: Path) -> None:
-    (folder / "checkpoint-2" / ADAPTER).unlink()
-    shutil.rmtree(folder / "checkpoint-4")
 
 
 MISTAKES = [  # further ones: tests/test_mistakes.py
@@ -361,16 +311,15 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
     (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
     (lambda _: FACTS.write_text("[1]"), "", "results_dir=results: results/fake.json was not writ"),
-    (only_bad, "", "checkpoints=all: checkpoints/fake/checkpoint-2: adapter_model.safetensors is"),
+    (lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")], "",
+     "checkpoints=all: checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "),
     (lambda folder: make_run(folder.parent, "empty", steps=()), "run=empty",
      "checkpoints=all: checkpoints/empty has none yet; wait for one"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spoil", "overrides", "line"), MISTAKES, ids=[m[1] for m in MISTAKES])
-def test_mistakes_are_one_line_and_write_nothing(
-    folder: Path, spoil: Callable[[Path], object] | None, overrides: str, line: str
-) -> None:
+def test_mistakes_are_one_line_and_write_nothing(folder, spoil, overrides, line):
     if spoil:
         spoil(folder)
     before = tree("results")
@@ -381,12 +330,7 @@ def test_mistakes_are_one_line_and_write_nothing(
     assert tree("results") == before
 
 
-# The base model, choosing, a part of the work
-
-
-def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
     before = {name: text for name, text in tree("results").items() if name.startswith("base")}
     make_run(Path("checkpoints"), "second", steps=(2,))
     moved_base = shutil.copytree(TINY, "elsewhere/tiny_policy")
@@ -409,7 +353,7 @@ def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(
 @pytest.mark.parametrize(
     ("key", "name"), [("experiment=quickstart", "tiny"), ("model=tiny", "tiny"), (TINY, "policy")]
 )
-def test_run_null_scores_a_base_model_alone(key: str | Path, name: str) -> None:
+def test_run_null_scores_a_base_model_alone(key, name):
     key = f"model={key}" if key is TINY else key
     evaluate("run=null", key, "repeats=1", "results_dir=fresh")
     (summary,) = (path for path in Path("fresh").glob("*.json") if ".meta" not in path.name)
@@ -418,18 +362,13 @@ def test_run_null_scores_a_base_model_alone(key: str | Path, name: str) -> None:
     assert len(results.read_base(summary).datasets["gsm8k"].ans_acc) == 1
 
 
-def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(capsys):
     with pytest.raises(UserError, match="has validation scores on gsm8k"):
         evaluate("checkpoints=best")  # test scores are there: they choose nothing
     select = ("select_on=validation", "repeats=1", "results_dir=chosen")
     evaluate(*select)
-    validation = results.read("chosen/fake/validation.json")
-    accuracy = {s: sum(c.datasets["gsm8k.validation"].ans_acc) for s, c in validation.items()}
-    best = max(accuracy, key=lambda step: (accuracy[step], -step))
-    selected = results.read("chosen/fake/selected.json")
-    assert {step: list(selected[step].datasets) for step in selected} == {best: ["gsm8k"]}
+    ((best, selected),) = results.read("chosen/fake/selected.json").items()
+    assert list(selected.datasets) == ["gsm8k"]
     assert not Path("chosen/fake.json").exists()  # no test score of the others
     assert [p.parent.name for p in Path("chosen").rglob("gsm8k")] == [f"checkpoint-{best}"]
     for path in Path("chosen/fake").rglob("gsm8k.validation/repeat-*.jsonl"):
@@ -448,17 +387,16 @@ def test_choosing_on_validation_scores_the_test_split_of_one_checkpoint(
     assert list(results.read("chosen/fake.json")) == [4]
 
 
-def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder: Path) -> None:
+def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
     noted = {"checkpoint_best": {"checkpoint": "checkpoint-4", "accuracy": 0.5}}
     (folder / "meta.json").write_text(json.dumps(noted))
     store = Store("results", "fake")
-    arguments = folder, ["best"], store, "gsm8k"
-    assert [target.step for target in targets.find(*arguments)[0]] == [4]
-    store.facts["best"] = {"gsm8k": "checkpoint-2"}
-    assert [target.step for target in targets.find(*arguments)[0]] == [2]
+    for chosen, step in ({}, 4), ({"gsm8k": "checkpoint-2"}, 2):
+        store.facts["best"] = chosen
+        assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
 
 
-def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it() -> None:
+def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     evaluate("questions=2", "checkpoints=last", "repeats=1")
     found = results.read(SUMMARY)
     assert [set(found[step].datasets) for step in (2, 4)] == [{"gsm8k"}, {"gsm8k", "gsm8k.sample2"}]
@@ -472,7 +410,7 @@ def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it() -> N
     assert small != other
 
 
-def test_runs_are_matched_and_shown_in_one_table(capsys: pytest.CaptureFixture) -> None:
+def test_runs_are_matched_and_shown_in_one_table(capsys):
     make_run(Path("checkpoints"), "fake10", steps=(2,))
     make_run(Path("checkpoints"), "fake9", steps=())
     config = configured("run=[fake*,fake]", "checkpoints=last")
@@ -483,3 +421,36 @@ def test_runs_are_matched_and_shown_in_one_table(capsys: pytest.CaptureFixture) 
     assert shown.count("correct %") == 1
     for row in ("base-tiny ", "fake10 checkpoint-2 ", "fake checkpoint-4 "):
         assert shown.count(row) == 1, row
+
+
+def stupid_pass_at_k(row: list[int], k: int) -> float:
+    return float(np.mean([any(subset) for subset in combinations(row, k)]))
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5, 7])
+def test_pass_at_k_equals_the_mean_over_all_subsets(repeats):
+    correct = np.random.default_rng(repeats).integers(0, 2, size=(40, repeats))
+    for k in range(1, repeats + 1):
+        expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
+        np.testing.assert_allclose(scores.pass_at_k(correct, k), expected)
+
+
+@pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])
+def test_intervals_cover_the_truth_about_95_times_in_100(share, questions):
+    samples = np.random.default_rng(1).random((400, questions)) < share  # 400 experiments
+    intervals = [scores.interval(row.astype(float)) for row in samples]
+    covered = [interval["low"] <= share <= interval["high"] for interval in intervals]
+    assert 0.91 <= np.mean(covered) <= 0.98
+
+
+def test_nothing_correct_or_everything_has_wilsons_interval():
+    nothing, everything, tokens, often, once = (
+        scores.interval(np.array(row))
+        for row in ([0.0] * 30, [1.0] * 30, [9.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)
+    )
+    wilson = binomtest(0, 30).proportion_ci(method="wilson")
+    assert [nothing["low"], nothing["high"]] == pytest.approx([wilson.low, wilson.high], abs=1e-5)
+    assert everything["low"] == pytest.approx(1 - nothing["high"])
+    assert (tokens["low"], tokens["high"]) == pytest.approx((9, 9)), "no share"
+    assert often["mean"] == once["mean"] == 0.05
+    assert often["high"] < once["high"], "ten repeats of a question tell more than one"

@@ -26,46 +26,42 @@ PAPER = {  # the same in every setting of the paper
     "engine.gpu_memory_utilization": 0.5,
     "engine.importance_sampling_correction": False,
 }
-# experiment -> (n, m, beta, rewards, seconds of training, seconds between checkpoints), its figure
-OF_SETTING = {
-    "gsm8k_qwen": ((64, 16, 0.0, "v1", 21600, 1800), "gsm8k_main"),
-    "gsm8k_llama": ((64, 16, 0.04, "v2", 5400, 600), "llama_main"),
-    "math_qwen": ((32, 8, 0.0, "v1-correctness", 21600, 1800), "math_main"),
-    "chemistry_qwen": ((64, 16, 0.0, "v1-correctness", 21600, 1800), "chemistry_main"),
-}
+# settings (e) and (f) train all parameters
+FULL = {"gsm8k_h100": "Qwen/Qwen2.5-3B-Instruct", "gsm8k_a100": "Qwen/Qwen2.5-7B-Instruct"}
+SETTINGS = [  # experiment, its figure, n, m, beta, rewards, seconds of training and of a checkpoint
+    ("gsm8k_qwen", "gsm8k_main", 64, 16, 0.0, "v1", 21600, 1800),
+    ("gsm8k_llama", "llama_main", 64, 16, 0.04, "v2", 5400, 600),
+    ("math_qwen", "math_main", 32, 8, 0.0, "v1-correctness", 21600, 1800),
+    ("chemistry_qwen", "chemistry_main", 64, 16, 0.0, "v1-correctness", 21600, 1800),
+]
 
 
 @pytest.mark.parametrize("path", (CONFIG_DIR / "experiment").glob("*.yaml"), ids=lambda p: p.stem)
 def test_every_experiment_passes_its_checks(path):
-    assert compose(f"experiment={path.stem}").experiment == path.stem
+    config = compose(f"experiment={path.stem}")
+    assert config.experiment == path.stem
+    if path.stem in FULL:
+        assert (config.model.path, config.lora.rank) == (FULL[path.stem], None)
 
 
-@pytest.mark.parametrize("experiment", OF_SETTING)
-def test_the_papers_values(experiment):
-    config = compose(f"experiment={experiment}")
-    assert {key: get(config, key) for key in PAPER} == PAPER
-    assert OF_SETTING[experiment][0] == (
-        config.rollouts_per_prompt, config.kept_per_prompt, config.loss.beta,
-        config.rewards.version, config.budget.train_seconds, config.checkpoint.every_seconds,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("experiment", OF_SETTING)
-def test_sizes_of_the_baselines(experiment):
-    n, m = OF_SETTING[experiment][0][:2]
-    grpo = compose(f"experiment={experiment}", "algorithm=grpo")
-    assert (grpo.rollouts_per_prompt, grpo.kept_per_prompt, grpo.micro_batch_size) == (m, m, m)
-    ga = compose(f"experiment={experiment}", "algorithm=grpo_ga")
-    assert (ga.rollouts_per_prompt, ga.kept_per_prompt, ga.micro_batch_size) == (n, n, m)
-
-
-@pytest.mark.parametrize("experiment", OF_SETTING)
-def test_the_figure_has_the_runs_and_their_grid(experiment):
+@pytest.mark.parametrize(
+    ("experiment", "name", "n", "m", "beta", "version", "seconds", "grid"), SETTINGS
+)
+def test_the_papers_values_and_its_figure(experiment, name, n, m, beta, version, seconds, grid):
     folder = CONFIG_DIR / "figure"
     figure = yaml.safe_load((folder / "_published.yaml").read_text())
-    figure |= yaml.safe_load((folder / f"{OF_SETTING[experiment][1]}.yaml").read_text())
-    for label, algorithm in (("GRPO", "grpo"), ("GRPO-PODS", "pods")):
+    figure |= yaml.safe_load((folder / f"{name}.yaml").read_text())
+    assert (figure["budget_seconds"], figure["grid_seconds"]) == (seconds, grid)
+    for label, algorithm, sizes in (
+        ("GRPO-PODS", "pods", (n, m, m)),
+        ("GRPO", "grpo", (m, m, m)),
+        (None, "grpo_ga", (n, n, m)),
+    ):
         config = compose(f"experiment={experiment}", f"algorithm={algorithm}", "seed=7")
-        assert any(fnmatch(config.run, pattern) for pattern in figure["series"][label]["runs"])
-        assert config.checkpoint.every_seconds == figure["grid_seconds"]
-        assert config.budget.train_seconds == figure["budget_seconds"]
+        assert {key: get(config, key) for key in PAPER} == PAPER
+        assert (config.loss.beta, config.rewards.version) == (beta, version)
+        assert (config.budget.train_seconds, config.checkpoint.every_seconds) == (seconds, grid)
+        n_and_m = config.rollouts_per_prompt, config.kept_per_prompt
+        assert (*n_and_m, config.micro_batch_size) == sizes
+        patterns = figure["series"][label]["runs"] if label else ["*"]
+        assert any(fnmatch(config.run, pattern) for pattern in patterns)

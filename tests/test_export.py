@@ -17,7 +17,7 @@ from pods.engines import Completion, choose
 from pods.models.policy import load_tokenizer
 from pods.runs import results
 from tests.fake_run import TINY, add_checkpoint, make_run
-from tests.figures import in_process
+from tests.figures import in_process, refused
 
 ACCURACY = {"mean": 0.75, "low": 0.625, "high": 0.875}
 QUESTION = "12+5-3=?"
@@ -40,7 +40,7 @@ def merged(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype: str) -> None:
+def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype):
     run = make_run(Path("checkpoints"), "typed", (2,), 0.05, **{"model.dtype": dtype})
     assert exported("run=typed") == 0
     model = AutoModelForCausalLM.from_pretrained("exported")
@@ -49,7 +49,7 @@ def test_the_merged_model_is_rounded_once_to_the_type_of_the_base(dtype: str) ->
     assert AutoTokenizer.from_pretrained("exported")("1+2=")["input_ids"]
 
 
-def test_an_adapter_is_loaded_by_peft_on_its_base(run: Path) -> None:
+def test_an_adapter_is_loaded_by_peft_on_its_base(run):
     assert exported("merge=false", "checkpoint=checkpoint-2") == 0
     ids = torch.tensor([[5, 6, 7]])
     ours = AutoPeftModelForCausalLM.from_pretrained(run / "checkpoint-2")(ids).logits
@@ -63,31 +63,27 @@ def scores(questions: int, repeats: int) -> dict[str, Any]:
     return {"gsm8k": counts | {"rewards": {"v2": {"correct": ACCURACY}}}}
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "chosen"),
-    [
-        ("best", "by accuracy on validation questions, not on test questions"),
-        ("4", "by hand: if the scores below had a part in it, they are overstated"),
-    ],
-)
-def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
-    run: Path, checkpoint: str, chosen: str
-) -> None:
+CHOSEN = {
+    "best": "by accuracy on validation questions, not on test questions",
+    "4": "by hand: if the scores below had a part in it, they are overstated",
+}
+
+
+@pytest.mark.parametrize(("checkpoint", "chosen"), CHOSEN.items())
+def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, checkpoint, chosen):
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
     (run / "meta.json").write_text(json.dumps(best))
     scored = results.Scores({"gsm8k": results.Entry([0.75])}, {"scores": scores(8, 5)})
     results.write("results/fake.json", {4: scored})
-    facts = {"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}
-    Path("results/fake.meta.json").write_text(json.dumps(facts))
+    Path("results/fake.meta.json").write_text('{"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}')
     base = {"tasks": {}, "details": {"scores": scores(8, 1)}}
     Path("results/base-tiny.meta.json").write_text(json.dumps(base))
     assert exported(f"checkpoint={checkpoint}") == 0
     card = ModelCard.load("exported/README.md")
     assert f"chosen {chosen}" in " ".join(card.text.split())
-    row = "| gsm8k | v2 | 75.0 [62.5, 87.5] | 8 x"
+    row = "| gsm8k | v2 | 75.0% [62.5%, 87.5%] | 8 x"
     assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
-    assert "rollouts_per_prompt: 32" in card.text
-    assert "commit abc" in card.text
+    assert all(text in card.text for text in ("rollouts_per_prompt: 32", "commit abc"))
     assert card.data.base_model is None  # a folder of this machine
     assert "output_dir" not in card.text
 
@@ -104,20 +100,12 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(
         (["run=full", "model_path=nowhere/at/all"], "model_path=nowhere/at/all: no such folder"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
-    overrides: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(overrides, line, capsys):
     add_checkpoint(make_run(Path("checkpoints"), "full", ()), 6, full=True)
-    before = {*Path().iterdir()}
-    assert exported(*overrides) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert line in error
-    assert {*Path().iterdir()} == before
+    assert line in refused(capsys, "scripts/export.py", "run=fake", "out=exported", *overrides)
 
 
-def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(run, monkeypatch, capsys):
     tokenizer, asked = load_tokenizer(str(TINY)), []
     answers = "<answer>15</answer>", "<think>[bold]a\x1b[2J</think><answer>14</answer>"
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in answers]

@@ -67,9 +67,9 @@ def test_every_section_is_run_here():
 def test_an_algorithm_with_two_rounds(run):
     folder = run("An algorithm with two rounds")
     for records in steps(folder):
-        drawn = [len(record["total"]) for record in records]
-        assert min(drawn) >= 6  # algorithm.params.first
-        assert sum(drawn) in (15, 16)  # P n, the second round rounded down
+        counts = [len(record["total"]) for record in records]
+        assert min(counts) >= 6  # algorithm.params.first
+        assert sum(counts) in (15, 16)  # P n, the second round rounded down
         assert [len(record["kept"]) for record in records] == [4, 4]
     assert [line["generate/rounds"] for line in read_metrics(folder / "metrics.jsonl")] == [2, 2]
 

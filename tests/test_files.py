@@ -1,7 +1,6 @@
 """Files that matter reach the disk before their name does: the order of fsync and rename."""
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,34 +18,30 @@ class Call(NamedTuple):
 
 def of(name: str, file: Any) -> Call:
     """The call as it is recorded for a path or descriptor in its present state."""
-    found = os.stat(file)
-    return Call(name, found.st_ino, found.st_size)
+    facts = os.stat(file)
+    return Call(name, facts.st_ino, facts.st_size)
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Every fsync and rename of the test in order; the real calls are made."""
-    made: list[Call] = []
-    inner = {name: getattr(os, name) for name in ("fsync", "rename", "replace")}
+    calls: list[Call] = []
+    real_fsync, real_rename = os.fsync, os.replace
 
     def fsync(descriptor: int) -> None:
-        inner["fsync"](descriptor)
-        made.append(of("fsync", descriptor))
+        real_fsync(descriptor)
+        calls.append(of("fsync", descriptor))
 
-    monkeypatch.setattr(os, "fsync", fsync)
-    for name in ("rename", "replace"):
+    def rename(source: Any, target: Any) -> None:
+        calls.append(of("rename", source))
+        real_rename(source, target)
 
-        def rename(source: Any, target: Any, move: Any = inner[name]) -> None:
-            made.append(of("rename", source))
-            move(source, target)
-
-        monkeypatch.setattr(os, name, rename)
-    return made
+    for name, call in (("fsync", fsync), ("rename", rename), ("replace", rename)):
+        monkeypatch.setattr(os, name, call)
+    return calls
 
 
 @pytest.mark.parametrize("content", ["text é\udc80", b"bytes", "", "x" * 100_000])
-def test_all_bytes_are_flushed_before_the_rename(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | bytes
-) -> None:
+def test_all_bytes_are_flushed_before_the_rename(tmp_path, monkeypatch, content):
     path, calls = tmp_path / "new" / "file.json", record(monkeypatch)
     write_atomic(path, content)
     assert calls == [of("fsync", path), of("rename", path)]
@@ -56,9 +51,7 @@ def test_all_bytes_are_flushed_before_the_rename(
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, failing):
     def fail(*_: object) -> None:
         raise OSError("no space left")
 

@@ -1,18 +1,21 @@
-"""The loggers: console lines, and what each tracker holds after a run and its resume."""
+"""The metric lines: what they count, on the console, and in each tracker after a resume."""
 
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import wandb
 from accelerate import PartialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.training import check, logs
 from tests.configs import compose
+from tests.steps import step_of
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +93,19 @@ def test_a_logger_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(check, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^logger=wandb: wandb is not installed; uv sync --extra"):
         compose("logger=[wandb]")
+
+
+def test_counters_add_up_over_steps_and_go_on_from_a_checkpoint():
+    step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5])
+    meter = logs.Meter(SimpleNamespace(timeouts=2))
+    saved = {"tokens_generated": 100, "tokens_trained": 50, "rollouts_generated": 80}
+    meter.restore(saved | {"rollouts_trained": 30, "step": 9})
+    for k in (1, 2):
+        meter.updates = [{"loss": 1.0, "kl": None}, {"loss": 2.0 * k, "grad_norm": 4.0}]
+        line = meter.line(step, Clock(), {"engine/logprob_gap": 3.0})
+        counters = [100 + k * 20, 50 + k * (1 + 2 + 2), 80 + k * 8, 30 + k * 3]
+        assert [line[name] for name in logs.COUNTERS] == counters
+        assert (line["loss"], line["grad_norm"]) == (0.5 + k, 4.0)
+        assert "kl" not in line
+        assert (line["score_timeouts"], line["engine/logprob_gap"]) == (2, 3.0)
+        assert meter.updates == []

@@ -5,8 +5,6 @@ Types and bounds: tests/test_config.py; rules across keys: tests/test_check.py.
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
@@ -18,7 +16,7 @@ import train
 from scripts import chat, export, plot, replay
 from tests.configs import compose
 
-MAINS: dict[str, Callable[[], None]] = {
+MAINS = {
     "train.py": train.main, "evaluate_run.py": evaluate_run.main, "plot.py": plot.main,
     "replay.py": replay.main, "chat.py": chat.main, "export.py": export.main,
 }  # fmt: skip
@@ -41,8 +39,7 @@ seed: cannot be read as key=value; no spaces around =, and quotes for the shell
 $ train.py seed=1,2
 seed=1,2: several values are a sweep, add -m; a list is written key=[a,b]
 $ train.py rewards.functions.brevity=my.py:number
-rewards.functions.brevity=my.py:number: number is no function in my.py; correct the name or the
-file
+rewards.functions.brevity=my.py:number: my.py has no function number; correct the name or file
 $ train.py model.path=no/such/folder
 model.path=no/such/folder: no such folder; give a folder or a hub id (org/name)
 $ train.py data_dir=nowhere task=gsm8k
@@ -54,8 +51,6 @@ $ train.py task=own task.source=no.jsonl task.question=q task.answer=a
 task.source=no.jsonl: no such file or folder ...
 $ train.py resume=nowhere/checkpoint-3
 resume=nowhere/checkpoint-3: no such folder; set auto, never or a checkpoint folder
-$ train.py init_from=nowhere/checkpoint-3
-init_from=nowhere/checkpoint-3: no finished checkpoint; give <run>/checkpoint-<step>
 $ train.py model.load_in_4bit=true
 model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without a GPU, or
 model.load_in_4bit=false
@@ -104,39 +99,29 @@ def transcript() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def saved() -> str:
-    """The config of a run."""
-    return OmegaConf.to_yaml(compose("run=old").model_dump())
-
-
-@pytest.fixture
-def beside_a_run(saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with checkpoints/old."""
-    config = tmp_path / "checkpoints" / "old" / ".hydra" / "config.yaml"
+def folder(tmp_path_factory):
+    """A working folder with the run checkpoints/old; no mistake may change it."""
+    folder = tmp_path_factory.mktemp("beside")
+    config = folder / "checkpoints" / "old" / ".hydra" / "config.yaml"
     config.parent.mkdir(parents=True)
-    config.write_text(saved)
-    (tmp_path / "my.py").write_text("def reward(completions, **columns): ...\nnumber = 3\n")
-    (tmp_path / "__pycache__").mkdir()  # Python's, of my.py
-    monkeypatch.chdir(tmp_path)
-    GlobalHydra.instance().clear()
-    HydraConfig.instance().cfg = None  # as in a new process
-    yield tmp_path
-    HydraConfig.instance().cfg = None
-
-
-def files(folder: Path) -> list[Path]:
-    return sorted(set(folder.rglob("*")) - set(folder.rglob("__pycache__/*")))
+    config.write_text(OmegaConf.to_yaml(compose("run=old").model_dump()))
+    (folder / "my.py").write_text("def reward(completions, **columns): ...\nnumber = 3\n")
+    return folder
 
 
 @pytest.mark.parametrize(("command", "answer"), transcript(), ids=[c for c, _ in transcript()])
-def test_a_mistake_is_one_line(beside_a_run, monkeypatch, capsys, command, answer):
-    before = files(beside_a_run)
+def test_a_mistake_is_one_line(folder, monkeypatch, capsys, command, answer):
+    before = {*folder.rglob("*")}
+    monkeypatch.chdir(folder)
+    GlobalHydra.instance().clear()
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # as in a new process
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of my.py
     monkeypatch.setattr(sys, "argv", shlex.split(command))
     with pytest.raises(SystemExit) as end:
         MAINS[sys.argv[0]]()
     output = capsys.readouterr().err
-    lines = [line for line in output.splitlines() if not line.startswith("backend ")]
-    assert (end.value.code, len(lines)) == (2, 1), output
-    line = lines[0].removeprefix(f"{sys.argv[0]}: ")
+    (line,) = [line for line in output.splitlines() if not line.startswith("backend ")]
+    line = line.removeprefix(f"{sys.argv[0]}: ")
     assert line.startswith(answer[:-3]) if answer.endswith("...") else line == answer
-    assert files(beside_a_run) == before
+    assert end.value.code == 2
+    assert {*folder.rglob("*")} == before

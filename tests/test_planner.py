@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,36 +9,30 @@ import pytest
 
 from pods.figures import drawing, planner
 from pods.figures.planner import Cell, Cost
-from tests.figures import in_process, ledger_file
+from tests.figures import ledger_file, printed, refused
 
+PLAN = "scripts/plan.py"
 NUMBERS = ["cost.fixed=1", "cost.generate=.01", "cost.update=.05", "accuracy=.7"]
 
 
-def stupid_signal(keep: Callable[[np.ndarray, int], float], n: int, m: int, p: float) -> float:
-    """J over all 2^n outcomes."""
+def stupid_signal(n: int, m: int, p: float) -> float:
+    """J over all 2^n outcomes, of the m rewards with the largest spread."""
     outcomes = np.array(list(itertools.product([0.0, 1.0], repeat=n)))
     weights = np.prod(np.where(outcomes == 1, p, 1 - p), axis=1)
-    spreads = np.array([keep(row, m) for row in outcomes])
+    spreads = np.array([max(map(np.std, itertools.combinations(row, m))) for row in outcomes])
     return m * (weights @ spreads) ** 2 / (weights @ (spreads > 0))
 
 
-def largest(row: np.ndarray, m: int) -> float:
-    return max(np.std(subset) for subset in itertools.combinations(row, m))
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
-def test_signal_of_an_accuracy_is_that_of_all_outcomes(p: float) -> None:
-    everything = stupid_signal(lambda row, m: np.std(row), 7, 7, p)
-    assert planner.signal_of_accuracy("max_variance", 7, 7, p) == pytest.approx(everything)
-    best = stupid_signal(largest, 7, 4, p)
-    assert planner.signal_of_accuracy("max_variance", 7, 4, p) == pytest.approx(best)
-    four = stupid_signal(lambda row, m: np.std(row), 4, 4, p)
-    assert planner.signal_of_accuracy("random", 7, 4, p) == pytest.approx(four)
+def test_signal_of_an_accuracy_is_that_of_all_outcomes(p):
+    exact = [stupid_signal(n, m, p) for n, m in ((7, 7), (7, 4), (4, 4))]
+    sizes = (("max_variance", 7, 7), ("max_variance", 7, 4), ("random", 7, 4))
+    assert [planner.signal_of_accuracy(*size, p) for size in sizes] == pytest.approx(exact)
 
 
 @pytest.mark.parametrize("rule", ["max_variance", "percentile", "max_reward"])
 @pytest.mark.parametrize(("n", "m"), [(6, 3), (4, 2), (3, 3)])
-def test_subsampling_agrees_with_all_subsets(rule: str, n: int, m: int) -> None:
+def test_subsampling_agrees_with_all_subsets(rule, n, m):
     rng = np.random.default_rng(2)
     rewards = list(rng.choice([0.0, 0.1, 1.0], size=(12, 6), p=[0.5, 0.2, 0.3]))
     rewards[0] = np.full(6, 0.1)  # a prompt without signal
@@ -50,7 +43,7 @@ def test_subsampling_agrees_with_all_subsets(rule: str, n: int, m: int) -> None:
     assert estimate == pytest.approx(exact, rel=1e-9 if n == 6 else 0.06)
 
 
-def test_more_rollouts_than_recorded_find_further_signal() -> None:
+def test_more_rollouts_than_recorded_find_further_signal():
     """J of 64 rollouts a prompt, from 16 recorded ones, against 64 that were drawn."""
     rng = np.random.default_rng(3)
     shares = rng.beta(0.6, 1.4, size=(800, 1))
@@ -68,7 +61,7 @@ def record(step: int, rewards: np.ndarray, lengths: np.ndarray, kept: list[int])
     return {"step": step, "total": list(rewards), "lengths": lengths.tolist(), "kept": kept}
 
 
-def test_mean_costs_are_recovered() -> None:
+def test_mean_costs_are_recovered():
     """.01 s + .002 s a token of the longest + 1e-4 s a token; 1 ms to score, .05 s to train one."""
     rng, lines, steps = np.random.default_rng(1), [], []
     for step in range(150):
@@ -85,16 +78,12 @@ def test_mean_costs_are_recovered() -> None:
     assert cost == pytest.approx(truth)
 
 
-@pytest.mark.parametrize(
-    ("pods", "words"),
-    [
-        (1.3, "should pay"),
-        (1.1, "makes no clear difference"),  # faster by less than the error of the prediction
-        (0.9, "makes no clear difference"),
-        (0.7, "should not pay"),
-    ],
-)
-def test_the_verdict_is_one_and_allows_for_the_error(pods: float, words: str) -> None:
+NOT_CLEAR = "makes no clear difference"  # by less than the error of the prediction
+VERDICTS = [(1.3, "should pay"), (1.1, NOT_CLEAR), (0.9, NOT_CLEAR), (0.7, "should not pay")]
+
+
+@pytest.mark.parametrize(("pods", "words"), VERDICTS)
+def test_the_verdict_is_one_and_allows_for_the_error(pods, words):
     grpo = [Cell(1, size, size, 1, 1, rate) for size, rate in ((8, 0.5), (16, 1.0))]
     sentence = planner.verdict([*grpo, Cell(1, 16, 8, 1, 1, pods)])
     assert sentence.startswith(f"PODS {words}: P = 1, n = 16, m = 8 is predicted {pods:g} times")
@@ -102,13 +91,10 @@ def test_the_verdict_is_one_and_allows_for_the_error(pods: float, words: str) ->
     assert planner.verdict(grpo) == "only GRPO (n = m) was compared"
 
 
-def test_a_plan_from_numbers_is_the_formula(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_from_numbers_is_the_formula(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     keys = ["kappa=.3", "between=.5", "cells=[[2,8,8],[4,16,4]]", f"out_dir={tmp_path}"]
-    assert in_process("scripts/plan.py", *NUMBERS, *keys, "json=true") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(printed(capsys, PLAN, *NUMBERS, *keys, "json=true")[0])
     for cell, (p, n, m) in zip(plan["cells"], [(2, 8, 8), (4, 16, 4)], strict=True):
         seconds = 1 + 0.01 * n * p + 0.05 * m * p
         snr2 = p / (0.5 + 1 / (0.3 * planner.signal_of_accuracy("max_variance", n, m, 0.7)))
@@ -121,14 +107,11 @@ def test_a_plan_from_numbers_is_the_formula(
     assert plan["best"] == max(plan["cells"], key=lambda cell: cell["rate"])
 
 
-def test_the_published_l40s_answers_without_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_published_l40s_answers_without_a_run(tmp_path, capsys):
     keys = ("experiment=gsm8k_qwen", "accuracy=.5", "cells=[[1,16,16],[1,64,16]]")
-    assert in_process("scripts/plan.py", *keys, f"out_dir={tmp_path}") == 0
-    printed = capsys.readouterr().out
-    assert "4.8 + 0.06 n P + 0.105 m P" in printed
-    assert printed.count("PODS") == 1, "one verdict"
+    text, _ = printed(capsys, PLAN, *keys, f"out_dir={tmp_path}")
+    assert "4.8 + 0.06 n P + 0.105 m P" in text
+    assert text.count("PODS") == 1, "one verdict"
     assert (tmp_path / "plan" / "gsm8k_qwen.png").stat().st_size > 10_000
 
 
@@ -138,31 +121,27 @@ def recorded_run(folder: Path, steps: int) -> None:
     (run / ".hydra").mkdir(parents=True)
     sizes = "prompts_per_step: 2\nrollouts_per_prompt: 4\nkept_per_prompt: 2\n"
     (run / ".hydra" / "config.yaml").write_text(sizes)
-    seconds = {"generate": 0.5, "score": 0, "select": 0, "update": 0.2}
-    seconds = {f"seconds/{phase}": value for phase, value in seconds.items()}
+    seconds = {"seconds/generate": 0.5, "seconds/update": 0.2}
+    seconds |= {"seconds/score": 0, "seconds/select": 0}
     lines = [json.dumps({"step": step, **seconds}) for step in range(1, steps + 1)]
     (run / "metrics.jsonl").write_text("\n".join(lines))
-    numbers = np.repeat(range(1, steps + 1), 2)
-    rewards = ((rng.random(4) < 0.4) * 1.0 for _ in numbers)
-    groups = zip(numbers.tolist(), rewards, strict=True)
-    ledger_file(run, [record(step, group, lengths, [0, 1]) for step, group in groups])
+    rewards = (rng.random((2 * steps, 4)) < 0.4) * 1.0
+    groups = [record(1 + i // 2, row, lengths, [0, 1]) for i, row in enumerate(rewards)]
+    ledger_file(run, groups)
 
 
-def test_a_plan_from_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_from_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     recorded_run(tmp_path, 14)
-    assert in_process("scripts/plan.py", "run=r", "json=true", "cost.generate=.1") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(printed(capsys, PLAN, "run=r", "json=true", "cost.generate=.1")[0])
     assert {cell["prompts"] for cell in plan["cells"]} == {2}, "other P need kappa and between"
     assert max(cell["n"] for cell in plan["cells"]) == 16, "4 n of the run"
     sizes = [(cell["n"], cell["m"]) for cell in plan["cells"]]
     assert plan["cells"][sizes.index((2, 2))]["relative"] == 1, "GRPO at the run's own m"
     assert plan["notes"][0].endswith(" + 0.1 n P + 0.05 m P"), "a given cost replaces the run's"
-    assert in_process("scripts/plan.py", "run=r", "window=[3,14]", "cells=[[2,4,2]]") == 0
-    assert "the steps do not tell a rollout's seconds" in capsys.readouterr().out
+    text, _ = printed(capsys, PLAN, "run=r", "window=[3,14]", "cells=[[2,4,2]]")
+    assert "the steps do not tell a rollout's seconds" in text
 
 
 @pytest.mark.parametrize(
@@ -175,15 +154,7 @@ def test_a_plan_from_a_run(
         (["accuracy=.5", "window=[3]"], "window=[3]: List should have at least 2 items"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    words: str,
-) -> None:
+def test_what_cannot_be_planned_is_one_line(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     recorded_run(tmp_path, 12)
-    assert in_process("scripts/plan.py", *arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert words in line
+    assert words in refused(capsys, PLAN, *arguments)

@@ -1,4 +1,4 @@
-"""scripts/plot.py: every figure from files, and what a user's mistakes get."""
+"""scripts/plot.py and speedup.py on files: what is drawn, compared, left out and refused."""
 
 import itertools
 import json
@@ -11,19 +11,17 @@ from matplotlib.figure import Figure
 
 from pods.figures import drawing
 from pods.figures.curves import Series
-from tests.figures import base_file, export_files, figure, in_process, run_file
+from tests.figures import base_file, facts_file, figure, printed, refused, run_file
 
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
+PLOT, SPEEDUP = "scripts/plot.py", "scripts/speedup.py"
 
 
 def quickstart_files(folder: Path) -> None:
     """Four arms, two seeds each, with measured times a little after the 5 s marks."""
     arms = {"grpo-all-n16-m16": 0.1, "grpo_ga-all-n32-m32": 0.05, "pods-max_variance-n32-m16": 0.2}
     arms |= {"grpo-all-n24-m24": 0.15}
-    metas = [
-        {"train_seconds": 5 * k + 0.3, "tokens_generated": k * 1000, "tokens_trained": k * 9}
-        for k in (1, 2, 3, 4)
-    ]
+    metas = [{"train_seconds": 5 * k + 0.3, "tokens_generated": k * 1000} for k in (1, 2, 3, 4)]
     for (arm, slope), seed in itertools.product(arms.items(), (0, 1)):
         accuracies = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
         name = f"quickstart-{arm}-seed{seed}"
@@ -31,14 +29,11 @@ def quickstart_files(folder: Path) -> None:
     base_file(folder, "base-tiny", 0.02, "arithmetic")
 
 
-def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tmp_path):
     quickstart_files(tmp_path)
-    where = (f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
-    assert in_process("scripts/plot.py", "figure=quickstart", *where, "~figure.series.GRPO-GA") == 0
-    printed, out = capsys.readouterr(), tmp_path / "out" / "quickstart"
-    assert (printed.out, printed.err) == (f"{out}\n", "")
+    keys = ("~figure.series.GRPO-GA", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
+    out = tmp_path / "out" / "quickstart"
+    assert printed(capsys, PLOT, "figure=quickstart", *keys) == (f"{out}\n", "")
     for name, magic in (("main.png", PNG), ("length.png", PNG), ("main.pdf", PDF)):
         assert (out / name).read_bytes().startswith(magic)
     assert b"/FontFile2" in (out / "main.pdf").read_bytes(), "fonts are embedded as TrueType"
@@ -51,28 +46,6 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(
     assert series["GRPO-PODS"]["n_runs"] == [1, 2, 2, 2, 2]
 
 
-def test_all_draws_what_is_there_and_names_the_rest(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
-    quickstart_files(tmp_path)
-    samples = [(minute, 0.1 * minute / 30) for minute in range(2, 32, 2)]
-    arms = ("n32-m32-ga16", "n128-m32-ga4")
-    runs = {f"GR7B-s{seed}-p8-{arm}": samples for seed in (1, 2) for arm in arms}
-    export_files(tmp_path, "a100s", runs)
-    run_file(tmp_path, "gsm8k_a100-grpo_ga-seed0", [0.1])
-    out = f"out_dir={tmp_path}/figures"
-    assert in_process("scripts/plot.py", "figure=all", f"results_dir={tmp_path}", out) == 0
-    errors = capsys.readouterr().err
-    drawn = {path.parent.name for path in (tmp_path / "figures").glob("*/curves.json")}
-    assert drawn == {"a100s", "quickstart"}
-    assert "drawn from a100s-acc.csv, without gsm8k_a100-grpo_ga-seed0" in errors
-    for name in ("gsm8k_main", "chemistry_main", "h100s"):
-        assert f"figure={name}" in errors
-    a100s = json.loads((tmp_path / "figures" / "a100s" / "curves.json").read_text())["series"]
-    assert a100s["GRPO-GA"]["time_hours"] == pytest.approx([k / 30 for k in range(1, 16)])
-
-
 @pytest.mark.parametrize(
     ("runs", "lines", "bands"),
     [
@@ -82,15 +55,15 @@ def test_all_draws_what_is_there_and_names_the_rest(
         pytest.param(5, 1, 1, id="five runs: the band alone"),
     ],
 )
-def test_few_runs_are_drawn_one_by_one(runs: int, lines: int, bands: int) -> None:
+def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
     arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), True)
     axes = Figure().subplots()
-    drawing._curves(axes, figure(), [arm], "value", 1.0, "time")
+    drawing._curves(axes, figure(), [arm], "value", "time")
     shown = [c for c in axes.collections if np.isfinite(c.get_datalim(axes.transData).y1)]
     assert (len(axes.lines), len(shown)) == (lines, bands)
     low, high = axes.get_ylim()
-    assert 0.3 < low < high < 0.9, "a band of 13 standard errors does not flatten the curves"
+    assert 30 < low < high < 90, "a band of 13 standard errors does not flatten the curves"
 
 
 @pytest.mark.parametrize(
@@ -102,22 +75,32 @@ def test_few_runs_are_drawn_one_by_one(runs: int, lines: int, bands: int) -> Non
         pytest.param(["results_dir=absent"], "results_dir=absent", id="no such folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_writes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    arguments: list[str],
-    words: str,
-) -> None:
-    (tmp_path / "results").mkdir()
-    quickstart_files(tmp_path / "results")
+def test_a_mistake_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path, arguments, words):
     monkeypatch.chdir(tmp_path)
-    assert in_process("scripts/plot.py", *arguments) == 2
-    printed = capsys.readouterr()
-    assert words in printed.err
-    assert len(printed.err.splitlines()) == 1
-    assert printed.out == ""
-    assert not (tmp_path / "figures").exists()
+    Path("results").mkdir()
+    quickstart_files(Path("results"))
+    assert words in refused(capsys, PLOT, *arguments)
+
+
+def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
+    for (arm, slope), seed in itertools.product((("mine", 0.1), ("yours", 0.15)), (0, 1, 2)):
+        metas = [{"train_seconds": 10 * k + 0.2} for k in (1, 2, 3, 4)]
+        values = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
+        run_file(tmp_path, f"{arm}-seed{seed}", values, metas=metas)
+        facts_file(tmp_path, f"{arm}-seed{seed}", seed=seed)
+    base_file(tmp_path, "base-tiny", 0.02)
+    where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
+    axes = ("figure=quickstart", "figure.grid_seconds=10", "dataset=gsm8k", "metric=ans_acc")
+    pair = json.loads(printed(capsys, SPEEDUP, *where, *axes, "json=true")[0])["runs"]
+    assert (pair["baseline"], pair["pods"]) == ("Mine", "Yours")
+    assert pair["compared_hours"] == pytest.approx(40 / 3600)
+    assert (pair["mean_accuracy"]["runs"], pair["mean_accuracy"]["paired"]) == ([3, 3], True)
+    printed(capsys, PLOT, *where, *axes, f"out_dir={tmp_path}/out")
+    curves = json.loads((tmp_path / "out/runs/curves.json").read_text())["series"]
+    assert curves["Yours"]["mean"] == pytest.approx([0.02, 0.16, 0.31, 0.46, 0.61])
+    assert curves["Yours"]["time_hours"] == pytest.approx([10 * k / 3600 for k in range(5)])
+    assert "no arithmetic both_acc" in printed(capsys, SPEEDUP, *where, code=2)[1]
 
 
 def toy_arm() -> Series:
@@ -127,7 +110,7 @@ def toy_arm() -> Series:
     return Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
 
 
-def test_axes_and_seconds_per_step() -> None:
+def test_axes_and_seconds_per_step():
     toy = figure(gpus=8, time_unit="minutes")
     assert drawing.x_values(toy, toy_arm(), "time").tolist() == [30, 60]
     assert drawing.x_values(toy, toy_arm(), "gpu_hours").tolist() == [4, 8]

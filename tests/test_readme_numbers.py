@@ -63,7 +63,7 @@ def last_checkpoints(figure: str, arm: str) -> list[tuple[int, results.Scores]]:
 
 
 def percent(figure: str, arm: str) -> float:
-    """Right and well formed at the end, % of questions, mean over the runs."""
+    """Correct and well formed at the end, % of questions, mean over the runs."""
     last = last_checkpoints(figure, arm)
     return 100 * mean(mean(c.datasets["arithmetic"].both_acc) for _, c in last)
 
@@ -74,10 +74,8 @@ def base(figure: str, model: str) -> float:
 
 
 def step_seconds(figure: str, *arms: str) -> list[float]:
-    return [
-        mean(c.meta["train_seconds"] / step for step, c in last_checkpoints(figure, arm))
-        for arm in arms
-    ]
+    last = (last_checkpoints(figure, arm) for arm in arms)
+    return [mean(c.meta["train_seconds"] / step for step, c in runs) for runs in last]
 
 
 def ahead(figure: str, baseline: str, of: str = "mean_accuracy") -> list[float]:
@@ -146,7 +144,7 @@ def paragraphs() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("pattern", CLAIMS)
-def test_a_number_of_the_readme_is_a_stored_result(pattern: str) -> None:
+def test_a_number_of_the_readme_is_a_stored_result(pattern):
     match = re.search(pattern, "\n".join(paragraphs()))
     assert match, f"the README no longer says {pattern!r}: change the claim with it"
     digits = [len(text.partition(".")[2]) for text in match.groups()]
@@ -154,7 +152,7 @@ def test_a_number_of_the_readme_is_a_stored_result(pattern: str) -> None:
     assert list(match.groups()) == measured
 
 
-def test_every_number_among_the_results_is_claimed() -> None:
+def test_every_number_among_the_results_is_claimed():
     for text in paragraphs():
         spans = [match.span() for pattern in CLAIMS for match in re.finditer(pattern, text)]
         loose = [

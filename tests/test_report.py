@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from pandas import DataFrame
 
 from pods.figures import page
-from tests.figures import base_file, in_process, ledger_file, run_file
+from tests.figures import base_file, in_process, ledger_file, refused, run_file
 
 NAME = "quickstart-pods-max_variance-n32-m16-seed0"
 HOSTILE = [
@@ -22,43 +21,22 @@ HOSTILE = [
 ]
 
 
-class Elements(HTMLParser):
-    """The tags of a page, and the JSON blocks by id."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.blocks: dict[str, str] = {}
-        self._open = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self._open = dict(attrs).get("id") or "" if tag == "script" else ""
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._open:
-            self.blocks[self._open] = self.blocks.get(self._open, "") + data
+BLOCK = re.compile(r'<script type="application/json" id="(step-\d+)">(.*?)</script>', re.DOTALL)
 
 
-def record(step: int, n: int = 8, texts: bool = True) -> dict[str, Any]:
-    """One prompt's rollouts; the first texts are hostile."""
-    rng = random.Random(step)
-    correct = [float(rng.random() < 0.3) for _ in range(n)]
-    content = {
-        "step": step,
-        "question_id": f"<b>{step}</b>",
-        "answer": "5",
-        "rewards": {"correctness": correct, "tags": [0.1] * n},
-        "total": [value + 0.1 for value in correct],
-        "lengths": [rng.randint(5, 48) for _ in range(n)],
-        "kept": [0, n - 1],
-    }
-    own = [f"<think>try {i}</think><answer>{i}</answer>" for i in range(len(HOSTILE), n)]
-    return content | ({"prompt": "<user>2+3?", "completions": HOSTILE + own} if texts else {})
+def parts(text: str) -> tuple[dict[str, str], list[str]]:
+    """The JSON blocks of a page by id, which hold no `<`, and its other tags."""
+    blocks = dict(BLOCK.findall(text))
+    assert "<" not in "".join(blocks.values())
+    return blocks, re.findall(r"<(\w+)", BLOCK.sub("", text))
+
+
+def record(step: int, **texts: Any) -> dict[str, Any]:
+    """Eight rollouts of one prompt."""
+    correct = [float(random.Random(step + i).random() < 0.3) for i in range(8)]
+    content = {"step": step, "question_id": f"<b>{step}</b>", "answer": "5", "kept": [0, 7]}
+    content |= {"rewards": {"correctness": correct, "tags": [0.1] * 8}, "lengths": [*range(5, 13)]}
+    return content | {"total": [value + 0.1 for value in correct], **texts}
 
 
 def run_folder(folder: Path, name: str, steps: int) -> None:
@@ -73,7 +51,8 @@ def run_folder(folder: Path, name: str, steps: int) -> None:
     lines = [{"step": k, "train_seconds": 0.3 * k, **same} for k in range(1, steps + 1)]
     torn = '{"step": 99, "tra'
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n" + torn)
-    ledger_file(run, (record(step) for step in range(1, steps + 1)))
+    texts = {"prompt": "<user>2+3?", "completions": HOSTILE * 2}
+    ledger_file(run, (record(step, **texts) for step in range(1, steps + 1)))
     (folder / "results").mkdir(exist_ok=True)
     metas = [{"train_seconds": 5.0 * k} for k in (1, 2)]
     run_file(folder / "results", name, [0.3, 0.6], dataset="arithmetic", metas=metas)
@@ -93,52 +72,43 @@ def made(folder: Path, *keys: str) -> str:
     folders = {"output_dir": "checkpoints", "results_dir": "results", "out_dir": "reports"}
     where = [f"{key}={folder}/{name}" for key, name in folders.items()]
     assert in_process("scripts/report.py", *where, *keys) == 0
-    name = next((key[4:] for key in keys if key.startswith("run=")), "runs")
+    name = keys[0].removeprefix("run=") if keys[0].startswith("run=") else "runs"
     return (folder / "reports" / f"{name}.html").read_text()
 
 
-def test_no_text_of_a_run_becomes_markup(folder: Path) -> None:
-    elements = Elements(made(folder, f"run={NAME}"))
-    steps = {name: json.loads(text) for name, text in elements.blocks.items()}
+def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup(folder):
+    blocks, tags = parts(text := made(folder, f"run={NAME}"))
+    steps = {name: json.loads(block) for name, block in blocks.items()}
     assert list(steps) == [f"step-{step}" for step in range(1, 6)]
     (group,) = steps["step-5"]
-    assert group["completions"][: len(HOSTILE)] == HOSTILE
+    assert group["completions"] == HOSTILE * 2
     assert (group["question_id"], group["kept"]) == ("<b>5</b>", [0, 7])
-    assert elements.tags.count("script") == 5 + 1, "five steps, and the page's own"
-    assert not {"img", "b", "i"} & set(elements.tags)
-    assert elements.tags.count("svg") == 1
-
-
-def test_a_run_has_config_curves_and_seconds(folder: Path) -> None:
-    text = made(folder, f"run={NAME}")
+    assert (tags.count("script"), tags.count("svg")) == (1, 1), "the page's own"
+    assert not {"img", "b", "i"} & set(tags)
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
-    for title in ("reward, mean", "entropy, nats"):
-        assert f">{title}</text>" in text
+    assert all(f">{title}</text>" in text for title in ("reward, mean", "entropy, nats"))
     cells = re.findall("<td>(.*?)</td>", text)
     assert cells == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
 
 
-def test_arms_stand_side_by_side(folder: Path) -> None:
+def test_arms_stand_side_by_side(folder):
     text = made(folder, "runs={PODS: [*pods*], GRPO: [*grpo*]}")
-    elements = Elements(text)
-    assert elements.tags.count("svg") == 2, "accuracy of the arms, and the curves of their steps"
+    assert parts(text)[1].count("svg") == 2, "accuracy of the arms, and the curves of their steps"
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 
 
-def test_a_long_ledger_is_thinned_to_steps_that_include_the_last() -> None:
-    records = [record(step, texts=False) for step in range(1, 11)]
+def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
+    records = [record(step) for step in range(1, 11)]
     whole = page.rollouts_section(records, 1e6)
-    assert len(Elements(whole).blocks) == 10
-    assert "evenly spaced" not in whole
-    size = len(whole)
-    thinned = page.rollouts_section(records, 0.6 * size)
-    assert list(Elements(thinned).blocks) == [f"step-{step}" for step in (2, 4, 6, 8, 10)]
+    assert (len(parts(whole)[0]), "evenly spaced" in whole) == (10, False)
+    thinned = page.rollouts_section(records, 0.6 * len(whole))
+    assert list(parts(thinned)[0]) == [f"step-{step}" for step in (2, 4, 6, 8, 10)]
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
 
-def test_labels_are_data() -> None:
+def test_labels_are_data():
     hostile, steps = "<b>$x$</b>", DataFrame([{"train_seconds": 1.0, "all/reward_mean": 1.0}])
     assert "<b>" not in page.section(hostile, page.table([{hostile: hostile}]), hostile)
     picture = page.svg(page.curves({hostile: [steps], "B": [steps]}))
@@ -152,14 +122,6 @@ def test_labels_are_data() -> None:
         (["figure=all"], "figure=all: a page shows one figure"),
     ],
 )
-def test_a_mistake_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    keys: list[str],
-    words: str,
-) -> None:
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, keys, words):
     monkeypatch.chdir(tmp_path)
-    assert in_process("scripts/report.py", *keys) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert words in line
+    assert words in refused(capsys, "scripts/report.py", *keys)

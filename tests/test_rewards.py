@@ -3,11 +3,10 @@
 from contextlib import closing
 
 import pytest
-import yaml
 
 import rewards
 from rewards import functions
-from tests.conftest import ROOT
+from tests.configs import compose
 
 CORRECT = "<think>a</think><answer>27</answer>"
 WRONG = "<think>a</think>\n<answer>26</answer>!"
@@ -37,9 +36,7 @@ SCORES = [
 
 
 @pytest.mark.parametrize(("version", "completion", "correctness", "format", "tags"), SCORES)
-def test_scores(
-    version: str, completion: str, correctness: float, format: float, tags: float
-) -> None:
+def test_scores(version, completion, correctness, format, tags):
     scores = rewards.score([completion], ["27"], version=version)
     expected = {"correctness": correctness, "format": format, "tags": tags}
     assert scores == {name: [pytest.approx(value)] for name, value in expected.items()}
@@ -54,9 +51,7 @@ def test_choices() -> None:
         assert not rewards.grade(completion, "B", kind="choice")  # the last closed block counts
 
 
-def test_a_new_reward_is_one_function_and_a_batch_may_mix_kinds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_new_reward_is_one_function_and_a_batch_may_mix_kinds(monkeypatch):
     def brevity(completion: str, answer: str, correct: bool, version: str) -> float:
         return 1.0 / (1 + len(completion))
 
@@ -75,15 +70,10 @@ def test_mistakes_are_named() -> None:
         rewards.grade("", "", version="v3")
     with pytest.raises(ValueError, match="kind=poem: unknown; one of math, choice"):
         rewards.grade("", "", kind="poem")
-    with pytest.raises(ValueError, match="shorter"):
-        rewards.score(["a"], [])
 
 
-@pytest.mark.parametrize("version", rewards.VERSIONS)
-def test_every_version_has_a_config(version: str) -> None:
-    folder = ROOT / "config" / "rewards"
-    own = yaml.safe_load((folder / f"{version}.yaml").read_text())
-    shared = yaml.safe_load((folder / "_shared.yaml").read_text())
-    assert own["version"] == version
-    assert own.get("workers", shared["workers"]) == (2 if version == "strict" else 0)
-    assert shared["weights"].keys() <= {*rewards.reward_names()}
+def test_every_version_has_a_config():
+    for version in rewards.VERSIONS:
+        config = compose(f"rewards={version}").rewards
+        assert config.version == version
+        assert config.workers == (2 if version == "strict" else 0)

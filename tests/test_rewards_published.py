@@ -71,10 +71,8 @@ def test_pairs(table: dict[str, list[str]], equal: bool) -> None:
 
 
 @pytest.mark.parametrize(("completion", "gold", "v1", "v2", "formed"), ROWS)
-def test_rows(completion: str, gold: str, v1: bool, v2: bool, formed: bool) -> None:
-    grades = [
-        rewards.grade(completion, gold, version) for version in ("v1", "v1-correctness", "v2")
-    ]
+def test_rows(completion, gold, v1, v2, formed):
+    grades = [rewards.grade(completion, gold, name) for name in ("v1", "v1-correctness", "v2")]
     assert [*grades, rewards.is_well_formed(completion)] == [v1, v1, v2, formed]
 
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 
 import psutil
@@ -21,7 +20,7 @@ CORRECT = {  # gold: answers
            "18.", "36/2", "\\frac{36}{2}", "18 dollars every day.", "$18/day", "18\\text{ cm}^2",
            "18cm", "She makes $18 every day.", "9 * 2 = 18", "9 eggs * $2/egg = $18 per day",
            "x = \\boxed{18}", "2x = 36, so x = 18", "x^2=324 \\\\ x = \\boxed{18}",
-           "the total = 3 x 6 = 18"],
+           "the total = 3 x 6 = 18", "17</answer><answer>18"],  # the last closed block counts
     "1000": ["1,000", "1,\\!000", "1e3", "1.0e+3 eggs"], "1.5e-3": ["0.0015"],
     "0.5": ["1/2", "\\frac12"], "\\frac{7}{2}": ["3\\frac{1}{2}"], "-3": ["−3", "\\(-3\\)"],
     "50\\%": ["50%", "50 percent"], "45^\\circ": ["45°"], "x = 5": ["5"],
@@ -36,7 +35,8 @@ WRONG = {
            "It is 18. No, 19", "It might be 18", "Is it 18?", "3 18", "18 and a half",
            "half of \\boxed{18}", "18 pi", "-18", "It is -18", "-\\boxed{18}", "18 below zero",
            "18 in debt", "18x", "18 million", "18%", "$\\boxed{18}\\%$", "\\boxed{18}^2",
-           "x^2 = \\boxed{18}", "x < \\boxed{18}", "~18"],
+           "x^2 = \\boxed{18}", "x < \\boxed{18}", "~18", "18</answer><answer>17",
+           "18" + " x" * 500],
     "5": ["5e", "5e1", "2x=5", "-x=5", "x + 1 = 5", "|x| = 5", "\\sqrt{x} = 5", "y = 2x = 5",
           "2 * price = 5", "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5"],
     "0.5": ["50%"], "0.3": ["0.\\overline{3}"], "18\\%": ["18"], "-18": ["18"], "34": ["3 4"],
@@ -63,25 +63,16 @@ def block(answer: str) -> str:
     return f"<think>reasons</think><answer>{answer}</answer>"
 
 
-@pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
-    with closing(Scorer("strict", workers=2, deadline_seconds=20)) as made:
-        yield made
-
-
-@pytest.mark.parametrize(("table", "correct"), [(CORRECT, True), (WRONG, False)])
-def test_answers(table: dict[str, list[str]], correct: bool, scorer: Scorer) -> None:
-    rows = [(block(answer), gold) for gold, answers in table.items() for answer in answers]
-    grades = scorer.grade(*zip(*rows, strict=True), ["math"] * len(rows))
-    assert [row for row, grade in zip(rows, grades, strict=True) if grade is not correct] == []
-    assert scorer.timeouts == 0
-
-
-def test_only_the_last_closed_block_counts_and_is_short(scorer: Scorer) -> None:
-    wrong = ["18", "18</answer>", block("18" + " x" * 500), block("18") + block("17")]
-    correct = [block("17") + block("18"), block("18") + "17"]
-    grades = scorer.grade(wrong + correct, ["18"] * 6, ["math"] * 6)
-    assert grades == [False] * 4 + [True] * 2
+def test_answers() -> None:
+    with closing(Scorer("strict", workers=2, deadline_seconds=20)) as scorer:
+        for table, correct in ((CORRECT, True), (WRONG, False)):
+            rows = [(block(answer), gold) for gold, answers in table.items() for answer in answers]
+            grades = scorer.grade(*zip(*rows, strict=True), ["math"] * len(rows))
+            pairs = zip(rows, grades, strict=True)
+            assert [row for row, grade in pairs if grade is not correct] == []
+        unclosed = ["18", "<answer>18", "18</answer>"]
+        assert scorer.grade(unclosed, ["18"] * 3, ["math"] * 3) == [False] * 3
+        assert scorer.timeouts == 0
 
 
 @pytest.mark.parametrize("version", ["v1", "v2", "strict"])
@@ -97,8 +88,8 @@ def test_hostile_text_scores_and_comes_to_an_end(version: str) -> None:
 def wait_until_gone(pids: list[int]) -> None:
     """Fails unless every process ends (a zombie counts as ended) within 60 s."""
     for _ in range(600):
-        alive = [pid for pid in pids if psutil.pid_exists(pid)]
-        if all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in alive):
+        alive = [process for process in psutil.process_iter(["status"]) if process.pid in pids]
+        if all(process.info["status"] == psutil.STATUS_ZOMBIE for process in alive):
             return
         time.sleep(0.1)
     pytest.fail(f"processes {alive} outlived their scorer")

@@ -18,9 +18,7 @@ def curves(rng: np.random.Generator, times: np.ndarray, noise: float) -> np.ndar
 
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("runs", [3, 5])
-def test_the_main_interval_errs_in_five_of_a_hundred_null_comparisons(
-    runs: int, paired: bool
-) -> None:
+def test_the_main_interval_errs_in_five_of_a_hundred_null_comparisons(runs, paired):
     rng, wrong, sets = np.random.default_rng(runs), 0, 2000
     for _ in range(sets):
         seeds = np.exp(0.3 * rng.standard_normal(runs))  # what two runs of one seed share
@@ -35,9 +33,7 @@ def test_the_main_interval_errs_in_five_of_a_hundred_null_comparisons(
 
 
 @pytest.mark.parametrize(("runs", "ratio"), [(3, 1.5), (5, 1.0), (5, 2.0)])
-def test_the_time_interval_covers_the_ratio_although_marks_hide_the_times(
-    runs: int, ratio: float
-) -> None:
+def test_the_time_interval_covers_the_ratio_although_marks_hide_the_times(runs, ratio):
     rng, sets = np.random.default_rng(runs), 200
     covered = censored = 0
     for _ in range(sets):
@@ -54,7 +50,7 @@ def test_the_time_interval_covers_the_ratio_although_marks_hide_the_times(
     assert censored, "some runs have to end before they reach the target"
 
 
-def test_exact_times_give_the_interval_of_student() -> None:
+def test_exact_times_give_the_interval_of_student():
     slow, fast = np.array([2.0, 3.1, 2.6]), np.array([1.1, 1.9, 1.2, 1.4])
     near = (np.stack([times * (1 - 1e-7), times], axis=1) for times in (slow, fast))
     ratio, interval = statistics.time_ratio(*near, step=0.002)
@@ -63,7 +59,7 @@ def test_exact_times_give_the_interval_of_student() -> None:
     assert interval == pytest.approx(np.exp([student.low, student.high]), rel=0.01)
 
 
-def test_a_target_that_one_arm_never_reaches_gives_a_bound() -> None:
+def test_a_target_that_one_arm_never_reaches_gives_a_bound():
     reached = np.array([[1.0, 1.5], [1.5, 2.0], [2.0, 2.5]])
     never = np.array([[6.0, INF]] * 3)
     ratio, (low, high) = statistics.time_ratio(reached, never)
@@ -86,9 +82,7 @@ def test_a_target_that_one_arm_never_reaches_gives_a_bound() -> None:
         pytest.param([0.1, NAN, 0.9], 0.0, 0.5, (1, 3), id="a gap widens the interval"),
     ],
 )
-def test_first_crossing(
-    values: list[float], base: float, target: float, expected: tuple[float, float]
-) -> None:
+def test_first_crossing(values, base, target, expected):
     seconds = np.array([1.0, 2.0, 3.0])
     assert statistics.first_crossing(seconds, np.array(values), base, target) == expected
 
@@ -98,17 +92,17 @@ def test_first_crossing(
     [
         pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
         pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
-        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="cut between marks"),
+        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between marks"),
         pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
         pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
     ],
 )
-def test_time_average(values: list[float], base: float, end: float, expected: float) -> None:
+def test_time_average(values, base, end, expected):
     average = statistics.time_average(np.array([1.0, 2.0]), np.array(values), base, end)
     assert average == pytest.approx(expected)
 
 
-def test_level_and_intervals_of_scipy() -> None:
+def test_level_and_intervals_of_scipy():
     values = np.array([[0.9, 0.1, 0.2, NAN, 0.3], [NAN, NAN, NAN, 0.4, 0.6]])
     assert statistics.level(values) == pytest.approx([0.2, 0.5])
     a, b = np.array([0.1, 0.3, 0.2]), np.array([0.4, 0.2, 0.9, 0.5])

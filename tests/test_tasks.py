@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from pods import tasks
-from pods.config import keys
 from pods.config.errors import UserError
 from pods.tasks import math
 from tests.conftest import ROOT
@@ -28,25 +27,20 @@ SHARED = {  # rows, and the digest of id, question, answer and kind: runs stay c
     ("amc23", "test"): (40, "624376dde30da9ae"),
     ("aime24", "test"): (30, "cf157e154683c72d"),
 }
-ROWS: dict[str, dict[str, Any]] = {
-    "gsm8k": {"question": "How many?", "answer": "Some work. 1+1=<<1+1=2>>2\n#### 1,200"},
-    "math": {"problem": "The half?", "solution": "\\boxed{1}, \\boxed{\\frac{1}{2}}", "level": 2},
-    "math500": {"problem": "The third?", "answer": "\\frac{1}{3}", "unique_id": "test/8.json"},
-    "amc23": {"id": 0, "question": "The cube?", "answer": 27.0, "url": "12A/1"},
-    "aime24": {"id": 60, "problem": "The sum?", "answer": "204", "year": "2024"},
-    "chemistry": {
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {  # task -> a row, its id and gold answer
+    "gsm8k": ({"question": "How many?", "answer": "1+1=<<1+1=2>>2\n#### 1,200"}, "1", "1200"),
+    "math": ({"problem": "The half?", "solution": "\\boxed{1}, \\boxed{\\frac{1}{2}}", "level": 2},
+             "1", "\\frac{1}{2}"),
+    "math500": ({"problem": "The third?", "answer": "\\frac{1}{3}", "unique_id": "test/8.json"},
+                "test/8.json", "\\frac{1}{3}"),
+    "amc23": ({"id": 0, "question": "The cube?", "answer": 27.0, "url": "12A/1"}, "0", "27"),
+    "aime24": ({"id": 60, "problem": "The sum?", "answer": "204", "year": "2024"}, "60", "204"),
+    "chemistry": ({
         "question": "Which?", "choices": {"text": ["water", "salt"], "label": ["A", "B"]}, "idx": 7,
         "answerKey": "B", "domain": "Chemistry", "details": {"level": "L3"}, "type": "mcq",
-    },
+    }, "7", "B"),
 }  # fmt: skip
-EXPECTED = {  # id, question, answer, kind
-    "gsm8k": ("1", "How many?", "1200", "math"),
-    "math": ("1", "The half?", "\\frac{1}{2}", "math"),
-    "math500": ("test/8.json", "The third?", "\\frac{1}{3}", "math"),
-    "amc23": ("0", "The cube?", "27", "math"),
-    "aime24": ("60", "The sum?", "204", "math"),
-    "chemistry": ("7", "Which?\nA. water\nB. salt", "B", "choice"),
-}
+ROWS = {name: row for name, (row, *_) in CASES.items()}
 BAD = [
     # task, the second row's changes (None: the column is missing), what the error says
     ("gsm8k", {"answer": None}, "column 'answer' is missing; found question"),
@@ -74,11 +68,14 @@ def load(name: str, split: str, folder: Path, **settings: Any) -> datasets.Datas
     return tasks.load(name, split, data_dir=str(folder), **settings)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_row_of_each_task(name: str, tmp_path: Path) -> None:
-    write(tmp_path, name, "test", [ROWS[name]])
-    ours = dict(zip(("id", "question", "answer", "kind"), EXPECTED[name], strict=True))
-    assert load(name, "test", tmp_path)[0] == {**ROWS[name], **ours}  # other columns unchanged
+def test_a_row_of_each_task(tmp_path):
+    for name, (row, identity, answer) in CASES.items():
+        write(tmp_path, name, "test", [row])
+        question = row.get("question", row.get("problem"))
+        ours = {"id": identity, "question": question, "answer": answer, "kind": "math"}
+        if name == "chemistry":
+            ours |= {"question": "Which?\nA. water\nB. salt", "kind": "choice"}
+        assert load(name, "test", tmp_path)[0] == row | ours  # other columns unchanged
 
 
 def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path: Path) -> None:
@@ -97,14 +94,11 @@ def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), BAD)
-def test_a_bad_row_is_an_error_with_file_and_line(
-    name: str, changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_a_bad_row_is_an_error_with_file_and_line(name, changes, message, tmp_path):
     row = {key: value for key, value in {**ROWS[name], **changes}.items() if value is not None}
     path = write(tmp_path, name, "test", [ROWS[name], row])
-    with pytest.raises(UserError, match=re.escape(f"{path}:2: ")) as error:
+    with pytest.raises(UserError, match=re.escape(f"{path}:2: ") + f".*{re.escape(message)}"):
         load(name, "test", tmp_path)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_a_bad_row_is_an_error_with_file_and_line(
         ([{**ROWS["gsm8k"], "huge": 2**70}], r"column 'huge': cannot be stored \(OverflowError"),
     ],
 )
-def test_a_bad_file(lines: list[Any] | None, message: str, tmp_path: Path) -> None:
+def test_a_bad_file(lines, message, tmp_path):
     if lines is not None:
         write(tmp_path, "gsm8k", "test", lines)
     with pytest.raises(UserError, match=message):
@@ -149,17 +143,12 @@ def test_validation_is_carved_from_train_and_stays_the_same(tmp_path: Path) -> N
          ["5", "38", "47", "90", "84", "33", "97"]),
     ):  # fmt: skip
         write(tmp_path, name, "train", [ROWS[name]] * 100)
-        train, validation = (
-            load(name, split, tmp_path, validation_size=7)["id"][:]
-            for split in ("train", "validation")
-        )
-        assert validation == recorded
-        assert train == [str(i + 1) for i in shuffled if str(i + 1) not in validation]
+        assert load(name, "validation", tmp_path, validation_size=7)["id"][:] == recorded
+        train = load(name, "train", tmp_path, validation_size=7)["id"][:]
+        assert train == [str(i + 1) for i in shuffled if str(i + 1) not in recorded]
 
 
-def test_a_small_file_gives_a_fifth_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_file_gives_a_fifth_and_says_so(tmp_path, capsys, monkeypatch):
     write(tmp_path, "gsm8k", "train", [ROWS["gsm8k"]] * 10)
     monkeypatch.setenv("PODS_DATA_DIR", str(tmp_path))
     assert len(tasks.load("gsm8k", "train")) == 8
@@ -181,7 +170,7 @@ def test_a_small_file_gives_a_fifth_and_says_so(
         ("gsm8k", "train", {"gold": "as_is"}, "^task.gold=as_is: only task=own has this key"),
     ],
 )
-def test_mistakes_are_named(name: str, split: str, settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named(name, split, settings, message):
     with pytest.raises(UserError, match=message):
         tasks.load(name, split, **settings)
 
@@ -218,20 +207,16 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch: pytest.MonkeyPatch
         ("hicai-zju/SciKnowEval", None, "test"),
     ]
     ids = [int(i) for split in tasks.SPLITS for i in tasks.load("chemistry", split)["id"]]
-    assert sorted(ids) == [*range(4, 24)]
+    assert (ids[-2:], sorted(ids)) == ([19, 13], [*range(4, 24)])  # the split of seed 42
     message = r"^task=gsm8k: cannot get openai/gsm8k \(no route\); set data_dir="
     with pytest.raises(UserError, match=message):
         tasks.load("gsm8k", "train")
 
 
-def test_every_task_has_a_config_and_its_defaults_hold(tmp_path: Path) -> None:
-    folder = ROOT / "config" / "task"
+def test_every_task_has_a_config():
     for name in tasks.NAMES:
-        assert yaml.safe_load((folder / f"{name}.yaml").read_text())["name"] == name
-    defaults = yaml.safe_load((folder / "_shared.yaml").read_text())
-    assert defaults.keys() <= keys.Task.model_fields.keys()
-    write(tmp_path, "gsm8k", "train", [ROWS["gsm8k"]] * 2000)
-    assert len(load("gsm8k", "validation", tmp_path)) == defaults["validation_size"]
+        text = (ROOT / "config" / "task" / f"{name}.yaml").read_text()
+        assert yaml.safe_load(text)["name"] == name
 
 
 def test_the_shared_data(shared: Path) -> None:

@@ -52,9 +52,7 @@ def sizes(source: str) -> list[int]:
         {"train": 1488, "validation": 256, "test": 256},  # the limits: validation_size and 256
     ],
 )
-def test_a_file_is_divided(
-    expected: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_divided(expected, tmp_path, capsys):
     count, test = sum(expected.values()), expected.get("test", 0)
     source = write(tmp_path / "q.jsonl", rows(count))
     parts = {split: own(source, split)["question"][:] for split in expected}
@@ -72,7 +70,9 @@ def test_a_file_is_divided(
 def test_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "test.jsonl", rows(3, start=100))
     assert len(own(str(tmp_path), "test")) == 3
-    with pytest.raises(UserError, match=r"has no train questions \(found: test\); give train\.js"):
+    with pytest.raises(
+        UserError, match=r"has no train questions \(its splits: test\); give train\.js"
+    ):
         own(str(tmp_path), "validation")
     write(tmp_path / "train.jsonl", rows(20))
     assert sizes(str(tmp_path)) == [16, 4, 3]
@@ -100,15 +100,9 @@ def test_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert requests == {("me/sums", None), ("me/sums", "easy"), ("me/absent", None)}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with gold.py."""
+def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("gold.py").write_text(GOLD_FILE)
-    return tmp_path
-
-
-def test_gold(folder: Path) -> None:
     for gold, solution, expected in (
         ("as_is", " 1/2 ", "1/2"),
         ("as_is", 0.5, "0.5"),
@@ -118,15 +112,12 @@ def test_gold(folder: Path) -> None:
     ):
         source = write(Path("q.jsonl"), [{"problem": "?", "solution": solution, "half": 4.5}])
         assert own(source, gold=gold, kind="choice")[0]["answer"] == expected
-
-
-def test_a_bad_row_is_one_line_with_its_place(folder: Path) -> None:
     remedy = "correct the row, task.question, task.answer or task.gold"
     for row, gold, message in (
         ({"half": 1}, "as_is", "column 'solution' is missing; found half, problem"),
         ({"solution": 2}, "boxed", "column 'solution' must be text, is 2"),
         ({"half": 1}, "gold.py:number", "task.gold=gold.py:number must return text, returned 1"),
-        ({}, "gold.py:raises", "task.gold=gold.py:raises raised KeyError: 'absent'"),
+        ({}, "gold.py:raises", "task.gold=gold.py:raises raised KeyError('absent')"),
     ):
         with pytest.raises(UserError) as error:
             own(write(Path("q.jsonl"), [{"problem": "1+1?", **row}]), gold=gold)
@@ -144,7 +135,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("keys", "message"), MISTAKES)
-def test_mistakes_in_the_keys(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_mistakes_in_the_keys(keys, message, tmp_path):
     with pytest.raises(UserError, match=f"^{re.escape(message)}"):
         own(**{"source": write(tmp_path / "q.jsonl", rows(3)), **keys})
 

@@ -31,25 +31,19 @@ def test_rendered_prompts_equal_the_published_ones(shared: Path) -> None:
     assert len(lines) == 10
 
 
-@pytest.mark.parametrize(
-    ("family", "digest"), [("qwen", "26020c1825b89cf7"), ("llama", "212662bbd21c2d39")]
-)
-def test_every_character_of_a_published_prompt_counts(family: str, digest: str) -> None:
-    """Without ../shared: the digest of a prompt from the code that the test above passed."""
-    prompt = render_prompt("1+1?", tokenizer=like(family), date=DATE)
-    assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
-    assert ("Today Date: 26 Jul 2024\n" in prompt) is (family == "llama")  # where it is asked for
+def test_every_character_of_a_published_prompt_counts() -> None:
+    """Without ../shared: digests of prompts from the code that the test above passed."""
+    for tokenizer, digest in ((QWEN, "26020c1825b89cf7"), (LLAMA, "212662bbd21c2d39")):
+        prompt = render_prompt("1+1?", tokenizer=tokenizer, date=DATE)
+        assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
 
 
-def test_system_texts() -> None:
+def test_system_texts_and_base_style() -> None:
     brief = render_prompt("1+1", tokenizer=QWEN, system="Be brief.")
     assert "<|im_start|>system\nBe brief.<|im_end|>" in brief
     bare = render_prompt("1+1", tokenizer=QWEN, system="")
     assert "A default." in bare  # the template's, without a system message
     assert "<think>" not in bare
-
-
-def test_base_style_is_one_block() -> None:
     prompt = render_prompt("1+1", tokenizer=QWEN, style="base")
     assert prompt == SYSTEM["math"]["base"] + "Problem: 1+1\nSolution: "
     bare = render_prompt("1+1", tokenizer=QWEN, style="base", system="")

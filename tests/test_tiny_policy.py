@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 import rewards
 from pods.tasks import arithmetic, render_prompt
+from tests import processes
 
 FOLDER = Path(__file__).resolve().parents[1] / "pods/tiny_policy"
 POLICIES = {  # name -> start of the weights' SHA-256, least and largest share right
@@ -35,22 +36,10 @@ def test_folder_is_small_enough_to_ship_and_holds_what_was_built(name: str) -> N
     assert digest.startswith(POLICIES[name][0])
 
 
-@pytest.mark.parametrize(
-    ("text", "decoded"),
-    [
-        ("".join(map(chr, range(32, 127))), None),  # every printable ASCII character
-        ("two  spaces .\n\nand lines\n", None),  # no clean-up of spaces
-        ("<answer><answer></think", None),  # a tag twice, half a tag
-        ("price: 5 €", "price: 5 "),  # other characters are dropped
-        ("", None),
-    ],
-)
-def test_round_trip(tokenizer, text: str, decoded: str | None) -> None:
-    ids = tokenizer.encode(text)
-    assert tokenizer.decode(ids, skip_special_tokens=True) == (text if decoded is None else decoded)
-
-
-def test_special_tokens_and_tags(tokenizer) -> None:
+def test_special_tokens_tags_and_spaces(tokenizer) -> None:
+    ascii = "".join(map(chr, range(32, 127)))
+    text = f"{ascii} two  spaces .\n\nlines\n<answer><answer></think"  # a tag twice, half a tag
+    assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text
     assert tokenizer.pad_token_id != tokenizer.eos_token_id  # masks are rebuilt from ids != pad
     assert tokenizer.bos_token_id is None
     assert tokenizer.encode("5") == [tokenizer.convert_tokens_to_ids("5")]  # nothing is added
@@ -76,13 +65,10 @@ def test_base_is_well_formed_often_and_right_on_its_share(tokenizer, policy) -> 
     ids = policy.generate(**inputs, do_sample=True, top_k=0, max_new_tokens=48)
     texts = tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     formed = [rewards.is_well_formed(text) for text in texts]
-    strict = [
-        f and rewards.grade(text, row["answer"])
-        for f, text, row in zip(formed, texts, rows, strict=True)
-    ]
+    correct = [rewards.grade(t, row["answer"]) for t, row in zip(texts, rows, strict=True)]
     assert sum(formed) > 0.5 * len(rows)
     _, least, most = POLICIES[Path(policy.name_or_path).name]
-    assert least < sum(strict) / len(rows) < most
+    assert least < sum(map(min, formed, correct)) / len(rows) < most
 
 
 def test_pad_and_unk_are_never_sampled(tokenizer, policy) -> None:
@@ -96,9 +82,9 @@ def test_pad_and_unk_are_never_sampled(tokenizer, policy) -> None:
     assert not settings.keys() & {"do_sample", "temperature", "top_k", "top_p"}
 
 
-def test_build_script(run_command, tmp_path: Path) -> None:
-    settings = ["clean_steps=3", "habit_steps=2"]
-    done = run_command("scripts/build_tiny_policy.py", "out_dir=built", *settings)
+def test_build_script(tmp_path: Path) -> None:
+    settings = ["out_dir=built", "clean_steps=3", "habit_steps=2"]
+    done = processes.run(tmp_path, *settings, script="scripts/build_tiny_policy.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "built\n"
     assert {f.name for f in (tmp_path / "built").iterdir()} == {f.name for f in FOLDER.iterdir()}

@@ -15,7 +15,7 @@ from peft import AutoPeftModelForCausalLM
 from pods.batch import Selection
 from pods.clock import Clock
 from pods.config.keys import TrainConfig
-from pods.engines import LivePolicy, Request, Work, choose
+from pods.engines import choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.rollouts import AlgorithmError, Record
@@ -37,30 +37,25 @@ def rows() -> Dataset:
     return Dataset.from_dict(columns)
 
 
-WEIGHTS = {"correctness": 1.0, "format": 0.7, "tags": 1.3}
+def correctness(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    pairs = zip(completions, answer, strict=True)
+    return [float(sum(map(ord, text)) % 17 + len(gold)) for text, gold in pairs]
 
 
-def function_of(name: str, score: Callable[[str, str], float]) -> Callable:
-    """A reward function in TRL's form, from one of a completion and its answer."""
-
-    def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-        return [score(*pair) for pair in zip(completions, answer, strict=True)]
-
-    reward.__name__ = name
-    return reward
+def format(completions: list[str], **_: Any) -> list[float]:
+    return [-0.01 * len(text) for text in completions]
 
 
-FUNCTIONS = [  # mix-ups show
-    function_of("correctness", lambda text, answer: float(sum(map(ord, text)) % 17 + len(answer))),
-    function_of("format", lambda text, answer: -0.01 * len(text)),
-    function_of("tags", lambda text, answer: 0.3 * (len(text) % 3)),
-]
+def tags(completions: list[str], **_: Any) -> list[float]:
+    return [0.3 * (len(text) % 3) for text in completions]
 
 
 def rewards_of() -> Any:
-    """What build_trainer needs of pods.scoring.Rewards."""
-    scorer = SimpleNamespace(timeouts=0)
-    return SimpleNamespace(functions=FUNCTIONS, weights=WEIGHTS, grader=None, scorer=scorer)
+    """What build_trainer needs of pods.scoring.Rewards; mixed-up rows change the rewards."""
+    return SimpleNamespace(
+        functions=[correctness, format, tags], grader=None, scorer=SimpleNamespace(timeouts=0),
+        weights={"correctness": 1.0, "format": 0.7, "tags": 1.3},
+    )  # fmt: skip
 
 
 def policy_of(config: TrainConfig) -> Policy:
@@ -86,49 +81,35 @@ def adapter(trainer: Any) -> dict[str, torch.Tensor]:
     return {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_" in k}
 
 
-def trained_advantages(trainer: PodsTrainer) -> list[tuple[Record, torch.Tensor]]:
-    """Train; the record and the advantages in TRL's batch of every step."""
-    seen: list[tuple[Record, torch.Tensor]] = []
-    inner = trainer.hand_over
-
-    def spy(record: Record) -> tuple[dict[str, Any], Record]:
-        batch, record = inner(record)
-        seen.append((record, batch["advantages"]))
-        tokens = [record.rollouts[i].completion.token_ids for i in record.selection.kept]
-        trained = [
-            row[mask.bool()].tolist()
-            for row, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
-        ]
-        assert trained == tokens  # each advantage stands beside its own completion
-        return batch, record
-
-    trainer.hand_over = spy
-    trainer.train()
-    assert len(seen) == 3
-    return seen
-
-
 @pytest.mark.parametrize("own", [False, True])
 def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
     """3 rollouts of the first prompt and 13 of the second, with its own advantages or not."""
-    chosen = np.array([2, 5, 11, *range(17, 30)])
-    numbers = np.linspace(-1, 1, 16)
+    kept = np.array([2, 5, 11, *range(17, 30)])
+    numbers, steps = np.linspace(-1, 1, 16), []
 
     def uneven(step: Any) -> Any:
         yield step.prompts, step.n
-        return Selection(chosen[::-1], numbers[::-1] if own else None)
+        return Selection(kept[::-1], numbers[::-1] if own else None)
 
-    trainer = build(
-        ["prompts_per_step=2", "rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"],
-        dataset=rows(), algorithm=uneven,
-    )  # fmt: skip
-    for record, advantages in trained_advantages(trainer):
-        assert record.selection.kept.tolist() == chosen.tolist()
+    def checked(record: Record) -> tuple[dict[str, Any], Record]:
+        batch, record = hand_over(record)
+        steps.append(record)
+        assert record.selection.kept.tolist() == kept.tolist()
         expected = numbers
         if not own:
-            parts = np.split(record.batch.rewards[chosen].astype(float), [3])
+            parts = np.split(record.batch.rewards[kept].astype(float), [3])
             expected = np.concatenate([(r - r.mean()) / (r.std(ddof=1) + 1e-4) for r in parts])
-        np.testing.assert_allclose(advantages.numpy(), expected, atol=1e-5)
+        np.testing.assert_allclose(batch["advantages"].numpy(), expected, atol=1e-5)
+        rows = zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+        trained = [ids[mask.bool()].tolist() for ids, mask in rows]
+        assert trained == [record.rollouts[i].completion.token_ids for i in kept]
+        return batch, record
+
+    sizes = ["rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"]
+    trainer = build(["prompts_per_step=2", *sizes], dataset=rows(), algorithm=uneven)
+    hand_over, trainer.hand_over = trainer.hand_over, checked
+    trainer.train()
+    assert len(steps) == 3
 
 
 def first_rollouts(*overrides: str) -> tuple[list[str], list[list[str]]]:
@@ -159,9 +140,8 @@ def test_arms_with_one_seed_share_their_first_rollouts():
     assert len({text for group in pods for text in group}) > 64
 
 
-@pytest.mark.parametrize(
-    ("seconds", "share"), [(15.0, 0.5), (165.0, 0.5), (299.0, 1 / 270)]
-)  # a warm-up of 30 s, then down to 300 s
+# A warm-up of 30 s, then down to 300 s.
+@pytest.mark.parametrize(("seconds", "share"), [(15.0, 0.5), (165.0, 0.5), (299.0, 1 / 270)])
 def test_arms_with_unlike_steps_have_one_learning_rate_at_equal_seconds(seconds, share):
     by_time = ["optimizer.schedule=linear", "optimizer.schedule_by=seconds",
                "budget.train_seconds=300", "optimizer.warmup_steps=0.1"]  # fmt: skip
@@ -199,19 +179,9 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
 )
 def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clipped):
     likely = [-0.1 * i for i in range(len(drawn))]
-    found = TrlEngine(None, [1, 2])._completion(drawn, likely)
-    assert (found.token_ids, found.clipped) == (ids, clipped)
-    assert found.logprobs == likely[: len(ids)]
-
-
-def test_an_empty_completion_of_trl_is_one_end_token(monkeypatch):
-    trainer = build(["kept_per_prompt=4", "engine=trl"], dataset=rows())
-    monkeypatch.setattr(trainer, "_generate_single_turn", lambda ids, *_: ([[] for _ in ids], None))
-    work = Work([Request([5, 6], [1, 2]), Request([7], [3, 4])], LivePolicy(trainer.model, 0))
-    ((_, done),) = trainer.sampler.engine.generate([work])
-    end = trainer.processing_class.eos_token_id
-    assert [[c.token_ids for c in group] for group in done] == [[[end], [end]], [[end], [end]]]
-    assert not any(c.clipped for group in done for c in group)
+    completion = TrlEngine(None, [1, 2])._completion(drawn, likely)
+    assert (completion.token_ids, completion.clipped) == (ids, clipped)
+    assert completion.logprobs == likely[: len(ids)]
 
 
 def test_an_adapter_finds_its_base_from_any_folder(tmp_path: Path, monkeypatch):
@@ -222,9 +192,9 @@ def test_an_adapter_finds_its_base_from_any_folder(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     loaded = AutoPeftModelForCausalLM.from_pretrained("adapter")
     saved = {k.replace(".default", ""): v for k, v in adapter(trainer).items()}
-    found = {k.replace(".default", ""): v for k, v in loaded.state_dict().items() if "lora_" in k}
-    assert saved.keys() == found.keys()
-    assert all(torch.equal(saved[key], found[key]) for key in saved)
+    read = {k.replace(".default", ""): v for k, v in loaded.state_dict().items() if "lora_" in k}
+    assert saved.keys() == read.keys()
+    assert all(torch.equal(saved[key], read[key]) for key in saved)
 
 
 def test_a_step_that_fails_leaves_history_and_order_as_they_were():
@@ -232,10 +202,8 @@ def test_a_step_that_fails_leaves_history_and_order_as_they_were():
         batch = yield [*step.prompts, *step.fresh(1)], step.m
         return range(len(batch) if step.number == 1 else 8)  # 12 rows for a budget of 8
 
-    trainer = build(
-        ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"],
-        dataset=rows(), algorithm=broken,
-    )  # fmt: skip
+    sizes = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
+    trainer = build(sizes, dataset=rows(), algorithm=broken)
     message = r"algorithm broken failed at step 1: returned 12 rollouts, more than budget .* 8$"
     with pytest.raises(AlgorithmError, match=message):
         trainer.train()

@@ -23,16 +23,11 @@ from tests.configs import compose
 TINY = ROOT / "pods" / "tiny_policy"
 
 
-@pytest.mark.parametrize(
-    ("n", "prompts", "expected"),
-    [
-        (64, 2, 128),  # n x P, where TRL would take m x P
-        (256, 1, 257),  # 256 is Unsloth's word for "pick one from the free memory"
-    ],
-)
-def test_the_engine_runs_every_rollout_of_a_step_at_once(n, prompts, expected):
-    config = compose(f"rollouts_per_prompt={n}", f"prompts_per_step={prompts}")
-    assert unsloth.engine_arguments(config)["max_num_seqs"] == expected
+def test_the_engine_runs_every_rollout_of_a_step_at_once():
+    """n x P, where TRL would take m x P; 256 is Unsloth's word for "pick one from the memory"."""
+    for n, prompts, expected in ((64, 2, 128), (256, 1, 257)):
+        config = compose(f"rollouts_per_prompt={n}", f"prompts_per_step={prompts}")
+        assert unsloth.engine_arguments(config)["max_num_seqs"] == expected
 
 
 def test_settings_are_passed_by_value():
@@ -96,23 +91,22 @@ def test_what_goes_wrong_while_loading_is_told_apart(error, code, part):
 
 def test_the_adapters_folder_of_a_run_is_its_own_and_goes_with_the_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    seen = []
+    folders = []
 
     def load_lora(name: str, load_tensors: bool) -> None:
         Path(name).mkdir(exist_ok=True)
-        seen.append(Path(name))
+        folders.append(Path(name))
 
     models = [SimpleNamespace(load_lora=load_lora) for _ in range(2)]
     for model in models:
         unsloth.use_temporary_folder(model)
-        model.load_lora("vllm_gen_lora", load_tensors=True)
-        model.load_lora("vllm_gen_lora", load_tensors=True)
-    assert len(set(seen)) == 2
-    assert all(folder.is_dir() for folder in seen)
+        for _ in range(2):
+            model.load_lora("vllm_gen_lora", load_tensors=True)
+    assert len(set(folders)) == 2
     assert list(tmp_path.iterdir()) == []
-    model = None
+    del model
     models.clear()
-    assert not any(folder.exists() for folder in seen)
+    assert not any(folder.exists() for folder in folders)
 
 
 @pytest.fixture

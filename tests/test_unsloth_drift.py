@@ -7,6 +7,7 @@ Each side runs in a process of its own, because Unsloth rewrites TRL for the who
 of them also checks the rest of the GPU path (tests/gpu_path.py).
 """
 
+import ast
 import inspect
 import json
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from pods.models import unsloth
+from pods.models.policy import lora_arguments
+from tests.configs import compose
 from tests.conftest import ROOT
 from tests.unsloth_drift import CASES
 
@@ -65,21 +68,14 @@ def test_the_rewritten_class_has_the_methods_that_we_extend(sides):
 
 
 def test_the_loader_takes_what_we_pass(sides):
-    loader, source = sides["unsloth"]["loader"], inspect.getsource(unsloth.load_unsloth)
-    source += inspect.getsource(unsloth.engine_arguments)
-    passed = {
-        "from_pretrained": [
-            "model_name", "max_seq_length", "dtype", "load_in_4bit", "load_in_16bit",
-            "fast_inference", "use_exact_model_name", "random_state", "gpu_memory_utilization",
-            "max_lora_rank",
-        ],
-        "get_peft_model": ["use_gradient_checkpointing", "random_state", "max_seq_length"],
-        "load_vllm": ["max_num_seqs", "unsloth_vllm_standby"],
-    }  # fmt: skip
-    for function, names in passed.items():
-        assert set(names) <= set(loader[function])
-        assert all(name in source for name in names)
-    assert {"r", "lora_alpha", "lora_dropout", "target_modules"} <= set(loader["get_peft_model"])
+    loader = {name: set(names) for name, names in sides["unsloth"]["loader"].items()}
+    for call in ast.walk(ast.parse(inspect.getsource(unsloth.load_unsloth))):
+        if isinstance(call, ast.Call) and (name := getattr(call.func, "attr", "")) in loader:
+            assert {keyword.arg for keyword in call.keywords} - {None} <= loader[name]
+    config = compose()
+    engine = unsloth.engine_arguments(config).keys()
+    assert engine <= loader["from_pretrained"] | loader["load_vllm"]
+    assert lora_arguments(config.lora).keys() <= loader["get_peft_model"]
     assert sides["unsloth"]["default_sequences"] == unsloth.UNSLOTH_DEFAULT_SEQUENCES
 
 

@@ -9,9 +9,9 @@ import torch
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
-from pods.rollouts import Prompt
+from pods.trainer import PodsTrainer
 from pods.training import loop
-from pods.training.warm_up import record_of, warm_up
+from pods.training.warm_up import longest_batch, warm_up
 from tests.configs import compose
 from tests.test_trainer import build, rewards_of, rows
 
@@ -22,68 +22,56 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def state_of(trainer: Any) -> list[torch.Tensor]:
-    return [torch.get_rng_state(), *(p.detach().clone() for p in trainer.model.parameters())]
-
-
 class Spy(TrainerCallback):
-    """Warms up as the loop does, and notes the trainer before and after."""
+    """Warms up as the loop does; notes the trainer before and after, what its engine answers as
+    (work, completions), and the lengths of the rows of every loss."""
+
+    def __init__(self, trainer: PodsTrainer) -> None:
+        self.trainer, self.answers, self.losses = trainer, [], []
+        engine, compute_loss = trainer.sampler.engine, trainer.compute_loss
+        generate = engine.generate
+
+        def noted(works: Any, **keys: Any) -> Any:
+            for answer in generate(works, **keys):
+                self.answers.append(answer)
+                yield answer
+
+        def loss_of(model: Any, inputs: dict[str, Any], *rest: Any, **keys: Any) -> Any:
+            self.losses.append({k: inputs[f"{k}_mask"].sum(dim=1).tolist() for k in LONGEST})
+            return compute_loss(model, inputs, *rest, **keys)
+
+        engine.generate, trainer.compute_loss = noted, loss_of
+        trainer.add_callback(self)
+
+    def state(self) -> list[torch.Tensor]:
+        return [
+            torch.get_rng_state(),
+            *(p.detach().clone() for p in self.trainer.model.parameters()),
+        ]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
-        self.before = state_of(self.trainer)
-        warm_up(self.trainer, 40, 48)
-        self.after = state_of(self.trainer)
-        self.moments = dict(self.trainer.optimizer.state)
-        self.gradients = [p.grad for p in self.trainer.model.parameters() if p.grad is not None]
-        self.losses = len(self.seen)
-
-
-def train(*overrides: str) -> tuple[Spy, list[Any]]:
-    """A run of one step: the spy, and each answer of the engine as (work, completions)."""
-    trainer = build([*SETTINGS, *overrides], dataset=rows())
-    spy, engine, answers = Spy(), trainer.sampler.engine, []
-    spy.trainer, spy.seen = trainer, []
-    generate, compute_loss = engine.generate, trainer.compute_loss
-
-    def noted(works: Any, **keys: Any) -> Any:
-        for work, done in generate(works, **keys):
-            answers.append((work, done))
-            yield work, done
-
-    def loss_of(model: Any, inputs: dict[str, Any], *rest: Any, **keys: Any) -> Any:
-        spy.seen.append({k: inputs[f"{k}_mask"].sum(dim=1).tolist() for k in LONGEST})
-        return compute_loss(model, inputs, *rest, **keys)
-
-    engine.generate, trainer.compute_loss = noted, loss_of
-    trainer.add_callback(spy)
-    trainer.train()
-    return spy, answers
+        before = self.state()
+        warm_up(self.trainer, *LONGEST.values())
+        assert all(torch.equal(a, b) for a, b in zip(before, self.state(), strict=True))
+        assert dict(self.trainer.optimizer.state) == {}
+        assert all(p.grad is None for p in self.trainer.model.parameters())
+        assert len(self.losses) == 1
 
 
 @pytest.mark.parametrize("engine", ["transformers", "trl"])
 def test_it_has_the_longest_lengths_and_leaves_no_trace(engine):
-    spy, answers = train(f"engine={engine}")
-    ((work, done),) = [answer for answer in answers if answer[0].full_length]
-    others = answers[0][1]
+    trainer = build([*SETTINGS, f"engine={engine}"], dataset=rows())
+    spy = Spy(trainer)
+    trainer.train()
+    ((work, groups),) = [answer for answer in spy.answers if answer[0].full_length]
     assert [len(r.prompt) for r in work.requests] == [40] * 16  # n of each of two prompts
     if engine != "trl":  # TRL's own generation ends where it ends
-        assert {len(c.token_ids) for group in done for c in group} == {48}
-    assert min(len(c.token_ids) for group in others for c in group) < 48
-    assert spy.losses == 1
-    assert spy.seen[0] == {"prompt": [40] * 4, "completion": [48] * 4}  # one micro-batch
-    assert max(n for step in spy.seen[1:] for n in step["prompt"]) < 40
-    assert all(torch.equal(a, b) for a, b in zip(spy.before, spy.after, strict=True))
-    assert spy.moments == {}
-    assert spy.gradients == []
-
-
-def test_a_prompt_of_special_tokens_alone_still_gives_full_rows():
-    trainer = build(SETTINGS, dataset=rows())
-    special = trainer.processing_class.eos_token_id
-    record = record_of(trainer, [Prompt("0", rows()[0])], [[special] * 40], 48)
-    first = record.rollouts[0]
-    assert (len(first.prompt_ids), len(first.completion.token_ids)) == (40, 48)
+        assert {len(c.token_ids) for group in groups for c in group} == {48}
+    assert min(len(c.token_ids) for group in spy.answers[0][1] for c in group) < 48
+    longest, *others = spy.losses
+    assert longest == {"prompt": [40] * 4, "completion": [48] * 4}  # one micro-batch
+    assert max(length for step in others for length in step["prompt"]) < 40
 
 
 @pytest.mark.parametrize(("optimizer", "bytes_each"), [("adamw_torch_fused", 4), ("adamw_8bit", 1)])
@@ -91,9 +79,9 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer = build(SETTINGS, dataset=rows())
     trainer.create_optimizer()
     trainer.args.optim = optimizer
-    record = record_of(trainer, [Prompt("0", rows()[0])], [[5, 6]], 8)
-    prompts = [record.prompts[0].row["prompt"]] * len(record.rollouts)
-    batch = trainer.tensors(prompts, record.rollouts, torch.zeros(len(record.rollouts), 3))
+    special = trainer.processing_class.eos_token_id  # alone it still gives full rows
+    batch = longest_batch(trainer, [rows()[0]], [[special] * 6], 8)
+    assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 4
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(
         torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
@@ -114,14 +102,13 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     readings = iter([7.0, 1.0, 2.0, *[3.0] * 99])  # GiB since the call before
     trainer.clock.peak = lambda: next(readings)
 
-    def warm() -> None:
+    def warm(*_: object) -> None:
         with trainer.clock.phase("generate"):
             pass
 
     folder = SimpleNamespace(path=None, ledger=None)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
-    given = compose(), folder, trainer, rewards_of(), warm, None, None, None
-    callback = loop.RunCallback(*given)
+    callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()

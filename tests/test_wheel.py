@@ -16,7 +16,7 @@ import pods.rules
 print(pods.__file__, pods.rules.select("max_variance", [0.0, 1.0, 0.5], 2))"""
 
 
-def test_pods_selects_from_the_wheel_alone(tmp_path: Path) -> None:
+def test_pods_selects_from_the_wheel(tmp_path: Path) -> None:
     if not (uv := shutil.which("uv")):
         pytest.skip("uv is not on this machine")
     build = [uv, "build", "--wheel", "--offline", "--out-dir", str(tmp_path)]

@@ -1,6 +1,6 @@
 """A policy in training and a real vLLM engine on a CPU, in the environment of .ci/vllm-env.
 
-    .venv-vllm/bin/python tests/vllm_engine.py <checkpoint with an adapter> <swaps>
+    .venv-vllm/bin/python -m tests.vllm_engine <checkpoint with an adapter> <swaps>
 
 Prints what it saw as JSON: how far the engine's log-probabilities are from the trainer's at each
 version of the adapter, what the engine holds, and whether seeds decide.

@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
-from pods.config.keys import Section, TrainConfig, keys
+from pods.config.keys import TrainConfig, keys
 from pods.config.mistakes import Config, explain, one_line, validated
 
 CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
@@ -69,8 +69,7 @@ def load_config(path: Path) -> TrainConfig:
 
 
 def settable(overrides: list[str], folder: Path) -> list[str]:
-    """The overrides with ++ before keys, but not before groups: Hydra passes every key on, so that
-    the schema alone refuses one."""
+    """The overrides with ++ before keys that are no groups: the schema refuses them, not Hydra."""
     texts = []
     for text in overrides:
         key = re.match(r"([a-zA-Z_][\w.-]*)=", text)
@@ -86,8 +85,8 @@ def command(
 ) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
 
-    names_run: `run` names a new run, and a sweep makes it distinct. A command with keys that are
-    called like groups (rewards, engine) needs another folder.
+    names_run: a sweep makes the key `run` distinct. A command with keys that are called like groups
+    of another (rewards, engine) has its own folder.
     """
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
@@ -105,12 +104,14 @@ def command(
 
         @functools.wraps(main)
         def entry() -> None:
+            dashed = {f"--{key}" for key in keys(schema)}  # argparse would print its usage
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
             try:
                 if {"-h", "--help"} & set(sys.argv[1:]):
                     print(help_text(main.__globals__["__doc__"], folder / f"{name}.yaml"))
                 else:
-                    refuse_dashes(schema)
+                    for key in {text.partition("=")[0] for text in sys.argv[1:]} & dashed:
+                        raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
                     sweeps.note_swept(sys.argv[1:])
                     sys.argv[1:] = settable(sys.argv[1:], folder)
                     hydra.main(config_path=str(folder), config_name=name, version_base=None)(job)()
@@ -123,14 +124,6 @@ def command(
         return entry
 
     return decorate
-
-
-def refuse_dashes(schema: type[Section]) -> None:
-    """Raise UserError for `--seed 3`, which argparse would answer with its usage."""
-    for argument in sys.argv[1:]:
-        key = argument.removeprefix("--").partition("=")[0]
-        if argument.startswith("--") and key in keys(schema):
-            raise UserError(f"{argument}: keys have no dashes; set {key}=<value>")
 
 
 def help_text(title: str, file: Path) -> str:

@@ -2,10 +2,8 @@
 
 
 class UserError(Exception):
-    """A mistake that the user can correct: one line with key, value, rule and remedy.
-
-    key: the key that the line begins with, where another command may call it otherwise.
-    """
+    """A mistake that the user can correct: one line with key, value, rule and remedy; `key`: the
+    key that it begins with, if another command has another name for it."""
 
     exit_code = 2
 
@@ -18,7 +16,7 @@ class UserError(Exception):
 
 
 class Skipped(UserError):
-    """The work is done except for what the message names."""
+    """The work is done except for the parts that the message names."""
 
     exit_code = 3
 

@@ -30,18 +30,15 @@ def load(key: str, value: str) -> Callable[..., Any]:
         reason = f"{path} cannot be imported ({type(error).__name__}: {error})"
         raise UserError(f"{key}={value}: {reason}; correct the file") from error
     if not callable(function):
-        state = "is no function" if function is not None else "is not defined"
-        raise UserError(f"{key}={value}: {name} {state} in {path}; correct the name or the file")
+        raise UserError(f"{key}={value}: {path} has no function {name}; correct the name or file")
     return function
 
 
 def named(
     kind: str, name: str | Callable[..., Any], built_in: dict[str, Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """The function of this name: built in, or path/to/file.py:function; a function is itself.
-
-    Raises UserError (a file without the function) or ValueError (an unknown name).
-    """
+    """The function of this name, built in or path/to/file.py:function; a function is itself. Raises
+    UserError (a file without the function) or ValueError (an unknown name)."""
     if not isinstance(name, str):
         return name
     if is_path(name):

@@ -1,7 +1,5 @@
-"""Every key of train.py with its type, choices and bounds. Values and meaning stand in config/.
-
-Rules that span several keys stand in pods/training/check.py.
-"""
+"""Every key of train.py with its type, choices and bounds; config/ has values and explanations, and
+pods/training/check.py the rules that span several keys."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ from pods.config.errors import UserError
 
 COSTS = Path(__file__).resolve().parents[2] / "config" / "planning" / "cost"
 
-# A run may be called 3: a number is a text where a text is wanted.
+# A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 FunctionPath = Annotated[str, Field(pattern=":")]  # path/to/file.py:function
 
@@ -38,9 +36,9 @@ def keys(schema: type[Section], prefix: str = "") -> Iterator[str]:
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted key -> value."""
     leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        nested = isinstance(value, dict)
-        leaves |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        leaves |= flat(value, f"{key}.") if isinstance(value, dict) else {key: value}
     return leaves
 
 
@@ -227,7 +225,6 @@ class TrainConfig(Section):
     max_steps: int | None = Field(gt=0)
     resume: Text
     trial: bool
-    init_from: Text | None
     data_dir: Text | None
     output_dir: Text
     task: Task

@@ -1,11 +1,11 @@
-"""One line for a wrong key or value: key=value: what is wrong; what to set."""
+"""One line for a wrong key or value: key=value: the rule; the remedy."""
 
 import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 
@@ -16,7 +16,7 @@ Config = TypeVar("Config", bound=Section)
 
 # What people type for a key that has another name.
 SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
-RULES = {  # where pydantic's words are of Python
+RULES = {  # instead of pydantic's words, which are Python's
     "bool_type": "must be true or false",
     "dict_type": "must be keys with values, {name: value}",
     "model_type": "must be keys with values, {name: value}",
@@ -68,23 +68,20 @@ def written(value: Any) -> str:
 
 def _nearest(key: str, schema: type[Section]) -> str:
     """For a key that the command does not have."""
-    known, last = list(keys(schema)), key.rpartition(".")[2]
-    near = [SHORT[key]] if SHORT.get(key) in known else get_close_matches(key, known, 1, 0.75)
-    near = near or [name for name in known if name.rpartition(".")[2] == last]
+    names, last = list(keys(schema)), key.rpartition(".")[2]
+    near = [SHORT[key]] if SHORT.get(key) in names else get_close_matches(key, names, 1, 0.75)
+    near += [name for name in names if name.rpartition(".")[2] == last]
     return f"did you mean {near[0]}?" if near else "--help lists all keys"
 
 
 def explain(error: BaseException) -> str:
-    """One line for what the user, Hydra or OmegaConf refused."""
+    """One line for an error of ours, Hydra's or OmegaConf's."""
     match error:
         case MissingConfigException() if error.options:
             return _no_such_choice(error)
         case OverrideParseException():
             remedy = "no spaces around =, and quotes for the shell"
             return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
-        case ConfigCompositionException() if "Ambiguous value" in str(error):
-            override = str(error).split("'")[1].lstrip("+")
-            return f"{override}: several values are a sweep, add -m; a list is written key=[a,b]"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
     return one_line(error)

@@ -1,7 +1,5 @@
-"""What a run and each job of a sweep are called: the key `run` and what else is overridden.
-
-A key that a resumed run may change is appended only where the sweep is over it.
-"""
+"""Names of runs and of a sweep's jobs: the key `run`, and the keys that are overridden beside it. A
+key that a resumed run may change is in the name only if the sweep is over it."""
 
 import hashlib
 import os
@@ -11,6 +9,8 @@ import sys
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+
+from pods.config.errors import UserError
 
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
@@ -23,8 +23,8 @@ LONGEST = 40  # characters of a value in a name; a longer one is shown by its ha
 
 
 def arm(*, _root_: DictConfig) -> str:
-    """${arm:} in the key `run`: algorithm, rule and parameters, an advantage that is not the
-    default, `own` for task=own, and the reward functions of the user's."""
+    """${arm:} in the key `run`: algorithm, rule and parameters, an advantage other than `kept`,
+    `own` for task=own, and the user's reward functions."""
     functions = [_root_.algorithm.name]
     functions += [_root_.rule.name] if functions[0] in NAMED_BY_RULE else []
     names = [str(name).rpartition(":")[2] for name in functions]  # without their files
@@ -56,15 +56,19 @@ def suffix(key: str, value: object) -> str:
 
 
 def note_swept(arguments: list[str]) -> None:
-    """Remember the keys that a command line sweeps over; Hydra tells a job its own values alone."""
+    """Remember the keys that a command line sweeps over; Hydra tells a job only its own values."""
     texts = [argument for argument in arguments if not argument.startswith("-")]
     overrides = OverridesParser.create().parse_overrides(texts)
-    os.environ[SWEPT] = ",".join(o.key_or_group for o in overrides if o.is_sweep_override())
+    swept = [override for override in overrides if override.is_sweep_override()]
+    if swept and not {"-m", "--multirun"} & set(arguments):
+        remedy = "several values are a sweep, add -m; a list is written key=[a,b]"
+        raise UserError(f"{swept[0].input_line}: {remedy}")
+    os.environ[SWEPT] = ",".join(override.key_or_group for override in swept)
 
 
 def name(config: DictConfig, overrides: list[str]) -> str:
-    """`config.run`, unresolved, with what these overrides set and it does not say. A name that is
-    given (run=...) gets the keys of the sweep alone."""
+    """`config.run`, unresolved, with the overrides that it does not state; run=<name> gets only the
+    keys of the sweep."""
     run = OmegaConf.to_container(config, resolve=False)["run"]
     stated = ["run", *re.findall(r"\$\{([\w.]+)\}", run)]
     if "${arm:}" in run:

@@ -1,12 +1,16 @@
-"""Who turns prompts into completions: one protocol for training, evaluation and the guard."""
+"""Engines turn prompts into completions by one protocol for training, evaluation and the guard."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pods.batch import Completion, seed_of  # noqa: F401  for the callers of engines
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
 
@@ -43,7 +47,7 @@ class Limits:
 class LivePolicy:
     """The policy in training; `version` changes whenever its weights do."""
 
-    model: Any  # a PEFT model with one adapter, or a transformers model
+    model: "PeftModel | PreTrainedModel"  # with one adapter, or without
     version: Hashable
 
 
@@ -82,7 +86,9 @@ class Engine(AbstractContextManager, Protocol):
         """The completions of each work, in its order."""
 
 
-def texts(tokenizer: Any, completions: Sequence[Completion], stop: Sequence[str]) -> list[str]:
+def texts(
+    tokenizer: "PreTrainedTokenizerBase", completions: Sequence[Completion], stop: Sequence[str]
+) -> list[str]:
     """The completions as text, without special tokens and from the first stop string on."""
     decoded = tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
     for string in stop:

@@ -1,13 +1,15 @@
-"""Who trains and who generates, and why; then both, built.
+"""The backend that trains and the engine that generates, chosen with reasons and built.
 
-Imports transformers only where it has to: Unsloth must come first.
+Unsloth must precede transformers.
 """
+
+from __future__ import annotations  # transformers is imported for types only
 
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import BaseModel
@@ -19,6 +21,9 @@ from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
 from pods.models.policy import Policy, load_transformers, set_threads
 from pods.models.unsloth import load_unsloth
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 GPU_EXTRA = "uv sync --extra gpu"
 NO_VLLM = f"it needs a CUDA device and vllm ({GPU_EXTRA})"
@@ -34,23 +39,19 @@ def vllm_runs() -> bool:
 def settle(config: TrainConfig) -> str:
     """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
-        raise UserError(
-            "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
-            "a GPU, or model.load_in_4bit=false"
-        )
+        remedy = "set model=tiny on a machine without a GPU, or model.load_in_4bit=false"
+        raise UserError(f"model.load_in_4bit=true: 4-bit weights need CUDA; {remedy}")
     config.backend.name, reason = backend(config.backend.name)
     if config.optimizer.name == "auto":  # 8 bits as published
         eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
         config.optimizer.name = "adamw_8bit" if eight_bit else "adamw_torch_fused"
     config.engine.name, because = for_training(config)
-    return (
-        f"backend {config.backend.name} ({reason}), engine {config.engine.name} ({because}), "
-        f"{config.optimizer.name}"
-    )
+    parts = f"backend {config.backend.name} ({reason})", f"engine {config.engine.name} ({because})"
+    return ", ".join([*parts, config.optimizer.name])
 
 
 def backend(name: str) -> tuple[str, str]:
-    """The backend that trains, and why. Raises UserError where the named one cannot."""
+    """The backend that trains, and why. Raises UserError if the named one cannot."""
     obstacle, count = None, ranks.world_size()
     if count > 1:
         obstacle = f"{count} processes; Unsloth trains on one GPU"
@@ -83,21 +84,17 @@ def for_training(config: TrainConfig) -> tuple[str, str]:
     name, reason = config.engine.name, "as configured"
     if functions.is_path(name):
         return name, "a class in a file"
-    if name == "auto":
-        name, reason = _automatic(config)
+    if name == "auto" and config.backend.name == "unsloth":
+        name, reason = "unsloth", "shares the base weights with backend=unsloth"
+    elif name == "auto" and config.lora.rank is None:
+        name, reason = "transformers", "every parameter is trained"
+        if ranks.world_size() > 1:
+            name, reason = "trl", "several processes train every parameter"
+    elif name == "auto":
+        name, reason = for_evaluation("auto")
     for problem in _problems(name, config):
         raise UserError(f"engine={name}: {problem}")
     return name, reason
-
-
-def _automatic(config: TrainConfig) -> tuple[str, str]:
-    if config.backend.name == "unsloth":
-        return "unsloth", "shares the base weights with backend=unsloth"
-    if config.lora.rank is None and ranks.world_size() > 1:
-        return "trl", "several processes train every parameter"
-    if config.lora.rank is None:
-        return "transformers", "every parameter is trained"
-    return for_evaluation("auto")
 
 
 def _problems(name: str, config: TrainConfig) -> Iterator[str]:
@@ -111,20 +108,13 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     if name == "transformers" and ranks.zero_stage() == 3:
         yield "ZeRO-3 divides the weights among the processes; set engine=trl"
     if name == "vllm" and full:
-        yield (
-            "it is handed an adapter, and lora.rank=null trains every parameter; set engine=trl "
-            "engine.vllm_mode=colocate"
-        )
-    if through_trl and not full:
-        yield (
-            "TRL's vLLM merges the adapter into the live weights at every generation (56 % of the "
-            "base had changed after 100 in bfloat16); set engine=vllm, or engine.vllm_mode=none"
-        )
+        yield "it needs an adapter (lora.rank=null); set engine=trl engine.vllm_mode=colocate"
+    if through_trl and not full:  # 56 % of the base had changed after 100 merges in bfloat16
+        reason = "TRL's vLLM merges the adapter into the live weights, which rounds the base"
+        yield f"{reason}; set engine=vllm, or engine.vllm_mode=none"
     if config.algorithm.needs_logprobs and not gives_logprobs(name, config):
-        yield (
-            "algorithm.needs_logprobs=true, and it gives no log-probabilities; set "
-            "engine=transformers, or engine=vllm without top_k and top_p"
-        )
+        reason = "algorithm.needs_logprobs=true, and it gives no log-probabilities"
+        yield f"{reason}; set engine=transformers, or engine=vllm without top_k and top_p"
     if (name == "vllm" or through_trl) and not vllm_runs():
         yield f"{NO_VLLM}; set {'backend' if unsloth else 'engine'}=transformers"
 
@@ -140,10 +130,8 @@ def vllm_mode(name: str, config: TrainConfig) -> str:
 
 
 def gives_logprobs(name: str, config: TrainConfig) -> bool:
-    """Whether the engine gives log-probabilities that can be compared with the trainer's.
-
-    TRL's transformers gives none, but samples from the very model that is trained.
-    """
+    """Whether the engine gives log-probabilities that can be compared with the trainer's. TRL's
+    transformers gives none, but samples from the very model that is trained."""
     if name == "trl":
         return vllm_mode(name, config) != "none"
     return name != "vllm" or not sampling(config).narrowed
@@ -158,7 +146,7 @@ def sampling(config: TrainConfig, command: BaseModel | None = None) -> Sampling:
 
 
 def build(
-    name: str, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
+    name: str, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits,
     lora_rank: int | None,
 ) -> Engine:  # fmt: skip
     """The engine `name` for a run's base model; lora_rank: the largest to come, None without."""
@@ -173,7 +161,7 @@ def build(
 
 
 def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
-    """The engine that the config names (settled), or None where TRL's trainer itself generates."""
+    """The engine that the config names (settled), or None if TRL's trainer generates."""
     name = config.engine.name
     if functions.is_path(name):
         return functions.load("engine.name", name)(config, policy)
@@ -186,7 +174,7 @@ def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
     return build(name, config, policy.tokenizer, settings, limits, config.lora.rank)
 
 
-def load_policy(config: TrainConfig, tokenizer: Any) -> Policy:
+def load_policy(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     """The policy of a run on the backend that config.backend.name says (settled)."""
     load = load_unsloth if config.backend.name == "unsloth" else load_transformers
     return load(config, tokenizer)

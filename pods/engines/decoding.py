@@ -17,6 +17,8 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+from transformers import PreTrainedModel as Model
+from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -53,7 +55,7 @@ class TokenSampler:
 
 
 def ended(
-    tokens: torch.Tensor, rows: torch.Tensor, step: int, sampling: Sampling, tokenizer: Any
+    tokens: torch.Tensor, rows: torch.Tensor, step: int, sampling: Sampling, tokenizer: Tokenizer
 ) -> torch.Tensor:
     """(len(rows),) whether these of the (completions, max_tokens) tokens end at `step`."""
     ends = torch.isin(tokens[rows, step], torch.tensor(sampling.ends, device=tokens.device))
@@ -67,7 +69,7 @@ def ended(
 
 
 class GrowingLayer(DynamicLayer):
-    """A cache layer with free places, so that a new token copies itself alone."""
+    """A cache layer with free places, so that adding a token copies only that token."""
 
     length = 0
 
@@ -91,7 +93,7 @@ class GrowingLayer(DynamicLayer):
 
 
 def grouped_attention(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     attention_mask: torch.Tensor | None, **settings: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """SDPA; for one new token the query heads that share a key head become its query positions.
@@ -113,7 +115,7 @@ AttentionInterface.register(GROUPED, grouped_attention)
 AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
-def speed_up(model: Any) -> Any:
+def speed_up(model: Model) -> Model:
     """The engine's own model with the attention above in place of SDPA; others stay as they are."""
     if model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(GROUPED)
@@ -123,7 +125,7 @@ def speed_up(model: Any) -> Any:
 class NextInput:
     """The model's next input: tokens, positions and mask of each row, and the cache before them."""
 
-    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         self._model, self._seen = model, max(map(len, prompts))
         pads = [self._seen - len(prompt) for prompt in prompts]  # on the left
         ids = [[0] * n + list(prompt) for n, prompt in zip(pads, prompts, strict=True)]
@@ -160,8 +162,9 @@ class NextInput:
 
 @torch.inference_mode()
 def decode(
-    model: Any, tokenizer: Any, requests: Sequence[Request], sampling: Sampling, logprobs: bool
-) -> list[Completion]:
+    model: Model, tokenizer: Tokenizer, requests: Sequence[Request], sampling: Sampling,
+    logprobs: bool,
+) -> list[Completion]:  # fmt: skip
     """One completion for each seed of each request, in their order."""
     device, seeds = model.device, [seed for request in requests for seed in request.seeds]
     sampler = TokenSampler(sampling, seeds, device)

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from peft import PeftModel, PeftType
 from peft.tuners.lora import LoraLayer
+from transformers import PreTrainedModel as Model
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods.config.keys import TrainConfig
 from pods.engines import Advance, Groups, Limits, LivePolicy, Request, Sampling, Weights, Work
@@ -28,14 +30,14 @@ from pods.models import is_adapter, policy
 
 class TransformersEngine(AbstractContextManager):
     def __init__(
-        self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits
+        self, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits
     ) -> None:
         self._config, self._tokenizer, self._size = config, tokenizer, limits.max_sequences
         ends = sampling.ends or tuple(policy.end_tokens(config.model.path, tokenizer))
         self._sampling = replace(sampling, ends=ends)
         self._live: MergedCopy | None = None
         self._loaded, self._path = None, ""  # the model from `_path` on disk
-        self._disk: Any = None  # `_loaded` with the adapter of `_weights`, if it is one
+        self._disk: Model | None = None  # `_loaded` with the adapter in `_weights`
         self._weights: Path | None = None
 
     def generate(
@@ -43,10 +45,10 @@ class TransformersEngine(AbstractContextManager):
     ) -> Iterator[tuple[Work, Groups]]:
         for work in works:
             with self._serving(work.weights) as model:
-                groups = self._complete(model, work, logprobs, advance)
+                groups = self._groups(model, work, logprobs, advance)
             yield work, groups
 
-    def _complete(self, model: Any, work: Work, logprobs: bool, advance: Advance | None) -> Groups:
+    def _groups(self, model: Model, work: Work, logprobs: bool, advance: Advance | None) -> Groups:
         requests, sampling = work.requests, self._sampling
         if work.full_length:
             sampling = replace(sampling, ends=(), stop=())
@@ -71,7 +73,7 @@ class TransformersEngine(AbstractContextManager):
         return groups
 
     @contextmanager
-    def _serving(self, weights: Weights) -> Iterator[Any]:
+    def _serving(self, weights: Weights) -> Iterator[Model]:
         """The model that decodes for `weights`; a live one is in training mode again afterwards."""
         if not isinstance(weights, LivePolicy):
             yield self._from_disk(weights)
@@ -86,7 +88,7 @@ class TransformersEngine(AbstractContextManager):
             finally:
                 weights.model.train(training)
 
-    def _from_disk(self, weights: Path | None) -> Any:
+    def _from_disk(self, weights: Path | None) -> Model:
         """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
         if self._disk is not None and weights == self._weights:
             return self._disk
@@ -97,8 +99,8 @@ class TransformersEngine(AbstractContextManager):
         path = self._config.model.path if adapter or not weights else str(weights)
         if path != self._path:
             self._loaded = None  # free the one before
-            config = self._config.model_copy(deep=True)
-            config.model.path = path
+            keys = self._config.model.model_copy(update={"path": path})
+            config = self._config.model_copy(update={"model": keys})
             self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
         if adapter:
             self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()
@@ -129,7 +131,7 @@ class MergedCopy:
         self.model = speed_up(copy.deepcopy(plain(source), memo).eval())
 
     @torch.no_grad()
-    def refreshed(self, version: Hashable) -> Any:
+    def refreshed(self, version: Hashable) -> Model:
         """The copy with the adapter as it is now, added unless this version already was."""
         if version != self._version:
             name = self.source.active_adapter
@@ -139,7 +141,7 @@ class MergedCopy:
         return self.model
 
 
-def can_be_merged(model: Any) -> bool:
+def can_be_merged(model: Model | PeftModel) -> bool:
     """Whether base weight + adapter, rounded to the weights' own type, is still the same policy."""
     if not isinstance(model, PeftModel):
         return False
@@ -159,6 +161,6 @@ def lora_layers(model: PeftModel) -> list[LoraLayer]:
     return [module for module in model.modules() if isinstance(module, LoraLayer)]
 
 
-def plain(model: Any) -> Any:
-    """The transformers model, with PEFT's layers in it where there are any."""
+def plain(model: Model | PeftModel) -> Model:
+    """The transformers model, with PEFT's layers in it if it has any."""
     return model.get_base_model() if isinstance(model, PeftModel) else model

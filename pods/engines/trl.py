@@ -16,7 +16,7 @@ from pods.engines import EVALUATION, Advance, Completion, Groups, Work
 
 class TrlEngine(AbstractContextManager):
     """Generates by a PodsTrainer; `ends` are the tokens that end a completion, the tokenizer's
-    first. Work.full_length is beyond it: completions end where they end."""
+    first. Work.full_length is beyond it: completions have their own ends."""
 
     def __init__(self, trainer: Any, ends: Sequence[int]) -> None:
         self.trainer, self.ends = trainer, list(ends)
@@ -44,7 +44,7 @@ class TrlEngine(AbstractContextManager):
 
 
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
-    """GRPOConfig's arguments for generation by TRL; none where another engine generates.
+    """GRPOConfig's arguments for generation by TRL; none if another engine generates.
 
     mode: as pods.engines.choose.vllm_mode settles it.
     """

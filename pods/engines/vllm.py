@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import get_peft_model_state_dict
 from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods import ranks
 from pods.config.errors import OutOfMemory
@@ -30,22 +30,22 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is import
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 if not torch.cuda.is_available():
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; else half of the memory
-    # Threads pinned to their cores wait for each other where another process has one of them.
+    # Threads pinned to their cores wait for each other if another process has one of them.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
 
-from vllm import LLM, SamplingParams
+from vllm import LLM, RequestOutput, SamplingParams
 from vllm.lora.request import LoRARequest
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-SHARE = 0.85  # of the card's memory, where nothing else uses it
-RESERVE = 0.03  # of the card's memory, for what vLLM does not count
+SHARE = 0.85  # of the card's memory, if nothing else uses it
+RESERVE = 0.03  # of the card's memory, not counted by vLLM
 
 
 class VllmEngine(AbstractContextManager):
     def __init__(
-        self, config: TrainConfig, tokenizer: Any, sampling: Sampling, limits: Limits,
+        self, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits,
         lora_rank: int | None,
     ) -> None:  # fmt: skip
         """lora_rank: the largest rank to come, None without adapters."""
@@ -95,7 +95,7 @@ class VllmEngine(AbstractContextManager):
     def _params(self, seed: int, logprobs: bool, work: Work) -> SamplingParams:
         sampling, full = self._sampling, work.full_length
         # vLLM gives log-probabilities before the temperature, or after it and top-k and top-p; the
-        # trainer's are after the temperature alone.
+        # trainer's are after the temperature only.
         logprobs = logprobs and not sampling.narrowed
         return SamplingParams(
             temperature=0.0 if work.greedy else sampling.temperature,
@@ -106,7 +106,7 @@ class VllmEngine(AbstractContextManager):
             ignore_eos=full,
             stop_token_ids=None if full else self._ends,
             stop=None if full else list(sampling.stop) or None,
-            detokenize=bool(sampling.stop),  # else texts are decoded by the caller alone
+            detokenize=bool(sampling.stop),  # else only the caller decodes texts
             logprobs=0 if logprobs else None,  # 0: the drawn token's
         )
 
@@ -144,7 +144,7 @@ class VllmEngine(AbstractContextManager):
         full = isinstance(work.weights, Path) and not is_adapter(work.weights)
         return str(work.weights) if full else self._base
 
-    def _start(self, model: str) -> Any:
+    def _start(self, model: str) -> LLM:
         sampling, share = self._sampling, self._share()
         key = f"gpu_memory_utilization={share:.2f}"
         with named_loading_errors(model, key), apart_from_the_launcher():
@@ -210,7 +210,7 @@ def _size(work: Work) -> int:
     return sum(len(request.seeds) for request in work.requests)
 
 
-def _completion(output: Any) -> Completion:
+def _completion(output: RequestOutput) -> Completion:
     """Of a request for one completion."""
     (answer,) = output.outputs
     ids, logprobs = list(answer.token_ids), None

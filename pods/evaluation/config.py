@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatch
+from fnmatch import filter as matching
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,12 +81,32 @@ class EvaluateConfig(Section):
 
 def check(config: EvaluateConfig) -> None:
     """Every rule that spans keys, before anything heavy loads. Raises UserError."""
-    for problem in _problems(config):
-        raise UserError(problem)
+    for name in config.checkpoints or ["null"]:
+        if name not in ("all", "best", "last") and not name.isdigit():
+            raise UserError(f"checkpoints={name}: must be all, best, last, or a list of steps")
+    for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
+        for name in getattr(config, key):
+            if name not in known:
+                raise UserError(f"{key}={name}: unknown; choose from {', '.join(known)}")
+    sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
+    if len(asked := [f"{key}={value}" for key, value in sources.items() if value]) > 1:
+        raise UserError(f"{' '.join(asked)}: each says what is scored; set one")
+    if config.model and not config.tasks:
+        raise UserError(f"model={config.model}: no run says the task; set tasks=[gsm8k]")
+    for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
+        if not config.run and (value := listed(getattr(config, key))) != default:
+            words = ",".join(value).lower()
+            raise UserError(f"{key}={words}: a base model has no checkpoints; set run")
+    if config.from_training:
+        defaults = typed(EvaluateConfig, compose("evaluate", [], CONFIG_DIR / "evaluate"))
+        for key, value in config:
+            if key not in PLACES and value != getattr(defaults, key):
+                keys = f"from_training=true {key}={','.join(listed(value))}"
+                raise UserError(f"{keys}: nothing is generated or graded anew; drop one")
 
 
 def check_files(config: EvaluateConfig, run: str | None) -> None:
-    """Raise UserError for a model, data_dir or results_dir that is not where the config says."""
+    """Raise UserError for a model, data_dir or results_dir that is not in its configured place."""
     training = training_config(config, run)
     if not config.from_training:
         locate(config.model_path or training.model.path)
@@ -96,38 +116,14 @@ def check_files(config: EvaluateConfig, run: str | None) -> None:
         raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 
 
-def _problems(config: EvaluateConfig) -> Iterator[str]:
-    for name in config.checkpoints or ["null"]:
-        if name not in ("all", "best", "last") and not name.isdigit():
-            yield f"checkpoints={name}: must be all, best, last, or a list of steps"
-    for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
-        for name in [name for name in getattr(config, key) if name not in known]:
-            yield f"{key}={name}: unknown; choose from {', '.join(known)}"
-    sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
-    if len(asked := [f"{key}={value}" for key, value in sources.items() if value]) > 1:
-        yield f"{' '.join(asked)}: each says what is scored; set one"
-    if config.model and not config.tasks:
-        yield f"model={config.model}: no run says the task; set tasks=[gsm8k]"
-    for key, default in (("select_on", []), ("checkpoints", ["all"]), ("from_training", ["False"])):
-        if not config.run and (value := listed(getattr(config, key))) != default:
-            yield f"{key}={','.join(value).lower()}: a base model has no checkpoints; set run"
-    if config.from_training:
-        defaults = typed(EvaluateConfig, compose("evaluate", [], CONFIG_DIR / "evaluate"))
-        idle = {key: value for key, value in config if value != getattr(defaults, key)}
-        for key in [key for key in idle if key not in PLACES]:
-            keys = f"from_training=true {key}={','.join(listed(idle[key]))}"
-            yield f"{keys}: nothing is generated or graded anew; drop one"
-
-
 def runs(patterns: list[str], output_dir: str) -> list[str]:
-    """The runs that `run` names or matches, in order. Raises UserError where none does."""
+    """The runs that `run` names or matches, in order. Raises UserError if none does."""
     known, names = _known(output_dir), []
     for pattern in patterns:
-        matches = [pattern] if pattern in known else [n for n in known if fnmatch(n, pattern)]
+        names += (matches := [pattern] if pattern in known else matching(known, pattern))
         if not matches:
             has = ", ".join(known[-20:]) or "none: uv run train.py"
             raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")
-        names += matches
     return list(dict.fromkeys(names))
 
 
@@ -150,39 +146,38 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names."""
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
     trained, name = load_config(folder / SAVED), config.checkpoint.removeprefix("checkpoint-")
-    (target,), _ = targets.find(folder, [name], store, trained.task.name)
-    return moved(trained, config.model_path), target
+    training = moved(trained, config.model_path)
+    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
+        (target,), _ = targets.find(folder, [name], store, trained.task.name)
+        locate(training.model.path)
+    return training, target
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
-    """The config of a run's training, or without a run that of the experiment or the model."""
+    """The config of a run's training, or that of an experiment, or the values of config/train.yaml
+    for a model: of config/model, on the hub or in a folder."""
     if run:
         return load_config(Path(config.output_dir) / run / SAVED)
-    if config.model:
-        return _of_model(config.model)
-    if not config.experiment:
+    if config.experiment:
+        return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
+    if not config.model:
         known = ", ".join(_known(config.output_dir)) or "none"
         raise UserError(
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
         )
-    return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
+    overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
+    if (CONFIG_DIR / "model" / f"{config.model}.yaml").is_file():
+        composed = compose("train", [*overrides, f"model={config.model}"])
+    else:
+        composed = compose("train", overrides)
+        name = re.sub(r"[^\w.]+", "-", config.model).strip("-.").lower()
+        composed.model.update(name=name, path=config.model, pad_token=None, load_in_4bit=False)
+    composed.experiment = "none"
+    return typed(TrainConfig, composed)
 
 
 def moved(training: TrainConfig, path: str | None, data_dir: str | None = None) -> TrainConfig:
     """The training's config with the places of model and data that a command replaces."""
     model = training.model.model_copy(update={"path": path or training.model.path})
     return training.model_copy(update={"model": model, "data_dir": data_dir or training.data_dir})
-
-
-def _of_model(model: str) -> TrainConfig:
-    """The values of config/train.yaml for a model of config/model, a hub id or a folder."""
-    overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
-    if (CONFIG_DIR / "model" / f"{model}.yaml").is_file():
-        composed = compose("train", [*overrides, f"model={model}"])
-    else:
-        composed = compose("train", overrides)
-        name = re.sub(r"[^\w.]+", "-", model).strip("-.").lower()
-        composed.model.update(name=name, path=model, pad_token=None, load_in_4bit=False)
-    composed.experiment = "none"
-    return typed(TrainConfig, composed)

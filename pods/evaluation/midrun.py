@@ -30,7 +30,7 @@ NOTE = "one completion per question; picking the best row overstates accuracy"
 
 
 class MidRun:
-    """(policy, step, its metrics) -> eval/*; appends all scores and who was correct to `path`."""
+    """(policy, step, its metrics) -> eval/*; appends scores and correct questions to `path`."""
 
     def __init__(self, config: TrainConfig, engine: Engine, tokenizer: Any, path: Path) -> None:
         self.config, self.engine, self.tokenizer, self.path = config, engine, tokenizer, path
@@ -78,15 +78,20 @@ class MidRun:
 
 
 def publish(config: EvaluateConfig, run: str) -> Board:
-    """Write results/<run>.json and its facts from the evaluations of a run; no model is loaded.
-
-    Each is stored under its step, with or without a checkpoint of that step. Raises UserError: the
-    run was never evaluated, the questions changed, or results_dir holds scores of its checkpoints.
-    """
+    """Write results/<run>.json and its facts from the evaluations of a run, each under its step,
+    with or without a checkpoint there; no model is loaded. Raises UserError."""
     training, folder = training_config(config, run), Path(config.output_dir) / run
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
-    content, rows, claims = {}, [], []
-    for line in read_metrics(path) if path.is_file() else []:
+    lines = read_metrics(path) if path.is_file() else []
+    problem = "" if lines else "has no evaluation"
+    if any("greedy" not in line for line in lines):
+        problem = "was made by an earlier version"
+    elif len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
+        problem = "has evaluations of different questions"
+    if problem:
+        raise UserError(f"from_training=true: {path} {problem}; score the checkpoints instead")
+    content, rows = {}, []
+    for line in lines:
         task, details = line["task"], line["scores"]
         meta = {name.replace("/", "_"): line[name] for name in COUNTERS}
         entries, meta["scores"] = {}, {}
@@ -95,12 +100,9 @@ def publish(config: EvaluateConfig, run: str) -> Board:
             policy = Row(run, f"step {line['step']}", line["train_seconds"], name, part["scores"])
             rows.append(policy)
         content[line["step"]] = results.Scores(entries, meta)
-        claims.append({task: {"split": line["split"], "questions": details["questions"]}})
-    if not claims or any(claim != claims[0] for claim in claims):
-        problem = "evaluations of different questions" if claims else "no evaluation"
-        raise UserError(f"from_training=true: {path} has {problem}; score the checkpoints instead")
     facts = {"from_training": True, "train": training.model_dump()}
-    store.claim(claims[0], facts | results.facts_of(folder / "meta.json"))
+    claims = {task: {"split": line["split"], "questions": details["questions"]}}
+    store.claim(claims, facts | results.facts_of(folder / "meta.json"))
     store.write_facts()
     save(results.write, store.summary, content)
     return Board(rows, [NOTE], [store.summary, store.facts_path], [])

@@ -38,7 +38,7 @@ class Questions:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is noted beside scores; the digest changes with any prompt or gold answer."""
+        """Facts noted beside scores; the digest changes with any prompt or gold answer."""
         content = json.dumps([[row[i] for row in self.rows] for i in (0, 1, 3)])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         facts = {"questions": len(self.rows), "dropped": self.dropped, "digest": digest}
@@ -77,7 +77,7 @@ def load(
     name: str, split: str, config: TrainConfig, tokenizer: Any, sample: int | None = None,
     seed: int = 0,
 ) -> Questions:  # fmt: skip
-    """One split of task `name`, prompted as the run's own task is; `sample` questions of it where
+    """One split of task `name`, prompted as the run's own task is; `sample` questions of it if
     it has more. A larger sample of one seed contains the smaller ones."""
     data, dropped = read_prompts(config, tasks.renamed(config.task, name), split, tokenizer)
     if not len(data):

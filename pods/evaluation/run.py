@@ -28,7 +28,7 @@ from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance
 
-METRICS = {"ans_acc": "correct", "both_acc": "both"}  # as a figure and as our details name them
+METRICS = {"ans_acc": "correct", "both_acc": "both"}  # published name -> ours
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
 LoadEngine = Callable[[], Engine]  # loads it at the first call
 
@@ -63,12 +63,12 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
-            "gpu_memory_utilization where vllm shares the card"
+            "gpu_memory_utilization if vllm shares the card"
         ) from error
 
 
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
-    """Raises UserError where the command cannot be carried out."""
+    """Raises UserError if the command cannot be carried out."""
     engine, trained = choose.for_evaluation(config.engine), training_config(config, run)
     training = moved(trained, config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]
@@ -84,7 +84,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in validation + test]
     settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in validation + test}
-    facts = {"train": trained.model_dump(), **provenance()}  # the model where it lay in training
+    facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
     for target in checkpoints[:1]:
         target.store.claim(claims, facts)
     try:
@@ -107,12 +107,11 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
 def settings_of(
     config: EvaluateConfig, trained: TrainConfig, sampling: Sampling, engine: str
 ) -> dict[str, Any]:
-    """What all scores of one task and store must have in common."""
-    model, task = trained.model, trained.task
+    """Settings that all scores of one task and store share."""
     settings = {"seed": config.seed, "engine": engine, **asdict(sampling)}
-    settings["model"] = Path(model.path).name  # one model may lie in several places
-    settings |= model.model_dump(include={"dtype", "load_in_4bit"})
-    settings |= task.model_dump(include={"style", "system", "date"})
+    settings["model"] = Path(trained.model.path).name  # one model may lie in several places
+    settings |= trained.model.model_dump(include={"dtype", "load_in_4bit"})
+    settings |= trained.task.model_dump(include={"style", "system", "date"})
     return json.loads(json.dumps(settings))  # as they are read back
 
 
@@ -143,8 +142,8 @@ def select(plan: Plan, engine: LoadEngine) -> Board:
     scored = score(plan, engine, plan.checkpoints, plan.validation, on_validation)
     for q, test in zip(plan.validation, plan.questions, strict=True):
         candidates = [scored[target.name, q.task] for target in plan.checkpoints]
-        metrics = [row.details["rewards"][plan.versions[0]] for row in candidates]
-        means = [values[METRICS[metric]]["mean"] for values in metrics]
+        graded = [row.details["rewards"][plan.versions[0]] for row in candidates]
+        means = [metrics[METRICS[metric]]["mean"] for metrics in graded]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
         store.facts.setdefault("best", {})[test.task.partition(".")[0]] = best.name
         tested = score(plan, engine, [best], [test], on_test)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-NAMES = ("run", "task", "graded by", "questions")  # in the title where all rows agree
+NAMES = ("run", "task", "graded by", "questions")  # in the title if all rows agree
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Board:
-    """What a command shows at its end."""
+    """The summary that a command shows at its end."""
 
     rows: list[Row]
     notes: list[str]
     files: list[Path]
-    skipped: list[str]  # what could not be scored, with the reason
+    skipped: list[str]  # checkpoints that could not be scored, with reasons
 
 
 def line(rows: Sequence[Row]) -> str:
     """A finished policy in one line: its accuracy on every task under the first grader."""
-    first = [next(iter(row.details["rewards"].values()))["correct"] for row in rows]
-    parts = [f"{row.task} {spread(value)} %" for row, value in zip(rows, first, strict=True)]
-    after = f" after {duration(rows[0].seconds)} of training" if rows[0].seconds is not None else ""
+    first = [cells(row, next(iter(row.details["rewards"]))) for row in rows]
+    parts = [f"{row['task']} {row['correct %']} %" for row in first]
+    after = f" after {first[0]['after']} of training" if first[0]["after"] else ""
     return f"{rows[0].policy}{after}: {', '.join(parts)}"
 
 
@@ -80,8 +80,6 @@ def spread(value: dict[str, float], scale: float = 100) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    if seconds < 600:
-        return f"{seconds:.0f} s"
+    if seconds is None or seconds < 600:
+        return "" if seconds is None else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -68,11 +68,9 @@ def summary(
 
 
 def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
-    """Per question, the chance that k of its repeats, drawn without return, hold a correct one.
-
-    correct: (questions, repeats) of 0/1; returns (questions,). Unbiased: 1 - C(n - c, k) / C(n, k)
-    (Chen et al. 2021, eq. 1) in whole numbers, for 1 <= k <= repeats.
-    """
+    """Per question, the chance that k <= repeats of them, drawn without return, hold a correct one:
+    1 - C(n - c, k) / C(n, k) in whole numbers, unbiased (Chen et al. 2021, eq. 1). correct:
+    (questions, repeats) of 0/1; returns (questions,)."""
     n = np.shape(correct)[1]
     return np.array([1.0 - comb(n - int(c), k) / comb(n, k) for c in np.sum(correct, axis=1)])
 
@@ -93,11 +91,8 @@ def interval(values: np.ndarray) -> Interval:
 
 
 def _wilson(values: np.ndarray) -> tuple[float, float]:
-    """Wilson's 95 % interval for the mean of shares, (questions,).
-
-    Means over repeats vary less than 0/1 does: they count as so many more questions. (SciPy's
-    interval takes whole counts only.)
-    """
+    """Wilson's 95 % interval for the mean of shares, (questions,); SciPy's takes whole counts only.
+    Means over repeats vary less than 0/1 does: they count as so many more questions."""
     mean, n, z = values.mean(), len(values), 1.96
     if values.var() > 0:
         n *= mean * (1 - mean) / values.var()

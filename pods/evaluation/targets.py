@@ -32,7 +32,7 @@ class Record(TypedDict):
 
 
 class Store:
-    """The files of one run, or of one base model; UserError where another program wrote them."""
+    """The files of one run, or of one base model; UserError if another program wrote them."""
 
     def __init__(self, results_dir: str, name: str, base: bool = False) -> None:
         self.base, self.folder = base, Path(results_dir) / name
@@ -47,7 +47,7 @@ class Store:
             )
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
-        """Note what each task is scored with, and the first `facts`. Raises UserError if a task was
+        """Note the settings of each task, and the first `facts`. Raises UserError if a task was
         scored otherwise, or scores taken in training would be mixed with others."""
         place = f"results_dir={self.summary.parent}"
         if self.facts["tasks"] and ("from_training" in self.facts) != ("from_training" in facts):
@@ -55,11 +55,10 @@ class Store:
             raise UserError(f"{place}: {self.folder.name}: {rule}; choose another results_dir")
         self.facts = {**facts, **self.facts}
         for task, settings in claims.items():
-            scored = any(self.folder.glob(f"*/{task}/repeat-*.jsonl"))
-            others = [other.get("model") for other in self.facts["tasks"].values()]
-            model = (others or [settings.get("model")])[0]  # one for all tasks
-            fresh = {**settings, "model": model}
-            before = self.facts["tasks"].get(task, fresh) if scored else fresh
+            model = next(iter(self.facts["tasks"].values()), settings).get("model")
+            before = {**settings, "model": model}  # one for all tasks
+            if any(self.folder.glob(f"*/{task}/repeat-*.jsonl")):
+                before = self.facts["tasks"].get(task, before)
             changes = "; ".join(
                 f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
                 for key in sorted(before | settings)
@@ -100,10 +99,8 @@ class Target:
         return json.loads((self.weights / "adapter_config.json").read_text())["r"]
 
     def publish(self, scores: ByTask, path: Path | None = None) -> None:
-        """Put the scores, by task, into the summary (or `path`); those of others stay as they are.
-
-        The published base schema has no place for details: they stand among the facts.
-        """
+        """Put the scores, by task, into the summary (or `path`); other tasks stay. The published
+        base schema has no place for details: they stand among the facts."""
         store, path = self.store, path or self.store.summary
         if store.base:
             run = policy = results.read_base(path) if path.exists() else results.Scores()
@@ -119,7 +116,7 @@ class Target:
             policy.meta.setdefault("scores", {})[task] = details
             policy.meta.setdefault("pass@k", {})[task] = by_k
         store.write_facts()
-        save(results.write_base if store.base else results.write, path, run)
+        save(results.write, path, run)
 
 
 def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
@@ -142,7 +139,7 @@ def write(path: Path, records: list[Record]) -> None:
 
 def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
     """The checkpoints of a run that `checkpoints=<names>` asks for, by step, and a line for each
-    that cannot be scored. Raises UserError where none can."""
+    that cannot be scored. Raises UserError if none can."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
     if "all" in names or not finished:
@@ -171,22 +168,16 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
 
 
 def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
-    """The folder name of the checkpoint that one of `checkpoints=` asks for.
-
-    The best is that of validation questions of `task`, never of test questions: the choice of
-    select_on=validation, else of the training.
-    """
+    """The folder name of a checkpoint of `checkpoints=`. The best goes by validation questions of
+    `task`, never by test questions: the choice of select_on=validation, else of the training."""
     in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
     best = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
     path = {"best": best, "last": finished[-1]}.get(name, f"checkpoint-{name}")
+    if path in finished:
+        return path
+    steps = ", ".join(path.removeprefix("checkpoint-") for path in finished)
+    text = f"{name}: no such checkpoint in {folder}; it has {steps}"
     if path is None:
-        raise UserError(
-            f"best: no checkpoint of {folder} has validation scores on {task}; run evaluate_run.py "
-            "select_on=validation first, or train with evaluation.split=validation",
-            key="checkpoints",
-        )
-    if path not in finished:
-        steps = ", ".join(path.removeprefix("checkpoint-") for path in finished)
-        text = f"{name}: no such checkpoint in {folder}; it has {steps}"
-        raise UserError(text, key="checkpoints")
-    return path
+        text = f"best: no checkpoint of {folder} has validation scores on {task}; run "
+        text += "evaluate_run.py select_on=validation, or train with evaluation.split=validation"
+    raise UserError(text, key="checkpoints")

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.figures import reading
-from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike, figures
+from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike
 from pods.figures.published import listed
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error
@@ -42,10 +43,8 @@ class Series:
 def read_all(
     config: FigureConfig, fewest: int = 1
 ) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
-    """The figures asked for with at least `fewest` arms, and the names of what is left out.
-
-    Prints every irregularity. Raises Absent for a single figure without results.
-    """
+    """The figures asked for with at least `fewest` arms, and the names of those left out. Prints
+    every irregularity. Raises Absent for a single figure without results."""
     drawable, left_out, wanted = [], [], figures(config)
     for figure in wanted:
         notes: list[Note] = []
@@ -67,6 +66,22 @@ def read_all(
     return drawable, left_out
 
 
+def figures(config: FigureConfig) -> list[Figure]:
+    """The figures asked for: one, all, or config.runs on the axes of one."""
+    figure = config.figure or _named("quickstart")
+    figures = [figure.with_arms(config.runs) if config.runs else figure]
+    if figure.name == "all" and not config.runs:
+        as_written = vars(_named("all"))
+        changes = {key: value for key, value in figure if value != as_written[key]}
+        names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
+        figures = [_named(name).model_copy(update=changes) for name in sorted(names)]
+    return [config.applied(figure) for figure in figures]
+
+
+def _named(name: str) -> Figure:
+    return typed(Figure, compose(f"figure/{name}", []).figure)
+
+
 def warn(message: str) -> None:
     """One line on stderr: stdout is for results."""
     print(f"warning: {message}", file=sys.stderr)
@@ -81,19 +96,16 @@ def finish(left_out: list[str]) -> None:
 
 def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
     """The arms of a figure that have files, in the order of its YAML; irregularities go to notes.
-
-    Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared.
-    """
+    Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     runs, name = reading.runs(figure, folder, notes), f"figure={figure.name}"
     base = reading.base_point(figure, folder, notes) if any(runs.values()) else {}
     arms = {label: _series(figure, label, group, base, notes) for label, group in runs.items()}
     if not (present := [arm for arm in arms.values() if arm]):
-        wanted = chain(figure.export_files, *(arm.runs for arm in figure.series.values()))
+        wanted = chain(figure.wandb_export or [], *(arm.runs for arm in figure.series.values()))
         text = f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}"
-        remedy = "run evaluate_run.py first, or set results_dir to the folder with the results"
-        raise Absent(f"{text}; {remedy}")
+        raise Absent(f"{text}; run evaluate_run.py first, or set another results_dir")
     for label in (label for label, arm in arms.items() if arm is None):
         notes.append(Note(f"figure {figure.name}: no results of {label}, drawn without it"))
     if len(clocks := {arm.clock: arm.label for arm in present}) > 1:
@@ -108,12 +120,12 @@ def to_json(series: list[Series]) -> dict[str, Any]:
     content = {}
     for arm in series:
         mean, sem, n = mean_and_error(arm.quantities["value"])
-        columns = {"time_hours": arm.hours, "mean": mean, "sem": sem, "n_runs": n}
-        line = {name: column[n > 0].tolist() for name, column in columns.items()}
+        columns = [column[n > 0].tolist() for column in (arm.hours, mean, sem, n)]
         if "value" in arm.base:
-            for column, first in zip(line.values(), (0.0, arm.base["value"], 0.0, 1), strict=True):
-                column.insert(0, first)
-        content[arm.label] = line
+            base = (0.0, arm.base["value"], 0.0, 1)
+            columns = [[first, *column] for first, column in zip(base, columns, strict=True)]
+        names = ("time_hours", "mean", "sem", "n_runs")
+        content[arm.label] = dict(zip(names, columns, strict=True))
     return {"series": content}
 
 

@@ -22,9 +22,9 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv"
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 METRIC_NAMES = {
-    "ans_acc": "Accuracy (right answer), %",
-    "both_acc": "Accuracy (right answer, right format), %",
-    "for_acc": "Format kept, %",
+    "ans_acc": "Accuracy (correct), %",
+    "both_acc": "Accuracy (correct and well formed), %",
+    "for_acc": "Well formed, %",
 }
 AXES = {
     "steps": "Optimiser steps",
@@ -48,12 +48,14 @@ def main_figure(
     with styles.context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
-        _curves(curve, figure, series, "value", 100.0, x)
-        curve.set_ylabel(METRIC_NAMES.get(figure.metric, f"{figure.metric}, %"))
+        _curves(curve, figure, series, "value", x)
         if headline and headline.baseline_hours is not None and x == "time":
             _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
-        lines = [_title(figure, series), *(sentences(headline) if headline else [])]
+        lines = [_title(figure, series)]
+        if headline:
+            row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
+            lines += [sentence.format(**row) for sentence in SENTENCES]
         canvas.suptitle("\n".join(lines), fontsize=10, wrap=True)
     return canvas
 
@@ -62,9 +64,7 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     """Mean completion length against the same axis."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(6.0, 3.6), layout="constrained")
-        axes = canvas.subplots()
-        _curves(axes, figure, series, "length", 1.0, x)
-        axes.set_ylabel("Mean completion length, tokens")
+        _curves(canvas.subplots(), figure, series, "length", x)
         canvas.suptitle(_title(figure, series, ": completion length"), fontsize=10, wrap=True)
     return canvas
 
@@ -79,11 +79,8 @@ def save(canvas: Canvas, stem: Path) -> None:
 
 def style(index: int, colour: str | None) -> dict[str, object]:
     """Colour, line and marker of the index-th arm."""
-    return {
-        "color": colour or COLOURS[index % len(COLOURS)],
-        "linestyle": LINES[index % len(LINES)],
-        "marker": MARKERS[index % len(MARKERS)],
-    }
+    look = {"color": colour or COLOURS[index % len(COLOURS)]}
+    return look | {"linestyle": LINES[index % len(LINES)], "marker": MARKERS[index % len(MARKERS)]}
 
 
 def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
@@ -108,18 +105,18 @@ def _x_label(figure: Figure, x: str, measured: bool) -> str:
 
 
 def _title(figure: Figure, series: list[Series], quantity: str = "") -> str:
-    """The title with the clock where it is priced, and what band and thin lines are."""
+    """The title with the clock if it is priced, and what band and thin lines are."""
     clock = "" if series[0].clock == "measured" else f"; time priced: {series[0].clock}"
     few = any(1 < len(arm.runs) < FEW for arm in series)
     runs = f"; thin lines: single runs of arms with fewer than {FEW}" * few
     return f"{figure.title}{clock}{quantity}\n{BAND}{runs}"
 
 
-def _curves(
-    axes: Axes, figure: Figure, series: list[Series], quantity: str, scale: float, x: str
-) -> None:
+def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
     """A line for each arm with Student's band; of few runs every one, thin."""
-    bands = []
+    bands, scale = [], 100.0 if quantity == "value" else 1.0
+    accuracy = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
+    axes.set_ylabel(accuracy if quantity == "value" else "Mean completion length, tokens")
     for index, arm in enumerate(series):
         at, values = x_values(figure, arm, x), scale * arm.quantities[quantity]
         if np.isfinite(base := arm.base.get(quantity, np.nan)):
@@ -132,7 +129,7 @@ def _curves(
         axes.plot(at, mean, label=label, markersize=4, linewidth=1.6, **look)
         if 1 < runs < FEW:
             axes.plot(at, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
-        bands.append((at, mean - half, mean + half, look["color"]))  # NaN where one run has a value
+        bands.append((at, mean - half, mean + half, look["color"]))  # NaN for one run
     limits = axes.get_ylim()  # of the curves: two runs have a band of 13 standard errors
     for at, low, high, colour in bands:
         axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -151,15 +148,14 @@ def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
     """The threshold as a line, and the grid mark at which each arm reaches it."""
     level = headline.threshold * 100
     axes.axhline(level, **GREY, linestyle=(0, (1, 2)))
-    bottom = axes.get_ylim()[0]
-    for hours in (headline.baseline_hours, headline.pods_hours):
-        if hours is not None:
-            axes.vlines(hours * unit, bottom, level, **GREY, linestyle=":")
+    bottom, hours = axes.get_ylim()[0], (headline.baseline_hours, headline.pods_hours)
+    at = [unit * mark for mark in hours if mark is not None]
+    axes.vlines(at, bottom, level, **GREY, linestyle=":")
     axes.set_ylim(bottom=bottom)
 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
-    """Bars of seconds per step: the published split where known, else training time over steps."""
+    """Bars of seconds per step: the published split if known, else training time over steps."""
     for index, arm in enumerate(series):
         cost, bottom = arm.seconds_per_step, 0.0
         parts = [cost.generate, cost.update] if cost else [seconds_per_step(arm)]
@@ -171,8 +167,7 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")
-    labels = [arm.label for arm in series]
-    axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
+    axes.set_xticks(range(len(series)), [arm.label for arm in series], rotation=40, ha="right")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
 
@@ -182,9 +177,3 @@ def seconds_per_step(arm: Series) -> float:
     ratio = arm.quantities["seconds"] / arm.quantities["steps"]
     last = [run[np.isfinite(run)][-1] for run in ratio if np.isfinite(run).any()]
     return float(np.mean(last)) if last else float("nan")
-
-
-def sentences(pair: Speedup) -> list[str]:
-    """Both comparisons, in the words of their tables."""
-    row = speedup.comparison_row("", pair) | speedup.published_row("", pair)
-    return [sentence.format(**row) for sentence in SENTENCES]

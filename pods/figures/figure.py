@@ -1,11 +1,10 @@
-"""A figure's keys (config/figure/<name>.yaml), and the figures that a command is asked for."""
+"""The keys of a figure (config/figure/<name>.yaml), and the errors that leave one out."""
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text
 
@@ -24,11 +23,6 @@ class FigureSeries(Section):
     seconds_per_step: SecondsPerStep | None = None
 
 
-class WandbExport(Section):
-    accuracy: str
-    length: str
-
-
 class Figure(Section):
     name: Text
     title: Text
@@ -42,7 +36,7 @@ class Figure(Section):
     base: list[Text]
     baseline: Text | None
     pods: Text | None
-    wandb_export: WandbExport | None
+    wandb_export: list[Text] | None = Field(min_length=2, max_length=2)
     series: dict[Text, FigureSeries]
 
     @property
@@ -51,10 +45,12 @@ class Figure(Section):
         marks = max(1, round(self.budget_seconds / self.grid_seconds))
         return self.grid_seconds * np.arange(1, marks + 1)
 
-    @property
-    def export_files(self) -> list[str]:
-        """Names of the wandb export's files: accuracy, length."""
-        return [*vars(self.wandb_export).values()] if self.wandb_export else []
+    def with_arms(self, runs: dict[str, list[str]]) -> "Figure":
+        """These axes with other arms, {label: patterns}; the first is the baseline."""
+        baseline, pods, *_ = [*runs, None, None]
+        series = {label: FigureSeries(runs=patterns) for label, patterns in runs.items()}
+        changes = {"name": "runs", "title": ", ".join(runs), "wandb_export": None, "series": series}
+        return self.model_copy(update=changes | {"baseline": baseline, "pods": pods})
 
 
 class Comparison(Section):
@@ -75,6 +71,13 @@ class FigureConfig(Comparison):
     metric: Text | None
     dataset: Text | None
 
+    def applied(self, figure: Figure) -> Figure:
+        """The figure with the metric and the data set of the command line."""
+        metric, dataset = self.metric or figure.metric, self.dataset or figure.dataset
+        if metric not in ACCURACIES and not metric.startswith("pass@"):
+            raise UserError(f"metric={metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
+        return figure.model_copy(update={"metric": metric, "dataset": dataset})
+
 
 class Note(NamedTuple):
     """A warning; left_out names the file or figure that the command goes on without."""
@@ -89,35 +92,3 @@ class Absent(UserError):
 
 class Unlike(Absent):
     """Runs that must not be averaged or compared: figure=all goes on, and exits with 3."""
-
-
-def figures(config: FigureConfig) -> list[Figure]:
-    """The figures asked for: one, all, or config.runs on the axes of one."""
-    if config.runs:
-        figures = [_of_runs(config.figure or _named("quickstart"), config.runs)]
-    elif config.figure is not None and config.figure.name == "all":
-        as_written = vars(_named("all"))
-        changes = {k: v for k, v in vars(config.figure).items() if v != as_written[k]}
-        names = sorted(path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml"))
-        figures = [_named(name).model_copy(update=changes) for name in names if name != "all"]
-    else:
-        figures = [config.figure or _named("quickstart")]
-    chosen = {"metric": config.metric, "dataset": config.dataset}
-    changes = {key: value for key, value in chosen.items() if value is not None}
-    figures = [figure.model_copy(update=changes) for figure in figures]
-    for metric in (figure.metric for figure in figures):
-        if metric not in ACCURACIES and not metric.startswith("pass@"):
-            raise UserError(f"metric={metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
-    return figures
-
-
-def _named(name: str) -> Figure:
-    return typed(Figure, compose(f"figure/{name}", []).figure)
-
-
-def _of_runs(axes: Figure, runs: dict[str, list[str]]) -> Figure:
-    """A figure of these arms, {label: patterns}; the first is the baseline."""
-    baseline, pods, *_ = [*runs, None, None]
-    series = {label: FigureSeries(runs=patterns) for label, patterns in runs.items()}
-    changes = {"name": "runs", "title": ", ".join(runs), "wandb_export": None, "series": series}
-    return axes.model_copy(update=changes | {"baseline": baseline, "pods": pods})

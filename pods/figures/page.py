@@ -24,7 +24,7 @@ from pods.runs.folder import read_metrics
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step
 SINGLE = {
     "entropy": "entropy, nats",
-    "all/clipped_ratio": "share of completions cut at the limit",
+    "all/clipped_ratio": "share of clipped completions",
     "all/zero_variance_groups": "share of groups with equal rewards",
 }
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
@@ -43,14 +43,10 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
     """Config, curves, seconds and rollouts of a run, as far as its folder has the files."""
     if not folder.is_dir():
         raise UserError(f"run={folder.name}: no folder {folder}; set output_dir to that of the run")
-    texts = {
-        path.name: html.escape(path.read_text())
-        for path in (folder / ".hydra" / "config.yaml", folder / "meta.json")
-        if path.is_file()
-    }
     folded = "<details><summary>{}</summary><pre>{}</pre></details>"
-    facts = "".join(folded.format(*item) for item in texts.items())
-    sections = [section(f"Run {folder.name}", facts)]
+    paths = [p for p in (folder / ".hydra" / "config.yaml", folder / "meta.json") if p.is_file()]
+    facts = [folded.format(path.name, html.escape(path.read_text())) for path in paths]
+    sections = [section(f"Run {folder.name}", "".join(facts))]
     sections += step_sections({folder.name: [folder.name]}, folder.parent)
     if (path := folder / "rollouts.jsonl.gz").is_file():
         sections.append(rollouts_section(list(ledger.read(path)), 1e6 * megabytes))
@@ -106,9 +102,10 @@ def phase_rows(arms: dict[str, list[Steps]]) -> list[dict[str, str]]:
     rows = []
     for label, runs in arms.items():
         steps = pandas.concat(runs)
-        seconds = steps.reindex(columns=[f"seconds/{name}" for name in STEP_PHASES]).fillna(0)
-        means = [*seconds.mean(), seconds.mean().sum()]
-        cells = zip((*STEP_PHASES, "step"), map("{:.3g}".format, means), strict=True)
+        columns = [f"seconds/{name}" for name in STEP_PHASES]
+        means = steps.reindex(columns=columns).fillna(0).mean()
+        seconds = map("{:.3g}".format, [*means, means.sum()])
+        cells = zip((*STEP_PHASES, "step"), seconds, strict=True)
         rows.append({"": label, "steps": f"{len(steps):,}", **dict(cells)})
     return rows
 
@@ -117,7 +114,10 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
     """Every rollout by step and prompt, at most `most` bytes: one JSON block a step."""
     groups: dict[int, list[str]] = defaultdict(list)
     for record in records:
-        groups[record["step"]].append(_json(record))
+        group = {key: record[key] for key in (*OF_GROUP, *TEXTS) if key in record}
+        group["correct"] = [value > 0 for value in record["rewards"].get("correctness", [])]
+        text = json.dumps(group, separators=(",", ":")).replace("<", "\\u003c")  # closes no element
+        groups[record["step"]].append(text)
     blocks = {
         step: f'<script type="application/json" id="step-{step}">[{",".join(texts)}]</script>'
         for step, texts in sorted(groups.items(), reverse=True)
@@ -128,13 +128,6 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
     shown = steps[::every][::-1]
     note = f"{len(shown)} of {len(steps)} steps are shown, evenly spaced" if every > 1 else ""
     return section("Rollouts, kept and dropped", "\n".join(blocks[step] for step in shown), note)
-
-
-def _json(record: dict[str, Any]) -> str:
-    """The rollouts of one prompt, without `<`, so that no text can close its element."""
-    group = {key: record[key] for key in (*OF_GROUP, *TEXTS) if key in record}
-    group["correct"] = [value > 0 for value in record["rewards"].get("correctness", [])]
-    return json.dumps(group, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def svg(canvas: Canvas) -> str:

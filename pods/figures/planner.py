@@ -46,13 +46,13 @@ class Cost(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Sizes of a step: P prompts, n rollouts and m kept of each; and what is predicted of it."""
+    """Sizes of a step: P prompts, n rollouts and m kept of each; and the predictions for it."""
 
     prompts: int
     n: int
     m: int
     seconds_per_step: float = 0.0
-    snr2: float = 0.0  # in units of kappa where kappa is unknown
+    snr2: float = 0.0  # in units of kappa if kappa is unknown
     rate: float = 0.0  # 1/s, likewise
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Cell(NamedTuple):
 
 
 def signal_of_accuracy(rule: str, n: int, m: int, accuracy: float) -> float:
-    """J where each rollout has reward 1 with this probability, else 0: exact."""
+    """J if each rollout has reward 1 with this probability, else 0: exact."""
     if rule == "random":  # m drawn from n independent rollouts are m independent rollouts
         n = m
     groups = [(np.arange(n) < correct).astype(float) for correct in range(n + 1)]
@@ -103,7 +103,7 @@ def spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | No
 
 
 def signal(m: float, spreads: list[float], weights: np.ndarray) -> float:
-    """J of spreads with weights that add up to 1; 0 where every spread is 0."""
+    """J of spreads with weights that add up to 1; 0 if every spread is 0."""
     alive = float(weights @ (np.array(spreads) > 0))
     return m * float(weights @ np.array(spreads)) ** 2 / alive if alive else 0.0
 
@@ -167,9 +167,8 @@ def heat_map(cells: list[Cell], base: Cell, title: str) -> Canvas:
         for i, j in np.argwhere(np.isfinite(grid)):
             colour = "white" if grid[i, j] < 0.6 * np.nanmax(grid) else "black"
             axes.text(j, i, f"{grid[i, j]:.2f}", ha="center", va="center", color=colour)
-        axes.set_xticks(range(len(ns)), ns)
-        axes.set_yticks(range(len(ms)), ms)
-        axes.set(xlabel="n, rollouts per prompt", ylabel="m, kept per prompt")
+        axes.set(xticks=range(len(ns)), xticklabels=ns, xlabel="n, rollouts per prompt")
+        axes.set(yticks=range(len(ms)), yticklabels=ms, ylabel="m, kept per prompt")
         canvas.colorbar(image, label=f"speed / that of {base}")
         canvas.suptitle(f"{title}\nP = {prompts}", fontsize=9, wrap=True)
     return canvas

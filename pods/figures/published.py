@@ -12,7 +12,6 @@ import numpy as np
 import pandas
 
 from pods.config.errors import UserError
-from pods.runs.results import run_order
 
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
 MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds the search
@@ -20,40 +19,30 @@ MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds th
 VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
-def by_index(steps: list[int], expected: int) -> list[int | None]:
-    """Grid mark (1, 2, ...) of each step of a published run, None where the step is left out.
-
-    steps: ascending; expected: checkpoints of a complete run. A run with that count is trusted.
-    """
+def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[str]]:
+    """Grid mark (1, 2, ...) of each ascending step of a published run, None for a step that is left
+    out, and the decisions in words. A run with the expected count of checkpoints is trusted."""
     if len(steps) == expected or not steps:
-        return list(range(1, len(steps) + 1))
+        return list(range(1, len(steps) + 1)), []
     stale = _stale(steps) if len(steps) > expected else ()
-    if stale is None:
-        return [None] * len(steps)
-    own = [i for i in range(len(steps)) if i not in stale]
     marks: list[int | None] = [None] * len(steps)
-    mark, jumps = 0, _jumps([steps[i] for i in own], expected - len(own))
+    count = f"checkpoints where {expected} are expected"
+    if stale is None:
+        fault = "at increments that fit no single attempt; the run is left out"
+        return marks, [f"{len(steps)} {count}, {fault}"]
+    notes, mark, late, own = [], 0, [], [i for i in range(len(steps)) if i not in stale]
+    if dropped := [steps[i] for i in stale]:
+        notes.append(f"steps {listed(dropped)} are left from an aborted attempt and are dropped")
+    jumps = _jumps([steps[i] for i in own], expected - len(own))
     for i, jump in zip(own, jumps, strict=True):
         marks[i] = mark = mark + jump
-    return marks
-
-
-def remarks(steps: list[int], marks: list[int | None], expected: int) -> list[str]:
-    """The decisions of `by_index` in words; empty for a regular run."""
-    count, notes = f"checkpoints where {expected} are expected", []
-    by_mark = {mark: step for step, mark in zip(steps, marks, strict=True) if mark}
-    last = max(by_mark, default=0)
-    if steps and not last:
-        fault = "at increments that fit no single attempt; the run is left out"
-        return [f"{len(steps)} {count}, {fault}"]
-    if stale := [step for step in steps if step not in by_mark.values()]:
-        notes.append(f"steps {listed(stale)} are left from an aborted attempt and are dropped")
-    if late := [step for mark, step in by_mark.items() if mark > 1 and mark - 1 not in by_mark]:
+        late += [steps[i]] * (jump > 1)
+    if late:
         notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
-    if last not in (0, expected):
-        end = "the curve ends early" if last < expected else f"the first {expected} count"
-        notes.append(f"{last} {count}; {end}")
-    return notes
+    if mark != expected:
+        end = "the curve ends early" if mark < expected else f"the first {expected} count"
+        notes.append(f"{mark} {count}; {end}")
+    return marks, notes
 
 
 def listed(items: list) -> str:
@@ -61,25 +50,10 @@ def listed(items: list) -> str:
     return ", ".join(map(str, items[:8])) + (", ..." if len(items) > 8 else "")
 
 
-def export(
-    accuracy: Path, length: Path
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], list[str]]:
-    """{run: samples of accuracy, of length} of the runs that both files hold, Run10 after Run9;
-    and every irregularity in words."""
-    (accuracies, lengths), notes = map(read_csv, (accuracy, length)), []
-    for name in sorted(accuracies.keys() ^ lengths.keys(), key=run_order):
-        only = accuracy.name if name in accuracies else length.name
-        notes.append(f"{name}: only in {only}; the run is left out")
-    both = sorted(accuracies.keys() & lengths.keys(), key=run_order)
-    return {name: (accuracies[name], lengths[name]) for name in both}, notes
-
-
 def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """{run: (samples, 3): seconds, optimiser steps, value}, by time; incomplete rows do not count.
-
-    A row holds the sample of one run: `eval/time` in seconds, `data/<run> - _step` in micro-steps
-    (ga per optimiser step).
-    """
+    """{run: (samples, 3): seconds, optimiser steps, value}, by time, of complete rows. A row is one
+    run's sample: `eval/time` in seconds, `data/<run> - _step` in micro-steps (ga per optimiser
+    step)."""
     try:
         table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
     except ValueError as error:
@@ -101,26 +75,21 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 
 
 def _stale(steps: list[int]) -> tuple[int, ...] | None:
-    """Fewest checkpoints to drop so that no increment is short: the rest is one attempt.
-
-    Among equally few, the set that leaves the most even increments; None where no set does.
-    """
+    """Fewest checkpoints to drop so that no increment is short, because the rest is one attempt: of
+    equally few those that leave the most even increments; None if there are none."""
     for count in range(min(MOST_STALE, len(steps) - 2) + 1):
-        drops = combinations(range(len(steps)), count)
-        unevenness, drop = min((_unevenness(np.delete(steps, drop)), drop) for drop in drops)
-        if np.isfinite(unevenness):
-            return drop
+        unevenness = {}
+        for drop in combinations(range(len(steps)), count):
+            relative = _relative(np.delete(steps, drop))
+            if relative.min() >= SHORT:
+                unevenness[drop] = np.sum(np.log(relative) ** 2)
+        if unevenness:
+            return min(unevenness, key=unevenness.get)
     return None
 
 
-def _unevenness(steps: np.ndarray) -> float:
-    """Sum of squared log increments over their median; infinite where one is short."""
-    relative = _relative(steps)
-    return float("inf") if relative.min() < SHORT else float(np.sum(np.log(relative) ** 2))
-
-
 def _jumps(steps: list[int], lacking: int) -> list[int]:
-    """Grid intervals before each checkpoint: 1, or more where some of the `lacking` were."""
+    """Grid intervals before each checkpoint: 1, or more for some of the `lacking`."""
     relative, jumps = _relative(steps), [1] * len(steps)
     for i in np.argsort(-relative):
         if relative[i] > LONG and lacking > 0:

@@ -36,20 +36,17 @@ class Run:
 
 
 def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
-    """label -> runs, from the wandb export where it exists, else from results/<run>.json."""
-    if any((folder / name).is_file() for name in figure.export_files):
+    """label -> runs, from the wandb export if it exists, else from results/<run>.json."""
+    if any((folder / name).is_file() for name in figure.wandb_export or ()):
         return _from_export(figure, folder, notes)
-    files = {label: results.find(folder, arm.runs) for label, arm in figure.series.items()}
-    contents: dict[Path, Results] = {}
-    for path in dict.fromkeys(chain(*files.values())):
-        try:
-            contents[path] = results.read(path)
-        except UserError as error:
-            notes.append(Note(f"{error}; the run is left out", path.name))
-    return {
-        label: [_from_file(p, contents[p], figure, notes) for p in paths if p in contents]
-        for label, paths in files.items()
-    }
+    arms: dict[str, list[Run]] = {label: [] for label in figure.series}
+    for label, arm in figure.series.items():
+        for path in results.find(folder, arm.runs):
+            try:
+                arms[label].append(_from_file(path, results.read(path), figure, notes))
+            except UserError as error:
+                notes.append(Note(f"{error}; the run is left out", path.name))
+    return arms
 
 
 def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, float]:
@@ -71,10 +68,8 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
 
 
 def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
-    """Index of the sample nearest to each grid time, (marks,), -1 where none is within `reach` s.
-
-    seconds: (samples,), NaN where unknown. The later end of the reach belongs to the next mark.
-    """
+    """Index of the sample nearest to each grid time, (marks,), -1 without one within `reach` s;
+    seconds: (samples,), NaN if unknown. The later end of the reach belongs to the next mark."""
     if not np.isfinite(seconds).any():
         return np.full(len(grid), -1)
     offset = seconds[None, :] - grid[:, None]  # (marks, samples)
@@ -83,7 +78,7 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
 
 
 def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
-    """A result file: its train_seconds, or where it has none those of the published grid."""
+    """A result file with its train_seconds, or without any with those of the published grid."""
     steps = [step for step in content if step > 0]
     points = [_point(content[step], figure) | {"steps": float(step)} for step in steps]
     quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
@@ -92,8 +87,8 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     end = float(np.nanmax(quantities["seconds"])) if measured else 0.0
     if not measured:
         expected = figure.checkpoints or len(steps)
-        marks = published.by_index(steps, expected)
-        texts += published.remarks(steps, marks, expected)
+        marks, remarks = published.by_index(steps, expected)
+        texts += remarks
         quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
     on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
@@ -110,39 +105,43 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
 
 def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
     """label -> runs, from the two files of the wandb export."""
-    name = f"figure={figure.name}"
+    key = f"figure={figure.name}"
     if figure.metric != "ans_acc":
-        raise UserError(f"metric={figure.metric}: the export of {name} holds only ans_acc")
-    paths = [folder / file for file in figure.export_files]
+        raise UserError(f"metric={figure.metric}: the export of {key} holds only ans_acc")
+    paths = [folder / file for file in figure.wandb_export]
     if missing := [path.name for path in paths if not path.is_file()]:
-        remedy = "set results_dir to the folder with both files"
-        raise Absent(f"{name}: results_dir={folder} has no {missing[0]}; {remedy}")
-    tables, texts = published.export(*paths)
-    patterns = {label: arm.runs for label, arm in figure.series.items()}
-    if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
-        text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
-        texts.append(f"{text}; to draw these, move them to another folder")
-    arms: dict[str, list[Run]] = {label: [] for label in patterns}
-    for name, (accuracy, length) in tables.items():
+        text = f"{key}: results_dir={folder} has no {missing[0]}"
+        raise Absent(f"{text}; set results_dir to the folder with both files")
+    accuracies, lengths = map(published.read_csv, paths)
+    texts, used = [], []
+    for name in sorted(accuracies | lengths, key=results.run_order):
+        if name not in accuracies or name not in lengths:
+            only = paths[0] if name in accuracies else paths[1]
+            texts.append(f"{name}: only in {only.name}; the run is left out")
+            continue
+        accuracy, length = accuracies[name], lengths[name]
         quantities = dict.fromkeys(QUANTITIES, np.full(len(accuracy), np.nan))
         quantities |= dict(zip(("seconds", "steps", "value"), accuracy.T, strict=True))
         quantities["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
         on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf)
         texts += [f"{name}: {text}" for text in faults]
-        for label, wanted in patterns.items():
-            if any(fnmatchcase(name, pattern) for pattern in wanted):
-                arms[label].append(Run(name, on_grid, False, {}))
+        used.append(Run(name, on_grid, False, {}))
+    patterns = {label: arm.runs for label, arm in figure.series.items()}
+    if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
+        text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
+        texts.append(f"{text}; to draw these, move them to another folder")
     notes += map(Note, texts)
-    return arms
+    return {
+        label: [run for run in used if any(fnmatchcase(run.name, p) for p in wanted)]
+        for label, wanted in patterns.items()
+    }
 
 
 def _on_grid(
     quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The quantities at the grid times, (marks,), and the irregularities of the run in words.
-
-    reach: s, how far a sample may be from its mark; end: s, an empty mark up to here is reported.
-    """
+    """The quantities at the grid times, (marks,), and the irregularities of the run in words. A
+    sample may be `reach` s from its mark; empty marks are reported up to `end` s."""
     index = nearest(quantities["seconds"], grid, reach)
     known, gaps = index >= 0, np.full(len(grid), np.nan)
     values = {
@@ -164,7 +163,7 @@ def _times(values: np.ndarray) -> str:
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
-    """The quantities of one checkpoint but its step; NaN where the file has none."""
+    """The quantities of one checkpoint but its step; NaN if the file has none."""
     entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
     name, _, k = figure.metric.partition("@")
     by_k = meta.get("pass@k", {}).get(figure.dataset, {})

@@ -17,6 +17,7 @@ from pods.figures.curves import Series
 from pods.figures.figure import Comparison, Figure
 from pods.figures.statistics import Difference
 
+Arms = list[tuple[np.ndarray, np.ndarray]]  # seconds and values, (runs, marks), of two arms
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % bootstrap interval covers 80 %, with 10 92 %
 OURS_NOTE = (
     "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
@@ -55,11 +56,11 @@ class Speedup:
     speedup: float | None = None
     ci95: list[float] | None = None
     probability_faster: float | None = None  # share of resamples with a ratio above 1, ties half
-    compared_hours: float | None = None  # end of what follows: the last mark that all runs have
+    compared_hours: float | None = None  # end of the means below: the last mark that all runs have
     mean_accuracy: Difference | None = None  # over [0, compared_hours]
     level: Difference | None = None  # mean of the last three marks
     time_to_target: TimeToTarget | None = None
-    time: str = "measured"  # or priced: <price list>
+    clock: str = "measured"  # or the price list of the seconds
 
 
 def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
@@ -81,7 +82,7 @@ def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
         pods=pods.label,
         n_runs=[len(baseline.runs), len(pods.runs)],
         fraction_of_best=how.fraction_of_best,
-        time=baseline.clock if baseline.clock == "measured" else f"priced: {baseline.clock}",
+        clock=baseline.clock,
         **_published(baseline, pods, how),
         **_ours(baseline, pods, how),
     )
@@ -102,7 +103,7 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     numbers = {"baseline_still_rising": rising, "threshold": float(thresholds[0])}
     if not thresholds[0] > 0:
         return numbers
-    ratios = slow / fast  # 0 where pods never reaches the threshold
+    ratios = slow / fast  # 0 if pods never reaches the threshold
     numbers["baseline_hours"] = float(slow[0])
     if np.isfinite(fast[0]):
         numbers |= {"pods_hours": float(fast[0]), "speedup": float(ratios[0])}
@@ -137,11 +138,7 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
 
 
 def _time_to_target(
-    arms: list[tuple[np.ndarray, np.ndarray]],
-    base: list[float],
-    levels: np.ndarray,
-    end: float,
-    how: Comparison,
+    arms: Arms, base: list[float], levels: np.ndarray, end: float, how: Comparison
 ) -> TimeToTarget | None:
     """The target is fixed (how.target), or for every second run a fraction of the mean level of
     the baseline's other runs: a run's own noise does not move the target that it has to reach."""
@@ -166,24 +163,20 @@ def _time_to_target(
 
 
 def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
-    """Both tables; form: table | markdown | latex. pairs: figure name and comparison."""
+    """Both tables; form: table | markdown | latex (booktabs). pairs: figure name and comparison."""
     lead, parts = "% " if form == "latex" else "", []
     for title, note, row in TABLES:
-        rows = [row(name, pair) for name, pair in pairs]
-        parts.append(f"{lead}{title}\n\n{table(rows, form)}\n\n{lead}{note}")
+        table = pandas.DataFrame([row(name, pair) for name, pair in pairs])
+        lines = [[*table], *table.to_numpy()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        body = "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        if form == "latex":
+            body = table.to_latex(index=False, escape=True).rstrip()
+        elif form == "markdown":
+            lines.insert(1, ["---"] * len(widths))
+            body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        parts.append(f"{lead}{title}\n\n{body}\n\n{lead}{note}")
     return "\n\n".join(parts)
-
-
-def table(rows: list[dict[str, str]], form: str = "table") -> str:
-    """Columns padded with spaces, a Markdown table, or a tabular of the LaTeX package booktabs."""
-    if form == "latex":
-        return pandas.DataFrame(rows).to_latex(index=False, escape=True).rstrip()
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-    if form == "markdown":
-        lines.insert(1, ["---"] * len(lines[0]))
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:
@@ -231,7 +224,7 @@ def duration(hours: float | None) -> str:
 
 
 def points(difference: Difference | None) -> str:
-    """+1.9 [+1.1, +2.7] in points; without an interval where an arm has one run."""
+    """+1.9 [+1.1, +2.7] in points; without an interval if an arm has one run."""
     if difference is None:
         return "-"
     ends = [f"{100 * x:+.1f}" for x in difference.ci95 or []] or ["one run"]
@@ -249,5 +242,5 @@ def times(
 
 
 def _names(figure: str, pair: Speedup) -> dict[str, str]:
-    clock = "" if pair.time == "measured" else f", time {pair.time}"
+    clock = "" if pair.clock == "measured" else f", time priced: {pair.clock}"
     return {"figure": figure + clock, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}

@@ -14,7 +14,7 @@ BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the obser
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline; ci95 is None where an arm has one run. runs: baseline, arm."""
+    """Arm minus baseline; ci95 is None if an arm has one run. runs: baseline, arm."""
 
     difference: float
     ci95: list[float] | None
@@ -37,10 +37,8 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Mean curves of draws of the runs with replacement: (runs, marks) -> (resamples, marks).
-
-    Gaps (NaN) do not count; a mark at which no drawn run has a value is NaN.
-    """
+    """Mean curves of draws of the runs with replacement, (runs, marks) -> (resamples, marks). Gaps
+    do not count; a mark at which no drawn run has a value is NaN."""
     n = len(values)
     weights = rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
     count = weights @ np.isfinite(values).astype(float)
@@ -48,10 +46,8 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
-    """Mean over [0, end] of the straight lines through the marks of one run; NaN for gaps.
-
-    The base stands at time 0; without one (NaN) the first value holds from 0 on.
-    """
+    """Mean over [0, end] of the straight lines through one run's marks, gaps bridged. The base
+    stands at time 0; without one (NaN) the first value holds from 0 on."""
     known = np.isfinite(seconds) & np.isfinite(values)
     x, y = np.r_[0.0, seconds[known]], values[known]
     y = np.r_[base if np.isfinite(base) else y[0], y]
@@ -65,10 +61,8 @@ def level(values: np.ndarray) -> np.ndarray:
 
 
 def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
-    """Difference of the means of two arms, (runs,) each, one number a run.
-
-    paired: run i of both arms has one seed (Student on the differences); else Welch.
-    """
+    """Difference of the means of two arms, (runs,) each. paired: run i of both arms has one seed
+    (Student on the differences); else Welch."""
     parts = [arm - baseline] if paired else [arm, baseline]
     centre, counts = float(arm.mean() - baseline.mean()), [len(baseline), len(arm)]
     if min(counts) < 2:
@@ -83,10 +77,8 @@ def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Differenc
 def first_crossing(
     seconds: np.ndarray, values: np.ndarray, base: float, target: float
 ) -> tuple[float, float]:
-    """(after, by]: the marks between which a run's isotonic fit reaches the target.
-
-    by is infinite where it does not. The base takes part in the fit, but reaches nothing itself.
-    """
+    """(after, by]: the marks between which a run's isotonic fit reaches the target; by is infinite
+    if it never does. The base takes part in the fit, but reaches nothing itself."""
     known = np.isfinite(seconds) & np.isfinite(values)
     x, y = np.r_[0.0, seconds[known]], np.r_[base, values[known]]
     start = 0 if np.isfinite(base) else 1
@@ -143,7 +135,7 @@ def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 
 def _last(accepted: Callable[[int], bool], inside: int, outside: int) -> int | None:
-    """The integer farthest from `inside` that is accepted; None where `outside` is too."""
+    """The integer farthest from `inside` that is accepted; None if `outside` is too."""
     if accepted(outside):
         return None
     while abs(outside - inside) > 1:

@@ -1,9 +1,8 @@
-"""Where a model lies, what a checkpoint folder holds, and why it does not load; nothing heavy."""
+"""The place of a model, the kind of a checkpoint folder, and loading errors in one line."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
 
@@ -17,27 +16,14 @@ def locate(path: str) -> str:
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):
-        reason = "no such folder; give a folder or a hub id (org/name)"
-        raise UserError(f"{path}: {reason}", key="model.path")
+        line = f"{path}: no such folder; give a folder or a hub id (org/name)"
+        raise UserError(line, key="model.path")
     return path
 
 
 def is_adapter(checkpoint: Path) -> bool:
     """Whether a checkpoint folder holds an adapter, not full weights."""
     return (checkpoint / "adapter_config.json").is_file()
-
-
-def same_model(noted: str, path: str) -> bool:
-    """Whether the base that an adapter notes is `path`: it may lie elsewhere than in training.
-
-    Unsloth notes its own quantised copy, unsloth/<name in lower case>-....
-    """
-    first, second = ([p for p in PurePath(x).parts if p not in ("..", "~")] for x in (noted, path))
-    if "unsloth" in first and second:
-        ending = "(-unsloth)?(-bnb-4bit)?$"
-        first, second = ([re.sub(ending, "", x[-1].lower())] for x in (first, second))
-    shared = min(len(first), len(second))
-    return shared > 0 and first[-shared:] == second[-shared:]
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 Weights are read as safetensors only, and no code of a model repository is run.
 """
 
+from __future__ import annotations  # Unsloth precedes transformers and PEFT
+
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,12 +16,17 @@ from pods.config.errors import UserError
 from pods.config.keys import Lora, TrainConfig
 from pods.models import locate
 
+if TYPE_CHECKING:
+    from peft import LoraConfig
+    from transformers import PreTrainedModel as Model
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+
 
 @dataclass
 class Policy:
-    model: Any  # a transformers model; with Unsloth already wrapped by its adapter
-    tokenizer: Any
-    peft_config: Any  # LoraConfig for TRL to apply; None: applied already, or full-parameter
+    model: Model  # with Unsloth already wrapped by its adapter
+    tokenizer: Tokenizer
+    peft_config: LoraConfig | None  # for TRL to apply; None: applied already, or full-parameter
     backend: str  # transformers | unsloth
     device: str  # cpu | cuda
     dtype: str  # float32 | bfloat16
@@ -33,7 +40,7 @@ def set_threads(threads: int | None) -> None:
     torch.set_num_threads(threads or max(1, ((os.cpu_count() or 2) - 1) // ranks_here))
 
 
-def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
+def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     """The tokenizer at `path` (folder or hub id), padded left with `pad_token` or its own."""
     from transformers import AutoTokenizer
 
@@ -41,27 +48,21 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Any:
         settings = {"padding_side": "left", "trust_remote_code": False}
         tokenizer = AutoTokenizer.from_pretrained(locate(path), **settings)
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: not a local model folder, and the hub did not give it "
-            f"({type(error).__name__}); download it on a machine with a network and name the "
-            "folder, or set HF_HUB_OFFLINE=1 where the cache has it",
-            key="model.path",
-        ) from error
+        reason = f"no model folder, and the hub did not give it ({type(error).__name__})"
+        remedy = "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
+        raise UserError(f"{path}: {reason}; {remedy}", key="model.path") from error
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():
             raise UserError(f"model.pad_token={pad_token}: not a token of {path}; name one")
         tokenizer.pad_token = pad_token
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
-        raise UserError(
-            f"{path}: the tokenizer's pad token must differ from its end token "
-            f"{tokenizer.eos_token!r}, because masks are rebuilt from it; set "
-            "model.pad_token=<another special token of the tokenizer>",
-            key="model.path",
-        )
+        rule = f"its pad token must differ from its end token {tokenizer.eos_token!r}"
+        remedy = "set model.pad_token=<another special token>"  # masks are rebuilt from it
+        raise UserError(f"{path}: {rule}; {remedy}", key="model.path")
     return tokenizer
 
 
-def end_tokens(path: str, tokenizer: Any) -> list[int]:
+def end_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
     """Every token that ends a completion: the tokenizer's, then those of generation_config.json."""
     from transformers import GenerationConfig
 
@@ -73,30 +74,29 @@ def end_tokens(path: str, tokenizer: Any) -> list[int]:
     return list(dict.fromkeys(token for token in tokens if token is not None))
 
 
-def load_model(path: str, dtype: str, **settings: Any) -> Any:
+def load_model(path: str, dtype: str, **settings: Any) -> Model:
     """The transformers model at `path` (folder or hub id)."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     settings |= {"dtype": getattr(torch, dtype), "trust_remote_code": False}
-    place = locate(path)
     try:
-        return AutoModelForCausalLM.from_pretrained(place, use_safetensors=True, **settings)
+        return AutoModelForCausalLM.from_pretrained(locate(path), use_safetensors=True, **settings)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {error}", key="model.path") from error
 
 
-def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
+def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     """The policy of backend=transformers, which runs anywhere; TRL adds the adapter."""
     from peft import LoraConfig
     from transformers import BitsAndBytesConfig
 
     keys, device = config.model, "cuda" if torch.cuda.is_available() else "cpu"
-    place: Any = device
+    settings: dict[str, Any] = {"device_map": device}
     if ranks.world_size() > 1:  # the trainer, or DeepSpeed, moves all but quantised weights
-        place = {"": int(os.environ["LOCAL_RANK"])} if keys.load_in_4bit else None
-    settings = {"device_map": place}
+        own = {"": int(os.environ["LOCAL_RANK"])}
+        settings["device_map"] = own if keys.load_in_4bit else None
     if keys.load_in_4bit:
         settings["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True,
@@ -104,8 +104,7 @@ def load_transformers(config: TrainConfig, tokenizer: Any) -> Policy:
             bnb_4bit_use_double_quant=True,  # as Unsloth and vLLM's plugin quantise
             bnb_4bit_compute_dtype=getattr(torch, keys.dtype),
         )
-    model = load_model(keys.path, keys.dtype, **settings)
-    lora = lora_arguments(config.lora)
+    model, lora = load_model(keys.path, keys.dtype, **settings), lora_arguments(config.lora)
     adapter = LoraConfig(**lora, task_type="CAUSAL_LM") if config.lora.rank else None
     ends = end_tokens(keys.path, tokenizer)
     return Policy(model, tokenizer, adapter, "transformers", device, keys.dtype, ends)

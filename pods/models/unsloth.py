@@ -1,9 +1,11 @@
 """backend=unsloth on an NVIDIA GPU: fast LoRA, and a vLLM engine that shares the base weights."""
 
+from __future__ import annotations  # Unsloth precedes transformers
+
 import os
 import tempfile
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +14,10 @@ from pods.config.keys import TrainConfig
 from pods.models import locate, named_loading_errors
 from pods.models.policy import Policy, end_tokens, lora_arguments
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel as Model
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+
 # load_vllm takes exactly this value for "not given" and then picks one from the free memory.
 UNSLOTH_DEFAULT_SEQUENCES = 256
 
@@ -19,26 +25,23 @@ UNSLOTH_DEFAULT_SEQUENCES = 256
 def import_unsloth(config: TrainConfig) -> None:
     """Import Unsloth with the environment it reads at import, before TRL, transformers and PEFT."""
     if config.engine.name == "unsloth" and torch.distributed.is_initialized():
-        raise UserError(
-            "engine=unsloth: its vLLM of an earlier job stays in this process until the end; give "
-            "each job of a sweep a process (hydra/launcher=submitit_local), or set engine=vllm"
-        )
+        remedy = "give each job of a sweep a process (hydra/launcher=submitit_local)"
+        line = "engine=unsloth: the vLLM of an earlier job stays in this process"
+        raise UserError(f"{line}; {remedy}, or set engine=vllm")
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
-    # Unsloth would report usage to the hub, and wait up to 120 s where it does not answer.
+    # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
     # Otherwise a folder of generated code appears in the working folder.
     os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", f"{config.output_dir}/.unsloth_compiled")
     import_module("unsloth")
     trainer = import_module("trl").GRPOTrainer
     if not trainer.__name__.startswith("Unsloth"):  # Unsloth swallows its own errors
-        raise UserError(
-            "backend=unsloth: trl.GRPOTrainer is TRL's own, so Unsloth did not rewrite it; install "
-            "the pinned versions (uv sync --locked --extra gpu), or set backend=transformers"
-        )
+        remedy = "uv sync --locked --extra gpu, or set backend=transformers"
+        raise UserError(f"backend=unsloth: Unsloth did not rewrite trl.GRPOTrainer; {remedy}")
 
 
 def engine_arguments(config: TrainConfig) -> dict[str, Any]:
-    """vLLM runs every rollout of a step at once: n x P, where TRL would take m x P."""
+    """vLLM runs every rollout of a step at once: n x P; TRL would take m x P."""
     sequences = config.rollouts_per_prompt * config.prompts_per_step
     return {
         "gpu_memory_utilization": config.engine.gpu_memory_utilization,
@@ -48,17 +51,16 @@ def engine_arguments(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def check_pad(path: str, tokenizer: Any) -> None:
-    """Raise UserError where the pad token ends completions: Unsloth rebuilds masks as ids != pad,
-    so the end of a completion would leave the loss."""
+def check_pad(path: str, tokenizer: Tokenizer) -> None:
+    """Raise UserError if the pad token ends completions: Unsloth rebuilds masks as ids != pad, so
+    the end of a completion would leave the loss."""
     if tokenizer.pad_token_id in end_tokens(path, tokenizer):
-        raise UserError(
-            f"model.pad_token={tokenizer.pad_token}: it also ends completions of {path}, and "
-            "Unsloth masks every pad; set model.pad_token=<another special token of the tokenizer>"
-        )
+        rule = f"it also ends completions of {path}, and Unsloth masks every pad"
+        remedy = "set model.pad_token=<another special token>"
+        raise UserError(f"model.pad_token={tokenizer.pad_token}: {rule}; {remedy}")
 
 
-def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
+def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     """The policy with its adapter applied; with engine=unsloth vLLM is in `model.vllm_engine`."""
     if config.lora.rank is None:
         raise UserError("lora.rank=null: backend=unsloth trains adapters; set lora.rank=64")
@@ -87,19 +89,19 @@ def load_unsloth(config: TrainConfig, tokenizer: Any) -> Policy:
         random_state=config.seed,  # seeds again: building the engine reset every generator
         max_seq_length=length,
     )
+    if vllm and getattr(model, "vllm_engine", None) is None:
+        raise UserError(
+            "engine=unsloth: Unsloth loaded no vLLM; see its messages, or set engine=trl"
+        )
     if vllm:
-        if getattr(model, "vllm_engine", None) is None:
-            raise UserError(
-                "engine=unsloth: Unsloth loaded no vLLM; see its messages, or set engine=trl"
-            )
         use_temporary_folder(model)
-    # Unsloth masks every pad (ids != pad): a sampled one ends the completion, so that no token of
-    # its middle leaves the loss.
+    # Unsloth masks every pad: a sampled one ends the completion, so that no token of its middle
+    # leaves the loss.
     ends = [*end_tokens(keys.path, tokenizer), tokenizer.pad_token_id]
     return Policy(model, tokenizer, None, "unsloth", "cuda", keys.dtype, ends)
 
 
-def use_temporary_folder(model: Any) -> None:
+def use_temporary_folder(model: Model) -> None:
     """Unsloth writes the adapter's config to ./vllm_gen_lora at the first rollout: two runs in one
     working folder would read each other's rank. The folder goes with the model."""
     load, folder = model.load_lora, tempfile.TemporaryDirectory(prefix="pods-adapter-")

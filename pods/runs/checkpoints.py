@@ -1,14 +1,10 @@
-"""Atomic checkpoints with a file manifest.
-
-A checkpoint is written under a temporary name, flushed and renamed. Its meta.json, written last,
-lists every file with size and SHA-256, so a truncated or altered one is found before it is used.
-"""
+"""Atomic checkpoints, written under a temporary name, flushed and renamed. Their meta.json, written
+last, lists every file with size and SHA-256, so that no damaged one is used."""
 
 import hashlib
 import json
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -39,11 +35,9 @@ class Checkpoint:
 
 
 def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
-    """Save adapter (or weights), tokenizer and training state to checkpoint-<step>, returned.
-
-    Every rank calls it and saves its part; a failure on one ends the others. `meta` goes to
-    meta.json beside step and files. Raises OSError; older checkpoints stay intact.
-    """
+    """Save adapter (or weights), tokenizer and training state to checkpoint-<step>, with `meta` in
+    its meta.json. Every rank saves its part, and a failure of one ends the others. Raises OSError;
+    older checkpoints stay intact."""
     step = trainer.state.global_step
     final, temporary = run_folder / f"checkpoint-{step}", run_folder / f".checkpoint-{step}.tmp"
     if ranks.is_main():
@@ -55,7 +49,7 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
         if ranks.is_main():
             trainer.state.save_to_json(str(temporary / "trainer_state.json"))
             seal(temporary, {"step": step, **meta})
-            if final.exists():  # damaged, reached again after a resume from an older checkpoint
+            if final.exists():  # a damaged one, after a resume from an older checkpoint
                 set_aside(final)
             os.rename(temporary, final)
             sync_folder(run_folder)
@@ -73,21 +67,21 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
     """Write meta.json with the digest of every file, and flush all of it to the disk."""
     for unused in ("training_args.bin", "README.md"):  # a pickle, and PEFT's empty model card
         (folder / unused).unlink(missing_ok=True)
-    files = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        facts = {"bytes": path.stat().st_size, "sha256": digest(path)}
-        files[str(path.relative_to(folder))] = facts
+    files = {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest(path)}
+        for path in sorted(path for path in folder.rglob("*") if path.is_file())
+    }
     (folder / "meta.json").write_text(json.dumps({**meta, "files": files}, indent=2) + "\n")
     for path in (folder, *folder.rglob("*")):
         sync_folder(path)  # files too: fsync needs only a descriptor
 
 
 def set_aside(path: Path) -> None:
-    """Move a checkpoint that is in the way to <run>/set-aside/, where nothing looks for it."""
+    """Move a checkpoint that is in the way to <run>/set-aside/, which nothing reads."""
     folder = path.parent / "set-aside"
     folder.mkdir(exist_ok=True)
     target = path.rename(folder / f"{path.name}.{len(list(folder.iterdir()))}")
-    print(f"{path} moved to {target}", file=sys.stderr)
+    ranks.say(f"{path} moved to {target}")
 
 
 def prune(run_folder: Path, keep: int | None) -> None:

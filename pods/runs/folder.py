@@ -1,4 +1,4 @@
-"""A run's folder, checkpoints/<run>/, with its lock, its config and where it came from."""
+"""A run's folder, checkpoints/<run>/, with its lock, its config and its provenance."""
 
 import contextlib
 import fcntl
@@ -8,7 +8,6 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,9 @@ class RunFolder:
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.path = config, Path(config.output_dir) / config.run
         self.saved_config, self.meta = self.path / ".hydra" / "config.yaml", self.path / "meta.json"
-        self.metrics = self.path / "metrics.jsonl"
-        self.evaluations = self.path / "evaluations.jsonl"
-        self.ledger = self.path / "rollouts.jsonl.gz"
+        self.metrics, self.evaluations, self.ledger = (
+            self.path / name for name in ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl.gz")
+        )
 
     def __enter__(self) -> "RunFolder":
         ranks.from_main(self._take)
@@ -48,11 +47,9 @@ class RunFolder:
             self._lock = open(path, "a")  # noqa: SIM115  held to the end
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the kernel on a kill
         except BlockingIOError as error:
-            holder = path.read_text() or "another process"
-            raise UserError(
-                f"run={self.config.run}: {holder} is training in {self.path}; wait for it, "
-                "stop it, or set run=<another name>"
-            ) from error
+            line = f"{path.read_text() or 'another process'} is training in {self.path}"
+            remedy = "wait for it, stop it, or set run=<another name>"
+            raise UserError(f"run={self.config.run}: {line}; {remedy}") from error
         except OSError as error:
             line = f"output_dir={self.config.output_dir}: {self.path} cannot be written"
             raise UserError(f"{line} ({error.strerror}); choose another output_dir") from error
@@ -66,7 +63,7 @@ class RunFolder:
 
     def find_start(self) -> Checkpoint | None:
         """The checkpoint that config.resume asks to continue, None for a new run. Raises UserError
-        where it cannot be continued, or the config has changed."""
+        if it cannot be continued, or the config has changed."""
         resume, existing = self.config.resume, len([*self.path.glob("checkpoint-*")])
         if resume == "never" and existing:
             remedy = "set run=<another name>, or resume=auto to continue"
@@ -79,16 +76,15 @@ class RunFolder:
         if problems and start is None:
             raise UserError(f"resume={resume}: {'; '.join(problems)}; set run=<another name>")
         for problem in problems:
-            print(f"{problem}; skipped, left as it is", file=sys.stderr)
+            ranks.say(f"{problem}; skipped, left as it is")
         if start is not None:
             self.refuse_changes()
             before, now = start.meta.get("ranks", 1), ranks.world_size()
             if before != now:  # each has its part of the state
-                raise UserError(
-                    f"{start.path} was written by {before} processes, and this run has {now}; "
-                    f"launch with --num_processes {before}, or set run=<another name>"
-                )
-            print(f"resuming {start.path}", file=sys.stderr)
+                remedy = f"launch with --num_processes {before}, or set run=<another name>"
+                line = f"{start.path} was written by {before} processes, and this run has {now}"
+                raise UserError(f"{line}; {remedy}")
+            ranks.say(f"resuming {start.path}")
         return start
 
     def refuse_changes(self) -> None:
@@ -96,35 +92,30 @@ class RunFolder:
         run = self.config.run
         if not self.saved_config.is_file():
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
-        before, now = (
-            flat(config.model_dump()) for config in (load_config(self.saved_config), self.config)
-        )
+        configs = load_config(self.saved_config), self.config
+        before, now = (flat(config.model_dump()) for config in configs)
         changes = {
             key: f"{key} ({before.get(key)} -> {now.get(key)})"
             for key in sorted(before | now)
             if before.get(key) != now.get(key)
         }
         if refused := [key for key in changes if not may_change(key)]:
+            line = ", ".join(changes[key] for key in refused)
             another = run + suffix(refused[0], now.get(refused[0]))
-            raise UserError(
-                f"run={run} was started with another config: "
-                f"{', '.join(changes[key] for key in refused)}; restore these keys, or set "
-                f"run={another} (a sweep, -m, names its runs so)"
-            )
+            remedy = f"restore these keys, or set run={another} (a sweep, -m, names its runs so)"
+            raise UserError(f"run={run} was started with another config: {line}; {remedy}")
         engine = [key for key in changes if key.startswith("engine.") and before[key] != "auto"]
         if engine:
             line = ", ".join(changes[key] for key in engine)
-            print(f"run={run} resumes with another engine: {line}", file=sys.stderr)
+            ranks.say(f"run={run} resumes with another engine: {line}")
 
-    def begin(self, start: Checkpoint | None, origin: dict[str, Any] | None = None) -> None:
-        """Save config, provenance and the `origin` of the first weights of a new run; of a resumed
-        one drop the metric lines, ledger records and checkpoints after `start`."""
+    def begin(self, start: Checkpoint | None) -> None:
+        """Save config and provenance of a new run; of a resumed one drop the metric lines, ledger
+        records and checkpoints after `start`."""
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            self._write_meta(
-                {"config_hash": config_hash(self.config), **provenance(), **(origin or {})}
-            )
+            self._write_meta({"config_hash": config_hash(self.config), **provenance()})
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
             if path.is_file():
@@ -173,7 +164,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """The commit of this source tree, with `-dirty` where tracked files differ."""
+    """The commit of this source tree, with `-dirty` if tracked files differ."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     here, quiet = Path(__file__).parent, subprocess.DEVNULL
     with contextlib.suppress(OSError, subprocess.SubprocessError):

@@ -1,7 +1,5 @@
-"""The record of every rollout, one line per prompt and step, append-only.
-
-`rollouts.jsonl.gz` is a chain of gzip members, one a step. A kill can tear only the last of them.
-"""
+"""rollouts.jsonl.gz, the record of every rollout: one line per prompt and step, one gzip member per
+step. It is only appended to, so that a kill can tear only the last member."""
 
 import gzip
 import json
@@ -65,13 +63,13 @@ def short(values: np.ndarray) -> list[float]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a ledger in order of writing, up to where a kill tore it."""
+    """The records of a ledger in order of writing, up to the place that a kill tore."""
     with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(path, "rt") as lines:
         yield from map(json.loads, lines)
 
 
 def find(output_dir: str, run: str) -> Path:
-    """The ledger of a run; UserError naming the runs that have one where it is absent."""
+    """The ledger of a run; without one UserError names the runs that have one."""
     path = Path(output_dir) / run / "rollouts.jsonl.gz"
     if not path.is_file():
         runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.gz"))

@@ -43,7 +43,7 @@ class Scores:
 
 
 def _divided(content: Any) -> Any:
-    """The keys of a checkpoint's object as fields; what is no object is refused later."""
+    """The keys of a checkpoint's object as fields; another type is refused later."""
     if not isinstance(content, dict):
         return content
     datasets = {name: entry for name, entry in content.items() if name != META}
@@ -61,13 +61,17 @@ def read(path: Path | str) -> Results:
     return dict(sorted(by_step.items()))
 
 
-def write(path: Path | str, results: Results) -> None:
-    """Replace the file by `results` atomically. Raises ValueError on NaN and infinity."""
-    content = {
-        f"checkpoint-{step}": asdict(results[step])["datasets"]
-        | ({META: results[step].meta} if results[step].meta else {})
-        for step in sorted(results)
-    }
+def write(path: Path | str, results: Results | Scores) -> None:
+    """Replace the file atomically; Scores: of a base model, whose file has neither checkpoints nor
+    meta. Raises ValueError on NaN and infinity."""
+    if isinstance(results, Scores):
+        content = asdict(results)["datasets"]
+    else:
+        content = {
+            f"checkpoint-{step}": asdict(results[step])["datasets"]
+            | ({META: results[step].meta} if results[step].meta else {})
+            for step in sorted(results)
+        }
     write_atomic(path, json.dumps(content, indent=1, allow_nan=False))
 
 
@@ -77,11 +81,6 @@ def read_base(path: Path | str) -> Scores:
     if any(key.startswith("checkpoint-") for key in base.datasets):
         raise UserError(f"{path}: has checkpoint-<step> keys, and a base file has none")
     return base
-
-
-def write_base(path: Path | str, base: Scores) -> None:
-    """As `write`, without the checkpoint level and without meta: that level is for datasets."""
-    write_atomic(path, json.dumps(asdict(base)["datasets"], indent=1, allow_nan=False))
 
 
 def facts_path(path: Path | str) -> Path:

@@ -1,8 +1,5 @@
-"""Questions with gold answers, and the prompts that the policy sees.
-
-Validation questions are carved from train, so that no checkpoint is chosen on the test set; a bad
-row is an error with its place, and no row is dropped until its prompt is too long.
-"""
+"""Questions with gold answers, and the prompts that the policy sees. Validation questions come from
+train, so that no checkpoint is chosen on the test set; only rows with long prompts are dropped."""
 
 import os
 from collections.abc import Iterator
@@ -59,10 +56,9 @@ def load(name: str, split: str, *, data_dir: str | None = None, **settings: Any)
 def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Dataset":
     """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
 
-    A column of the data set that is called like one of ours, or `prompt`, is left out. The others
-    are unchanged, except that numbers of mixed types become floats and missing values None. Rows
-    come from `data_dir` (or PODS_DATA_DIR), else from the hub; those of task=own from its source.
-    Raises UserError naming the key, or file and line.
+    Its columns called like one of ours, or `prompt`, are left out; in the others numbers of mixed
+    types become floats and missing values None. Rows come from `data_dir` (or PODS_DATA_DIR), else
+    from the hub; those of task=own from its source. UserError names the key, or file and line.
     """
     for problem in problems(task):
         raise UserError(problem)
@@ -70,8 +66,7 @@ def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Datas
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
     facts = own.define(task, split) if task.name == "own" else TASKS[task.name]
     if split != "test" and "train" not in facts.splits:
-        line = f"{task.name}: has no {split} split, it is a test set; name another task"
-        raise UserError(line, key="task")
+        raise UserError(f"{task.name}: has no {split} split, a test set; name another task", "task")
     carved = split != "test" and "validation" not in facts.splits
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
     dataset = read(facts, "train" if carved else split, data_dir, task.legacy_gold)
@@ -85,24 +80,23 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
     count, size = len(dataset), min(most, len(dataset) // 5)
     if size < most:
         ranks.say(
-            f"task={task.name}: validation_size={most} is more than a fifth of the {count}"
-            f" training questions; {size} are carved"
+            f"task={task.name}: task.validation_size={most} is more than a fifth of the {count} "
+            f"training questions; {size} are carved"
         )
     if split == "validation" and size == 0:
-        remedy = "give at least 1, and 5 training questions for each"
-        line = f"validation_size={most}: leaves no validation questions of {count}; {remedy}"
-        raise UserError(f"{task.name} {line}", key="task")
+        remedy = "set at least 1, and give 5 training questions for each"
+        line = f"task.validation_size={most}: leaves no validation questions of {count}; {remedy}"
+        raise UserError(line)
     order = np.random.default_rng(VALIDATION_SEED).permutation(count)
     return dataset.select(sorted(order[:size] if split == "validation" else order[size:]))
 
 
 def rendered(question: str, tokenizer: "PreTrainedTokenizerBase", task: keys.Task) -> str:
     """The prompt of a question, as text."""
-    texts = SYSTEM[task.kind or TASKS[task.name].kind]
-    system = texts[task.style] if task.system is None else task.system
-    return render_prompt(
-        question, tokenizer=tokenizer, style=task.style, system=system, date=task.date
-    )
+    system, style = task.system, task.style
+    if system is None:
+        system = SYSTEM[task.kind or TASKS[task.name].kind][style]
+    return render_prompt(question, tokenizer=tokenizer, style=style, system=system, date=task.date)
 
 
 def read_prompts(
@@ -115,8 +109,7 @@ def read_prompts(
     datasets.disable_progress_bars()
     dataset, limit = load_for(task, split, config.data_dir), config.sampling.max_prompt_length
     prompts = [rendered(question, tokenizer, task) for question in dataset["question"]]
-    lengths = map(len, encode_prompts(prompts, tokenizer))
-    short = [index for index, length in enumerate(lengths) if length <= limit]
+    short = [i for i, ids in enumerate(encode_prompts(prompts, tokenizer)) if len(ids) <= limit]
     return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
 
 
@@ -124,17 +117,15 @@ def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase")
     """The prompts of a training; raises UserError if too few questions are left."""
     prompts, dropped = read_prompts(config, config.task, "train", tokenizer)
     key = f"sampling.max_prompt_length={config.sampling.max_prompt_length}"
-    source, needed = f"{config.task.name}/train", config.prompts_per_step
+    source, count, needed = f"{config.task.name}/train", len(prompts), config.prompts_per_step
     if dropped:
-        total = dropped + len(prompts)
+        total = dropped + count
         ranks.say(f"{source}: {dropped} of {total} questions dropped, longer than {key} tokens")
-    if len(prompts) < needed:
-        line = (
-            f"{len(prompts)} questions of {source} are left, prompts_per_step={needed} are needed"
-        )
+    if count < needed:
+        line = f"{count} questions of {source} are left, prompts_per_step={needed} are needed"
         raise UserError(f"{key}: {line}; raise the limit")
     if config.trial and ranks.is_main():
         ids = encode_prompt(first := prompts[0]["prompt"], tokenizer)
         tokens = f"{len(ids)} tokens, {ids.count(tokenizer.bos_token_id)} of them BOS"
-        print(f"first of {len(prompts)} prompts, {tokens}:\n{first}", flush=True)
+        print(f"first of {count} prompts, {tokens}:\n{first}", flush=True)
     return prompts

@@ -3,9 +3,8 @@ three test sets: `math500`, 500 of MATH's test split; `amc23`, 40 of AMC 12; `ai
 
 {"problem": "If $\\det \\mathbf{A} = 2$ ...", "solution": "We have that ... = \\boxed{24}."}
 
-MATH's gold answer is the last \\boxed{...} of the solution, whose braces are balanced:
-\\boxed{\\frac{1}{2}} gives \\frac{1}{2}. `legacy` ends it at the first "}", as published; then no
-answer to 15 % of the questions is correct.
+MATH's gold answer is the last \\boxed{...} of the solution, with balanced braces; `legacy` ends it
+at the first "}", as published, so that no answer to 15 % of the questions is correct.
 """
 
 import re
@@ -39,6 +38,17 @@ def boxed(row: Row, column: str, legacy: bool = False) -> str:
     raise ValueError(f"the last \\boxed{{ of column {column!r} is never closed")
 
 
+def evaluation_set(name: str, hub: str, question: str, split: str = "test") -> Task:
+    """A test set with its gold answers in a column, as text or as a number (8.0 for 8)."""
+    return Task(
+        name=name,
+        hub=hub,
+        splits={"test": split},
+        question=lambda row: text(row, question),
+        gold=lambda row, legacy: text_or_number(row, "answer"),
+    )
+
+
 TASKS = (
     Task(
         name="math",
@@ -48,25 +58,9 @@ TASKS = (
         gold=lambda row, legacy: boxed(row, "solution", legacy),
         shuffle_seed=42,
     ),
-    Task(
-        name="math500",
-        hub="HuggingFaceH4/MATH-500",
-        splits={"test": "test"},
-        question=lambda row: text(row, "problem"),
-        gold=lambda row, legacy: text_or_number(row, "answer"),
-    ),
-    Task(
-        name="amc23",
-        hub="zwhe99/amc23",
-        splits={"test": "test"},
-        question=lambda row: text(row, "question"),
-        gold=lambda row, legacy: text_or_number(row, "answer"),  # the column holds 8.0 for 8
-    ),
-    Task(
-        name="aime24",
-        hub="HuggingFaceH4/aime_2024",
-        splits={"test": "train"},  # the hub calls all of it train
-        question=lambda row: text(row, "problem"),
-        gold=lambda row, legacy: text_or_number(row, "answer"),
-    ),
+    evaluation_set("math500", "HuggingFaceH4/MATH-500", "problem"),
+    evaluation_set("amc23", "zwhe99/amc23", "question"),
+    evaluation_set(
+        "aime24", "HuggingFaceH4/aime_2024", "problem", split="train"
+    ),  # the hub has no other
 )

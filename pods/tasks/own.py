@@ -1,7 +1,6 @@
-"""Task `own`: the user's data set, described by config keys alone (config/task/own.yaml).
+"""Task `own`: the user's data set, described by the keys of config/task/own.yaml without code.
 
-    uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution \\
-        task.gold=boxed
+uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution
 """
 
 from collections.abc import Callable, Iterable
@@ -30,14 +29,12 @@ LARGEST_TEST = 256
 
 
 def define(task: keys.Task, split: str) -> Task:
-    """The task that the config describes, with the splits that its source has.
-
-    Raises UserError: the source cannot be read or lacks the split, or the gold function is missing.
-    """
+    """The task that the config describes, with the splits of its source. Raises UserError if the
+    source cannot be read or lacks the split, or the gold function is missing."""
     parts, needed = _parts(task), "test" if split == "test" else "train"
     if needed not in parts:
         remedy = f"give {needed}.jsonl in a folder, or one file of at least 5 rows"
-        line = f"has no {needed} questions (found: {', '.join(parts) or 'none'}); {remedy}"
+        line = f"has no {needed} questions (its splits: {', '.join(parts) or 'none'}); {remedy}"
         raise UserError(f"task.source={task.source}: {line}")
     return Task(
         name="own",
@@ -60,8 +57,7 @@ def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
         try:
             answer = function(dict(row))
         except Exception as error:  # the user's code
-            reason = f"{type(error).__name__}: {error}"
-            raise ValueError(f"task.gold={name} raised {reason}") from None
+            raise ValueError(f"task.gold={name} raised {error!r}") from None
         if not isinstance(answer, str):
             raise ValueError(f"task.gold={name} must return text, returned {short(answer)}")
         return answer
@@ -88,7 +84,7 @@ def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
     refuse_missing(source)
     hub, _, subset = source.partition(":")
-    remedy = "give a JSONL file, a folder or a hub id (hub_id:subset where it has several)"
+    remedy = "give a JSONL file, a folder or a hub id (hub_id:subset if it has several)"
     splits = download("task.source", source, hub, subset or None, remedy)
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
     return parts if len(parts) > 1 else _divided(source, list(*parts.values()))
@@ -99,5 +95,5 @@ def _divided(source: str, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
     order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
     size = min(LARGEST_TEST, len(rows) // 5)
     ranks.say(f"task=own: {size} of the {len(rows)} questions of {source} are its test split")
-    train, test = ([rows[i] for i in sorted(part)] for part in (order[size:], order[:size]))
-    return {"train": train, "test": test} if size else {"train": train}
+    indices = {"train": order[size:], "test": order[:size]}
+    return {split: [rows[i] for i in sorted(part)] for split, part in indices.items() if len(part)}

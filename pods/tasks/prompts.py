@@ -48,24 +48,22 @@ def render_prompt(
     question: str, *, tokenizer: "PreTrainedTokenizerBase", style: str = "instruct",
     system: str | None = None, date: str | None = None,
 ) -> str:  # fmt: skip
-    """The prompt as text. `system` None: the published mathematics text; "": none at all.
-
-    `date` replaces today's date in a template that prints it, so that runs agree across days.
-    """
+    """The prompt as text. `system` None: the published mathematics text; "": none at all. `date`
+    replaces today's in a template that prints it, so that runs agree across days."""
     if style not in SYSTEM["math"]:
         raise UserError(f"task.style={style}: unknown; one of {', '.join(SYSTEM['math'])}")
     system = SYSTEM["math"][style] if system is None else system
     if style == "base":
         return f"{system}Problem: {question}\nSolution: "
     if not tokenizer.chat_template:
-        raise UserError(
-            "task.style=instruct: the tokenizer has no chat template; use task.style=base"
-        )
+        line = "the tokenizer has no chat template; use task.style=base"
+        raise UserError(f"task.style=instruct: {line}")
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": question})
     options = {} if date is None else {"date_string": date}
-    options |= {"tokenize": False, "add_generation_prompt": True}
-    return tokenizer.apply_chat_template(messages, **options)
+    return tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, **options
+    )
 
 
 def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
@@ -74,11 +72,8 @@ def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int
 
 
 def encode_prompts(prompts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[list[int]]:
-    """Token ids of rendered prompts, with exactly one BOS each if the tokenizer has one.
-
-    Llama's template writes the BOS as text and its tokenizer adds another: the published evaluation
-    had two BOS, the published training one.
-    """
+    """Token ids of rendered prompts, with one BOS each if the tokenizer has one. Llama's template
+    writes it and its tokenizer adds another: the published evaluation had two."""
     encoded = tokenizer(prompts, add_special_tokens=False)["input_ids"] if prompts else []
     bos = [tokenizer.bos_token_id]
     if list(tokenizer("")["input_ids"])[:1] != bos:

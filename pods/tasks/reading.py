@@ -1,8 +1,5 @@
-"""Reads the rows of a task from JSONL files or the hub; a bad row is an error with its place.
-
-For clusters without a network, `data_dir/<task>/<split>.jsonl` holds the rows in the hub data set's
-columns.
-"""
+"""Reads the rows of a task from the hub, or from data_dir/<task>/<split>.jsonl with the hub's
+columns; a bad row is an error with its place."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -29,10 +26,8 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise UserError(f"{place}: {error}; {task.remedy}") from None
         if (first := places.setdefault(example["id"], place)) != place:
-            raise UserError(
-                f"{place}: id {example['id']!r} is also the id of {first};"
-                " ids must be unique in a split; change or remove the id"
-            )
+            remedy = "ids must be unique in a split; change or remove the id"
+            raise UserError(f"{place}: id {example['id']!r} is also the id of {first}; {remedy}")
         rows.append(example)
     if not rows:
         raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
@@ -82,13 +77,12 @@ def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); {remedy}") from None
     for number, line in enumerate(lines, start=1):
-        place = f"{path}:{number}"
         try:
             if line.strip():
-                yield place, number, json.loads(line)
+                yield f"{path}:{number}", number, json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = f"not a JSON object ({error}); write one object a line"
-            raise UserError(f"{place}: {reason}") from None
+            raise UserError(f"{path}:{number}: {reason}") from None
 
 
 def _hub(task: Task, split: str) -> Iterator[Placed]:

@@ -1,7 +1,5 @@
-"""The facts of one task: source, columns, gold answer, kind of grading.
-
-A new built-in task is one file with a `TASK`, listed in pods/tasks/__init__.py, and one YAML file.
-"""
+"""The facts of one task: source, columns, gold answer, kind of grading. A new built-in task is one
+file with a `TASK`, listed in pods/tasks/__init__.py, and one YAML file."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,13 +20,13 @@ class Task:
     name: str
     hub: str  # hub id of the data set, or another name of the source, for messages
     question: Callable[[Row], str]
-    gold: Callable[[Row, bool], str]  # legacy True: the published extraction where it differs
+    gold: Callable[[Row, bool], str]  # True: the published extraction, if it is another
     kind: str = "math"  # how answers are graded: math | choice
     subsets: tuple[str | None, ...] = (None,)
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
     select: Callable[["Dataset", str], "Dataset"] | None = None  # (hub split, ours) -> its rows
     rows: Callable[[str], Iterable[Placed]] | None = None  # our split -> rows, instead of the hub
-    shuffle_seed: int | None = None  # of train, where the published order is shuffled
+    shuffle_seed: int | None = None  # of train, if the published order is shuffled
     remedy: str = "correct the row"
 
 

@@ -120,7 +120,7 @@ def build_trainer(
 
 
 def refuse_changes(arguments: PodsConfig, wanted: dict[str, Any]) -> None:
-    """Raise UserError where a library replaced a value that was passed to it."""
+    """Raise UserError if a library replaced a value that was passed to it."""
     actual = {key: getattr(arguments, key) for key in wanted}
     actual = {key: getattr(value, "value", value) for key, value in actual.items()}  # of enums
     changed = [f"{k} ({v} -> {actual[k]})" for k, v in wanted.items() if actual[k] != v]
@@ -152,7 +152,7 @@ class EngineSampler:
         work = Work(requests, LivePolicy(model, step))
         ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
         completions = [completion for group in groups for completion in group]
-        if not self.logprobs:
+        if not self.logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
         prompt_ids = [list(request.prompt) for request in requests for _ in request.seeds]
         written = texts(self.tokenizer, completions, self.stop)
@@ -162,17 +162,14 @@ class EngineSampler:
 def sampler_of(
     trainer: PodsTrainer, config: TrainConfig, policy: Policy, engine: Engine | None
 ) -> EngineSampler:
-    """Rollouts by the engine, compared with the trainer where that can be done."""
+    """Rollouts by the engine, compared with the trainer if possible."""
     engine = engine or TrlEngine(trainer, policy.end_tokens)
     if choose.gives_logprobs(config.engine.name, config):
         engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
     elif config.engine.name == "vllm":
-        ranks.say(
-            "engine=vllm is not checked against the trainer: with sampling.top_k or sampling.top_p "
-            "and a temperature other than 1 its log-probabilities are not comparable"
-        )
+        reason = "with top_k or top_p, and a temperature other than 1, they cannot be compared"
+        ranks.say(f"engine=vllm: log-probabilities are not checked against the trainer's; {reason}")
     # TRL's loss corrects by them; algorithms see them.
     logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
-    return EngineSampler(
-        engine, policy.tokenizer, tuple(config.sampling.stop), config.seed, logprobs
-    )
+    stop = tuple(config.sampling.stop)
+    return EngineSampler(engine, policy.tokenizer, stop, config.seed, logprobs)

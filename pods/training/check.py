@@ -13,7 +13,7 @@ from pods import algorithms, ranks, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
-from pods.models import initial, locate
+from pods.models import locate
 from pods.tasks import own
 from rewards import reward_names
 
@@ -48,7 +48,6 @@ def check_files(config: TrainConfig) -> None:
     locate(config.model.path)
     if config.task.name == "own":
         own.refuse_missing(config.task.source)
-    initial.check(config)
 
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
@@ -96,7 +95,7 @@ def updates(config: TrainConfig) -> Iterator[str]:
 
 
 def engine(config: TrainConfig) -> Iterator[str]:
-    """What TRL's own generation cannot do."""
+    """Keys that TRL's own generation does not have."""
     n, m, stop = config.rollouts_per_prompt, config.kept_per_prompt, config.sampling.stop
     mode = config.engine.vllm_mode if config.engine.name == "trl" else None
     if mode == "server" and n % m:
@@ -106,7 +105,7 @@ def engine(config: TrainConfig) -> Iterator[str]:
 
 
 def task(config: TrainConfig) -> Iterator[str]:
-    """The task's keys fit together, and functions in files of the user's load."""
+    """The task's keys fit together, and the user's functions load."""
     yield from tasks.problems(config.task)
     for key, value in (("engine.name", config.engine.name), ("task.gold", config.task.gold)):
         if value and functions.is_path(value):
@@ -114,7 +113,7 @@ def task(config: TrainConfig) -> Iterator[str]:
 
 
 def rewards(config: TrainConfig) -> Iterator[str]:
-    """Functions of the user's load under free names; weights belong to a reward; one is not 0."""
+    """The user's functions load under free names, and a reward has a weight other than 0."""
     taken = reward_names()
     for name, path in config.rewards.functions.items():
         if name in taken or not name.isidentifier():
@@ -132,7 +131,7 @@ def rewards(config: TrainConfig) -> Iterator[str]:
 
 
 def end_and_schedule(config: TrainConfig) -> Iterator[str]:
-    """A run ends, and its schedule knows where."""
+    """A run has an end, and its schedule follows it."""
     budget, schedule = config.budget, config.optimizer.schedule
     by_seconds, warmup = config.optimizer.schedule_by == "seconds", config.optimizer.warmup_steps
     if not (config.max_steps or budget.train_seconds or budget.wall_seconds):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from accelerate.utils import is_peft_model
 from transformers import PreTrainedModel
@@ -37,7 +38,7 @@ class Guard(AbstractContextManager):
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
     ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        """As the protocol. Raises RunFailed where the rollouts are not the policy's."""
+        """As the protocol. Raises RunFailed if the rollouts are not the policy's."""
         for work in works:
             checked = work.label != EVALUATION and not work.full_length
             step = self.trainer.state.global_step
@@ -49,29 +50,26 @@ class Guard(AbstractContextManager):
 
     def due(self, step: int) -> bool:
         """Whether the rollouts of `step` are compared, and so need log-probabilities."""
-        return self.calls < FIRST_STEPS or self._regular(step)
+        return self.calls < FIRST_STEPS or self.regular(step)
 
-    def _regular(self, step: int) -> bool:
-        """Whether a run that was never stopped compares them: the metrics of a resumed run show
-        no other comparisons."""
+    def regular(self, step: int) -> bool:
+        """Whether a run that was never stopped compares them: no others are in the metrics."""
         return step < FIRST_STEPS or step % self.check_every < self.trainer.num_iterations
 
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
-        """Compare the first completions of a round, where due, and probe once."""
+        """Compare the first completions of a round, if due, and probe once."""
         policy, gaps = work.weights, {}
         if self.due(step):
             gap = self.gap(work.requests, groups)
             gaps = {"engine/logprob_gap": gap}
-            if not gap <= self.max_gap:  # also where it is NaN
-                raise RunFailed(
-                    f"engine.max_logprob_gap={self.max_gap}: log-probabilities of engine and "
-                    f"trainer differ by {gap:.3f} nats; the rollouts do not come from the policy "
-                    f"that is trained (rounding on a GPU gives 0.01 to 0.03; {FALLBACK})"
-                )
+            if not gap <= self.max_gap:  # also if it is NaN
+                reason = f"log-probabilities of engine and trainer differ by {gap:.3f} nats"
+                remedy = f"the rollouts do not come from the trained policy; {FALLBACK}"
+                raise RunFailed(f"engine.max_logprob_gap={self.max_gap}: {reason}: {remedy}")
         if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
             self.proof = self.probe(work.requests, policy)
         self.calls += 1
-        self.metrics = (gaps if self._regular(step) else {}) | (self.proof if step == 0 else {})
+        self.metrics = (gaps if self.regular(step) else {}) | (self.proof if step == 0 else {})
 
     def probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
         """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
@@ -83,24 +81,22 @@ class Guard(AbstractContextManager):
             changed = self.gap(asked, groups)
         unchanged = self.gap(asked, groups)
         if not changed < unchanged / 2:
-            raise RunFailed(
-                f"the engine ignores the adapter: after a change of it, log-probabilities are "
-                f"{changed:.3f} nats from the trainer's, {unchanged:.3f} nats without the change"
-            )
+            gaps = f"{changed:.3f} nats from the trainer's, {unchanged:.3f} nats without the change"
+            reason = f"after a change of it, log-probabilities are {gaps}"
+            raise RunFailed(f"the engine ignores the adapter: {reason}")
         return {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
 
     def gap(self, requests: Sequence[Request], groups: list[list[Completion]]) -> float:
-        """Mean |engine - trainer| log-probability over the tokens of the first completions, in
-        nats."""
+        """Mean |engine - trainer| log-probability of the first completions' tokens, in nats."""
         rows = zip(requests, groups, strict=True)
         pairs = [(request.prompt, completion) for request, group in rows for completion in group]
         differences = []
         for prompt, completion in pairs[:CHECKED_COMPLETIONS]:
             if completion.logprobs is None:
                 raise RunFailed("the engine returned no log-probabilities: nothing proves it")
-            theirs = torch.tensor([float("nan") if p is None else p for p in completion.logprobs])
+            engines = np.array(completion.logprobs, dtype=np.float32)  # None becomes NaN
             ours = self.trainer.token_logprobs(list(prompt), completion.token_ids)
-            differences.append((ours - theirs).abs())
+            differences.append((ours - torch.from_numpy(engines)).abs())
         return torch.cat(differences).mean().item()
 
     def __exit__(self, *_: object) -> None: ...

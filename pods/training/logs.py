@@ -23,7 +23,7 @@ from pods.files import write_atomic
 from pods.rollouts import Record
 from rewards import Scorer
 
-Metrics = dict[str, Any]  # name -> number
+Metrics = dict[str, float]
 Logger = Callable[[int, Metrics], None]  # (step, metrics)
 EVERY = 10.0  # s between two lines on the console
 # Of an update, as TRL names them; averaged over the updates of a generation.
@@ -32,7 +32,7 @@ COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollout
 
 
 class Meter:
-    """The metric lines of a run, and what they count up over it."""
+    """The metric lines of a run, and their counters over the run."""
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
@@ -48,10 +48,8 @@ class Meter:
         """Rollouts, seconds and memory (GiB) by phase, the update, cumulative counters; `others`:
         of the trainer and of the engine."""
         peaks = clock.step_peak | {f"warmup_{name}": gib for name, gib in self.warmup_peak.items()}
-        updates, self.updates, self.warmup_peak = self.updates, [], {}
-        columns = {
-            name: [u[name] for u in updates if u.get(name) is not None] for name in OF_UPDATE
-        }
+        rows, self.updates, self.warmup_peak = self.updates, [], {}
+        of_update = {n: [row[n] for row in rows if row.get(n) is not None] for n in OF_UPDATE}
         lengths, kept = record.batch.lengths, record.selection.kept
         sizes = lengths.sum(), lengths[kept].sum(), len(lengths), len(kept)
         for name, size in zip(COUNTERS, sizes, strict=True):
@@ -65,7 +63,7 @@ class Meter:
             **self.counters,
             "score_timeouts": sum(ranks.gather([self.scorer.timeouts])),
             **others,
-            **{name: mean(values) for name, values in columns.items() if values},
+            **{name: mean(values) for name, values in of_update.items() if values},
         }
 
 
@@ -73,7 +71,7 @@ def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Lo
     """The loggers of config.logger, closed by `stack`."""
     file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # line by line
     loggers: list[Logger] = [
-        lambda step, metrics: print(json.dumps({"step": step, **metrics}), file=file)
+        lambda step, line: print(json.dumps({"step": step, **line}), file=file)
     ]
     loggers += [Console(config)] if config.logger.console is not None else []
     for tracker in trackers(config, folder):
@@ -92,7 +90,7 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
     are a group, and its own variables set the rest (WANDB_ENTITY)."""
     if config.logger.wandb:
         identity = folder / "wandb_id"
-        if not identity.is_file():  # not the name alone: another folder may hold a run of that name
+        if not identity.is_file():  # not only the name: another folder may hold a run of that name
             write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
         yield WandBTracker(
             config.logger.wandb.project,

@@ -24,17 +24,16 @@ from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
 from pods.files import write_atomic
-from pods.models import initial
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
-from pods.training.logs import Logger, Meter, open_loggers
+from pods.training.logs import Logger, Meter, Metrics, open_loggers
 
-# (policy, step, metrics of the step) -> metrics eval/*
-Evaluate = Callable[[LivePolicy, int, dict[str, float]], dict[str, float]]
+Evaluate = Callable[[LivePolicy, int, Metrics], Metrics]  # of the step -> eval/*
+WarmUp = Callable[[PodsTrainer, int, int], None]  # with the longest prompt and completion
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -71,17 +70,17 @@ class Save:
     ) -> None:
         self.config, self.folder, self.trainer = config, folder, trainer
         self.step = start.step if start else 0  # of the newest checkpoint
-        self.best: dict[str, Any] | None = start and start.meta.get("checkpoint_best")
+        self.best: dict[str, str | float] | None = start and start.meta.get("checkpoint_best")
         self.provenance = {"config_hash": config_hash(config), **provenance()}
 
-    def improved(self, step: int, metrics: dict[str, Any]) -> bool:
+    def improved(self, step: int, metrics: Metrics) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
         accuracy, best = metrics.get("eval/accuracy"), self.best
         if self.config.evaluation.split != "validation" or accuracy is None:
             return False
         if better := best is None or accuracy > best["accuracy"]:
-            name = f"checkpoint-{step}"
-            self.best = {"checkpoint": name, "accuracy": accuracy, "on": "validation"}
+            checkpoint = f"checkpoint-{step}"
+            self.best = {"checkpoint": checkpoint, "accuracy": accuracy, "on": "validation"}
         return better
 
     def due(self, step: int) -> bool:
@@ -119,7 +118,7 @@ class RunCallback(TrainerCallback):
     folder: RunFolder
     trainer: PodsTrainer
     rewards: Rewards
-    warm_up: Callable[[], None] | None
+    warm_up: WarmUp | None
     evaluate: Evaluate | None
     start: Checkpoint | None  # where the run goes on
     stack: ExitStack  # closes the loggers
@@ -141,13 +140,14 @@ class RunCallback(TrainerCallback):
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.warm_up and not self.trainer.is_deepspeed_enabled:
+            limits = self.config.sampling
             with self.clock.phase("warmup"):
-                self.warm_up()
+                self.warm_up(self.trainer, limits.max_prompt_length, limits.max_completion_length)
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         if self.between_generations(state):
-            ranks.wait()  # for rank 0, which alone logs and writes between steps
+            ranks.wait()  # for rank 0: only it logs and writes between steps
             if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
                 objects["lr_scheduler"].step()  # the trainer's own came before the step's end
             self.clock.start_step()
@@ -185,18 +185,17 @@ class RunCallback(TrainerCallback):
 
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
-        engine = self.trainer.sampler.engine
-        others = self.trainer.packing() | getattr(engine, "metrics", {})  # of the guard
-        metrics = self.meter.line(self.trainer.newest, self.clock, others)
+        trainer, record = self.trainer, self.trainer.newest
+        others = trainer.packing() | getattr(trainer.sampler.engine, "metrics", {})  # of the guard
+        metrics = self.meter.line(record, self.clock, others)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                live = LivePolicy(self.trainer.model, step)
-                metrics |= self.evaluate(live, step, metrics)
+                metrics |= self.evaluate(LivePolicy(trainer.model, step), step, metrics)
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(step, metrics)
             if ranks.is_main():
-                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger.texts)
+                ledger.append(self.folder.ledger, record, self.config.ledger.texts)
         better = self.saves.improved(step, metrics)
         over = self.stop.after(step)
         if over or better or self.saves.due(step):
@@ -212,13 +211,11 @@ def restore_signals(stack: ExitStack) -> None:
 
 
 def run(loop: RunCallback) -> None:
-    """Train to the end of the budget, and say where it ended.
-
-    Raises RunFailed or OutOfMemory with one line that names the last checkpoint.
-    """
+    """Train to the end of the budget, and print where it ended. Raises RunFailed or OutOfMemory
+    with one line that names the last checkpoint."""
     config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
-        loop.folder.begin(start, initial.facts(config))
+        loop.folder.begin(start)
     if not stop.finished(saves.step):
         with one_line_errors(loop):
             loop.trainer.train(resume_from_checkpoint=start and str(start.path))
@@ -235,24 +232,21 @@ def run(loop: RunCallback) -> None:
 
 @contextmanager
 def one_line_errors(loop: RunCallback) -> Iterator[None]:
-    """What ends a run early becomes one line; finished steps are saved where they can be."""
-    saves = loop.saves
+    """What ends a run early becomes one line; finished steps are saved if they can be."""
+    saves, config = loop.saves, loop.config
     try:
         yield
     except torch.OutOfMemoryError as error:
-        remedy = f"lower rollouts_per_prompt={loop.config.rollouts_per_prompt}"
-        if "select" in loop.clock.step:  # in the update
-            remedy = f"lower micro_batch_size={loop.config.micro_batch_size}"
+        key = "micro_batch_size" if "select" in loop.clock.step else "rollouts_per_prompt"
+        remedy = f"lower {key}={getattr(config, key)}"  # after the selection comes the update
         raise OutOfMemory(f"out of GPU memory ({error}); {remedy}; {saves.last()}") from error
-    except (RewardError, AlgorithmError) as error:  # between two steps
-        # Several ranks cannot save: one has failed.
-        if ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
+    except (RewardError, AlgorithmError, OSError) as error:
+        own = not isinstance(error, OSError)  # raised between two steps; another rank cannot save
+        if own and ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
             saves.save(loop.meter.counters)
         if isinstance(error, RewardError):
-            content = {"error": str(error), "completion": error.completion, "answer": error.answer}
-            write_atomic(loop.folder.path / "failed_reward.json", json.dumps(content) + "\n")
-        raise RunFailed(f"{error}; {saves.last()}") from error
-    except OSError as error:
+            content = json.dumps({"error": str(error), **vars(error)})
+            write_atomic(loop.folder.path / "failed_reward.json", content + "\n")
         raise RunFailed(f"{error}; {saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):

@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from pods import ranks
@@ -26,7 +25,7 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     if ranks.is_main():
         print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
         print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device", flush=True)
-    # On the run's disk; one folder for all ranks.
+    # On the run's disk, for all ranks.
     folder = Path(config.output_dir) / f".trial-{os.environ.get('MASTER_PORT') or os.getpid()}"
     try:
         train(short(config, folder))
@@ -54,13 +53,12 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
 def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     """Mean seconds by phase without the first step, the greatest peaks (GiB) and engine gaps, and
     how many optimiser steps the budget holds."""
-    later = steps[1:] or steps  # a small budget holds one
-    seconds = {k: mean(s[k] for s in later) for k in later[0] if k.startswith("seconds/")}
-    greatest: dict[str, float] = {}
-    for name, value in (item for step in steps for item in step.items()):
-        if name.startswith(("peak_memory_gib/", "engine/")):
-            greatest[name] = max(value, greatest.get(name, value))
-    each = sum(seconds.values()) / config.updates_per_generation  # of an optimiser step
+    import pandas as pd
+
+    table = pd.DataFrame(steps)
+    seconds = table.filter(regex="^seconds/")[min(1, len(table) - 1) :].mean()  # or of the only one
+    greatest = table.filter(regex="^(peak_memory_gib|engine)/").max()
+    each = seconds.sum() / config.updates_per_generation  # of an optimiser step
     lines = [f"{name} {value:.2f}" for name, value in seconds.items()]
     lines += [f"{name} {value:.3g}" for name, value in greatest.items()]
     if limit := config.budget.train_seconds:
