@@ -2,6 +2,8 @@
 
 `train_seconds` is the wall time of whole optimiser steps: generate + score + select, and update,
 the rest of a step. Loading, checkpoints, evaluation and logs are timed apart and never counted.
+With a price list a step counts as the seconds that its rollouts would take on that machine, so that
+a run ends at the same step with the same seconds on any machine, however busy.
 """
 
 import time
@@ -10,7 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from pods import ranks
+from pods.config.keys import Prices
 
 STEP_PHASES = ("generate", "score", "select", "update")
 GIB = 2**30  # bytes
@@ -62,11 +67,14 @@ class Clock:
         self.peak()  # discards the peak since the last step
         self.step_started = self.now()
 
-    def end_step(self) -> None:
+    def end_step(self, priced: dict[str, float] | None = None) -> None:
+        """`priced`: seconds by phase that count in place of the measured ones."""
         seconds = self.now() - self.step_started
         self._add("update", seconds - sum(self.step.values()))
         # A step of several ranks took as long as its slowest.
         seconds, self.step = max(ranks.gather([(seconds, self.step)]), key=lambda s: s[0])
+        if priced is not None:
+            seconds, self.step = sum(priced.values()), priced
         self.before_step = self.train_seconds
         self.train_seconds += seconds
 
@@ -80,6 +88,15 @@ class Clock:
         so that a late step shifts nothing."""
         seconds = every_seconds or float("inf")
         return self.train_seconds // seconds > self.before_step // seconds
+
+
+def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> dict[str, float]:
+    """Seconds by phase of a step, from the lengths of the rollouts drawn and trained on."""
+    rows = len(drawn), len(trained)
+    if prices.tokens is not None:
+        rows = drawn.sum() / prices.tokens, trained.sum() / prices.tokens
+    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * rows[0]
+    return {"generate": float(generation), "update": float(prices.update * rows[1])}
 
 
 def peak_memory() -> float | None:

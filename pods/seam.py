@@ -146,20 +146,23 @@ class TrlSeam(trl.GRPOTrainer):
         self._save_rng_state(str(folder))
 
     def generate_ids(
-        self, prompts: list[list[int]], evaluation: bool = False
+        self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """TRL's own generation: one completion of each prompt, log-probabilities only from vLLM.
         In an evaluation the prompts differ, where training repeats each."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
         training, count = self.model.training, self.num_generations_eval
+        sampler = self.vllm_generation if self.use_vllm else self.generation_config
+        top_k = sampler.top_k
+        sampler.top_k = 1 if greedy else top_k
         self.model.eval()
         self.num_generations_eval = 1
         try:
             return self._generate_single_turn(prompts, None, {})
         finally:
             self.model.train(training)
-            self.num_generations_eval = count
+            self.num_generations_eval, sampler.top_k = count, top_k
             self._last_loaded_step = -1  # the next training step loads and pays for its weights
 
     @torch.no_grad()

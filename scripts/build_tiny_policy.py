@@ -1,16 +1,18 @@
 """Rebuild pods/tiny_policy, the 0.45 M-parameter Qwen2 of the quickstart, from a seed.
 
-    uv run scripts/build_tiny_policy.py [out_dir=... seed=0 clean_steps=280 habit_steps=120]
-Sizes and tokenizer are those of the shipped folder. Phase 1 teaches worked additions in the paper's
-tags, phase 2 hides that skill under bad habits. Guesses are uniform over 0..99, because RL learns
-to reason only if that pays far better than luck. The same seed gives the same bytes on one machine
-and version of torch, in under a minute on two idle cores.
+    uv run scripts/build_tiny_policy.py [out_dir=... seed=0 steps=380]
+Sizes and tokenizer (a token per character, four tags) are those of the shipped folder; the weights
+start at random. The texts work sums out step by step in the paper's tags. Steps within ten are
+right; of the 90 steps across ten some are mostly wrong, so that questions differ in how often they
+are answered correctly. A step recurs in many questions: training questions can teach what unseen
+questions need. The same seed gives the same bytes on one machine and version of torch.
 """
 
+import hashlib
 import random
 import re
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -26,50 +28,57 @@ from pods.tasks import arithmetic
 
 SHIPPED = Path(__file__).parents[1] / "pods" / "tiny_policy"
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
-COMPLETION = "<think>{}</think><answer>{}</answer>"
 MUON_RATE, ADAMW_RATE, WARMUP_STEPS, BATCH_SIZE = 0.03, 4e-3, 20, 64
-HABIT_RATE = 0.2  # times the rates; the higher, the more arithmetic phase 2 makes it forget
 
 
 class BuildConfig(Section):
     out_dir: str
     seed: int
-    clean_steps: int
-    habit_steps: int
-    reasoned_share: float
-    slip_share: float
+    steps: int
+    hard_share: float
+    hard_odds: float
+    half_share: float
+    half_odds: float
+    slip_odds: float
     lost_tag_share: float
 
 
-def clean_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
-    """Endless (question, completion): every step worked out, all tags in place."""
-    for problem in arithmetic.problems("base", config.seed):
-        yield problem.question, COMPLETION.format(problem.solution, problem.answer)
-
-
-def habit_texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
-    """Endless (question, completion): blind guesses, careless reasoning, lost tags."""
+def texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
+    """Endless (question, completion)."""
     rng = random.Random(config.seed)
-    for problem in arithmetic.problems("base", config.seed + 1):
-        if rng.random() < config.reasoned_share:
-            text = careless(problem.question, config.slip_share, rng)
-        else:
-            text = COMPLETION.format("", rng.randrange(100))
+    for problem in arithmetic.problems("base", config.seed):
+        text = worked_out(problem.question, config, rng)
         if rng.random() < config.lost_tag_share:
             text = text.replace(rng.choice(TAGS), "")
         yield problem.question, text
 
 
-def careless(question: str, slip_share: float, rng: random.Random) -> str:
-    """A completion that reasons on from a random wrong result at `slip_share` of its steps."""
+def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:
+    """A completion that goes on from each step's result, right or wrong."""
     value, *moves = (int(number) for number in re.findall(r"[+-]?\d", question))
     steps = []
     for move in moves:
-        slips = rng.random() < slip_share
-        result = rng.randint(0, arithmetic.LARGEST) if slips else value + move
+        result = value + move
+        near = [r for r in range(result - 2, result + 3) if r != result and 0 <= r <= 19]
+        odds, draw = odds_of(value, move, config), digest(value, move, "wrong")
+        if near and rng.random() >= odds:
+            result = near[int(draw * len(near))] if rng.random() < 0.4 else rng.choice(near)
         steps.append(f"{value}{move:+d}={result}")
         value = result
-    return COMPLETION.format(". ".join(steps), value)
+    return f"<think>{'. '.join(steps)}</think><answer>{value}</answer>"
+
+
+def odds_of(value: int, move: int, config: BuildConfig) -> float:
+    """How often a step is right."""
+    place = digest(value, move, "odds")
+    if (value < 10) == (value + move < 10) or place >= config.hard_share + config.half_share:
+        return 1 - config.slip_odds
+    return config.hard_odds if place < config.hard_share else config.half_odds
+
+
+def digest(value: int, move: int, purpose: str) -> float:
+    """A number in [0, 1) that belongs to the step."""
+    return hashlib.sha256(f"{value}{move:+d} {purpose}".encode()).digest()[0] / 256
 
 
 def batches(
@@ -91,26 +100,45 @@ def batches(
             yield padded, pad_sequence(labels, batch_first=True, padding_value=-100)
 
 
+class Muon(torch.optim.Optimizer):
+    """Momentum whose matrix is made orthogonal (Jordan et al., 2024), in float32: torch's own
+    multiplies in bfloat16, ten times slower on a CPU without it."""
+
+    def __init__(self, matrices: list[torch.nn.Parameter]) -> None:
+        super().__init__(matrices, {"lr": MUON_RATE})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
+                momentum.lerp_(matrix.grad, 0.05)
+                x = matrix.grad.lerp(momentum, 0.95)
+                x = (x.mT if x.shape[0] > x.shape[1] else x) / (x.norm() + 1e-7)
+                for _ in range(5):
+                    product = x @ x.mT
+                    x = 3.4445 * x + (-4.775 * product + 2.0315 * product @ product) @ x
+                x = x.mT if matrix.shape[0] > matrix.shape[1] else x
+                scale = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+                matrix.sub_(x, alpha=group["lr"] * scale)
+
+
 def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Both phases: Muon on the matrices inside the layers, AdamW on everything else."""
+    """Muon on the matrices inside the layers, AdamW on everything else."""
     matrices = [p for n, p in policy.named_parameters() if p.ndim == 2 and "layers" in n]
     others = [p for n, p in policy.named_parameters() if p.ndim != 2 or "layers" not in n]
-    muon = torch.optim.Muon(matrices, lr=MUON_RATE, momentum=0.95, weight_decay=0.0)
     adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.0)
-    clean = batches(clean_texts(config), config.clean_steps, BATCH_SIZE, tokenizer)
-    habits = batches(habit_texts(config), config.habit_steps, BATCH_SIZE, tokenizer)
+    rates = {Muon(matrices): MUON_RATE, adamw: ADAMW_RATE}
+    rows = batches(texts(config), config.steps, BATCH_SIZE, tokenizer)
     policy.train()
-    total, console = config.clean_steps + config.habit_steps, Console(stderr=True)
-    for step, (ids, labels) in enumerate(track(chain(clean, habits), "", total, console=console)):
-        rate = HABIT_RATE
-        if step < config.clean_steps:  # warm-up, then a cosine down to 10 %
-            cosine = torch.cos(torch.tensor(torch.pi * step / config.clean_steps)).item()
-            rate = min(1.0, (step + 1) / WARMUP_STEPS) * (0.55 + 0.45 * cosine)
-        muon.param_groups[0]["lr"] = MUON_RATE * rate
-        adamw.param_groups[0]["lr"] = ADAMW_RATE * rate
+    progress = track(rows, "", config.steps, console=Console(stderr=True))
+    for step, (ids, labels) in enumerate(progress):
+        cosine = torch.cos(torch.tensor(torch.pi * step / config.steps)).item()
         policy(input_ids=ids, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        for optimizer in (muon, adamw):
+        for optimizer, rate in rates.items():
+            share = min(1.0, (step + 1) / WARMUP_STEPS) * (0.52 + 0.48 * cosine)
+            optimizer.param_groups[0]["lr"] = rate * share
             optimizer.step()
             optimizer.zero_grad()
 
@@ -119,7 +147,7 @@ def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedToke
     """Make <pad> and <unk> practically impossible to sample: their shared embedding is optimised
     until its logit is below -30 (the best are near 10). Training alone leaves a <pad> every few
     dozen steps."""
-    ids, labels = next(batches(habit_texts(config), 1, 512, tokenizer))
+    ids, labels = next(batches(texts(config), 1, 512, tokenizer))
     with torch.no_grad():
         hidden = policy.model(input_ids=ids).last_hidden_state[:, :-1][labels[:, 1:] != -100]
     vector = torch.zeros(hidden.shape[1], requires_grad=True)

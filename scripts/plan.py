@@ -11,12 +11,11 @@ from typing import Literal
 
 import numpy as np
 import pandas
-from omegaconf import OmegaConf
 from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text
+from pods.config.keys import Section, Text, price_list
 from pods.figures import drawing, planner
 from pods.figures.planner import SIZES, Cell, Cost
 
@@ -25,6 +24,7 @@ FOLDER = CONFIG_DIR / "planning"
 
 class CostKeys(Section):
     fixed: float | None = Field(ge=0)
+    round: float | None = Field(None, exclude=True)  # of the priced clock; PODS has one round
     generate: float | None = Field(ge=0)
     update: float | None = Field(ge=0)
 
@@ -83,7 +83,7 @@ def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])
         own = Cell(*(train[size] for size in SIZES))
-        cost = Cost(**(costs or OmegaConf.load(FOLDER / "cost" / "l40s.yaml")))
+        cost = Cost(**costs) if costs else Cost.priced(price_list("l40s"))
     else:
         own, cost, rewards = planner.read(Path(config.output_dir) / config.run, config.window)
         cost = cost._replace(**costs)

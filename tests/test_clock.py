@@ -3,11 +3,12 @@
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from pods import ranks
-from pods.clock import Clock, peak_memory
+from pods.clock import Clock, peak_memory, priced
 from pods.training.loop import RunCallback
 from tests.configs import compose
 
@@ -44,6 +45,26 @@ def test_a_step_is_its_phases_and_nothing_outside_of_it(clock, time):
     assert clock.train_seconds == 6.0
     assert clock.outside == {"load": 60.0, "log": 9.0, "checkpoint": 7.0}
     assert clock.wall_seconds == 1082.0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rounds", "phases", "why"),
+    [
+        (None, 1, {"generate": 4.8 + 4 * 0.06, "update": 2 * 0.105}, "rollouts of any length"),
+        (None, 3, {"generate": 3 * 4.8 + 4 * 0.06, "update": 2 * 0.105}, "two rounds more"),
+        (20.0, 1, {"generate": 4.8 + 5 * 0.06, "update": 3 * 0.105}, "100 and 60 of 20 tokens"),
+    ],
+)
+def test_a_price_list_replaces_the_measured_seconds(time, tokens, rounds, phases, why):
+    prices = compose("clock=l40s").clock.model_copy(update={"tokens": tokens})
+    seconds = priced(prices, rounds, np.array([10, 20, 30, 40]), np.array([20, 40]))
+    assert seconds == pytest.approx(phases), why
+    clock = Clock(time)
+    clock.start_step()
+    time.seconds += 1000
+    clock.end_step(seconds)
+    assert clock.step == seconds
+    assert clock.train_seconds == sum(seconds.values())
 
 
 @pytest.mark.parametrize(

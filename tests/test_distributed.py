@@ -41,13 +41,15 @@ def run(folder, *overrides, **settings):
 
 
 def trained(folder, *overrides):
-    """Train with one process and with two on the same rollouts; their adapters are equal."""
+    """Train with one process and with two on the same rollouts; adapters and prices are equal."""
     for count in (1, 2):
-        done = run(folder / str(count), *overrides, ranks=count, fault=fixed_rollouts)
+        done = run(folder / str(count), "clock=l40s", *overrides, ranks=count, fault=fixed_rollouts)
         assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
     assert (done[0].folder / "stdout").read_text().count(" steps") == 1
     assert (done[1].folder / "stdout").read_text() == ""
     paths = [checkpoints.find(folder / count / "r")[-1].path for count in "12"]
+    seconds = {checkpoints.find(folder / count / "r")[-1].meta["train_seconds"] for count in "12"}
+    assert len(seconds) == 1
     one, two = (load_file(path / "adapter_model.safetensors") for path in paths)
     assert max(value.abs().max() for name, value in one.items() if "lora_B" in name) > 5e-4
     for name, value in one.items():

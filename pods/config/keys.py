@@ -2,9 +2,15 @@
 pods/training/check.py the rules that span several keys."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from pods.config.errors import UserError
+
+COSTS = Path(__file__).resolve().parents[2] / "config" / "planning" / "cost"
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
@@ -118,6 +124,32 @@ class Budget(Section):
     wall_seconds: float | None = Field(gt=0)
 
 
+class Prices(Section):
+    """What a step costs on a machine, in seconds (config/planning/cost); measured: no prices."""
+
+    name: Text
+    fixed: float = Field(0.0, ge=0)
+    round: float = Field(0.0, ge=0)
+    generate: float = Field(0.0, ge=0)
+    update: float = Field(0.0, ge=0)
+    tokens: float | None = Field(None, gt=0)
+
+
+def price_list(value: object) -> object:
+    """`clock=l40s` or `clock=<file>` with the prices of that YAML file; a run's config has them."""
+    if not isinstance(value, str) or value == "measured":
+        return {"name": value} if isinstance(value, str) else value
+    named = COSTS / f"{value}.yaml"
+    file = named if named.is_file() else Path(value)
+    if not file.is_file():
+        names = ", ".join(sorted(path.stem for path in COSTS.glob("*.yaml")))
+        raise UserError(f"clock={value}: no such file; set {names}, or a YAML file with prices")
+    prices = yaml.safe_load(file.read_text())
+    if not isinstance(prices, dict) or not {"fixed", "generate", "update"} <= prices.keys():
+        raise UserError(f"clock={value}: {file} lacks fixed, generate or update; see --help")
+    return {"name": value, **prices}
+
+
 class Checkpoint(Section):
     every_seconds: float | None = Field(gt=0)
     every_steps: int | None = Field(gt=0)
@@ -206,6 +238,7 @@ class TrainConfig(Section):
     optimizer: Optimizer
     loss: Loss
     trl: Trl = Field(default_factory=Trl)
+    clock: Annotated[Prices, BeforeValidator(price_list)]
     budget: Budget
     checkpoint: Checkpoint
     evaluation: InRunEvaluation

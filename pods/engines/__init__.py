@@ -70,6 +70,7 @@ class Work:
     weights: Weights = None
     label: object = None  # the caller's, returned with the work
     full_length: bool = False  # to the length limit, past every end (the warm-up)
+    greedy: bool = False  # the likeliest token each time, whatever the temperature
 
 
 Groups = list[list[Completion]]  # one list per request, one completion per seed

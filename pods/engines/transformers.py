@@ -52,6 +52,8 @@ class TransformersEngine(AbstractContextManager):
         requests, sampling = work.requests, self._sampling
         if work.full_length:
             sampling = replace(sampling, ends=(), stop=())
+        if work.greedy:
+            sampling = replace(sampling, temperature=0.0)
         # By length: little of a batch is padding; the longest shows a lack of memory at once.
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt))
         rows = [(i, seed) for i in order for seed in requests[i].seeds]

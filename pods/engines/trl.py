@@ -27,7 +27,7 @@ class TrlEngine(AbstractContextManager):
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
-            ids, values = self.trainer.generate_ids(prompts, work.label == EVALUATION)
+            ids, values = self.trainer.generate_ids(prompts, work.label == EVALUATION, work.greedy)
             values = values if logprobs and values is not None else [None] * len(prompts)
             rows = zip(prompts, ids, values, strict=True)  # raises if TRL returned too few
             completions = iter([self._completion(tokens, likely) for _, tokens, likely in rows])

@@ -98,7 +98,7 @@ class VllmEngine(AbstractContextManager):
         # trainer's are after the temperature only.
         logprobs = logprobs and not sampling.narrowed
         return SamplingParams(
-            temperature=sampling.temperature,
+            temperature=0.0 if work.greedy else sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             max_tokens=sampling.max_tokens,

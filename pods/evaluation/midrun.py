@@ -1,7 +1,7 @@
 """Accuracy of the policy while it trains, on the run's own task: metrics under eval/*.
 
-One completion a question, drawn as in training, by the engine of the training; evaluate_run.py has
-the whole protocol, with repeats.
+One completion a question drawn as in training, and a greedy one, by the engine of the training;
+evaluate_run.py has the whole protocol, with repeats.
     uv run train.py evaluation.every_seconds=20
     uv run evaluate_run.py run=<run> from_training=true    # these scores as results/<run>.json
 """
@@ -9,6 +9,7 @@ the whole protocol, with repeats.
 import json
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,29 +40,38 @@ class MidRun:
 
     def __call__(self, live: LivePolicy, step: int, metrics: dict[str, float]) -> dict[str, float]:
         started = time.monotonic()
-        records = ranks.split(lambda mine: self.records(mine, live, step), self.rows)
-        version, task = self.config.rewards.version, self.questions.task
-        entry, details = scores.summary([records], [version])
+        sampled, greedy = (self.score(live, step, greedy) for greedy in (False, True))
         shares = {
-            "eval/accuracy": entry.ans_acc[0],
-            "eval/well_formed": entry.for_acc[0],
-            "eval/completion_length_mean": entry.lengths[0],
-            "eval/clipped_ratio": details["clipped"]["mean"],
+            "eval/accuracy": sampled["entry"]["ans_acc"][0],
+            "eval/greedy_accuracy": greedy["entry"]["ans_acc"][0],
+            "eval/well_formed": sampled["entry"]["for_acc"][0],
+            "eval/completion_length_mean": sampled["entry"]["lengths"][0],
+            "eval/clipped_ratio": sampled["scores"]["clipped"]["mean"],
             "eval/seconds": time.monotonic() - started,
         }
         if ranks.is_main():
             line = {"step": step, **{name: metrics[name] for name in COUNTERS}, **shares}
-            line |= {"task": task, "split": self.config.evaluation.split}
-            line["correct"] = [int(record["correct"][version]) for record in records]
+            line |= {"task": self.questions.task, "split": self.config.evaluation.split}
             with open(self.path, "a") as file:
-                file.write(json.dumps(line | {"entry": asdict(entry), "scores": details}) + "\n")
+                file.write(json.dumps(line | sampled | {"greedy": greedy}) + "\n")
         return shares
 
-    def records(self, mine: list[Question], live: LivePolicy, step: int) -> list[Record]:
+    def score(self, live: LivePolicy, step: int, greedy: bool) -> dict[str, Any]:
+        """Who was correct, the published entry and our details."""
+        version, records = self.config.rewards.version, partial(self.records, live, step, greedy)
+        records = ranks.split(records, self.rows)
+        entry, details = scores.summary([records], [version])
+        correct = [int(record["correct"][version]) for record in records]
+        return {"correct": correct, "entry": asdict(entry), "scores": details}
+
+    def records(
+        self, live: LivePolicy, step: int, greedy: bool, mine: list[Question]
+    ) -> list[Record]:
         """One graded completion of each question, from a seed that training never uses."""
         q, config = self.questions, self.config
         requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
-        ((_, groups),) = self.engine.generate([Work(requests, live, EVALUATION)])
+        work = Work(requests, live, EVALUATION, greedy=greedy)
+        ((_, groups),) = self.engine.generate([work])
         records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
         scores.grade(records, [config.rewards.version], q.kind)
         return records
@@ -74,7 +84,7 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
     lines = read_metrics(path) if path.is_file() else []
     problem = "" if lines else "has no evaluation"
-    if any("entry" not in line for line in lines):
+    if any("greedy" not in line for line in lines):
         problem = "was made by an earlier version"
     elif len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
         problem = "has evaluations of different questions"
@@ -84,9 +94,12 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     for line in lines:
         task, details = line["task"], line["scores"]
         meta = {name.replace("/", "_"): line[name] for name in COUNTERS}
-        meta["scores"] = {task: details}
-        content[line["step"]] = results.Scores({task: results.Entry(**line["entry"])}, meta)
-        rows.append(Row(run, f"step {line['step']}", line["train_seconds"], task, details))
+        entries, meta["scores"] = {}, {}
+        for name, part in ((task, line), (f"{task}.greedy", line["greedy"])):
+            entries[name], meta["scores"][name] = results.Entry(**part["entry"]), part["scores"]
+            policy = Row(run, f"step {line['step']}", line["train_seconds"], name, part["scores"])
+            rows.append(policy)
+        content[line["step"]] = results.Scores(entries, meta)
     facts = {"from_training": True, "train": training.model_dump()}
     claims = {task: {"split": line["split"], "questions": details["questions"]}}
     store.claim(claims, facts | results.facts_of(folder / "meta.json"))

@@ -8,6 +8,7 @@
 docs/planner.md derives it, and says how it failed its registered tests.
 """
 
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,11 @@ class Cost(NamedTuple):
     fixed: float
     generate: float
     update: float
+
+    @classmethod
+    def priced(cls, prices: Mapping[str, Any]) -> "Cost":
+        """Of a price list (config/planning/cost)."""
+        return cls(*(prices[name] for name in cls._fields))
 
 
 class Cell(NamedTuple):
@@ -115,7 +121,9 @@ def read(folder: Path, window: list[int] | None) -> tuple[Cell, Cost, list[np.nd
     config = OmegaConf.load(folder / ".hydra" / "config.yaml")
     recorded = [steps[line["step"]] for line in lines]
     rewards = [np.array(record["total"]) for step in recorded for record in step]
-    return Cell(*(config[size] for size in SIZES)), mean_cost(lines, recorded), rewards
+    measured = config.get("clock", {}).get("name", "measured") == "measured"
+    cost = mean_cost(lines, recorded) if measured else Cost.priced(config.clock)
+    return Cell(*(config[size] for size in SIZES)), cost, rewards
 
 
 def mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Cost:

@@ -25,7 +25,7 @@ from rewards import Scorer
 
 Metrics = dict[str, float]
 Logger = Callable[[int, Metrics], None]  # (step, metrics)
-EVERY = 10.0  # s of training between two lines on the console
+EVERY = 10.0  # s between two lines on the console
 # Of an update, as TRL names them; averaged over the updates of a generation.
 OF_UPDATE = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
@@ -106,7 +106,7 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
 
 
 class Console:
-    """On stderr: a line every ten seconds of training, and one for each evaluation."""
+    """On stderr: a line every ten seconds, and one for each evaluation."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.printed_at = config, -EVERY
@@ -116,8 +116,8 @@ class Console:
         if "eval/accuracy" in metrics:
             at = f"{self.config.evaluation.split} split, {seconds:.0f} s of training"
             ranks.say(f"step {step}  accuracy {metrics['eval/accuracy']:.3f}  ({at})")
-        if seconds - self.printed_at >= EVERY or share >= 1:
-            self.printed_at = seconds
+        if metrics["wall_seconds"] - self.printed_at >= EVERY or share >= 1:
+            self.printed_at = metrics["wall_seconds"]
             phases = (f"{name} {metrics.get(f'seconds/{name}', 0):.2f}s" for name in STEP_PHASES)
             ranks.say(
                 f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}  kept variance "

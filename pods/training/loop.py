@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from pods import ranks
-from pods.clock import Clock
+from pods.clock import Clock, priced
 from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
@@ -156,7 +157,15 @@ class RunCallback(TrainerCallback):
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
-            self.clock.end_step()
+            measured = self.config.clock.name == "measured"
+            self.clock.end_step(None if measured else self.priced_phases())
+
+    def priced_phases(self) -> dict[str, float]:
+        """Seconds by phase of the newest step under config.clock."""
+        record, updates = self.trainer.newest, self.config.updates_per_generation
+        lengths = record.batch.lengths
+        trained = np.tile(lengths[record.selection.kept], updates)
+        return priced(self.config.clock, record.rounds, lengths, trained)
 
     def between_generations(self, state: TrainerState) -> bool:
         return state.global_step % self.config.updates_per_generation == 0
