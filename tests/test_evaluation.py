@@ -157,6 +157,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         metrics = {"correct": correct.mean(axis=0), "both": (correct & formed).mean(axis=0)}
         for k in (1, 3):
             metrics[f"pass@{k}"] = np.array([stupid_pass_at_k(row, k) for row in correct.T])
+        metrics["alike"] = np.array([len({*row}) == 1 for row in correct.T.tolist()], float)
         details["rewards"][name] = {key: scores.interval(row) for key, row in metrics.items()}
     by_k = {str(k): details["rewards"]["v2"][f"pass@{k}"]["mean"] for k in (1, 3)}
     entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 & formed, "lengths": tokens}

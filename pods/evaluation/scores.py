@@ -52,6 +52,8 @@ def summary(
         correct = column(lambda record, version=version: record["correct"][version])
         metrics = {"correct": correct.mean(axis=1), "both": (correct * formed).mean(axis=1)}
         metrics |= {f"pass@{k}": pass_at_k(correct, k) for k in ks}
+        if len(repeats) > 1:  # a group of as many rollouts has no signal
+            metrics["alike"] = (np.ptp(correct, axis=1) == 0).astype(float)
         graded[version] = {name: interval(values) for name, values in metrics.items()}
     entry = [values.mean(axis=0).tolist() for values in (correct, formed, correct * formed, tokens)]
     examples = [
