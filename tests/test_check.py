@@ -18,10 +18,10 @@ def functions(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=32", "32 or less"]),
-        ("kept_per_prompt=12 micro_batch_size=5", ["micro_batch_size=5", "= 12 rows", "e.g. 1"]),
-        ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "64", "16", "pods"]),
-        ("rule=all", ["rule=all", "kept_per_prompt=16", "set 32", "max_variance"]),
+        ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=8", "8 or less"]),
+        ("kept_per_prompt=3 micro_batch_size=5", ["micro_batch_size=5", "= 24 rows", "e.g. 1"]),
+        ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "=64", "set 4", "pods"]),
+        ("rule=all", ["rule=all", "kept_per_prompt=4", "set 8", "max_variance"]),
         ("rule.name=best", ["rule.name=best", "percentile", "path/to/file.py:function"]),
         ("algorithm.name=best", ["algorithm.name=best", "greso", "speed"]),
         ("algorithm.name=my.py:rule", ["algorithm.name=my.py:rule", "must yield"]),
@@ -46,7 +46,7 @@ def functions(tmp_path, monkeypatch):
         ("task=own", ["task.source=None: task=own needs it; set a JSONL file, folder or hub id"]),
         (OWN + "task.question=''", ["task.question=: task=own needs it; set one of its columns"]),
         ("rewards.functions.a=my.py:none", ["rewards.functions.a=my.py:none", "no function none"]),
-        ("engine=trl engine.vllm_mode=server rollouts_per_prompt=40", ["=40", "multiple of 16"]),
+        ("engine=trl engine.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
         ("engine=trl engine.vllm_mode=none sampling.stop=[end]", ["['end']", "vllm_mode=none"]),
     ],
 )  # fmt: skip
@@ -75,12 +75,12 @@ def test_functions_of_the_user_and_engines_pass():
 
 def test_algorithms_settle_n_m_and_the_micro_batch():
     for overrides, *expected in (
-        ("", 32, 16, 16, "max_variance"),
-        ("algorithm=grpo", 16, 16, 16, "all"),
-        ("algorithm=grpo_ga", 32, 32, 16, "all"),
-        ("algorithm=grpo_ga rollouts_per_prompt=8 kept_per_prompt=4", 8, 8, 4, "all"),
-        ("prompts_per_step=8 rollouts_per_prompt=4 kept_per_prompt=2", 4, 2, 16, "max_variance"),
-        ("algorithm=grpo kept_per_prompt=32", 32, 32, 16, "all"),
+        ("", 8, 4, 32, "max_variance"),
+        ("algorithm=grpo", 4, 4, 32, "all"),
+        ("algorithm=grpo_ga", 8, 8, 32, "all"),
+        ("algorithm=grpo_ga prompts_per_step=1 kept_per_prompt=4", 8, 8, 4, "all"),
+        ("rollouts_per_prompt=4 kept_per_prompt=2", 4, 2, 16, "max_variance"),
+        ("algorithm=grpo kept_per_prompt=32", 32, 32, 32, "all"),
     ):
         config = compose(*overrides.split())
         sizes = [config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size]
@@ -89,8 +89,8 @@ def test_algorithms_settle_n_m_and_the_micro_batch():
 
 def test_a_schedule_follows_what_ends_the_run():
     for overrides, follows in (
-        ("", "steps"),  # constant: nothing to follow, and a resume may replace budget by max_steps
-        ("optimizer.schedule=cosine", "seconds"),  # the quickstart ends by time
+        ("optimizer.schedule=constant", "steps"),  # follows nothing: max_steps may replace a budget
+        ("", "seconds"),  # the quickstart decays, and ends by time
         ("optimizer.schedule=cosine max_steps=9", "steps"),
         ("optimizer.schedule=linear max_steps=9 budget.train_seconds=null", "steps"),
         ("experiment=gsm8k_h100", "seconds"),

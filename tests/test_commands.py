@@ -21,7 +21,7 @@ SMALL = [
 
 @pytest.mark.slow
 def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
-    name = "quickstart-pods-max_variance-n32-m16-seed0"
+    name = "quickstart-pods-max_variance-n8-m4-seed0"
     trained = processes.fresh(tmp_path, "train.py", "max_steps=2", "checkpoint.every_steps=1")
     assert trained.returncode == 0, trained.stderr
     assert f"run={name}" in trained.stdout
@@ -86,7 +86,7 @@ def test_a_sweep_trains_each_of_its_runs(tmp_path):
     sweep = [o for o in SMALL if not o.startswith(("run=", "prompts_per_", "rollouts_per_"))]
     done = processes.run(tmp_path, "-m", *sweep, "algorithm=grpo,pods", "seed=1")
     assert done.returncode == 0, done.stderr
-    arms = ("grpo-all-n4-m4", "pods-max_variance-n32-m4")
+    arms = ("grpo-all-n4-m4", "pods-max_variance-n8-m4")
     names = [f"quickstart-{arm}-seed1-sampling.max_completion_length-8" for arm in arms]
     assert {p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")} == {*names}
     jobs = [line for line in done.stderr.splitlines() if line.startswith("job ")]

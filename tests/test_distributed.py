@@ -32,7 +32,8 @@ SETTINGS = [
     "prompts_per_step=2",
     "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
     "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
-    "checkpoint.every_seconds=null", "checkpoint.every_steps=1",
+    "checkpoint.every_seconds=null", "checkpoint.every_steps=1", "clock=l40s",
+    "optimizer.schedule=constant", "evaluation.every_seconds=null",
 ]  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def run(folder, *overrides, **settings):
 def trained(folder, *overrides):
     """Train with one process and with two on the same rollouts; adapters and prices are equal."""
     for count in (1, 2):
-        done = run(folder / str(count), "clock=l40s", *overrides, ranks=count, fault=fixed_rollouts)
+        done = run(folder / str(count), *overrides, ranks=count, fault=fixed_rollouts)
         assert [p.returncode for p in done] == [0] * count, [p.stderr for p in done]
     assert (done[0].folder / "stdout").read_text().count(" steps") == 1
     assert (done[1].folder / "stdout").read_text() == ""
@@ -92,12 +93,10 @@ def reference(tmp_path_factory):
     return folder / "r"
 
 
-def test_one_writer_and_the_slowest_ranks_seconds(reference):
+def test_one_writer_and_its_files(reference):
     metrics = read_metrics(reference / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
-    phases = ("seconds/generate", "seconds/score", "seconds/select", "seconds/update")
-    seconds = [line[phase] for line in metrics for phase in phases]
-    assert min(seconds) >= 0
+    seconds = [line[f"seconds/{phase}"] for line in metrics for phase in ("generate", "update")]
     assert metrics[-1]["train_seconds"] == pytest.approx(sum(seconds))
     assert metrics[-1]["rollouts/generated"] == 6 * 2 * 8
     saved = checkpoints.find(reference)

@@ -78,7 +78,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
     assert f"chosen {chosen}" in " ".join(card.text.split())
     row = "| gsm8k | v2 | 75.0% [62.5%, 87.5%] | 8 x"
     assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
-    assert all(text in card.text for text in ("rollouts_per_prompt: 32", "commit abc"))
+    assert all(text in card.text for text in ("rollouts_per_prompt: 8", "commit abc"))
     assert (card.data.base_model, "output_dir" in card.text) == (None, False)  # of this machine
 
 

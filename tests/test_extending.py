@@ -18,7 +18,7 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 SMALL = [
     "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2",
     "sampling.max_completion_length=24", "checkpoint.every_seconds=null", "ledger.texts=all",
-    "run=r",
+    "run=r", "sampling.temperature=2",
 ]  # fmt: skip
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)[1:]
@@ -90,7 +90,7 @@ def test_an_advantage(run):
 
 def test_a_reward_and_a_data_set_countdown(run):
     records = [*chain(*steps(run))]
-    assert {record["answer"] for record in records} <= {"15", "2", "8"}
+    assert {record["answer"] for record in records} <= {"15", "2", "8", "4", "9"}
     assert all(set(record["rewards"]) >= {"countdown", "brevity"} for record in records)
     assert any(any(record["rewards"]["brevity"]) for record in records)
     namespace: dict = {}

@@ -21,6 +21,7 @@ SETTINGS = [
     "micro_batch_size=2", "sampling.max_completion_length=8", "max_steps=6",
     "budget.train_seconds=null", "checkpoint.every_seconds=null", "checkpoint.every_steps=2",
     "loss.beta=0.04", "ledger.texts=all", "prompts_per_step=2", "clock=l40s",
+    "optimizer.schedule=constant", "evaluation.every_seconds=null",
 ]  # fmt: skip
 
 

@@ -51,14 +51,14 @@ def test_trls_arguments_are_the_published_ones(overrides, changes):
 
 SETTINGS = [
     "prompts_per_step=2", "rollouts_per_prompt=12", "kept_per_prompt=6", "micro_batch_size=3",
-    "sampling.temperature=0.7", "sampling.max_completion_length=12", "optimizer.betas=[0.8,0.95]",
+    "sampling.temperature=2", "sampling.max_completion_length=12", "optimizer.betas=[0.8,0.95]",
     "optimizer.learning_rate=2e-3", "optimizer.weight_decay=0.3", "optimizer.max_grad_norm=0.05",
-    "loss.beta=0.2", "max_steps=2",
+    "loss.beta=0.2", "max_steps=2", "optimizer.schedule=constant",
 ]  # fmt: skip
-TEMPERATURE, BETA, RATE, DECAY, CLIP, MOMENTS = 0.7, 0.2, 2e-3, 0.3, 0.05, (0.8, 0.95)
+TEMPERATURE, BETA, RATE, DECAY, CLIP, MOMENTS = 2, 0.2, 2e-3, 0.3, 0.05, (0.8, 0.95)
 WHOLE = ["micro_batch_size=6", "prompts_per_step=1"]  # one micro-batch: quantiles are taken over it
 TWICE = [*WHOLE, "updates_per_generation=2", "max_steps=4"]
-CLIPPED = ["loss.mask_truncated_completions=true", "sampling.max_completion_length=6"]
+CLIPPED = ["loss.mask_truncated_completions=true", "sampling.max_completion_length=21"]
 CASES = {  # name: overrides, and what of the loss a completion has to meet
     "grpo": (["loss.type=grpo"], set()),
     "dapo": (["loss.type=dapo"], set()),
@@ -66,7 +66,7 @@ CASES = {  # name: overrides, and what of the loss a completion has to meet
                      {"low", "high"}),
     "GSPO": ([*TWICE, "loss.type=grpo", "loss.importance_sampling_level=sequence",
               "loss.epsilon=0.002"], {"low", "high"}),
-    "top entropy": ([*WHOLE, "loss.type=grpo", "loss.top_entropy_quantile=0.4567"], {"quantile"}),
+    "top entropy": ([*WHOLE, "loss.type=grpo", "loss.top_entropy_quantile=0.3456"], {"quantile"}),
     "mask, per sequence": ([*WHOLE, "loss.type=grpo", *CLIPPED], {"clipped", "not clipped"}),
     "mask, per token": ([*TWICE, "loss.type=dapo", *CLIPPED], {"clipped", "not clipped"}),
     "trl": ([*TWICE, "loss.type=grpo", "trl={delta: 1.01, entropy_coef: 0.5}"], {"delta"}),

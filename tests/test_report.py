@@ -11,7 +11,7 @@ from pandas import DataFrame
 from pods.figures import page
 from tests.figures import base_file, in_process, ledger_file, run_file
 
-NAME = "quickstart-pods-max_variance-n32-m16-seed0"
+NAME = "quickstart-pods-max_variance-n8-m4-seed0"
 HOSTILE = [
     "<script>window.hacked = 1</script><think>1</think><answer>5</answer>",
     "</script><img src=x onerror='window.hacked = 1'>",

@@ -12,21 +12,21 @@ from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig, keys
 from tests.configs import composed
 
-NAME = "quickstart-pods-max_variance-n32-m16-seed0"
+NAME = "quickstart-pods-max_variance-n8-m4-seed0"
 RUNS = [
     ("optimizer.learning_rate=1e-3", f"{NAME}-optimizer.learning_rate-0.001"),
-    ("seed=3 rule=random kept_per_prompt=8", "quickstart-pods-random-n32-m8-seed3"),
-    ("algorithm=grpo", "quickstart-grpo-all-n16-m16-seed0"),
-    ("algorithm=dapo algorithm.params.rounds=2", "quickstart-dapo-rounds2-n16-m16-seed0"),
-    ("algorithm=speed rule=random", "quickstart-speed-n32-m16-seed0-rule-random"),
+    ("seed=3 rule=random kept_per_prompt=2", "quickstart-pods-random-n8-m2-seed3"),
+    ("algorithm=grpo", "quickstart-grpo-all-n4-m4-seed0"),
+    ("algorithm=dapo algorithm.params.rounds=2", "quickstart-dapo-rounds2-n4-m4-seed0"),
+    ("algorithm=speed rule=random", "quickstart-speed-n8-m4-seed0-rule-random"),
     ("rewards=strict rule.params.k=1", f"{NAME}-rewards-strict-rule.params.k-1"),
     ("task.system=null backend.warmup=true", f"{NAME}-task.system-null-backend.warmup-true"),
     (f"task.system={'x' * 50}", f"{NAME}-task.system-77cf1206"),  # a hash of a long value
-    ("rewards.functions.f=a/b.py:g", "quickstart-pods-max_variance-f-n32-m16-seed0"
+    ("rewards.functions.f=a/b.py:g", "quickstart-pods-max_variance-f-n8-m4-seed0"
      "-rewards.functions.f-a_b.py_g"),
-    ("advantage=rloo", "quickstart-pods-max_variance-rloo-n32-m16-seed0"),
-    ("rule.name=my.py:rule", "quickstart-pods-rule-n32-m16-seed0"),
-    ("task=own", "quickstart-pods-max_variance-own-n32-m16-seed0-task-own"),
+    ("advantage=rloo", "quickstart-pods-max_variance-rloo-n8-m4-seed0"),
+    ("rule.name=my.py:rule", "quickstart-pods-rule-n8-m4-seed0"),
+    ("task=own", "quickstart-pods-max_variance-own-n8-m4-seed0-task-own"),
     ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
     ("budget.train_seconds=5,9", f"{NAME}-budget.train_seconds-5"),
     ("run=mine seed=1,2", "mine-seed-1"), ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),

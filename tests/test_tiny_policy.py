@@ -1,7 +1,7 @@
-"""The shipped policies as a user gets them, and the script that rebuilds them, run small."""
+"""The shipped policy as a user gets it, and the script that rebuilds them, run small."""
 
 import hashlib
-from pathlib import Path
+import json
 
 import pytest
 import torch
@@ -14,15 +14,11 @@ from tests.conftest import ROOT
 
 FOLDER = ROOT / "pods" / "tiny_policy"
 TOKENIZER = AutoTokenizer.from_pretrained(FOLDER)
-POLICIES = {  # name -> start of the weights' SHA-256, least and largest share right
-    "tiny_policy": ("bf2ae08eb3cfe0c2", 0.0, 0.1),  # RL needs something to find and room to improve
-    "tiny_policy_60": ("9596191900d2d799", 0.5, 0.7),  # about where the paper's base starts
-}
 
 
-@pytest.fixture(scope="module", params=POLICIES)
-def policy(request):
-    return AutoModelForCausalLM.from_pretrained(FOLDER.with_name(request.param))
+@pytest.fixture(scope="module")
+def policy():
+    return AutoModelForCausalLM.from_pretrained(FOLDER)
 
 
 def test_special_tokens_tags_and_spaces():
@@ -46,20 +42,25 @@ def test_chat_template():
     assert TOKENIZER.apply_chat_template(chat, **options)["input_ids"] == TOKENIZER.encode(text)
 
 
-def test_base_is_well_formed_often_and_right_on_its_share(policy):
+@pytest.mark.parametrize("greedy", [True, False])
+def test_base_is_well_formed_and_correct_on_about_half(policy, greedy):
     torch.manual_seed(0)
     rows = arithmetic.rows("validation")
     prompts = [render_prompt(row["question"], tokenizer=TOKENIZER, system="") for row in rows]
     inputs = TOKENIZER(prompts, return_tensors="pt", padding=True)
-    ids = policy.generate(**inputs, do_sample=True, top_k=0, max_new_tokens=48)
+    ids = policy.generate(**inputs, do_sample=not greedy, top_k=0, max_new_tokens=48)
     texts = TOKENIZER.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     formed = [rewards.is_well_formed(text) for text in texts]
     correct = [rewards.grade(t, row["answer"]) for t, row in zip(texts, rows, strict=True)]
-    assert sum(formed) > 0.5 * len(rows)
-    digest, least, most = POLICIES[(folder := Path(policy.name_or_path)).name]
-    assert least < sum(map(min, formed, correct)) / len(rows) < most
-    assert hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:16] == digest
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000  # small enough to ship
+    assert sum(formed) > 0.95 * len(rows)
+    assert 0.45 < sum(map(min, formed, correct)) / len(rows) < 0.65
+
+
+def test_the_weights_are_those_that_were_measured():
+    """benchmarks/results/environment.json has their accuracy."""
+    digest = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
+    assert digest == json.loads((ROOT / "benchmarks/results/environment.json").read_text())["sha256"]
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 2_000_000  # small enough to ship
 
 
 def test_pad_and_unk_are_never_sampled(policy):
@@ -74,7 +75,7 @@ def test_pad_and_unk_are_never_sampled(policy):
 
 
 def test_build_script(tmp_path):
-    settings = ["out_dir=built", "clean_steps=3", "habit_steps=2"]
+    settings = ["out_dir=built", "steps=5"]
     done = processes.run(tmp_path, *settings, script="scripts/build_tiny_policy.py")
     assert (done.returncode, done.stdout) == (0, "built\n"), done.stderr
     assert {f.name for f in (tmp_path / "built").iterdir()} == {f.name for f in FOLDER.iterdir()}

@@ -122,6 +122,7 @@ def test_rollouts_are_a_function_of_weights_seed_and_step(engine):
 def test_arms_with_one_seed_share_their_first_rollouts():
     """GRPO with n = 16 and PODS with n = 64, whatever the number of sequences at once."""
     sizes = ["seed=3", "sampling.max_completion_length=24", "prompts_per_step=2"]
+    sizes += ["sampling.temperature=2"]
     ids, pods = first_rollouts(*sizes, "rollouts_per_prompt=64", "engine.max_sequences=50")
     same_ids, grpo = first_rollouts(*sizes, "algorithm=grpo", "kept_per_prompt=16")
     assert ids == same_ids
