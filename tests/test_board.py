@@ -10,7 +10,11 @@ from scipy.stats import ttest_rel
 from pods.figures import board
 from tests import processes
 
-OWN = "def mine(step):\n    batch = yield step.prompts, step.m\n    return list(range(len(batch)))\n"
+OWN = """
+def mine(step):
+    batch = yield step.prompts, step.m
+    return list(range(len(batch)))
+"""
 TUNED = {"seed": 0, "budget": 12.0, "clock": "l40s", "greedy": [0.5], "commit": "0"}
 
 
@@ -36,7 +40,8 @@ def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
     assert result["seeds"] == [100, 101]
     for metric in (result["against"], result["greedy"]):
         assert metric["grpo"] == {"difference": 0.0, "ci95": [0.0, 0.0]}
-        assert metric["pods"]["ci95"][0] <= metric["pods"]["difference"] <= metric["pods"]["ci95"][1]
+        low, high = metric["pods"]["ci95"]
+        assert low <= metric["pods"]["difference"] <= high
     stored = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
     assert sorted((line["arm"], line["seed"]) for line in stored) == [
         ("grpo", 100), ("grpo", 101), ("pods", 100), ("pods", 101),
