@@ -7,6 +7,7 @@ uv run scripts/speedup.py figure=gsm8k_main 'runs={A: [my-grpo-*], B: [my-pods-*
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -25,7 +26,7 @@ class SpeedupConfig(FigureConfig):
 def main(config: SpeedupConfig) -> None:
     figures, left_out = curves.read_all(config, fewest=2)
     content, pairs = {}, []
-    for figure, series in figures:
+    for figure, series in curves.with_greedy(figures, Path(config.results_dir)):
         of_figure = speedup.pairs(figure, series, config)
         pairs += [(figure.name, pair) for pair in of_figure]
         if headline := speedup.headline(figure, of_figure):

@@ -3,6 +3,8 @@
 import json
 import re
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -64,6 +66,17 @@ def read_all(
                 warn(note.text)
         left_out += [note.left_out for note in notes if note.left_out]
     return drawable, left_out
+
+
+def with_greedy(
+    drawable: Iterable[tuple[Figure, list[Series]]], folder: Path
+) -> Iterator[tuple[Figure, list[Series]]]:
+    """Every figure, and after it the same by greedy completions if two arms have them."""
+    for figure, series in drawable:
+        yield figure, series
+        with suppress(Absent):
+            if len(greedy := read(figure.greedy, folder, [])) > 1:
+                yield figure.greedy, greedy
 
 
 def figures(config: FigureConfig) -> list[Figure]:

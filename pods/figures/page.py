@@ -22,7 +22,10 @@ from pods.runs import ledger
 from pods.runs.folder import read_metrics
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step
+ACCURACY = "accuracy, dashed: greedy"
 SINGLE = {
+    "eval/accuracy": ACCURACY,
+    "eval/greedy_accuracy": ACCURACY,
     "entropy": "entropy, nats",
     "all/clipped_ratio": "share of clipped completions",
     "all/zero_variance_groups": "share of groups with equal rewards",
@@ -84,7 +87,7 @@ def curves(arms: dict[str, list[Steps]]) -> Canvas:
                 for run, name in ((run, name) for run in runs for name in names if name in run):
                     values = run.set_index("train_seconds")[name].dropna()
                     smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
-                    dash = "--" if name.startswith("kept/") else "-"
+                    dash = "--" if name.startswith(("kept/", "eval/greedy")) else "-"
                     axes.plot(smooth.index, smooth, dash, color=colour, linewidth=1.1)
                 axes.plot([], [], color=colour, label=label)
             axes.set_title(title)
