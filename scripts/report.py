@@ -34,7 +34,7 @@ def main(config: ReportConfig) -> None:
     sections, left_out, output_dir = [], [], Path(config.output_dir)
     if config.figure or config.runs:
         drawable, left_out = curves.read_all(config)
-        for figure, series in curves.with_greedy(drawable, Path(config.results_dir)):
+        for figure, series in curves.with_greedy(drawable, config.results_dir):
             pairs = speedup.pairs(figure, series, config)
             picture = drawing.main_figure(figure, series, speedup.headline(figure, pairs))
             sections.append(page.section(figure.title, page.svg(picture)))

@@ -27,8 +27,7 @@ def entry(accuracy, length=100.0):
 
 
 def run_file(folder, name, accuracies, *, steps=(), dataset="gsm8k", metas=(), greedy=None):
-    """results/<name>.json with one checkpoint per accuracy, by default every 100 steps; greedy:
-    the factor of the greedy accuracy, if there is one."""
+    """results/<name>.json, a checkpoint per accuracy; greedy: the factor of the greedy accuracy."""
     steps = steps or range(100, 100 * len(accuracies) + 1, 100)
     content = {
         f"checkpoint-{step}": {dataset: entry(accuracy)}

@@ -80,10 +80,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     asked, sampling = [load(n, config.split) for n in names], choose.sampling(training, config)
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
-    if sampling.temperature == 0:
-        asked = greedy
-    elif config.greedy:
-        asked += greedy
+    asked = greedy if sampling.temperature == 0 else asked + greedy * config.greedy
     settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in asked}
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training

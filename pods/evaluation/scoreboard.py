@@ -36,12 +36,9 @@ class Board:
 
 def rows(run: str, policy: str, seconds: float | None, by_task: dict[str, Any]) -> list[Row]:
     """A row for each task with details; greedy ones stand beside the sampled ones if both exist."""
-    twins = {task + GREEDY for task in by_task}
-    return [
-        Row(run, policy, seconds, task, details, by_task.get(task + GREEDY))
-        for task, details in by_task.items()
-        if task not in twins
-    ]
+    beside = {task + GREEDY for task in by_task}
+    own = [task for task in by_task if task not in beside]
+    return [Row(run, policy, seconds, t, by_task[t], by_task.get(t + GREEDY)) for t in own]
 
 
 def line(rows: Sequence[Row]) -> str:

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -42,9 +42,10 @@ class Series:
     clock: str = "measured"  # or the price list whose seconds train_seconds are
 
 
-def read_all(
-    config: FigureConfig, fewest: int = 1
-) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
+Drawable = tuple[Figure, list[Series]]
+
+
+def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
     """The figures asked for with at least `fewest` arms, and the names of those left out. Prints
     every irregularity. Raises Absent for a single figure without results."""
     drawable, left_out, wanted = [], [], figures(config)
@@ -68,14 +69,12 @@ def read_all(
     return drawable, left_out
 
 
-def with_greedy(
-    drawable: Iterable[tuple[Figure, list[Series]]], folder: Path
-) -> Iterator[tuple[Figure, list[Series]]]:
+def with_greedy(drawable: list[Drawable], folder: str) -> Iterator[Drawable]:
     """Every figure, and after it the same by greedy completions if two arms have them."""
     for figure, series in drawable:
         yield figure, series
         with suppress(Absent):
-            if len(greedy := read(figure.greedy, folder, [])) > 1:
+            if len(greedy := read(figure.greedy, Path(folder), [])) > 1:
                 yield figure.greedy, greedy
 
 

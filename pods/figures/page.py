@@ -22,10 +22,9 @@ from pods.runs import ledger
 from pods.runs.folder import read_metrics
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step
-ACCURACY = "accuracy, dashed: greedy"
 SINGLE = {
-    "eval/accuracy": ACCURACY,
-    "eval/greedy_accuracy": ACCURACY,
+    "eval/accuracy": "accuracy",
+    "eval/greedy_accuracy": "accuracy",
     "entropy": "entropy, nats",
     "all/clipped_ratio": "share of clipped completions",
     "all/zero_variance_groups": "share of groups with equal rewards",
@@ -65,7 +64,7 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     if not steps:
         return []
     return [
-        section("Curves", svg(curves(steps)), "full: the n generated, dashed: the m kept"),
+        section("Curves", svg(curves(steps)), "full: all n, sampled; dashed: the m kept, greedy"),
         section("Seconds of a step, by phase", table(phase_rows(steps))),
     ]
 

@@ -3,9 +3,8 @@
     {"checkpoint-<step>": {"<dataset>": {"ans_acc": [r], "for_acc": [r], "both_acc": [r],
                                          "lengths": [r], "examples": [...]}, "meta": {...}}}
 
-r = repeats; lengths are mean completion tokens; base-<model>.json has no checkpoint level. The data
-set <task>.greedy has the greedy completions, r = 1. `meta` is ours: the published reader looks
-datasets up by name and never meets it.
+r = repeats, 1 in <dataset>.greedy; lengths are mean completion tokens; base-<model>.json has no
+checkpoint level. `meta` is ours: the published reader looks datasets up by name and never meets it.
 """
 
 import json
