@@ -24,6 +24,7 @@ from pods.figures.statistics import mean_and_error
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
+Drawable = tuple[Figure, "list[Series]"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,6 @@ class Series:
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
     clock: str = "measured"  # or the price list whose seconds train_seconds are
-
-
-Drawable = tuple[Figure, list[Series]]
 
 
 def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
