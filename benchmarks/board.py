@@ -1,6 +1,6 @@
 """Does an algorithm beat GRPO and PODS? Equal priced seconds, unseen seeds, each at its best sizes.
 
-    uv run benchmarks/board.py                          # the table of the stored results
+    uv run benchmarks/board.py                          # the stored results, as docs/board.md
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py stage=tune               # the grid of every arm: hours, resumes
 Trainings are processes of one thread, in shuffled order; what is stored is not repeated.
@@ -23,20 +23,16 @@ import numpy as np
 from pydantic import Field
 from rich.console import Console
 from rich.progress import track
-from scipy.stats import ttest_rel
 
 from pods.config.command import CONFIG_DIR, command, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text, TrainConfig
-from pods.figures import speedup
-from pods.figures.statistics import Difference, difference, level
+from pods.figures import board
+from pods.figures.board import Cell
 from pods.runs.folder import provenance, read_metrics
 
-MARKS = 12  # evaluations of a training
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
 FINALISTS = 4  # cells of an arm that are tuned on more seeds than the first
-RIVALS = ("grpo", "pods")
-METRICS = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}
 PRELOADED = ["pods.training.build", "pods.training.loop", "pods.evaluation.midrun"]
 
 
@@ -56,19 +52,11 @@ class BoardConfig(Section):
     jobs: int = Field(ge=1)
     output_dir: Text
     results_dir: Text
+    out_dir: Text
     as_json: bool = Field(alias="json")
     prompts: list[int]
     learning_rates: list[float]
     arms: dict[Text, Arm]
-
-
-class Cell(NamedTuple):
-    """Sizes of a step, and the learning rate at its start."""
-
-    P: int
-    n: int
-    m: int
-    rate: float
 
 
 class Training(NamedTuple):
@@ -94,19 +82,20 @@ def main(config: BoardConfig) -> None:
     if config.stage == "tune":
         tune(config, arms)
         return
-    cells = {arm: cell_of(config, arm) for arm in dict.fromkeys([*RIVALS, *arms])}
+    cells = {arm: cell_of(config, arm) for arm in dict.fromkeys([*board.RIVALS, *arms])}
     seeds = UNSEEN[: config.seeds]
     wanted = trainings(config, {arm: [cell] for arm, cell in cells.items()}, seeds)
     results = run(config, wanted)
-    scores = {
+    marks = {
         metric: {a: np.array([results[t][metric] for t in wanted if t.arm == a]) for a in cells}
-        for metric in METRICS
+        for metric in board.METRICS
     }
-    for metric in METRICS:
-        print(f"{METRICS[metric]}, mean over {MARKS} marks and {config.seeds} seeds\n")
-        print(speedup.table(rows(cells, scores[metric])), "\n")
+    print(board.text(cells, marks))
+    board.picture(marks, Path(config.out_dir) / "board", config.budget, config.clock)
     if config.as_json and config.algorithm:
-        against = {metric: against_rivals(config.algorithm, scores[metric]) for metric in METRICS}
+        against = {
+            metric: board.against_rivals(config.algorithm, marks[metric]) for metric in marks
+        }
         against["against"] = against.pop("accuracy")
         print(json.dumps({"arm": config.algorithm, "seeds": list(seeds)} | against))
 
@@ -121,13 +110,16 @@ def tune(config: BoardConfig, arms: list[str]) -> None:
 
 
 def grid(config: BoardConfig, arm: str) -> list[Cell]:
-    every = product(config.prompts, config.arms[arm].sizes, config.learning_rates)
+    """The cells of an arm; one's own algorithm is tuned over the sizes of PODS."""
+    sizes = config.arms[arm if arm in config.arms else "pods"].sizes
+    every = product(config.prompts, sizes, config.learning_rates)
     return [Cell(P, n, m, rate) for P, (n, m), rate in every]
 
 
 def trainings(
     config: BoardConfig, cells: dict[str, list[Cell]], seeds: Iterable[int]
 ) -> list[Training]:
+    """Each arm at each of its cells with each seed."""
     every = ((arm, cell) for arm, own in cells.items() for cell in own)
     return [Training(*a, s, config.budget, config.clock) for a, s in product(every, seeds)]
 
@@ -135,18 +127,18 @@ def trainings(
 def ranked(config: BoardConfig, arm: str) -> list[Cell]:
     """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning."""
     means: dict[Cell, list[float]] = {}
-    for training, marks in stored(Path(config.results_dir) / "tune.jsonl").items():
+    for training, marks in stored(config, "tune").items():
         if (training.arm, training.budget, training.clock) == (arm, config.budget, config.clock):
             means.setdefault(training.cell, []).append(np.mean(marks["accuracy"]))
     return sorted(means, key=lambda cell: (-len(means[cell]), -np.mean(means[cell])))
 
 
 def cell_of(config: BoardConfig, arm: str) -> Cell:
-    """The cell of the highest mean accuracy in tuning; of one's own algorithm that of PODS."""
+    """The best cell of tuning; of one's own algorithm, untuned, that of PODS."""
     if config.cell and arm == config.algorithm:
         P, n, m, rate = config.cell
         return Cell(int(P), int(n), int(m), rate)
-    cells = ranked(config, arm if arm in config.arms else "pods")
+    cells = ranked(config, arm) or (ranked(config, "pods") if arm not in config.arms else [])
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]
@@ -154,11 +146,7 @@ def cell_of(config: BoardConfig, arm: str) -> Cell:
 
 def run(config: BoardConfig, trainings: list[Training]) -> Results:
     """Their results; those that are not stored are trained, and stored one by one."""
-    files = [
-        Path(config.results_dir) / f"{config.stage}.jsonl",
-        Path(config.output_dir) / "own.jsonl",
-    ]
-    results = stored(files[0]) | stored(files[1])
+    results = stored(config, config.stage)
     missing = [training for training in trainings if training not in results]
     random.Random(0).shuffle(missing)
     context = get_context("forkserver")
@@ -170,20 +158,26 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
         for future in done if futures else ():
             training = futures[future]
             results[training] = future.result()
-            file = files[training.arm not in config.arms]
+            file = files(config, config.stage)[training.arm not in config.arms]
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as lines:
                 lines.write(json.dumps(training._asdict() | results[training] | facts) + "\n")
     return results
 
 
-def stored(file: Path) -> Results:
-    """The results in a file, one a line."""
+def files(config: BoardConfig, stage: str) -> list[Path]:
+    """Results of the arms, and of one's own algorithms."""
+    return [Path(folder) / f"{stage}.jsonl" for folder in (config.results_dir, config.output_dir)]
+
+
+def stored(config: BoardConfig, stage: str) -> Results:
+    """The results in the files of a stage, one a line."""
     results: Results = {}
-    for line in read_metrics(file) if file.is_file() else ():
-        names = {name: line[name] for name in Training._fields}
-        training = Training(**names | {"cell": Cell(*line["cell"])})
-        results[training] = {name: line[name] for name in METRICS}
+    for file in filter(Path.is_file, files(config, stage)):
+        for line in read_metrics(file):
+            line["cell"] = Cell(*line["cell"])
+            training = Training(**{name: line[name] for name in Training._fields})
+            results[training] = {name: line[name] for name in board.METRICS}
     return results
 
 
@@ -203,7 +197,7 @@ def overrides(config: BoardConfig, training: Training) -> list[str]:
         "optimizer.warmup_steps=0.1",
         f"clock={training.clock}",
         f"budget.train_seconds={training.budget}",
-        f"evaluation.every_seconds={training.budget / MARKS}",
+        f"evaluation.every_seconds={training.budget / board.MARKS}",
         f"evaluation.split={'validation' if config.stage == 'tune' else 'test'}",
         f"seed={training.seed}",
         f"run={config.stage}-{training.run}",
@@ -225,51 +219,11 @@ def train(arguments: list[str]) -> dict[str, list[float]]:
     check(config)
     with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
         entry.train(config)
-    marks = read_metrics(Path(config.output_dir) / config.run / "evaluations.jsonl")
-    names = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
-    return {metric: [mark[name] for mark in marks] for metric, name in names.items()}
-
-
-def rows(cells: dict[str, Cell], marks: dict[str, np.ndarray]) -> list[dict[str, str]]:
-    """A row for each arm, by accuracy; marks: (seeds, marks) of each arm."""
-    table, p_values = [], {rival: holm(rival, marks) for rival in RIVALS}
-    for arm in sorted(cells, key=lambda arm: -marks[arm].mean()):
-        table.append({"arm": arm, "P n m rate": "{} {} {} {:g}".format(*cells[arm])})
-        table[-1] |= {"%": f"{100 * marks[arm].mean():.1f}"}
-        table[-1] |= {"at the end": f"{100 * level(marks[arm]).mean():.1f}"}
-        for rival in RIVALS:
-            column = {f"- {rival}": speedup.points(ahead(arm, rival, marks))}
-            table[-1] |= column | {f"Holm, {rival}": f"{p_values[rival].get(arm, 1):.2g}"}
-    return table
-
-
-def ahead(arm: str, rival: str, marks: dict[str, np.ndarray]) -> Difference:
-    """Of the time-averaged accuracies, paired by seed."""
-    return difference(marks[rival].mean(axis=1), marks[arm].mean(axis=1), paired=True)
-
-
-def holm(rival: str, marks: dict[str, np.ndarray]) -> dict[str, float]:
-    """p values of all arms against the rival, adjusted for their number (Holm 1979)."""
-    averages = {arm: values.mean(axis=1) for arm, values in marks.items()}
-    others = [arm for arm in averages if not np.array_equal(averages[arm], averages[rival])]
-    raw = {arm: ttest_rel(averages[arm], averages[rival]).pvalue for arm in others}
-    adjusted, largest = {}, 0.0
-    for place, arm in enumerate(sorted(raw, key=raw.get)):
-        largest = max(largest, min(1.0, raw[arm] * (len(raw) - place)))
-        adjusted[arm] = largest
-    return adjusted
-
-
-def against_rivals(arm: str, marks: dict[str, np.ndarray]) -> dict[str, Any]:
-    """In percentage points."""
-    results = {rival: ahead(arm, rival, marks) for rival in RIVALS}
-    return {
-        rival: {
-            "difference": 100 * result.difference,
-            "ci95": result.ci95 and [100 * end for end in result.ci95],
-        }
-        for rival, result in results.items()
-    }
+    lines = read_metrics(Path(config.output_dir) / config.run / "evaluations.jsonl")
+    marks = config.evaluation.every_seconds * np.arange(1, board.MARKS + 1)
+    after = np.searchsorted([line["train_seconds"] for line in lines], marks)
+    lines = [lines[i] for i in np.minimum(after, len(lines) - 1)]  # one step may pass two marks
+    return {metric: [line[name] for line in lines] for metric, name in board.METRICS.items()}
 
 
 def noise(completions: list[str], **columns: Any) -> list[float]:
@@ -278,6 +232,6 @@ def noise(completions: list[str], **columns: Any) -> list[float]:
 
 
 if __name__ == "__main__":
-    plain = [f"algorithm={a}" if re.match(r"[^=-]+$", a) else a for a in sys.argv[1:]]
+    plain = [f"algorithm={a}" if re.match(r"[^=-][^=]*$", a) else a for a in sys.argv[1:]]
     sys.argv[1:] = plain
     main()

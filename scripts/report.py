@@ -33,13 +33,14 @@ def main(config: ReportConfig) -> None:
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
     sections, left_out, output_dir = [], [], Path(config.output_dir)
     if config.figure or config.runs:
-        ((figure, series),), left_out = curves.read_all(config)
-        pairs = speedup.pairs(figure, series, config)
-        picture = drawing.main_figure(figure, series, speedup.headline(figure, pairs))
-        sections = [page.section(figure.title, page.svg(picture))]
-        for title, note, row in speedup.TABLES if pairs else ():
-            rows = [row(figure.name, pair) for pair in pairs]
-            sections.append(page.section(title, page.table(rows), note))
+        drawable, left_out = curves.read_all(config)
+        for figure, series in curves.with_greedy(drawable, config.results_dir):
+            pairs = speedup.pairs(figure, series, config)
+            picture = drawing.main_figure(figure, series, speedup.headline(figure, pairs))
+            sections.append(page.section(figure.title, page.svg(picture)))
+            for title, note, row in speedup.TABLES if pairs else ():
+                rows = [row(figure.name, pair) for pair in pairs]
+                sections.append(page.section(title, page.table(rows), note))
         sections += page.step_sections({arm.label: arm.runs for arm in series}, output_dir)
     if config.run is not None:
         sections += page.run_sections(output_dir / config.run, config.max_megabytes)

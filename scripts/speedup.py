@@ -25,12 +25,11 @@ class SpeedupConfig(FigureConfig):
 def main(config: SpeedupConfig) -> None:
     figures, left_out = curves.read_all(config, fewest=2)
     content, pairs = {}, []
-    for figure, series in figures:
+    for figure, series in curves.with_greedy(figures, config.results_dir):
         of_figure = speedup.pairs(figure, series, config)
         pairs += [(figure.name, pair) for pair in of_figure]
         if headline := speedup.headline(figure, of_figure):
-            every = [asdict(pair) for pair in of_figure]
-            content[figure.name] = asdict(headline) | {"pairs": every}
+            content[figure.name] = asdict(headline) | {"pairs": [*map(asdict, of_figure)]}
         elif figure.baseline:
             arms = f"{figure.baseline} or {figure.pods}"
             curves.warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")

@@ -26,11 +26,13 @@ def entry(accuracy, length=100.0):
     return content | {"lengths": [length] * len(repeats)}
 
 
-def run_file(folder, name, accuracies, *, steps=(), dataset="gsm8k", metas=()):
-    """results/<name>.json with one checkpoint per accuracy, by default every 100 steps."""
+def run_file(folder, name, accuracies, *, steps=(), dataset="gsm8k", metas=(), greedy=None):
+    """results/<name>.json, a checkpoint per accuracy; greedy: the factor of the greedy accuracy."""
     steps = steps or range(100, 100 * len(accuracies) + 1, 100)
     content = {
-        f"checkpoint-{step}": {dataset: entry(accuracy)} | ({"meta": meta} if meta else {})
+        f"checkpoint-{step}": {dataset: entry(accuracy)}
+        | ({f"{dataset}.greedy": entry(greedy * accuracy)} if greedy else {})
+        | ({"meta": meta} if meta else {})
         for step, accuracy, meta in zip_longest(steps, accuracies, metas)
     }
     (folder / f"{name}.json").write_text(json.dumps(content))

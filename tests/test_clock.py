@@ -55,11 +55,10 @@ def test_a_step_is_its_phases_and_nothing_outside_of_it(clock, time):
         (20.0, 1, {"generate": 4.8 + 5 * 0.06, "update": 3 * 0.105}, "100 and 60 of 20 tokens"),
     ],
 )
-def test_a_price_list_replaces_the_measured_seconds(time, tokens, rounds, phases, why):
+def test_a_price_list_replaces_the_measured_seconds(clock, time, tokens, rounds, phases, why):
     prices = compose("clock=l40s").clock.model_copy(update={"tokens": tokens})
     seconds = priced(prices, rounds, np.array([10, 20, 30, 40]), np.array([20, 40]))
     assert seconds == pytest.approx(phases), why
-    clock = Clock(time)
     clock.start_step()
     time.seconds += 1000
     clock.end_step(seconds)

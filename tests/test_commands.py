@@ -1,7 +1,6 @@
 """The commands as a user types them: train, evaluate, plot, the promised overrides, sweeps."""
 
 import json
-from statistics import mean
 
 import pytest
 from safetensors.torch import load_file
@@ -11,6 +10,7 @@ from pods.runs.folder import read_metrics
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import write_questions
+from tests.test_tiny_policy import environment
 
 SMALL = [
     "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
@@ -47,18 +47,17 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
 
 
 def test_the_quickstart_learns(tmp_path):
-    done = processes.run(tmp_path, "max_steps=30", "budget.train_seconds=null", "run=r")
+    """On all test questions: those of a few steps differ too much in how hard they are."""
+    keys = ["max_steps=40", "budget.train_seconds=null", "run=r", "clock=l40s"]
+    done = processes.run(tmp_path, *keys, "evaluation.every_seconds=470")
     assert done.returncode == 0, done.stderr
-    lines = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
-    correct = [line["all/correctness_mean"] for line in lines]
-    first, last = mean(correct[:10]), lines[-1]
-    assert len(lines) == 30
-    assert first < 0.25
-    assert mean(correct[-10:]) > first + 0.1
-    parts = sum(last[f"seconds/{name}"] for name in ("generate", "score", "select", "update"))
-    assert last["train_seconds"] - lines[-2]["train_seconds"] == pytest.approx(parts)
+    *lines, last = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    assert len(lines) == 39
+    assert last["eval/greedy_accuracy"] > environment()["greedy"] + 0.05
+    parts = last["seconds/generate"] + last["seconds/update"]
+    assert last["train_seconds"] - lines[-1]["train_seconds"] == pytest.approx(parts)
     assert last["kept/reward_variance"] >= last["all/reward_variance"] - 1e-9
-    assert (last["rollouts/generated"], last["rollouts/trained"]) == (30 * 32, 30 * 16)
+    assert (last["rollouts/generated"], last["rollouts/trained"]) == (40 * 64, 40 * 32)
 
 
 OVERRIDES = [

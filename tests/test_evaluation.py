@@ -38,14 +38,14 @@ SUMMARY, FACTS = Path("results/fake.json"), Path("results/fake.meta.json")
 
 
 class Instant:
-    """An engine that answers at once, by the seed."""
+    """An engine that answers at once, by the seed, or greedily 0."""
 
     def generate(self, works: list[Work], advance: Callable[[int], None]) -> Iterator[tuple]:
         texts = (f"<think></think><answer>{i}</answer>"[i % 3 :] for i in range(10))
         tokenizer = load_tokenizer(str(TINY))
         ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         for work in works:
-            seeds = [request.seeds[0] for request in work.requests]
+            seeds = [0 if work.greedy else request.seeds[0] for request in work.requests]
             yield work, [[Completion(ids[seed % 10], seed % 7 == 0)] for seed in seeds]
 
 
@@ -102,10 +102,11 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     shown = capsys.readouterr()
     content = json.loads(Path("fresh/fake.json").read_text())
     assert list(content) == ["checkpoint-2", "checkpoint-4"]
-    for entry in [content[step][dataset] for step in content for dataset in ("gsm8k", "math500")]:
+    repeats = {"gsm8k": 2, "math500": 2, "gsm8k.greedy": 1, "math500.greedy": 1}
+    for step, name in [(step, name) for step in content for name in repeats]:
         for metric in ("ans_acc", "for_acc", "both_acc", "lengths"):
-            assert [type(value) for value in entry[metric]] == [float, float], metric
-    assert set(json.loads(Path("fresh/base-tiny.json").read_text())) == {"gsm8k", "math500"}
+            assert [*map(type, content[step][name][metric])] == [float] * repeats[name], metric
+    assert [*json.loads(Path("fresh/base-tiny.json").read_text())] == [*repeats]
     assert content["checkpoint-4"]["meta"]["train_seconds"] == 10.0
     facts = json.loads(Path("fresh/fake.meta.json").read_text())
     task = facts["tasks"]["gsm8k"]
@@ -120,14 +121,21 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     assert all(Path(path).exists() for path in wrote)
 
 
-def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat():
+@pytest.mark.parametrize(("key", "repeats"), [
+    ("temperature=0", {"gsm8k.greedy": 1}), ("greedy=false", {"gsm8k": 2}),
+    ("greedy=true", {"gsm8k": 2, "gsm8k.greedy": 1}),
+])  # fmt: skip
+def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, repeats, capsys):
     path = Path("data/gsm8k/test.jsonl")
     row = {"question": "1+" * 400 + "1=?", "answer": "#### 401", "unique_id": "long"}
     path.write_text(path.read_text() + json.dumps(row) + "\n")
-    evaluate("temperature=0", "results_dir=fresh")
-    task = json.loads(Path("fresh/fake.meta.json").read_text())["tasks"]["gsm8k"]
-    assert (task["temperature"], task["questions"], task["dropped"]) == (0, 5, 1)
-    assert len(results.read("fresh/fake.json")[2].datasets["gsm8k"].ans_acc) == 1
+    evaluate(key, "results_dir=fresh")
+    tasks = json.loads(Path("fresh/fake.meta.json").read_text())["tasks"]
+    drawn = {n: [t[k] for k in ("temperature", "questions", "dropped")] for n, t in tasks.items()}
+    assert drawn == {name: ["greedy" not in name, 5, 1] for name in repeats}
+    datasets = results.read("fresh/fake.json")[2].datasets
+    assert {name: len(entry.ans_acc) for name, entry in datasets.items()} == repeats
+    assert ("greedy %" in capsys.readouterr().out) is (len(repeats) == 2)
 
 
 def test_a_results_file_is_the_one_recomputed_from_the_records():
@@ -145,9 +153,9 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         targets.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
-    config = SimpleNamespace(seed=0, pass_at=[1, 3, 20])
+    config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 20])
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
-    plan = SimpleNamespace(config=config, versions=versions, repeats=11, questions=asked)
+    plan = SimpleNamespace(config=config, versions=versions, questions=asked)
     run.score(plan, None, [target])  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
@@ -199,7 +207,7 @@ def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch
     monkeypatch.setattr(targets, "write", None)  # no record is written
     evaluate()
     assert tree("results") == before
-    assert len(paths) == len(set(paths)) == 6  # base and two checkpoints, two repeats each
+    assert len(paths) == len(set(paths)) == 9  # base, two checkpoints: two repeats, one greedy
 
 
 def test_another_grader_costs_no_generation(monkeypatch):
@@ -318,8 +326,8 @@ def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
     evaluate("tasks=math500", "checkpoints=2")
     error = capsys.readouterr().err
     assert 'gsm8k of base-tiny was scored with model="another", now "tiny_policy"' in error
-    (entry,) = results.read_base("results/base-tiny.json").datasets.values()
-    assert len(entry.ans_acc) == 2
+    datasets = results.read_base("results/base-tiny.json").datasets
+    assert [len(entry.ans_acc) for entry in datasets.values()] == [2, 1]
 
 
 @pytest.mark.parametrize("key", ["experiment=quickstart", "model=tiny", f"model={TINY}"])
@@ -335,16 +343,18 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
         evaluate("checkpoints=best")  # test scores are there: they choose nothing
     keys = ("repeats=1", "results_dir=chosen")
     evaluate("split=validation", *keys)
-    for path in Path("chosen/fake").rglob("gsm8k.validation/repeat-*.jsonl"):
-        lines = targets.read(path)
+    for path in Path("chosen/fake").rglob("gsm8k.validation*/repeat-*.jsonl"):
+        lines, high = targets.read(path), ("4", "2")["greedy" in str(path)]
         for i, line in enumerate(lines):  # half correct, or all
-            line["correct"] = {"v2": "checkpoint-2" not in str(path) or i % 2 == 0}
+            line["correct"] = {"v2": f"checkpoint-{high}" in str(path) or i % 2 == 0}
         targets.write(path, lines)
-    evaluate("split=validation", *keys)
-    assert "checkpoint-4: best on gsm8k.validation; score it once" in capsys.readouterr().out
+    for key, best in ("temperature=0", "2: best on gsm8k"), ("greedy=true", "4: best on gsm8k"):
+        evaluate("split=validation", key, *keys)
+        assert f"checkpoint-{best}.validation" in capsys.readouterr().out
     evaluate("checkpoints=best", *keys)
     scored = {step: [*scores.datasets] for step, scores in results.read("chosen/fake.json").items()}
-    assert scored == {2: ["gsm8k.validation"], 4: ["gsm8k.validation", "gsm8k"]}
+    validation = ["gsm8k.validation", "gsm8k.validation.greedy"]
+    assert scored == {2: validation, 4: [*validation, "gsm8k", "gsm8k.greedy"]}
 
 
 def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
@@ -359,7 +369,7 @@ def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
 def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     evaluate("questions=2", "checkpoints=last", "repeats=1")
     early, late = (set(scored.datasets) for scored in results.read(SUMMARY).values())
-    assert (early, late) == ({"gsm8k"}, {"gsm8k", "gsm8k.sample2"})
+    assert late - early == {"gsm8k.sample2", "gsm8k.sample2.greedy"}
     facts = json.loads(FACTS.read_text())["tasks"]["gsm8k.sample2"]
     assert (facts["questions"], facts["sampled_from"]) == (2, 5)
     training = moved(training_config(configured(), "fake"), None, "data")

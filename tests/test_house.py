@@ -8,7 +8,7 @@ from os.path import dirname
 
 from tests.conftest import ROOT
 
-FLOORS, FILES, LINES, LINES_OF_A_FILE = 8, 90, 9_600, 300
+FLOORS, FILES, LINES, LINES_OF_A_FILE = 8, 90, 10_000, 300
 NAMES = subprocess.getoutput(f"cd {ROOT} && git ls-files '*.py' ':!tests'").split()
 SOURCES = {name: (ROOT / name).read_text() for name in NAMES}
 MODULES = {re.sub(r"(/__init__)?\.py$", "", name).replace("/", "."): name for name in SOURCES}

@@ -43,7 +43,7 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
     write = logs.Console(compose("budget.train_seconds=40", "evaluation.split=validation"))
     clocks = ("train_seconds", "wall_seconds")
     for step, seconds in enumerate((5.0, 12.0, 15.5, 16.0, 40.0), start=1):
-        evaluated = {"eval/accuracy": 0.75} if step == 4 else {}
+        evaluated = {"eval/accuracy": 0.75, "eval/greedy_accuracy": 0.5} if step == 4 else {}
         write(step, metrics | dict.fromkeys(clocks, seconds) | evaluated)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == (
@@ -51,7 +51,7 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
         "update 12.34s  12% done, about 35 s left"
     )
     assert [line.split("  ")[0] for line in others] == ["step 3", "step 4", "step 5"]
-    assert others[1] == "step 4  accuracy 0.750  (validation split, 16 s of training)"
+    assert others[1] == "step 4  accuracy 0.750, greedy 0.500  (validation split, 16 s of training)"
 
 
 def test_metrics_and_events_have_every_step(tmp_path):

@@ -70,7 +70,8 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     class Engine:
         def generate(self, asked):
             works.extend(asked)
-            yield asked[0], [[Completion(tokens, tokens is ids[3])] for tokens in ids]
+            drawn = [*ids[:2], *[ids[4]] * 3] if asked[0].greedy else ids
+            yield asked[0], [[Completion(tokens, tokens is ids[3])] for tokens in drawn]
 
     midrun.engine = Engine()
     metrics = midrun(LivePolicy(None, 7), 7, COUNTS | {"other": 1})
@@ -82,14 +83,16 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     length = np.mean([len(tokens) for tokens in ids])
     assert line["entry"] == asdict(results.Entry([0.6], [0.4], [0.2], [length], []))
     assert list(line["scores"]["rewards"]) == [config.rewards.version]
+    assert line["greedy"]["correct"] == [1, 1, 0, 0, 0]
     del metrics["eval/seconds"]
     shares = {"eval/accuracy": 0.6, "eval/well_formed": 0.4, "eval/clipped_ratio": 0.2}
+    shares["eval/greedy_accuracy"] = 0.4
     assert metrics == shares | {"eval/completion_length_mean": length}
 
 
 def scripted_grades():
     """Of five questions 1, 3, 2, 4 and 5 are correct in the evaluations of a process."""
-    counts = iter([1, 3, 2, 4, 5])
+    counts = iter([1, 5, 3, 0, 2, 0, 4, 0, 5, 0])  # sampled, greedy, ...
 
     def grade(records, versions, kind):
         count = next(counts)
@@ -104,7 +107,7 @@ def test_validation_names_the_best_checkpoint(tmp_path):
     arguments += [f"output_dir={tmp_path}", "checkpoint.every_steps=null"]
     done = processes.run(tmp_path / "out", *arguments, fault=scripted_grades)
     assert done.returncode == 0, done.stderr
-    assert "step 2  accuracy 0.600  (validation split, " in done.stderr
+    assert "step 2  accuracy 0.600, greedy 0.000  (validation split, " in done.stderr
     best = {
         step: {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
         for step, accuracy in ((1, 0.2), (2, 0.6), (4, 0.8))
@@ -139,10 +142,13 @@ def evaluation(step, seconds, split="test"):
         {"correct": {"strict": correct}, "well_formed": formed, "clipped": clip, "tokens": tokens}
         for correct, formed, clip, tokens in zip(*columns, strict=True)
     ]
-    entry, details = scores.summary([records], ["strict"])
+    parts = []
+    for drawn in (records, records[::-2]):  # sampled, greedy
+        entry, details = scores.summary([drawn], ["strict"])
+        parts.append({"entry": asdict(entry), "scores": details})
     line = {"step": step, "train_seconds": seconds, "task": "gsm8k", "split": split}
     line |= {"tokens/generated": 300 * step, "tokens/trained": 100 * step}
-    return line | {"entry": asdict(entry), "scores": details}
+    return line | parts[0] | {"greedy": parts[1]}
 
 
 def write(run, *lines):
@@ -158,10 +164,13 @@ def test_every_evaluation_is_a_checkpoint_of_the_published_schema(run):
         "ans_acc": [0.5], "for_acc": [0.75], "both_acc": [0.25], "lengths": [25.0], "examples": []
     }  # fmt: skip
     meta = {"train_seconds": 130.0, "tokens_generated": 900, "tokens_trained": 300}
-    meta["scores"] = {"gsm8k": evaluation(3, 130.0)["scores"]}
+    line = evaluation(3, 130.0)
+    meta["scores"] = {"gsm8k": line["scores"], "gsm8k.greedy": line["greedy"]["scores"]}
+    assert content["checkpoint-3"]["gsm8k.greedy"]["ans_acc"] == [0.0]
     assert content["checkpoint-3"]["meta"] == meta
     facts = json.loads(Path(f"results/{RUN}.meta.json").read_text())
-    assert facts["tasks"] == {"gsm8k": {"split": "test", "questions": 4}}
+    claim = {"split": "test", "questions": 4}
+    assert facts["tasks"] == {"gsm8k": claim, "gsm8k.greedy": claim}
     assert (facts["train"]["experiment"], facts["gpu"]) == ("gsm8k_h100", "H100")
     with pytest.raises(UserError, match=r"taken in training .* choose another results_dir"):
         Store("results", RUN).claim({"math500": {"seed": 0}}, {})

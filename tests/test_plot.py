@@ -22,7 +22,7 @@ def arm_files(folder, arms, seeds, grid, dataset):
     for (arm, slope), seed in itertools.product(arms.items(), range(seeds)):
         metas = [{"train_seconds": grid * k + 0.3} for k in (1, 2, 3, 4)]
         accuracies = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
-        run_file(folder, f"{arm}-seed{seed}", accuracies, dataset=dataset, metas=metas)
+        run_file(folder, f"{arm}-seed{seed}", accuracies, dataset=dataset, metas=metas, greedy=0.5)
         facts_file(folder, f"{arm}-seed{seed}", seed=seed)
     base_file(folder, "base-tiny", 0.02, dataset)
 
@@ -58,19 +58,25 @@ def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     assert 30 < low < high < 90, "a band of 13 standard errors does not flatten the curves"
 
 
-def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("drawn", ["", ".greedy"])
+def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path, drawn):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
     arm_files(tmp_path, {"mine": 0.1, "yours": 0.15}, 3, 10, "gsm8k")
     where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
-    axes = ("figure=quickstart", "figure.grid_seconds=10", "dataset=gsm8k", "metric=ans_acc")
-    pair = json.loads(printed(capsys, SPEEDUP, *where, *axes, "json=true")[0])["runs"]
+    data = f"dataset=gsm8k{drawn}"
+    axes = ("figure=quickstart", "figure.grid_seconds=10", data, "metric=ans_acc")
+    pairs = json.loads(printed(capsys, SPEEDUP, *where, *axes, "json=true")[0])
+    assert [*pairs] == ([f"runs{drawn}"] if drawn else ["runs", "runs.greedy"])
+    pair = pairs[f"runs{drawn}"]
     assert (pair["baseline"], pair["pods"]) == ("Mine", "Yours")
     assert pair["compared_hours"] == pytest.approx(40 / 3600)
     assert (pair["mean_accuracy"]["runs"], pair["mean_accuracy"]["paired"]) == ([3, 3], True)
     printed(capsys, PLOT, *where, *axes, f"out_dir={tmp_path}/out")
-    curves = json.loads((tmp_path / "out/runs/curves.json").read_text())["series"]
-    assert curves["Yours"]["mean"] == pytest.approx([0.02, 0.16, 0.31, 0.46, 0.61])
-    assert curves["Yours"]["time_hours"] == pytest.approx([10 * k / 3600 for k in range(5)])
+    curves = json.loads((tmp_path / f"out/runs{drawn}/curves.json").read_text())["series"]
+    expected = [0.08, 0.155, 0.23, 0.305] if drawn else [0.02, 0.16, 0.31, 0.46, 0.61]
+    assert curves["Yours"]["mean"] == pytest.approx(expected)  # no base point has greedy scores
+    hours = [10 * k / 3600 for k in range(5)]
+    assert curves["Yours"]["time_hours"] == pytest.approx(hours[-len(expected) :])
     assert "no arithmetic both_acc" in printed(capsys, SPEEDUP, *where, code=2)[1]
     error = printed(capsys, PLOT, "figure=math_main", where[0], code=2)[1]
     assert "matches Instruct-MATH-NF-512-8-8-*" in error

@@ -44,7 +44,7 @@ def run_folder(folder, name, steps):
     (run / ".hydra" / "config.yaml").write_text(config)
     (run / "meta.json").write_text(json.dumps({"git_commit": "<script>abc", "versions": {}}))
     same = {"entropy": 0.5, "kept/reward_mean": 0.5, "all/reward_mean": 0.75}
-    same |= {"seconds/generate": 0.25, "seconds/update": 0.125}
+    same |= {"seconds/generate": 0.25, "seconds/update": 0.125, "eval/accuracy": 0.5}
     lines = [{"step": k, "train_seconds": 0.3 * k, **same} for k in range(1, steps + 1)]
     text = "\n".join([*map(json.dumps, lines), '{"step": 99, "tra'])  # torn by a kill
     (run / "metrics.jsonl").write_text(text)
@@ -52,7 +52,7 @@ def run_folder(folder, name, steps):
     ledger_file(run, (record(step, **texts) for step in range(1, steps + 1)))
     (folder / "results").mkdir(exist_ok=True)
     metas = [{"train_seconds": 5.0 * k} for k in (1, 2)]
-    run_file(folder / "results", name, [0.3, 0.6], dataset="arithmetic", metas=metas)
+    run_file(folder / "results", name, [0.3, 0.6], dataset="arithmetic", metas=metas, greedy=1.5)
     base_file(folder / "results", "base-tiny", 0.02, "arithmetic")
 
 
@@ -80,14 +80,15 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
     assert not {"img", "b", "i"} & set(tags)
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
-    assert all(f">{title}</text>" in text for title in ("reward, mean", "entropy, nats"))
+    titles = ("reward, mean", "entropy, nats", "accuracy")
+    assert all(f">{title}</text>" in text for title in titles)
     cells = re.findall("<td>(.*?)</td>", text)
     assert cells == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
 
 
 def test_arms_stand_side_by_side():
     text = made("runs={PODS: [*pods*], GRPO: [*grpo*]}", "runs")
-    assert parts(text)[1].count("svg") == 2, "accuracy of the arms, and the curves of their steps"
+    assert parts(text)[1].count("svg") == 3, "both accuracies of the arms, curves of their steps"
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 

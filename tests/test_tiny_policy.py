@@ -16,6 +16,10 @@ FOLDER = ROOT / "pods" / "tiny_policy"
 TOKENIZER = AutoTokenizer.from_pretrained(FOLDER)
 
 
+def environment():
+    return json.loads((ROOT / "benchmarks" / "results" / "environment.json").read_text())
+
+
 @pytest.fixture(scope="module")
 def policy():
     return AutoModelForCausalLM.from_pretrained(FOLDER)
@@ -59,7 +63,7 @@ def test_base_is_well_formed_and_correct_on_about_half(policy, greedy):
 def test_the_weights_are_those_that_were_measured():
     """benchmarks/results/environment.json has their accuracy."""
     digest = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
-    assert digest == json.loads((ROOT / "benchmarks/results/environment.json").read_text())["sha256"]
+    assert digest == environment()["sha256"]
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 2_000_000  # small enough to ship
 
 

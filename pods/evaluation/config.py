@@ -58,6 +58,7 @@ class EvaluateConfig(Section):
     tasks: Names
     questions: int | None = Field(ge=1)
     repeats: int = Field(ge=1)
+    greedy: bool
     seed: int = Field(ge=0)
     rewards: Names
     pass_at: list[Annotated[int, Field(ge=1)]]

@@ -17,10 +17,10 @@ from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Engine, LivePolicy, Work
-from pods.evaluation import questions, scores
+from pods.evaluation import questions, scoreboard, scores
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.questions import Question
-from pods.evaluation.scoreboard import Board, Row
+from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Record, Store, save
 from pods.runs import results
 from pods.runs.folder import read_metrics
@@ -92,17 +92,15 @@ def publish(config: EvaluateConfig, run: str) -> Board:
         raise UserError(f"from_training=true: {path} {problem}; score the checkpoints instead")
     content, rows = {}, []
     for line in lines:
-        task, details = line["task"], line["scores"]
+        parts = {line["task"]: line, line["task"] + results.GREEDY: line["greedy"]}
         meta = {name.replace("/", "_"): line[name] for name in COUNTERS}
-        entries, meta["scores"] = {}, {}
-        for name, part in ((task, line), (f"{task}.greedy", line["greedy"])):
-            entries[name], meta["scores"][name] = results.Entry(**part["entry"]), part["scores"]
-            policy = Row(run, f"step {line['step']}", line["train_seconds"], name, part["scores"])
-            rows.append(policy)
+        meta["scores"] = {name: part["scores"] for name, part in parts.items()}
+        entries = {name: results.Entry(**part["entry"]) for name, part in parts.items()}
+        rows += scoreboard.rows(run, f"step {line['step']}", line["train_seconds"], meta["scores"])
         content[line["step"]] = results.Scores(entries, meta)
     facts = {"from_training": True, "train": training.model_dump()}
-    claims = {task: {"split": line["split"], "questions": details["questions"]}}
-    store.claim(claims, facts | results.facts_of(folder / "meta.json"))
+    claim = {"split": line["split"], "questions": line["scores"]["questions"]}
+    store.claim(dict.fromkeys(parts, claim), facts | results.facts_of(folder / "meta.json"))
     store.write_facts()
     save(results.write, store.summary, content)
     return Board(rows, [NOTE], [store.summary, store.facts_path], [])

@@ -30,11 +30,12 @@ class Question(NamedTuple):
 class Questions:
     """One split of one task, ready for an engine."""
 
-    task: str  # <name>, or <name>.validation; of a sample of k questions <name>.sample<k>
+    task: str  # <name>[.validation][.sample<k>][.greedy]: also the data set of the results
     kind: str  # how answers are graded: math | choice
     rows: list[Question]
     dropped: int = 0  # prompts that were too long
     total: int | None = None  # questions that a sample was drawn from
+    greedy: bool = False  # one greedy completion of each
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -42,6 +43,7 @@ class Questions:
         content = json.dumps([[row[i] for row in self.rows] for i in (0, 1, 3)])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         facts = {"questions": len(self.rows), "dropped": self.dropped, "digest": digest}
+        facts |= {"temperature": 0.0} if self.greedy else {}
         return facts | ({"sampled_from": self.total} if self.total else {})
 
     @property

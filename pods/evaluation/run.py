@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -27,6 +27,7 @@ from pods.evaluation.scoreboard import Board, Row
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance
+from pods.runs.results import GREEDY
 
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
 LoadEngine = Callable[[], Engine]  # loads it at the first call
@@ -40,7 +41,6 @@ class Plan:
     training: TrainConfig  # with the paths that the command replaces
     engine: tuple[str, str]  # name and reason
     sampling: Sampling
-    repeats: int  # completions of a question; greedy ones do not differ
     versions: list[str]  # graders; the first one fills the published fields
     tokenizer: Any
     base: list[Target]  # the base model, unless its scores here were made otherwise
@@ -79,6 +79,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     load = partial(questions.load, config=training, tokenizer=tokenizer, **sample)
     asked, sampling = [load(n, config.split) for n in names], choose.sampling(training, config)
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
+    greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
+    asked = greedy if sampling.temperature == 0 else asked + greedy * config.greedy
     settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in asked}
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
@@ -92,11 +94,10 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
             raise
         base = []
         messages.append(f"base model not scored: {error}")
-    repeats = config.repeats if sampling.temperature > 0 else 1
     versions = config.rewards or [training.rewards.version]
     return Plan(
-        config, training, engine, sampling, repeats, versions, tokenizer, base, checkpoints, asked,
-        skipped, messages,
+        config, training, engine, sampling, versions, tokenizer, base, checkpoints, asked, skipped,
+        messages,
     )  # fmt: skip
 
 
@@ -123,17 +124,18 @@ def score_all(plan: Plan, engine: LoadEngine) -> Board:
     """The base model and every checkpoint; of validation questions the best is noted."""
     policies, files = [*plan.base, *plan.checkpoints], []
     scored = score(plan, engine, policies)
-    rows = [scored[target.name, q.task] for q in plan.questions for target in policies]
+    tasks = dict.fromkeys(task for _, task in scored)  # greedy ones stand beside the sampled ones
+    rows = [scored[target.name, task] for task in tasks for target in policies]
     notes, validation = [], plan.config.split == "validation" and plan.checkpoints
     if len(policies) > 2 and not validation:
         notes = ["picking the best row overstates accuracy; see split=validation"]
-    for q in plan.questions if validation else ():
-        graded = [scored[t.name, q.task].details["rewards"] for t in plan.checkpoints]
+    for task in tasks if validation else ():
+        graded = [scored[t.name, task].details["rewards"] for t in plan.checkpoints]
         means = [metrics[plan.versions[0]]["correct"]["mean"] for metrics in graded]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
-        best.store.facts.setdefault("best", {})[q.task.partition(".")[0]] = best.name
+        best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
         best.store.write_facts()
-        notes.append(f"{best.name}: best on {q.task}; score it once: split=test checkpoints=best")
+        notes.append(f"{best.name}: best on {task}; score it once: split=test checkpoints=best")
     for store in dict.fromkeys(target.store for target in policies):
         files += [store.summary, store.facts_path, store.folder]
     return Board(rows, notes, files, plan.skipped)
@@ -166,16 +168,16 @@ def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
 
 def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
     """The work for each (policy, task, repeat) that is not on disk, with its place as label."""
-    for target, q, repeat in product(policies, plan.questions, range(plan.repeats)):
+    for target, q, repeat in product(policies, plan.questions, range(plan.config.repeats)):
         path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
-        if not path.exists():
+        if not (path.exists() or (q.greedy and repeat)):  # greedy completions do not differ
             requests = questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat)
-            yield Work(requests, target.weights, (target, q, path))
+            yield Work(requests, target.weights, (target, q, path), greedy=q.greedy)
 
 
 def sum_up(plan: Plan, target: Target) -> Rows:
     """The scores of one policy from all its records, written to its summary."""
-    by_task, rows, run = {}, {}, target.store.folder.name
+    by_task, run = {}, target.store.folder.name
     names = (run, target.name) if target.weights else ("", run)
     for q in plan.questions:
         paths = target.store.repeats(target.name, q.task)
@@ -185,7 +187,7 @@ def sum_up(plan: Plan, target: Target) -> Rows:
                 targets.write(path, repeat)
         prompts = [row.prompt for row in q.rows]
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
-        row = Row(*names, target.meta.get("train_seconds"), q.task, by_task[q.task][1])
-        rows[target.name, q.task] = row
     target.publish(by_task)
-    return rows
+    details = {task: details for task, (_, details) in by_task.items()}
+    rows = scoreboard.rows(*names, target.meta.get("train_seconds"), details)
+    return {(target.name, row.task): row for row in rows}

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from pods.runs.results import GREEDY
+
 NAMES = ("run", "task", "graded by", "questions")  # in the title if all rows agree
 
 
@@ -19,6 +21,7 @@ class Row:
     seconds: float | None  # of training
     task: str
     details: dict[str, Any]
+    greedy: dict[str, Any] | None  # details of its greedy completions
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,18 @@ class Board:
     skipped: list[str]  # checkpoints that could not be scored, with reasons
 
 
+def rows(run: str, policy: str, seconds: float | None, by_task: dict[str, Any]) -> list[Row]:
+    """A row for each task with details; greedy ones stand beside the sampled ones if both exist."""
+    beside = {task + GREEDY for task in by_task}
+    own = [task for task in by_task if task not in beside]
+    return [Row(run, policy, seconds, t, by_task[t], by_task.get(t + GREEDY)) for t in own]
+
+
 def line(rows: Sequence[Row]) -> str:
     """A finished policy in one line: its accuracy on every task under the first grader."""
     first = [cells(row, next(iter(row.details["rewards"]))) for row in rows]
     parts = [f"{row['task']} {row['correct %']} %" for row in first]
+    parts += [f"{row['task']} greedy {row['greedy %']} %" for row in first if "greedy %" in row]
     after = f" after {first[0]['after']} of training" if first[0]["after"] else ""
     return f"{rows[0].policy}{after}: {', '.join(parts)}"
 
@@ -65,6 +76,7 @@ def cells(row: Row, grader: str) -> dict[str, str]:
         "policy": row.policy,
         "after": duration(row.seconds),
         "correct %": spread(metrics["correct"]),
+        **({"greedy %": spread(row.greedy["rewards"][grader]["correct"])} if row.greedy else {}),
         "both %": spread(metrics["both"]),
         "format %": spread(details["format"]),
         "tokens": spread(details["tokens"], 1),

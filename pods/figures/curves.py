@@ -3,6 +3,8 @@
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -22,6 +24,7 @@ from pods.figures.statistics import mean_and_error
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
+Drawable = tuple[Figure, "list[Series]"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,7 @@ class Series:
     clock: str = "measured"  # or the price list whose seconds train_seconds are
 
 
-def read_all(
-    config: FigureConfig, fewest: int = 1
-) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
+def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
     """The figures asked for with at least `fewest` arms, and the names of those left out. Prints
     every irregularity. Raises Absent for a single figure without results."""
     drawable, left_out, wanted = [], [], figures(config)
@@ -64,6 +65,15 @@ def read_all(
                 warn(note.text)
         left_out += [note.left_out for note in notes if note.left_out]
     return drawable, left_out
+
+
+def with_greedy(drawable: list[Drawable], folder: str) -> Iterator[Drawable]:
+    """Every figure, and after it the same by greedy completions if two arms have them."""
+    for figure, series in drawable:
+        yield figure, series
+        with suppress(Absent):
+            if len(greedy := read(figure.greedy, Path(folder), [])) > 1:
+                yield figure.greedy, greedy
 
 
 def figures(config: FigureConfig) -> list[Figure]:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text
+from pods.runs.results import GREEDY
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
@@ -45,6 +46,13 @@ class Figure(Section):
         marks = max(1, round(self.budget_seconds / self.grid_seconds))
         return self.grid_seconds * np.arange(1, marks + 1)
 
+    @property
+    def greedy(self) -> "Figure":
+        """This figure by greedy completions, which no wandb export has."""
+        changes = {key: getattr(self, key) + GREEDY for key in ("name", "dataset")}
+        changes |= {"title": f"{self.title}, greedy", "wandb_export": None}
+        return self.model_copy(update=changes)
+
     def with_arms(self, runs: dict[str, list[str]]) -> "Figure":
         """These axes with other arms, {label: patterns}; the first is the baseline."""
         baseline, pods, *_ = [*runs, None, None]
@@ -74,9 +82,11 @@ class FigureConfig(Comparison):
     def applied(self, figure: Figure) -> Figure:
         """The figure with the metric and the data set of the command line."""
         metric, dataset = self.metric or figure.metric, self.dataset or figure.dataset
+        task = dataset.removesuffix(GREEDY)
         if metric not in ACCURACIES and not metric.startswith("pass@"):
             raise UserError(f"metric={metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
-        return figure.model_copy(update={"metric": metric, "dataset": dataset})
+        figure = figure.model_copy(update={"metric": metric, "dataset": task})
+        return figure if task == dataset else figure.greedy
 
 
 class Note(NamedTuple):

@@ -23,6 +23,8 @@ from pods.runs.folder import read_metrics
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step
 SINGLE = {
+    "eval/accuracy": "accuracy",
+    "eval/greedy_accuracy": "accuracy",
     "entropy": "entropy, nats",
     "all/clipped_ratio": "share of clipped completions",
     "all/zero_variance_groups": "share of groups with equal rewards",
@@ -62,7 +64,7 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     if not steps:
         return []
     return [
-        section("Curves", svg(curves(steps)), "full: the n generated, dashed: the m kept"),
+        section("Curves", svg(curves(steps)), "full: all n, sampled; dashed: the m kept, greedy"),
         section("Seconds of a step, by phase", table(phase_rows(steps))),
     ]
 
@@ -84,7 +86,7 @@ def curves(arms: dict[str, list[Steps]]) -> Canvas:
                 for run, name in ((run, name) for run in runs for name in names if name in run):
                     values = run.set_index("train_seconds")[name].dropna()
                     smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
-                    dash = "--" if name.startswith("kept/") else "-"
+                    dash = "--" if name.startswith(("kept/", "eval/greedy")) else "-"
                     axes.plot(smooth.index, smooth, dash, color=colour, linewidth=1.1)
                 axes.plot([], [], color=colour, label=label)
             axes.set_title(title)

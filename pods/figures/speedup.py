@@ -167,13 +167,17 @@ def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
     lead, parts = "% " if form == "latex" else "", []
     for title, note, row in TABLES:
         table = pandas.DataFrame([row(name, pair) for name, pair in pairs])
-        lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        body = "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
-        if form == "latex":
-            body = table.to_latex(index=False, escape=True).rstrip()
+        latex = form == "latex" and table.to_latex(index=False, escape=True).rstrip()
+        body = latex or markdown(table)
         parts.append(f"{lead}{title}\n\n{body}\n\n{lead}{note}")
     return "\n\n".join(parts)
+
+
+def markdown(table: pandas.DataFrame) -> str:
+    """A table of texts whose columns are aligned in the source too."""
+    lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
 
 
 def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:

@@ -3,8 +3,8 @@
     {"checkpoint-<step>": {"<dataset>": {"ans_acc": [r], "for_acc": [r], "both_acc": [r],
                                          "lengths": [r], "examples": [...]}, "meta": {...}}}
 
-r = repeats; lengths are mean completion tokens; base-<model>.json has no checkpoint level. `meta`
-is ours: the published reader looks datasets up by name and never meets it.
+r = repeats, 1 in <dataset>.greedy; lengths are mean completion tokens; base-<model>.json has no
+checkpoint level. `meta` is ours: the published reader looks datasets up by name and never meets it.
 """
 
 import json
@@ -20,6 +20,7 @@ from pods.config.errors import UserError
 from pods.files import write_atomic
 
 META = "meta"
+GREEDY = ".greedy"  # ends the name of a data set that is scored by greedy completions
 Numbers = list[SkipValidation[float]]  # of other programs: any of them may be null
 
 

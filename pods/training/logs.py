@@ -115,7 +115,8 @@ class Console:
         seconds, share = metrics["train_seconds"], share_done(self.config, step, metrics)
         if "eval/accuracy" in metrics:
             at = f"{self.config.evaluation.split} split, {seconds:.0f} s of training"
-            ranks.say(f"step {step}  accuracy {metrics['eval/accuracy']:.3f}  ({at})")
+            sampled, greedy = metrics["eval/accuracy"], metrics["eval/greedy_accuracy"]
+            ranks.say(f"step {step}  accuracy {sampled:.3f}, greedy {greedy:.3f}  ({at})")
         if metrics["wall_seconds"] - self.printed_at >= EVERY or share >= 1:
             self.printed_at = metrics["wall_seconds"]
             phases = (f"{name} {metrics.get(f'seconds/{name}', 0):.2f}s" for name in STEP_PHASES)

@@ -1,0 +1,98 @@
+"""The board's tables and picture: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+from matplotlib import style as styles
+from matplotlib.figure import Figure as Canvas
+from scipy.stats import ttest_rel
+
+from pods.figures import STYLE, drawing, speedup
+from pods.figures.statistics import Difference, difference, level, mean_and_error, t95
+
+Marks = dict[str, np.ndarray]  # arm -> (seeds, marks)
+MARKS = 12  # evaluations of a training, at equal distances up to the end of the budget
+RIVALS = ("grpo", "pods")
+METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
+TITLES = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}
+SHOWN = 5  # arms of the picture: the first ones, and GRPO and PODS
+
+
+class Cell(NamedTuple):
+    """Sizes of a step, and the learning rate at its start."""
+
+    P: int
+    n: int
+    m: int
+    rate: float
+
+
+def text(cells: dict[str, Cell], marks: dict[str, Marks]) -> str:
+    """A Markdown table for each metric."""
+    tables = [f"{TITLES[name]}\n\n{table(cells, marks[name])}" for name in METRICS]
+    return "\n\n".join(tables)
+
+
+def table(cells: dict[str, Cell], marks: Marks) -> str:
+    """A row for each arm, the best first: mean over marks and seeds, level, and differences."""
+    rows, adjusted = [], {rival: holm(rival, marks) for rival in RIVALS}
+    for arm in sorted(cells, key=lambda arm: -marks[arm].mean()):
+        row = {"arm": arm, "P, n, m, rate": "{}, {}, {}, {:g}".format(*cells[arm])}
+        row |= {"mean, %": f"{100 * marks[arm].mean():.1f}"}
+        row |= {"end, %": f"{100 * level(marks[arm]).mean():.1f}"}
+        for rival in RIVALS:
+            row[f"- {rival}, points"] = speedup.points(ahead(arm, rival, marks))
+            row[f"p, {rival}"] = f"{adjusted[rival][arm]:.2g}" if arm in adjusted[rival] else "-"
+        rows.append(row)
+    return speedup.markdown(pandas.DataFrame(rows))
+
+
+def ahead(arm: str, rival: str, marks: Marks) -> Difference:
+    """Of the accuracies averaged over the marks, paired by seed."""
+    return difference(marks[rival].mean(axis=1), marks[arm].mean(axis=1), paired=True)
+
+
+def holm(rival: str, marks: Marks) -> dict[str, float]:
+    """p values of the arms that differ from the rival, adjusted for their number (Holm 1979)."""
+    averages = {arm: values.mean(axis=1) for arm, values in marks.items()}
+    others = [arm for arm in averages if not np.array_equal(averages[arm], averages[rival])]
+    raw = {arm: ttest_rel(averages[arm], averages[rival]).pvalue for arm in others}
+    adjusted, largest = {}, 0.0
+    for place, arm in enumerate(sorted(raw, key=raw.get)):
+        largest = max(largest, min(1.0, raw[arm] * (len(raw) - place)))
+        adjusted[arm] = largest
+    return adjusted
+
+
+def against_rivals(arm: str, marks: Marks) -> dict[str, Any]:
+    """Differences in percentage points, with their intervals."""
+    results = {rival: ahead(arm, rival, marks) for rival in RIVALS}
+    return {
+        rival: {
+            "difference": 100 * result.difference,
+            "ci95": result.ci95 and [100 * end for end in result.ci95],
+        }
+        for rival, result in results.items()
+    }
+
+
+def picture(marks: dict[str, Marks], stem: Path, budget: float, clock: str) -> None:
+    """Both accuracies over priced seconds, of GRPO, PODS and the arms that are ahead."""
+    order = sorted(marks["accuracy"], key=lambda arm: -marks["accuracy"][arm].mean())
+    arms = [arm for place, arm in enumerate(order) if arm in RIVALS or place < SHOWN - 2]
+    seconds = budget / MARKS * np.arange(1, MARKS + 1)
+    with styles.context(STYLE):
+        canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
+        for axes, name in zip(canvas.subplots(1, 2, sharey=True), METRICS, strict=True):
+            for index, arm in enumerate(arms):
+                mean, error, n = mean_and_error(100 * marks[name][arm])
+                look, half = drawing.style(index, None), t95(n - 1) * error
+                axes.plot(seconds, mean, label=arm, markersize=4, **look)
+                band = (mean - half, mean + half)
+                axes.fill_between(seconds, *band, color=look["color"], alpha=0.15, linewidth=0)
+            axes.set(title=TITLES[name], xlabel=f"seconds of training, priced: {clock}")
+        axes.legend(loc="lower right")
+        canvas.axes[0].set_ylabel("correct, % of test questions")
+        drawing.save(canvas, stem)

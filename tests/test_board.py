@@ -1,0 +1,63 @@
+"""The board: an algorithm against itself differs by exactly 0, and nothing is trained twice."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from pods.figures import board
+from tests import processes
+
+OWN = """
+def mine(step):
+    batch = yield step.prompts, step.m
+    return list(range(len(batch)))
+"""
+TUNED = {"seed": 0, "budget": 12.0, "clock": "l40s", "greedy": [0.5], "commit": "0"}
+
+
+def play(folder, *overrides):
+    folders = [f"output_dir={folder / 'runs'}", f"results_dir={folder}", f"out_dir={folder}"]
+    settings = ["budget=12", "seeds=2", *folders]
+    return processes.run(folder, *overrides, *settings, script="benchmarks/board.py")
+
+
+def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
+    cells = {"grpo": [[1, 2, 2, 1e-3], [2, 2, 2, 1e-3]], "pods": [[2, 4, 2, 1e-3]]}
+    lines = [
+        json.dumps(TUNED | {"arm": arm, "cell": cell, "accuracy": [0.1 * place]})
+        for arm, own in cells.items()
+        for place, cell in enumerate(own)
+    ]
+    (tmp_path / "tune.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "mine.py").write_text(OWN)
+    words = (f"{tmp_path / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true")
+    done = play(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["seeds"] == [100, 101]
+    for metric in (result["against"], result["greedy"]):
+        assert metric["grpo"] == {"difference": 0.0, "ci95": [0.0, 0.0]}
+        low, high = metric["pods"]["ci95"]
+        assert low <= metric["pods"]["difference"] <= high
+    stored = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+    assert sorted((line["arm"], line["seed"]) for line in stored) == [
+        ("grpo", 100), ("grpo", 101), ("pods", 100), ("pods", 101),
+    ]  # fmt: skip
+    assert {line["cell"][0] for line in stored} == {2}  # the better cell of tuning
+    (tmp_path / "mine.py").write_text("raise SystemExit('is not trained again')\n")
+    assert play(tmp_path, *words).stdout == done.stdout
+
+
+def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
+    rng = np.random.default_rng(0)
+    marks = {arm: rng.normal(mean, 1, (8, 3)) for arm, mean in (("grpo", 0), ("a", 2), ("b", 0.1))}
+    marks["pods"] = marks["grpo"]
+    raw = {a: ttest_rel(marks[a].mean(1), marks["grpo"].mean(1)).pvalue for a in "ab"}
+    adjusted = board.holm("grpo", marks)
+    assert adjusted == pytest.approx({"a": 2 * raw["a"], "b": max(2 * raw["a"], raw["b"])})
+    rows = board.table(dict.fromkeys(marks, board.Cell(1, 2, 2, 1e-3)), marks).splitlines()[2:]
+    assert re.match(r"\| a +\|", rows[0])
+    assert any("+0.0 [+0.0, +0.0]" in row and row.startswith("| pods") for row in rows)
