@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 
 ROWS = re.findall(r"train\.py (?:-m )?(experiment=[^#\n]*)", (ROOT / "docs/paper.md").read_text())
 ROWS.append("experiment=gsm8k_h100 algorithm=grpo_ga")  # the line says it in words
-OURS = ("all", "miniature", "a100s")  # drawn from others' runs; ours alone; a comment of h100s
+OURS = ("all", "a100s")  # drawn from others' runs; ours alone; a comment of h100s
 FILES = [*(command.CONFIG_DIR / "figure").glob("[!_]*.yaml")]
 FIGURES = [p.stem for p in FILES if p.stem not in OURS and "experiment" not in p.read_text()]
 
