@@ -91,10 +91,6 @@ def build_trainer(
     clock: Clock,
 ) -> PodsTrainer:
     """The trainer of a run; without an engine TRL generates, through the finished trainer."""
-    import trl
-
-    if policy.backend == "unsloth" and not trl.GRPOTrainer.__name__.startswith("Unsloth"):
-        raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
     wanted = trl_arguments(config, policy)
     arguments = PodsConfig(
         **wanted, reward_weights=list(rewards.weights.values()), correct=rewards.grader

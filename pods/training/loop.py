@@ -4,7 +4,6 @@ A step is all updates on one generation (updates_per_generation): after the last
 generated batch is pending, so that a checkpoint can be resumed exactly.
 """
 
-import json
 import math
 import signal
 import sys
@@ -23,7 +22,6 @@ from pods.clock import Clock, priced
 from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
-from pods.files import write_atomic
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
@@ -245,9 +243,6 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
         own = not isinstance(error, OSError)  # raised between two steps; another rank cannot save
         if own and ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
             saves.save(loop.meter.counters)
-        if isinstance(error, RewardError):
-            content = json.dumps({"error": str(error), **vars(error)})
-            write_atomic(loop.folder.path / "failed_reward.json", content + "\n")
         raise RunFailed(f"{error}; {saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):
