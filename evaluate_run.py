@@ -22,8 +22,7 @@ def main(config: EvaluateConfig) -> None:
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    """Score the runs one after the other, then show one table. Of several runs, those that cannot
-    be scored are named and skipped."""
+    """Score the runs in turn, then show one table; a run that cannot be scored is skipped."""
     names = runs(config.run, config.output_dir) or [None]
     if len(names) == 1:
         check_files(config, names[0])

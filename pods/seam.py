@@ -148,8 +148,7 @@ class TrlSeam(trl.GRPOTrainer):
     def generate_ids(
         self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
-        """TRL's own generation: one completion of each prompt, log-probabilities only from vLLM.
-        In an evaluation the prompts differ, where training repeats each."""
+        """A completion of each prompt by TRL's own generation; an evaluation's prompts differ."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
         training, count = self.model.training, self.num_generations_eval
@@ -177,8 +176,7 @@ class TrlSeam(trl.GRPOTrainer):
         return logprobs[0].float().cpu()
 
     def rehearse(self, batch: Tensors) -> None:
-        """Forward and backward of the first micro-batch beside Adam's two moments; weights,
-        optimiser, random states and metrics stay."""
+        """Forward and backward of one micro-batch beside Adam's moments; nothing of it stays."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.model.train()
         size, optimizer = self.args.per_device_train_batch_size, str(self.args.optim).lower()
@@ -201,8 +199,7 @@ class TrlSeam(trl.GRPOTrainer):
 
 @contextmanager
 def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
-    """A colocated vLLM that TRL builds in this block runs all n x P rollouts of a round at once,
-    where TRL's number is m x P."""
+    """A colocated vLLM that TRL builds in this block runs n x P rollouts at once, not m x P."""
     from trl.trainer import grpo_trainer
 
     original = grpo_trainer.VLLMGeneration

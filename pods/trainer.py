@@ -37,8 +37,7 @@ Parameters = dict[str, Any] | None
 
 @dataclass(init=False)
 class PodsConfig(trl.GRPOConfig):
-    """GRPOConfig with the choice of rollouts; `num_generations` is m, the rollouts of a prompt that
-    are trained on. Raises ValueError with one line where values do not fit together."""
+    """GRPOConfig with the choice of rollouts; num_generations is m. ValueError if values clash."""
 
     rollouts_per_prompt: int = field(default=64, metadata={"help": "n, at least num_generations"})
     algorithm: str = field(default="pods", metadata={"help": "a name, or path/to/file.py:function"})

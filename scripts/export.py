@@ -62,8 +62,7 @@ def main(config: ExportConfig) -> None:
 
 
 def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
-    """Base model and adapter (or all weights) of a checkpoint as one model with its tokenizer,
-    added up in float32 and rounded once to model.dtype; `folder` appears when it is complete."""
+    """Base and adapter (or all weights) added up in float32 and rounded once to model.dtype."""
     import torch
     from peft import PeftModel
 

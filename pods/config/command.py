@@ -1,7 +1,6 @@
 """How a command starts: Hydra composes the config, pydantic checks it, a mistake is one line.
 
-Exit codes: 0 done, 1 the run failed, 2 bad input (nothing was written), 3 done but something was
-skipped, 4 out of memory.
+Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped, 4 out of memory.
 """
 
 import functools

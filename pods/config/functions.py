@@ -37,8 +37,7 @@ def load(key: str, value: str) -> Callable[..., Any]:
 def named(
     kind: str, name: str | Callable[..., Any], built_in: dict[str, Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """The function of this name, built in or path/to/file.py:function; a function is itself. Raises
-    UserError (a file without the function) or ValueError (an unknown name)."""
+    """Built in, in a file, or itself. Raises UserError (no such file or function) or ValueError."""
     if not isinstance(name, str):
         return name
     if is_path(name):

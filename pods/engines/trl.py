@@ -44,10 +44,7 @@ class TrlEngine(AbstractContextManager):
 
 
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
-    """GRPOConfig's arguments for generation by TRL; none if another engine generates.
-
-    mode: as pods.engines.choose.vllm_mode settles it.
-    """
+    """Arguments of GRPOConfig if TRL generates; mode: see pods.engines.choose.vllm_mode."""
     engine, keys = config.engine, config.sampling
     if engine.name not in ("trl", "unsloth"):
         return {}

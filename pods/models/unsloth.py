@@ -52,8 +52,7 @@ def engine_arguments(config: TrainConfig) -> dict[str, Any]:
 
 
 def check_pad(path: str, tokenizer: Tokenizer) -> None:
-    """Raise UserError if the pad token ends completions: Unsloth rebuilds masks as ids != pad, so
-    the end of a completion would leave the loss."""
+    """UserError if the pad token ends completions: Unsloth masks every pad, also one at the end."""
     if tokenizer.pad_token_id in end_tokens(path, tokenizer):
         rule = f"it also ends completions of {path}, and Unsloth masks every pad"
         remedy = "set model.pad_token=<another special token>"

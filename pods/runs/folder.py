@@ -62,8 +62,7 @@ class RunFolder:
             self._lock.close()
 
     def find_start(self) -> Checkpoint | None:
-        """The checkpoint that config.resume asks to continue, None for a new run. Raises UserError
-        if it cannot be continued, or the config has changed."""
+        """The checkpoint to continue, None for a new run; UserError if it cannot be continued."""
         resume, existing = self.config.resume, len([*self.path.glob("checkpoint-*")])
         if resume == "never" and existing:
             remedy = "set run=<another name>, or resume=auto to continue"
@@ -110,8 +109,7 @@ class RunFolder:
             ranks.say(f"run={run} resumes with another engine: {line}")
 
     def begin(self, start: Checkpoint | None) -> None:
-        """Save config and provenance of a new run; of a resumed one drop the metric lines, ledger
-        records and checkpoints after `start`."""
+        """Write config and provenance of a new run; drop what a resumed one wrote after `start`."""
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))

@@ -62,8 +62,7 @@ def read(path: Path | str) -> Results:
 
 
 def write(path: Path | str, results: Results | Scores) -> None:
-    """Replace the file atomically; Scores: of a base model, whose file has neither checkpoints nor
-    meta. Raises ValueError on NaN and infinity."""
+    """Replace the file atomically; Scores: of a base model. ValueError on NaN and infinity."""
     if isinstance(results, Scores):
         content = asdict(results)["datasets"]
     else:

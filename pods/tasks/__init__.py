@@ -99,8 +99,7 @@ def rendered(question: str, tokenizer: "PreTrainedTokenizerBase", task: keys.Tas
 def read_prompts(
     config: keys.TrainConfig, task: keys.Task, split: str, tokenizer: "PreTrainedTokenizerBase"
 ) -> tuple["Dataset", int]:
-    """The rows of a split with a `prompt` column of at most sampling.max_prompt_length tokens, and
-    how many were too long."""
+    """The rows with a `prompt` of at most max_prompt_length tokens; how many were too long."""
     import datasets
 
     datasets.disable_progress_bars()

@@ -138,8 +138,7 @@ class EngineSampler:
     def __call__(
         self, wanted: list[tuple[Prompt, int]], model: PreTrainedModel, step: int
     ) -> list[Rollout]:
-        """A rollout for each prompt and its index among those of its question in the step, which is
-        the number of optimiser steps done; `model` is the policy in training."""
+        """A rollout of `model` for each prompt, with its index among those of its question."""
         requests = []
         for _, pairs in groupby(wanted, key=lambda pair: id(pair[0])):  # neighbours of one prompt
             prompts, indices = zip(*pairs, strict=True)

@@ -1,7 +1,4 @@
-"""The rules of a training config that span several keys.
-
-Types, choices and bounds of one key stand beside it in pods/config/keys.py. Imports no torch.
-"""
+"""The rules of a training config that span several keys; pods/config/keys.py has the others."""
 
 import math
 from collections.abc import Iterator

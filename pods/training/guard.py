@@ -72,8 +72,7 @@ class Guard(AbstractContextManager):
         self.metrics = (gaps if self.regular(step) else {}) | (self.proof if step == 0 else {})
 
     def probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
-        """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
-        comparison of the first step would also pass if the engine ignored it."""
+        """Generate with a random adapter: a fresh one is zero, so the first gap proves nothing."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):
             work = Work(asked, LivePolicy(policy.model, "probe"), EVALUATION)

@@ -45,8 +45,7 @@ class Meter:
         self.counters = {name: meta[name.replace("/", "_")] for name in COUNTERS}
 
     def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
-        """Rollouts, seconds and memory (GiB) by phase, the update, cumulative counters; `others`:
-        of the trainer and of the engine."""
+        """Of the step, its phases (s, GiB) and update, and counters; others: trainer and engine."""
         peaks = clock.step_peak | {f"warmup_{name}": gib for name, gib in self.warmup_peak.items()}
         rows, self.updates, self.warmup_peak = self.updates, [], {}
         of_update = {n: [row[n] for row in rows if row.get(n) is not None] for n in OF_UPDATE}

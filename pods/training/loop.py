@@ -1,7 +1,6 @@
 """Work between optimiser steps: clock, metrics, ledger, evaluation, checkpoints, budget, signals.
 
-A step is all updates on one generation (updates_per_generation): after the last of them no
-generated batch is pending, so that a checkpoint can be resumed exactly.
+A step is all updates on one generation: after it nothing is pending, so a resume is exact.
 """
 
 import math
@@ -210,8 +209,7 @@ def restore_signals(stack: ExitStack) -> None:
 
 
 def run(loop: RunCallback) -> None:
-    """Train to the end of the budget, and print where it ended. Raises RunFailed or OutOfMemory
-    with one line that names the last checkpoint."""
+    """Train to the end of the budget. RunFailed, OutOfMemory: one line with the last checkpoint."""
     config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
         loop.folder.begin(start)

@@ -51,8 +51,7 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
 
 
 def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
-    """Mean seconds by phase without the first step, the greatest peaks (GiB) and engine gaps, and
-    how many optimiser steps the budget holds."""
+    """Seconds by phase, greatest peaks (GiB) and engine gaps, and steps within the budget."""
     import pandas as pd
 
     table = pd.DataFrame(steps)
