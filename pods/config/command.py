@@ -40,8 +40,7 @@ ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
     """The composed config as an instance of its schema. Raises UserError with a wrong key."""
-    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    return validated(schema, values)
+    return validated(schema, OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
 
 
 def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictConfig:
@@ -58,8 +57,7 @@ def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictC
 def load_config(path: Path) -> TrainConfig:
     """The config that a run was trained with: checkpoints/<run>/.hydra/config.yaml."""
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-        return validated(TrainConfig, values)
+        return validated(TrainConfig, OmegaConf.to_container(OmegaConf.load(path), resolve=True))
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError, UserError) as error:
         raise UserError(
             f"{path}: not a config of this version of PODS ({one_line(error)}); train it again, or "

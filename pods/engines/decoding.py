@@ -10,16 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    DynamicCache,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.generation import TopKLogitsWarper, TopPLogitsWarper
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 

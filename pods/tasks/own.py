@@ -3,6 +3,7 @@
 uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution
 """
 
+import reprlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,17 +14,7 @@ from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
-from pods.tasks.task import (
-    Placed,
-    Row,
-    Task,
-    download,
-    json_lines,
-    numbered,
-    short,
-    text,
-    text_or_number,
-)  # fmt: skip
+from pods.tasks.task import Placed, Row, Task, download, json_lines, numbered, text, text_or_number
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL file, folder or hub id",
@@ -68,7 +59,7 @@ def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
         except Exception as error:  # the user's code
             raise ValueError(f"task.gold={name} raised {error!r}") from None
         if not isinstance(answer, str):
-            raise ValueError(f"task.gold={name} must return text, returned {short(answer)}")
+            raise ValueError(f"task.gold={name} must return text, returned {reprlib.repr(answer)}")
         return answer
 
     return gold

@@ -6,6 +6,7 @@ A new built-in task is one file with a `TASK`, listed in pods/tasks/__init__.py,
 
 import json
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -146,7 +147,7 @@ def column(row: Row, name: str) -> Any:
 def text(row: Row, name: str) -> str:
     """The value of a column that must hold text."""
     if not isinstance(value := column(row, name), str):
-        raise ValueError(f"column {name!r} must be text, is {short(value)}")
+        raise ValueError(f"column {name!r} must be text, is {reprlib.repr(value)}")
     return value
 
 
@@ -156,11 +157,5 @@ def text_or_number(row: Row, name: str) -> str:
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"column {name!r} must be text or a number, is {short(value)}")
+        raise ValueError(f"column {name!r} must be text or a number, is {reprlib.repr(value)}")
     return str(int(value)) if value == int(value) else str(value)
-
-
-def short(value: Any) -> str:
-    """A value as written in Python, at most 60 characters."""
-    written = repr(value)
-    return written if len(written) <= 60 else written[:57] + "..."

@@ -36,6 +36,7 @@ FIXED = {
     "report_to": [],
     "disable_tqdm": True,
     "torch_empty_cache_steps": None,
+    "ddp_find_unused_parameters": False,  # every trained parameter takes part
 }
 
 
@@ -62,7 +63,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "adam_beta2": optimizer.betas[1],
         "loss_type": loss.type,
         "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
-        "bf16": policy.dtype == "bfloat16",
+        "bf16": config.model.dtype == "bfloat16",
         "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
         "gradient_checkpointing": config.backend.gradient_checkpointing,
         "dataloader_pin_memory": policy.device != "cpu",
@@ -73,8 +74,6 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     for name in ("algorithm", "rule", "advantage"):
         function = getattr(config, name)
         arguments |= {name: function.name, f"{name}_kwargs": function.params}
-    if world_size > 1:
-        arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
     mode = choose.vllm_mode(config.engine.name, config)

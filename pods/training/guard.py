@@ -5,7 +5,7 @@ guard compares log-probabilities of engine and trainer. Not in the published cod
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the r
 
 
 @dataclass
-class Guard(AbstractContextManager):
+class Guard:
     """An engine of a training, compared with the trainer. Whoever opened the engine closes it."""
 
     engine: Engine
@@ -97,8 +97,6 @@ class Guard(AbstractContextManager):
             ours = self.trainer.token_logprobs(list(prompt), completion.token_ids)
             differences.append((ours - torch.from_numpy(engines)).abs())
         return torch.cat(differences).mean().item()
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 @contextmanager
