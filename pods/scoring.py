@@ -52,10 +52,9 @@ class Rewards(AbstractContextManager):
         self.scorer = Scorer(config.version, names=built_in, **limits)
         self.answers: list[str] | None = None  # the newest
         self.scores: dict[str, list[float]] = {}  # theirs, by function
-        functions = {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
-        self.functions = [
-            Reward(name, functions.get(name) or self.built_in(name)) for name in self.weights
-        ]
+        functions = {name: self.built_in(name) for name in built_in}
+        functions |= {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
+        self.functions = [Reward(name, functions[name]) for name in self.weights]
 
     def built_in(self, name: str) -> Callable[..., list[float]]:
         """A built-in reward function; all of them score the completions of a round once."""

@@ -64,7 +64,7 @@ def policy_as_unsloth_loads_it(config):
     policy.model.for_inference = lambda *_, **__: policy.model.eval()
     policy.model.max_seq_length = 512
     policy.model._unsloth_gradient_checkpointing = False
-    policy.peft_config, policy.backend = None, config.backend.name
+    policy.peft_config = None
     return policy
 
 

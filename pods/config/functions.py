@@ -17,7 +17,7 @@ def is_path(value: str) -> bool:
     return ":" in value or value.endswith(".py")
 
 
-def load(key: str, value: str) -> Callable[..., Any]:
+def load(key: str, value: str) -> Callable:
     """The function or class that `key=path/to/file.py:function` names; its file is run."""
     path, _, name = value.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier():
@@ -34,9 +34,7 @@ def load(key: str, value: str) -> Callable[..., Any]:
     return function
 
 
-def named(
-    kind: str, name: str | Callable[..., Any], built_in: dict[str, Callable[..., Any]]
-) -> Callable[..., Any]:
+def named(kind: str, name: str | Callable, built_in: dict[str, Callable]) -> Callable:
     """Built in, in a file, or itself. Raises UserError (no such file or function) or ValueError."""
     if not isinstance(name, str):
         return name
@@ -48,9 +46,7 @@ def named(
     return built_in[name]
 
 
-def with_params(
-    function: Callable[..., Any], arguments: str, params: dict[str, Any]
-) -> Callable[..., Any]:
+def with_params(function: Callable, arguments: str, params: dict[str, Any]) -> Callable:
     """The function with its parameters; ValueError unless it takes these positional `arguments`."""
     signature, positional = inspect.signature(function), arguments.split(", ")
     try:

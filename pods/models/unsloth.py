@@ -89,9 +89,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
         max_seq_length=length,
     )
     if vllm and getattr(model, "vllm_engine", None) is None:
-        raise UserError(
-            "engine=unsloth: Unsloth loaded no vLLM; see its messages, or set engine=trl"
-        )
+        raise UserError("engine=unsloth: no vLLM was loaded; see its messages, or set engine=trl")
     if vllm:
         use_temporary_folder(model)
     # Unsloth masks every pad: a sampled one ends the completion, so that no token of its middle

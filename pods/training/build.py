@@ -91,9 +91,8 @@ def build_trainer(
 ) -> PodsTrainer:
     """The trainer of a run; without an engine TRL generates, through the finished trainer."""
     wanted = trl_arguments(config, policy)
-    arguments = PodsConfig(
-        **wanted, reward_weights=list(rewards.weights.values()), correct=rewards.grader
-    )
+    weights = list(rewards.weights.values())
+    arguments = PodsConfig(**wanted, reward_weights=weights, correct=rewards.grader)
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
     by_seconds = config.optimizer.schedule_by == "seconds"

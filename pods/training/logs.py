@@ -69,9 +69,7 @@ class Meter:
 def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
     """The loggers of config.logger, closed by `stack`."""
     file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # line by line
-    loggers: list[Logger] = [
-        lambda step, line: print(json.dumps({"step": step, **line}), file=file)
-    ]
+    loggers = [lambda step, line: print(json.dumps({"step": step, **line}), file=file)]
     loggers += [Console(config)] if config.logger.console is not None else []
     for tracker in trackers(config, folder):
         try:
