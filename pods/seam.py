@@ -4,7 +4,7 @@
 own code builds the tensors of the rows that are handed to it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -24,13 +24,8 @@ Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
 
 
 class TrlSeam(trl.GRPOTrainer):
-    """GRPOTrainer with public names for what PodsTrainer needs of it."""
-
-    # PodsTrainer defines these: the batch of a generation from this rank's rows, and what a resume
-    # needs beside TRL's own state.
-    train_batch: Callable[[list[dict]], Tensors]
-    write_state: Callable[[Path], None]
-    read_state: Callable[[Path], None]
+    """GRPOTrainer with public names for what PodsTrainer needs of it; train_batch, write_state and
+    read_state are PodsTrainer's."""
 
     _handed: tuple[tuple, torch.Tensor] | None = None  # rollouts and scores that TRL is answered
     _earlier = 0  # micro-steps before the first that TRL counts
@@ -66,10 +61,8 @@ class TrlSeam(trl.GRPOTrainer):
         whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
         by_server = self.use_vllm and self.vllm_mode == "server"
         if by_server and not all(ranks.gather([whole])):  # all ranks raise, or none
-            raise AlgorithmError(
-                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
-                "multiple of them, or set vllm_mode=colocate"
-            )
+            rule = f"a vLLM server draws num_generations={m} rollouts of a prompt at once"
+            raise AlgorithmError(f"{rule}; ask for a multiple of them, or set vllm_mode=colocate")
         if self._is_vlm:
             raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
         texts = [prompt.row["prompt"] for prompt in prompts]

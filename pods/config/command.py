@@ -59,10 +59,10 @@ def load_config(path: Path) -> TrainConfig:
     try:
         return validated(TrainConfig, OmegaConf.to_container(OmegaConf.load(path), resolve=True))
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError, UserError) as error:
-        raise UserError(
-            f"{path}: not a config of this version of PODS ({one_line(error)}); train it again, or "
-            f"check out the commit that {path.parents[1] / 'meta.json'} names"
-        ) from None
+        reason, meta = one_line(error), path.parents[1] / "meta.json"
+        remedy = f"train it again, or check out the commit that {meta} names"
+        line = f"{path}: not a config of this version of PODS ({reason}); {remedy}"
+        raise UserError(line) from None
 
 
 def settable(overrides: list[str], folder: Path) -> list[str]:

@@ -52,12 +52,10 @@ def with_params(function: Callable, arguments: str, params: dict[str, Any]) -> C
     try:
         signature.bind(*positional, **params)
     except TypeError as error:
-        names = list(signature.parameters)[len(positional) :]
+        names = ", ".join(list(signature.parameters)[len(positional) :]) or "none"
         label = getattr(function, "__name__", function)
-        raise ValueError(
-            f"{label} cannot be called with ({arguments}, **params): {error}; its parameters after "
-            f"these are: {', '.join(names) or 'none'}"
-        ) from None
+        problem = f"{label} cannot be called with ({arguments}, **params): {error}"
+        raise ValueError(f"{problem}; its parameters after these are: {names}") from None
     return update_wrapper(partial(function, **params), function) if params else function
 
 

@@ -44,7 +44,14 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset
     """All rows of a split in source order: id, question, answer, kind and their other columns."""
     rows: list[Row] = []
     places: dict[str, str] = {}
-    for place, number, row in _placed(task, split, data_dir):
+    if task.rows:
+        source = task.rows(split)
+    elif data_dir:
+        remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
+        source = json_lines(Path(data_dir) / task.name / f"{split}.jsonl", remedy)
+    else:
+        source = _hub(task, split)
+    for place, number, row in source:
         try:
             example = _example(task, row, number, legacy)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -56,15 +63,6 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset
     if not rows:
         raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
     return _dataset(rows)
-
-
-def _placed(task: Task, split: str, data_dir: str | None) -> Iterable[Placed]:
-    if task.rows:
-        return task.rows(split)
-    if data_dir:
-        remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
-        return json_lines(Path(data_dir) / task.name / f"{split}.jsonl", remedy)
-    return _hub(task, split)
 
 
 def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
