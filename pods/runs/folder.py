@@ -22,6 +22,7 @@ from pods.config.sweeps import may_change, suffix
 from pods.files import write_atomic
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
+from pods.runs.results import facts_of
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
@@ -113,7 +114,7 @@ class RunFolder:
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            self._write_meta({"config_hash": config_hash(self.config), **provenance()})
+            self.note(config_hash=config_hash(self.config), **provenance())
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
             if path.is_file():
@@ -123,12 +124,10 @@ class RunFolder:
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)
 
-    def note_best(self, best: dict[str, Any] | None) -> None:
-        """Name the best checkpoint by validation in the run's meta.json."""
-        self._write_meta({**json.loads(self.meta.read_text()), "checkpoint_best": best})
-
-    def _write_meta(self, meta: dict[str, Any]) -> None:
-        write_atomic(self.meta, json.dumps(meta, indent=2) + "\n")
+    def note(self, **facts: Any) -> None:
+        """Add facts to the run's meta.json."""
+        facts = facts_of(self.meta) | facts
+        write_atomic(self.meta, json.dumps(facts, indent=2) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

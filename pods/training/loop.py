@@ -101,7 +101,7 @@ class Save:
             self.step = self.trainer.state.global_step
             if ranks.is_main():
                 checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
-                self.folder.note_best(self.best)
+                self.folder.note(checkpoint_best=self.best)
 
     def last(self) -> str:
         path = self.folder.path / f"checkpoint-{self.step}"
