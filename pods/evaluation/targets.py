@@ -37,7 +37,7 @@ class Store:
     def __init__(self, results_dir: str, name: str, base: bool = False) -> None:
         self.base, self.folder = base, Path(results_dir) / name
         self.summary = Path(results_dir) / f"{name}.json"
-        self.facts_path = results.facts_path(self.summary)
+        self.facts_path = self.summary.with_suffix(".meta.json")
         new = not (self.summary.exists() or self.facts_path.exists())
         self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
         if not isinstance(self.facts.get("tasks"), dict):

@@ -1,7 +1,5 @@
-"""The model that is trained, its adapter and its tokenizer, by transformers and PEFT.
-
-Weights are read as safetensors only, and no code of a model repository is run.
-"""
+"""The model that is trained, its adapter and its tokenizer, by transformers and PEFT. Only weights
+in safetensors are read, and no code of a model repository is run."""
 
 from __future__ import annotations  # Unsloth precedes transformers and PEFT
 

@@ -99,8 +99,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
 
 
 def use_temporary_folder(model: Model) -> None:
-    """Unsloth writes the adapter's config to ./vllm_gen_lora at the first rollout: two runs in one
-    working folder would read each other's rank. The folder goes with the model."""
+    """Unsloth writes adapters to ./vllm_gen_lora, where two runs would read each other's."""
     load, folder = model.load_lora, tempfile.TemporaryDirectory(prefix="pods-adapter-")
 
     def load_lora(name: str, **keys: Any) -> Any:

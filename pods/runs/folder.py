@@ -104,10 +104,9 @@ class RunFolder:
             another = run + suffix(refused[0], now.get(refused[0]))
             remedy = f"restore these keys, or set run={another} (a sweep, -m, names its runs so)"
             raise UserError(f"run={run} was started with another config: {line}; {remedy}")
-        engine = [key for key in changes if key.startswith("engine.") and before[key] != "auto"]
-        if engine:
-            line = ", ".join(changes[key] for key in engine)
-            ranks.say(f"run={run} resumes with another engine: {line}")
+        for key in changes:
+            if key.startswith("engine.") and before[key] != "auto":
+                ranks.say(f"run={run} resumes with another engine: {changes[key]}")
 
     def begin(self, start: Checkpoint | None) -> None:
         """Write config and provenance of a new run; drop what a resumed one wrote after `start`."""

@@ -1,8 +1,5 @@
-"""Proof that an engine samples from the policy that is trained.
-
-An engine that holds the base weights, or an old adapter, gives rollouts without any error. The
-guard compares log-probabilities of engine and trainer. Not in the published code.
-"""
+"""Proof that an engine samples from the policy that is trained, by log-probabilities of both: one
+that holds the base weights, or an old adapter, gives rollouts without any error."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

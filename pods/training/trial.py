@@ -1,8 +1,4 @@
-"""`uv run train.py trial=true ...`: three steps of the training that the other keys describe.
-
-Prints versions and card, the first prompt (pods/tasks/prompts.py), then seconds by phase, peak
-memory and the number of steps within the budget. Nothing stays on the disk.
-"""
+"""`uv run train.py trial=true ...`: three steps of the training, which leave nothing on disk."""
 
 import contextlib
 import os

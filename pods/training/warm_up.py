@@ -1,7 +1,6 @@
 """The warm-up: one round, and an update at the greatest lengths that the config allows.
 
-Kernels compile and caches fill before the clock starts: a compiled first step takes a minute on a
-GPU. A lack of memory shows before the run has spent anything. Nothing of it stays.
+Kernels compile and a lack of memory shows before the clock starts. Nothing of it stays.
 """
 
 import numpy as np
