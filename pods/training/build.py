@@ -129,8 +129,7 @@ class EngineSampler:
 
     engine: Engine
     tokenizer: PreTrainedTokenizerBase
-    stop: tuple[str, ...]  # strings that end a completion
-    seed: int
+    config: TrainConfig
     logprobs: bool  # whether rollouts keep them
 
     def __call__(
@@ -140,7 +139,7 @@ class EngineSampler:
         requests = []
         for _, pairs in groupby(wanted, key=lambda pair: id(pair[0])):  # neighbours of one prompt
             prompts, indices = zip(*pairs, strict=True)
-            seeds = [seed_of(self.seed, step, prompts[0], index) for index in indices]
+            seeds = [seed_of(self.config.seed, step, prompts[0], index) for index in indices]
             requests.append(Request(encode_prompt(prompts[0].row["prompt"], self.tokenizer), seeds))
         work = Work(requests, LivePolicy(model, step))
         ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
@@ -148,7 +147,7 @@ class EngineSampler:
         if not self.logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
         prompt_ids = [list(request.prompt) for request in requests for _ in request.seeds]
-        written = texts(self.tokenizer, completions, self.stop)
+        written = texts(self.tokenizer, completions, self.config.sampling.stop)
         return [Rollout(*row) for row in zip(prompt_ids, completions, written, strict=True)]
 
 
@@ -164,5 +163,4 @@ def sampler_of(
         ranks.say(f"engine=vllm: log-probabilities are not checked against the trainer's; {reason}")
     # TRL's loss corrects by them; algorithms see them.
     logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
-    stop = tuple(config.sampling.stop)
-    return EngineSampler(engine, policy.tokenizer, stop, config.seed, logprobs)
+    return EngineSampler(engine, policy.tokenizer, config, logprobs)
