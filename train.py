@@ -45,7 +45,7 @@ def train(config: TrainConfig) -> None:
             from pods import scoring, tasks  # torch and TRL
             from pods.evaluation import midrun
             from pods.runs import folder as runs
-            from pods.training import build, loop
+            from pods.training import build, loop, warm_up
 
             loop.restore_signals(stack)
             ranks.start()
@@ -62,7 +62,9 @@ def train(config: TrainConfig) -> None:
             evaluate, generator = None, trainer.sampler.engine
             if config.evaluation.every_seconds is not None:
                 evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
-            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
+            warm = warm_up.warm_up if config.backend.warmup else None
+            parts = rewards, warm, evaluate, start, stack
+            callback = loop.RunCallback(config, folder, trainer, *parts)
             trainer.add_callback(callback)
         loop.run(callback)
 

@@ -104,9 +104,7 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     folder = SimpleNamespace(path=None)
     trainer = SimpleNamespace(clock=clock, is_deepspeed_enabled=False)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
-    monkeypatch.setattr(loop, "warm_up", warm)
-    config, rewards = compose("backend.warmup=true"), rewards_of()
-    callback = loop.RunCallback(config, folder, trainer, rewards, None, None, None)
+    callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()

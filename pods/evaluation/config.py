@@ -152,8 +152,7 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
-    """The config of a run's training, or that of an experiment, or the values of config/train.yaml
-    for a model: of config/model, on the hub or in a folder."""
+    """The config of a run, or of an experiment, or config/train.yaml with this model."""
     if run:
         return load_config(Path(config.output_dir) / run / SAVED)
     if config.experiment:
