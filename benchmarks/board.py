@@ -6,10 +6,12 @@
 Trainings are processes of one thread, in shuffled order; what is stored is not repeated.
 """
 
+import io
 import json
 import os
 import random
 import re
+import runpy
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,10 +26,10 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import track
 
-from pods.config.command import CONFIG_DIR, command, compose, typed
+from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text, TrainConfig
-from pods.figures import board
+from pods.config.keys import Section, Text
+from pods.figures import board, drawing
 from pods.figures.board import Cell
 from pods.runs.folder import provenance, read_metrics
 
@@ -91,7 +93,10 @@ def main(config: BoardConfig) -> None:
         for metric in board.METRICS
     }
     print(board.text(cells, marks))
-    board.picture(marks, Path(config.out_dir) / "board", config.budget, config.clock)
+    seconds = config.budget / board.MARKS * np.arange(1, board.MARKS + 1)
+    panels = {board.TITLES[name]: board.shown(marks, name) for name in board.METRICS}
+    picture = drawing.panels(panels, seconds, f"seconds of training, priced: {config.clock}")
+    drawing.save(picture, Path(config.out_dir) / "board")
     if config.as_json and config.algorithm:
         against = {
             metric: board.against_rivals(config.algorithm, marks[metric]) for metric in marks
@@ -153,7 +158,7 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
     context.set_forkserver_preload(PRELOADED)
     facts = {"commit": provenance()["git_commit"]}
     with ProcessPoolExecutor(config.jobs, context, max_tasks_per_child=1) as pool:
-        futures = {pool.submit(train, overrides(config, t)): t for t in missing}
+        futures = {pool.submit(train, *task(config, t)): t for t in missing}
         done = track(as_completed(futures), "", len(futures), console=Console(stderr=True))
         for future in done if futures else ():
             training = futures[future]
@@ -181,12 +186,13 @@ def stored(config: BoardConfig, stage: str) -> Results:
     return results
 
 
-def overrides(config: BoardConfig, training: Training) -> list[str]:
-    """What the command line of this training would say."""
+def task(config: BoardConfig, training: Training) -> tuple[Training, Path, list[str]]:
+    """A training, its folder and its command line."""
     arm, (P, n, m, rate) = config.arms.get(training.arm), training.cell
     name = "algorithm.name" if arm is None else "algorithm"
     own = arm.overrides if arm and arm.overrides else [f"{name}={training.arm}"]
-    return [
+    run = f"{config.stage}-{training.run}"
+    arguments = [
         *own,
         f"prompts_per_step={P}",
         f"rollouts_per_prompt={n}",
@@ -200,30 +206,38 @@ def overrides(config: BoardConfig, training: Training) -> list[str]:
         f"evaluation.every_seconds={training.budget / board.MARKS}",
         f"evaluation.split={'validation' if config.stage == 'tune' else 'test'}",
         f"seed={training.seed}",
-        f"run={config.stage}-{training.run}",
+        f"run={run}",
         f"output_dir={config.output_dir}",
         "checkpoint.every_seconds=null",
         "ledger.texts=none",
         "logger=[]",
         "backend.threads=1",
     ]
+    return training, Path(config.output_dir) / run, arguments
 
 
-def train(arguments: list[str]) -> dict[str, list[float]]:
-    """A training in this process, and its accuracies."""
-    import train as entry  # the parent stays without torch
-    from pods.training.check import check, settle
-
-    config = typed(TrainConfig, compose("train", arguments))
-    settle(config)
-    check(config)
-    with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
-        entry.train(config)
-    lines = read_metrics(Path(config.output_dir) / config.run / "evaluations.jsonl")
-    marks = config.evaluation.every_seconds * np.arange(1, board.MARKS + 1)
-    after = np.searchsorted([line["train_seconds"] for line in lines], marks)
-    lines = [lines[i] for i in np.minimum(after, len(lines) - 1)]  # one step may pass two marks
-    return {metric: [line[name] for line in lines] for metric, name in board.METRICS.items()}
+def train(training: Training, folder: Path, arguments: list[str]) -> dict[str, list[float]]:
+    """train.py in this process, and the accuracies at the marks, 0 from where the loss diverged.
+    Raises UserError with the line of any other failure."""
+    said, diverged = io.StringIO(), None
+    sys.argv = ["train.py", *arguments]
+    try:
+        with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(said):
+            runpy.run_path(str(CONFIG_DIR.parent / "train.py"), run_name="__main__")
+    except SystemExit as error:
+        diverged = re.search(r"(loss|grad_norm) is (nan|inf)", said.getvalue())
+        if not diverged:
+            line = (said.getvalue().splitlines() or [f"exit code {error.code}"])[-1]
+            raise UserError(f"{training.run}: {line}") from error
+    file = folder / "evaluations.jsonl"
+    lines = read_metrics(file) if file.is_file() else []
+    seconds = [line["train_seconds"] for line in lines]
+    marks = training.budget / board.MARKS * np.arange(1, board.MARKS + 1)
+    after = np.searchsorted(seconds, marks)  # one step may pass two marks
+    if not diverged:
+        after = np.minimum(after, len(lines) - 1)
+    lines = [*lines, dict.fromkeys(board.METRICS.values(), 0.0)]
+    return {metric: [lines[i][name] for i in after] for metric, name in board.METRICS.items()}
 
 
 def noise(completions: list[str], **columns: Any) -> list[float]:

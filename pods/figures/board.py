@@ -1,23 +1,20 @@
-"""The board's tables and picture: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
+"""The board's tables: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from matplotlib import style as styles
-from matplotlib.figure import Figure as Canvas
 from scipy.stats import ttest_rel
 
-from pods.figures import STYLE, drawing, speedup
-from pods.figures.statistics import Difference, difference, level, mean_and_error, t95
+from pods.figures import speedup
+from pods.figures.statistics import Difference, difference, level
 
 Marks = dict[str, np.ndarray]  # arm -> (seeds, marks)
 MARKS = 12  # evaluations of a training, at equal distances up to the end of the budget
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
 TITLES = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}
-SHOWN = 5  # arms of the picture: the first ones, and GRPO and PODS
+SHOWN = 3  # arms of the picture beside GRPO and PODS
 
 
 class Cell(NamedTuple):
@@ -78,21 +75,8 @@ def against_rivals(arm: str, marks: Marks) -> dict[str, Any]:
     }
 
 
-def picture(marks: dict[str, Marks], stem: Path, budget: float, clock: str) -> None:
-    """Both accuracies over priced seconds, of GRPO, PODS and the arms that are ahead."""
+def shown(marks: dict[str, Marks], name: str) -> Marks:
+    """The arms of the picture: the first ones by accuracy at temperature 1, and both rivals."""
     order = sorted(marks["accuracy"], key=lambda arm: -marks["accuracy"][arm].mean())
-    arms = [arm for place, arm in enumerate(order) if arm in RIVALS or place < SHOWN - 2]
-    seconds = budget / MARKS * np.arange(1, MARKS + 1)
-    with styles.context(STYLE):
-        canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
-        for axes, name in zip(canvas.subplots(1, 2, sharey=True), METRICS, strict=True):
-            for index, arm in enumerate(arms):
-                mean, error, n = mean_and_error(100 * marks[name][arm])
-                look, half = drawing.style(index, None), t95(n - 1) * error
-                axes.plot(seconds, mean, label=arm, markersize=4, **look)
-                band = (mean - half, mean + half)
-                axes.fill_between(seconds, *band, color=look["color"], alpha=0.15, linewidth=0)
-            axes.set(title=TITLES[name], xlabel=f"seconds of training, priced: {clock}")
-        axes.legend(loc="lower right")
-        canvas.axes[0].set_ylabel("correct, % of test questions")
-        drawing.save(canvas, stem)
+    arms = [arm for place, arm in enumerate(order) if arm in RIVALS or place < SHOWN]
+    return {arm: marks[name][arm] for arm in arms}

@@ -69,6 +69,25 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     return canvas
 
 
+def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) -> Canvas:
+    """The board: a panel of accuracies for each title, arm -> (runs, marks), at these seconds."""
+    with styles.context(STYLE):
+        canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
+        for axes, title in zip(canvas.subplots(1, len(arms), sharey=True), arms, strict=True):
+            for index, (arm, values) in enumerate(arms[title].items()):
+                mean, error, n = mean_and_error(100 * values)
+                look, half = style(index, None), t95(n - 1) * error
+                axes.plot(seconds, mean, label=arm, markersize=4, **look)
+                colour = look["color"]
+                axes.fill_between(
+                    seconds, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0
+                )
+            axes.set(title=title, xlabel=x)
+        axes.legend(loc="lower right")
+        canvas.axes[0].set_ylabel("Correct, % of test questions")
+    return canvas
+
+
 def save(canvas: Canvas, stem: Path) -> None:
     """Write <stem>.pdf (vector, embedded fonts, without a date) and <stem>.png."""
     stem.parent.mkdir(parents=True, exist_ok=True)
