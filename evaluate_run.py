@@ -11,7 +11,7 @@ The same command goes on where it was stopped. config/evaluate/evaluate.yaml lis
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import Skipped, UserError
-from pods.evaluation.config import EvaluateConfig, check, check_files, renamed_keys, runs
+from pods.evaluation.config import EvaluateConfig, check, renamed_keys, runs
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
@@ -22,11 +22,8 @@ def main(config: EvaluateConfig) -> None:
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    """Score the runs one after the other, then show one table. Of several runs, those that cannot
-    be scored are named and skipped."""
+    """Score the runs in turn, then show one table; a run that cannot be scored is skipped."""
     names = runs(config.run, config.output_dir) or [None]
-    if len(names) == 1:
-        check_files(config, names[0])
     from pods.evaluation import midrun, run, scoreboard  # --help and mistakes wait for no torch
 
     boards, skipped = [], []

@@ -37,8 +37,7 @@ def dr_grpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
 
 
 def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
-    """Each reward function normalised over the kept of a prompt, then the weighted sum
-    (arXiv 2601.05242). Without by_function the same as `kept`."""
+    """Each reward function normalised as in `kept`, then the weighted sum (arXiv 2601.05242)."""
     parts = batch.by_function or {"rewards": batch.rewards}
     return sum(
         batch.weights.get(name, 1.0) * over_kept(replace(batch, rewards=rewards), kept)

@@ -172,9 +172,8 @@ def gfpo(step: Step, metric: str = "length"):
     batch = yield step.prompts, step.n
     lengths = lengths_of(batch)
     cost = lengths if metric == "length" else -batch.rewards / lengths
-    return np.concatenate(
-        [group[np.argsort(cost[group], kind="stable")[: step.m]] for group in batch.groups]
-    )
+    kept = [group[np.argsort(cost[group], kind="stable")[: step.m]] for group in batch.groups]
+    return np.concatenate(kept)
 
 
 FUNCTIONS = (grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo)

@@ -18,7 +18,6 @@ from pods import ranks
 from pods.config.keys import Prices
 
 STEP_PHASES = ("generate", "score", "select", "update")
-GIB = 2**30  # bytes
 
 
 @dataclass
@@ -105,6 +104,6 @@ def peak_memory() -> float | None:
 
     if not torch.cuda.is_available():
         return None
-    peak = torch.cuda.max_memory_allocated() / GIB
+    peak = torch.cuda.max_memory_allocated() / 2**30
     torch.cuda.reset_peak_memory_stats()
     return peak

@@ -1,7 +1,6 @@
 """Several processes in one run, started by `accelerate launch`: ranks and collective calls.
 
-Every rank must make the same collective calls in the same order: one rank decides by clock, signal
-or disk for all, or the answers are gathered.
+All make the same calls in the same order: one rank decides for all, or answers are gathered.
 """
 
 import atexit

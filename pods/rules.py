@@ -100,8 +100,7 @@ def select(
 def keep(
     batch: Batch, rule: str | Rule, m: int, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Indices of the m rollouts of each prompt that the rule selects, of those with a reward; a
-    prompt with fewer than m keeps those it has."""
+    """Indices of the m that the rule selects of each prompt, or of all with a reward if fewer."""
     kept = []
     for group in batch.groups:
         scored = group[np.isfinite(batch.rewards[group])]

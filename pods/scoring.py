@@ -20,12 +20,6 @@ from rewards import Scorer
 class RewardError(RuntimeError):
     """A reward function raised or returned something other than one finite number each."""
 
-    def __init__(self, message: str, arguments: dict[str, Any], i: int) -> None:
-        """Of completion i; `arguments` are those of the function."""
-        super().__init__(message)
-        self.completion = str(arguments["completions"][i])
-        self.answer = str(arguments["answer"][i]) if "answer" in arguments else ""
-
 
 class Text(str):
     """A text that also reads as a chat with one message, `text[0]["content"]`, as reward functions
@@ -58,10 +52,9 @@ class Rewards(AbstractContextManager):
         self.scorer = Scorer(config.version, names=built_in, **limits)
         self.answers: list[str] | None = None  # the newest
         self.scores: dict[str, list[float]] = {}  # theirs, by function
-        functions = {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
-        self.functions = [
-            Reward(name, functions.get(name) or self.built_in(name)) for name in self.weights
-        ]
+        functions = {name: self.built_in(name) for name in built_in}
+        functions |= {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
+        self.functions = [Reward(name, functions[name]) for name in self.weights]
 
     def built_in(self, name: str) -> Callable[..., list[float]]:
         """A built-in reward function; all of them score the completions of a round once."""
@@ -94,17 +87,15 @@ class Reward:
         try:
             values = self.values(arguments)
         except Exception as error:
-            i = self.failing(arguments)
-            place = "all completions" if i is None else f"completion {i}"
-            problem = f"{label} raised {error!r} on {place} of {step}"
-            raise RewardError(problem, arguments, i or 0) from error
+            problem = f"{label} raised {error!r} on {self.failing(arguments)} of {step}"
+            raise RewardError(problem) from error
         if len(values) != len(completions):
             counts = f"{len(values)} values for {len(completions)} completions"
-            raise RewardError(f"{label} returned {counts} at {step}", arguments, 0)
+            raise RewardError(f"{label} returned {counts} at {step}")
         numbers = [number(value) for value in values]
         for i in np.flatnonzero(~np.isfinite(numbers)):
             problem = f"{label} returned {values[i]!r} for completion {i} of {step}"
-            raise RewardError(f"{problem}; a finite number or None is required", arguments, i)
+            raise RewardError(f"{problem}; a finite number or None is required")
         return numbers
 
     def values(self, arguments: dict[str, Any]) -> list[float | None]:
@@ -114,15 +105,15 @@ class Reward:
             arguments = {name: arguments[name] for name in parameters if name in arguments}
         return list(self.function(**arguments))
 
-    def failing(self, arguments: dict[str, Any]) -> int | None:
-        """The first completion on which the function raises."""
+    def failing(self, arguments: dict[str, Any]) -> str:
+        """The first completion on which the function raises, with its text."""
         for i in range(len(arguments["completions"])):
             row = {k: v[i : i + 1] if isinstance(v, list) else v for k, v in arguments.items()}
             try:
                 self.values(row)
             except Exception:
-                return i
-        return None
+                return f"completion {i} ({row['completions'][0]!r})"
+        return "all completions"
 
 
 def number(value: object) -> float:

@@ -1,10 +1,7 @@
-"""The one file with private names of TRL, transformers' Trainer and Unsloth.
+"""The one file with private names of TRL, transformers' Trainer and Unsloth: GRPOTrainer, opened at
+three methods. TRL's own code builds the tensors of the rows that are handed to it."""
 
-`TrlSeam` is GRPOTrainer opened at three methods: a step's batch comes from `train_batch`, and TRL's
-own code builds the tensors of the rows that are handed to it.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -24,13 +21,8 @@ Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
 
 
 class TrlSeam(trl.GRPOTrainer):
-    """GRPOTrainer with public names for what PodsTrainer needs of it."""
-
-    # PodsTrainer defines these: the batch of a generation from this rank's rows, and what a resume
-    # needs beside TRL's own state.
-    train_batch: Callable[[list[dict]], Tensors]
-    write_state: Callable[[Path], None]
-    read_state: Callable[[Path], None]
+    """GRPOTrainer with public names for what PodsTrainer needs of it; train_batch, write_state and
+    read_state are PodsTrainer's."""
 
     _handed: tuple[tuple, torch.Tensor] | None = None  # rollouts and scores that TRL is answered
     _earlier = 0  # micro-steps before the first that TRL counts
@@ -66,10 +58,8 @@ class TrlSeam(trl.GRPOTrainer):
         whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
         by_server = self.use_vllm and self.vllm_mode == "server"
         if by_server and not all(ranks.gather([whole])):  # all ranks raise, or none
-            raise AlgorithmError(
-                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
-                "multiple of them, or set vllm_mode=colocate"
-            )
+            rule = f"a vLLM server draws num_generations={m} rollouts of a prompt at once"
+            raise AlgorithmError(f"{rule}; ask for a multiple of them, or set vllm_mode=colocate")
         if self._is_vlm:
             raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
         texts = [prompt.row["prompt"] for prompt in prompts]
@@ -148,8 +138,7 @@ class TrlSeam(trl.GRPOTrainer):
     def generate_ids(
         self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
-        """TRL's own generation: one completion of each prompt, log-probabilities only from vLLM.
-        In an evaluation the prompts differ, where training repeats each."""
+        """A completion of each prompt by TRL's own generation; an evaluation's prompts differ."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
         training, count = self.model.training, self.num_generations_eval
@@ -177,8 +166,7 @@ class TrlSeam(trl.GRPOTrainer):
         return logprobs[0].float().cpu()
 
     def rehearse(self, batch: Tensors) -> None:
-        """Forward and backward of the first micro-batch beside Adam's two moments; weights,
-        optimiser, random states and metrics stay."""
+        """Forward and backward of one micro-batch beside Adam's moments; nothing of it stays."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.model.train()
         size, optimizer = self.args.per_device_train_batch_size, str(self.args.optim).lower()
@@ -201,8 +189,7 @@ class TrlSeam(trl.GRPOTrainer):
 
 @contextmanager
 def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
-    """A colocated vLLM that TRL builds in this block runs all n x P rollouts of a round at once,
-    where TRL's number is m x P."""
+    """A colocated vLLM that TRL builds in this block runs n x P rollouts at once, not m x P."""
     from trl.trainer import grpo_trainer
 
     original = grpo_trainer.VLLMGeneration

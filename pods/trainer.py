@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import trl
 from accelerate.utils import set_seed
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel as Model
 
 from pods import ranks
 from pods.algorithms import DRAWS_M, OWN_ADVANTAGES, Algorithm, prepared
@@ -37,8 +37,7 @@ Parameters = dict[str, Any] | None
 
 @dataclass(init=False)
 class PodsConfig(trl.GRPOConfig):
-    """GRPOConfig with the choice of rollouts; `num_generations` is m, the rollouts of a prompt that
-    are trained on. Raises ValueError with one line where values do not fit together."""
+    """GRPOConfig with the choice of rollouts; num_generations is m. ValueError if values clash."""
 
     rollouts_per_prompt: int = field(default=64, metadata={"help": "n, at least num_generations"})
     algorithm: str = field(default="pods", metadata={"help": "a name, or path/to/file.py:function"})
@@ -93,7 +92,7 @@ class PodsTrainer(TrlSeam):
 
     def __init__(
         self,
-        model: str | PreTrainedModel,
+        model: str | Model,
         reward_funcs: Any = None,
         args: PodsConfig | None = None,
         *rest: Any,
@@ -200,11 +199,9 @@ class PodsTrainer(TrlSeam):
                 tensors["fill_factor"] = factor
         return tensors, record
 
-    def compute_loss(
-        self, model: PreTrainedModel, inputs: Tensors, *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
+    def compute_loss(self, model: Model, inputs: Tensors, *args: Any, **keys: Any) -> torch.Tensor:
         """TRL's loss; rows that only fill the step count in no denominator."""
-        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        loss = super().compute_loss(model, inputs, *args, **keys)
         factor = inputs.get("fill_factor")
         if factor is not None and self.loss_type in MEAN_OVER_ROWS:
             return loss * factor

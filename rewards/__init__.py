@@ -16,6 +16,7 @@ from rewards.verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 NAMES = ("correctness", "format", "tags")
+Texts = Sequence[str]
 
 
 def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
@@ -24,7 +25,7 @@ def grade(completion: str, answer: str, version: str = "v2", kind: str = "math")
 
 
 def score(
-    completions: Sequence[str], answers: Sequence[str], version: str = "v2", kind: str = "math"
+    completions: Texts, answers: Texts, version: str = "v2", kind: str = "math"
 ) -> dict[str, list[float]]:
     """correctness, format and tags of every completion, unweighted; the trainer adds them up."""
     return _scorer(version).score(completions, answers, [kind] * len(completions))
@@ -43,17 +44,13 @@ class Scorer:
         started = version == "strict" and workers > 0
         self._verifier = Verifier(workers, deadline_seconds) if started else None
 
-    def score(
-        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
-    ) -> dict[str, list[float]]:
+    def score(self, completions: Texts, answers: Texts, kinds: Texts) -> dict[str, list[float]]:
         """{name: one float per completion}, unweighted."""
         correct = self.grade(completions, answers, kinds)
         rows = [(*row, self.version) for row in zip(completions, answers, correct, strict=True)]
         return {name: [getattr(functions, name)(*row) for row in rows] for name in self.names}
 
-    def grade(
-        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
-    ) -> list[bool]:
+    def grade(self, completions: Texts, answers: Texts, kinds: Texts) -> list[bool]:
         """Whether each completion is correct."""
         rows = zip(completions, answers, kinds, strict=True)
         decisions = [self._decide(*row) for row in rows]

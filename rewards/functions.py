@@ -20,4 +20,4 @@ def format(completion: str, answer: str, correct: bool, version: str) -> float:
 def tags(completion: str, answer: str, correct: bool, version: str) -> float:
     """0.025 for each of the four tags that occurs exactly once."""
     earned = tag_scan.earn_bonus(completion, correct, version)
-    return 0.025 * tag_scan.tags_once(completion) if earned else 0.0
+    return 0.025 * sum(completion.count(tag) == 1 for tag in tag_scan.TAGS) if earned else 0.0

@@ -48,8 +48,7 @@ CHANGING = re.compile(  # words that deny, change or doubt the number beside the
 
 
 def decide(completion: str, gold: str) -> bool | Pair:
-    """Whether the last answer block states the gold answer; the two texts if only computer algebra
-    can decide."""
+    """Whether the last answer block states the gold answer; a pair needs computer algebra."""
     answer = last_closed_answer(completion)
     if answer is None or len(answer) > MAX_LENGTH:
         return False

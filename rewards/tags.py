@@ -30,11 +30,6 @@ def _blocks(completion: str) -> tuple[int, int] | None:
     return None if join is None or end < join.end() else (start, end + len("</answer>"))
 
 
-def tags_once(completion: str) -> int:
-    """How many of the four tags occur exactly once."""
-    return sum(completion.count(tag) == 1 for tag in TAGS)
-
-
 def published_answer(completion: str) -> str:
     """From the last <answer> to the next </answer> or the end; the whole text without a tag."""
     return completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()

@@ -1,6 +1,5 @@
-"""math-verify for untrusted text: a server without CUDA, torch or the caller's main module loads it
-and forks a child for each comparison. The kernel's timer ends a late child, even if the trainer was
-killed."""
+"""math-verify for untrusted text: a server without CUDA or torch forks a child for each comparison.
+The kernel's timer ends a late child, even if the trainer was killed."""
 
 import contextlib
 import json

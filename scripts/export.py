@@ -8,6 +8,7 @@ docs/export.md says how to score the folder, how to load it and how to make a GG
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -16,7 +17,7 @@ from pods.config.errors import UserError
 from pods.config.keys import Model, Text, TrainConfig
 from pods.evaluation.config import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
-from pods.files import replaced, write_atomic
+from pods.files import replaced
 from pods.models import is_adapter, locate
 from pods.runs import results
 from pods.tasks import rendered
@@ -48,34 +49,31 @@ def main(config: ExportConfig) -> None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     prompt = rendered("<the question>", tokenizer, training.task)
-    if config.merge:
-        write_merged(training.model, target.weights, out)
-    else:
-        with replaced(out) as folder:
+    with replaced(out) as folder:
+        if config.merge:
+            merged(training.model, target.weights).save_pretrained(folder)
+        else:
             shutil.copy(target.weights / "adapter_model.safetensors", folder)
             adapter = json.loads((target.weights / "adapter_config.json").read_text())
             adapter["base_model_name_or_path"] = locate(training.model.path)
             (folder / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
-            tokenizer.save_pretrained(folder)
-    write_atomic(out / "README.md", card(config, training, target, prompt))
+        tokenizer.save_pretrained(folder)
+        (folder / "README.md").write_text(card(config, training, target, prompt))
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
 
 
-def write_merged(model: Model, checkpoint: Path, folder: Path) -> None:
-    """Base model and adapter (or all weights) of a checkpoint as one model with its tokenizer,
-    added up in float32 and rounded once to model.dtype; `folder` appears when it is complete."""
+def merged(model: Model, checkpoint: Path) -> Any:
+    """Base and adapter (or all weights) added up in float32 and rounded once to model.dtype."""
     import torch
     from peft import PeftModel
 
-    from pods.models.policy import load_model, load_tokenizer
+    from pods.models.policy import load_model
 
     adapted = is_adapter(checkpoint)
     whole = load_model(model.path if adapted else str(checkpoint), "float32")
     if adapted:
         whole = PeftModel.from_pretrained(whole, checkpoint).merge_and_unload()
-    with replaced(folder) as temporary:
-        whole.to(getattr(torch, model.dtype)).save_pretrained(temporary)
-        load_tokenizer(model.path, model.pad_token).save_pretrained(temporary)
+    return whole.to(getattr(torch, model.dtype))
 
 
 def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: str) -> str:

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text, price_list
+from pods.config.keys import Prices, Section, Text, price_list
 from pods.figures import drawing, planner
-from pods.figures.planner import SIZES, Cell, Cost
+from pods.figures.planner import SIZES, Cell
 
 FOLDER = CONFIG_DIR / "planning"
 
@@ -83,10 +83,10 @@ def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])
         own = Cell(*(train[size] for size in SIZES))
-        cost = Cost(**costs) if costs else Cost.priced(price_list("l40s"))
+        cost = Prices(name="own", **costs) if costs else Prices(**price_list("l40s"))
     else:
         own, cost, rewards = planner.read(Path(config.output_dir) / config.run, config.window)
-        cost = cost._replace(**costs)
+        cost = cost.model_copy(update=costs)
 
     def predicted(cell: Cell) -> Cell:
         sizes = (config.rule, cell.n, cell.m)
@@ -99,7 +99,7 @@ def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
 
     cells = [predicted(cell) for cell in cells_of(config, own)]
     base = cells[0] if config.cells else predicted(Cell(own.prompts, own.m, own.m))
-    notes = ["seconds a step: {:.3g} + {:.3g} n P + {:.3g} m P".format(*cost)]
+    notes = [f"seconds a step: {cost.fixed:.3g} + {cost.generate:.3g} n P + {cost.update:.3g} m P"]
     if not min(cost.generate, cost.update) > 0:
         notes.append("the steps do not tell a rollout's seconds from the fixed ones; set cost.*")
     if config.kappa is None:

@@ -40,8 +40,10 @@ def parameters(function):
 def classes(folder):
     """The trainer's class and methods; also passes the arguments of a run with a vLLM engine
     through the config class as it is now."""
-    config = compose("experiment=gsm8k_qwen", "engine=unsloth", f"output_dir={folder}")
-    policy = Policy(None, None, None, "unsloth", "cpu", "float32", [1])  # bfloat16 needs a GPU
+    config = compose(
+        "experiment=gsm8k_qwen", "model.dtype=float32", "engine=unsloth", f"output_dir={folder}"
+    )
+    policy = Policy(None, None, None, "cpu", [1])
     wanted = trl_arguments(config, policy)
     refuse_changes(PodsConfig(**wanted), wanted)  # raises
     generate = vllm_generation.VLLMGeneration.generate
@@ -62,7 +64,7 @@ def policy_as_unsloth_loads_it(config):
     policy.model.for_inference = lambda *_, **__: policy.model.eval()
     policy.model.max_seq_length = 512
     policy.model._unsloth_gradient_checkpointing = False
-    policy.peft_config, policy.backend = None, config.backend.name
+    policy.peft_config = None
     return policy
 
 

@@ -130,14 +130,10 @@ def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     """Also the step since the last regular checkpoint is saved; mended, the run goes on."""
     last, path = failed(folder, fault=faults.reward_raises), folder / "checkpoints" / "r"
     reason = "reward function correctness raised ZeroDiv"
-    assert [part for part in (reason, "step 3") if part not in last] == []
+    assert [part for part in (reason, "7", "step 3") if part not in last] == []
     assert last.endswith("checkpoint-3")
     assert steps_of(path) == [2, 3]
     assert len(read_metrics(path / "metrics.jsonl")) == 3
-    report = json.loads((path / "failed_reward.json").read_text())
-    assert reason in report["error"]
-    assert "7" in report["completion"]
-    assert report["answer"]
     assert run(folder).returncode == 0
     shutil.rmtree(path / "checkpoint-3")  # beside those of checkpoint.every_steps
     assert_same_run(path, reference)

@@ -43,7 +43,7 @@ PUBLISHED = {
 ])  # fmt: skip
 def test_trls_arguments_are_the_published_ones(overrides, changes):
     config = compose("experiment=gsm8k_qwen", "seed=7", *overrides)
-    policy = Policy(None, None, None, "transformers", "cpu", config.model.dtype, [1])
+    policy = Policy(None, None, None, "cpu", [1])
     actual = trl_arguments(config, policy)
     expected = PUBLISHED | changes
     assert {key: actual[key] for key in expected} == expected

@@ -60,7 +60,6 @@ def test_run10_follows_run9_and_facts_are_no_run(tmp_path):
         (tmp_path / f"{name}.json").touch()
     found = [path.stem for path in results.find(tmp_path, ["a-Run*", "a-*"])]
     assert found == ["a-0.04-Run1", "a-Run2", "a-Run9", "a-Run10"]
-    assert results.facts_path("results/a-0.04-Run1.json").name == "a-0.04-Run1.meta.json"
 
 
 def test_the_published_files_survive_a_round_trip(shared, tmp_path):

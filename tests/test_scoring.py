@@ -77,9 +77,8 @@ def test_an_error_names_function_completion_and_step(tmp_path):
         ("None", "raised TypeError"),
     ):
         body = f"def function(completions, **_): return {returned}"
-        with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=f"own {line}") as e:
+        with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=f"own {line}"):
             scores(score)
-        assert e.value.completion in TEXTS
 
 
 def test_arrays_and_tensors_are_numbers(tmp_path):

@@ -1,7 +1,6 @@
 """How a command starts: Hydra composes the config, pydantic checks it, a mistake is one line.
 
-Exit codes: 0 done, 1 the run failed, 2 bad input (nothing was written), 3 done but something was
-skipped, 4 out of memory.
+Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped, 4 out of memory.
 """
 
 import functools
@@ -41,8 +40,7 @@ ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
     """The composed config as an instance of its schema. Raises UserError with a wrong key."""
-    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    return validated(schema, values)
+    return validated(schema, OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
 
 
 def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictConfig:
@@ -59,13 +57,12 @@ def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictC
 def load_config(path: Path) -> TrainConfig:
     """The config that a run was trained with: checkpoints/<run>/.hydra/config.yaml."""
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-        return validated(TrainConfig, values)
+        return validated(TrainConfig, OmegaConf.to_container(OmegaConf.load(path), resolve=True))
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError, UserError) as error:
-        raise UserError(
-            f"{path}: not a config of this version of PODS ({one_line(error)}); train it again, or "
-            f"check out the commit that {path.parents[1] / 'meta.json'} names"
-        ) from None
+        reason, meta = one_line(error), path.parents[1] / "meta.json"
+        remedy = f"train it again, or check out the commit that {meta} names"
+        line = f"{path}: not a config of this version of PODS ({reason}); {remedy}"
+        raise UserError(line) from None
 
 
 def settable(overrides: list[str], folder: Path) -> list[str]:
@@ -85,8 +82,7 @@ def command(
 ) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
 
-    names_run: a sweep makes the key `run` distinct. A command with keys that are called like groups
-    of another (rewards, engine) has its own folder.
+    names_run: a sweep makes the key `run` distinct.
     """
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:

@@ -17,7 +17,7 @@ def is_path(value: str) -> bool:
     return ":" in value or value.endswith(".py")
 
 
-def load(key: str, value: str) -> Callable[..., Any]:
+def load(key: str, value: str) -> Callable:
     """The function or class that `key=path/to/file.py:function` names; its file is run."""
     path, _, name = value.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier():
@@ -34,11 +34,8 @@ def load(key: str, value: str) -> Callable[..., Any]:
     return function
 
 
-def named(
-    kind: str, name: str | Callable[..., Any], built_in: dict[str, Callable[..., Any]]
-) -> Callable[..., Any]:
-    """The function of this name, built in or path/to/file.py:function; a function is itself. Raises
-    UserError (a file without the function) or ValueError (an unknown name)."""
+def named(kind: str, name: str | Callable, built_in: dict[str, Callable]) -> Callable:
+    """Built in, in a file, or itself. Raises UserError (no such file or function) or ValueError."""
     if not isinstance(name, str):
         return name
     if is_path(name):
@@ -49,20 +46,16 @@ def named(
     return built_in[name]
 
 
-def with_params(
-    function: Callable[..., Any], arguments: str, params: dict[str, Any]
-) -> Callable[..., Any]:
+def with_params(function: Callable, arguments: str, params: dict[str, Any]) -> Callable:
     """The function with its parameters; ValueError unless it takes these positional `arguments`."""
     signature, positional = inspect.signature(function), arguments.split(", ")
     try:
         signature.bind(*positional, **params)
     except TypeError as error:
-        names = list(signature.parameters)[len(positional) :]
+        names = ", ".join(list(signature.parameters)[len(positional) :]) or "none"
         label = getattr(function, "__name__", function)
-        raise ValueError(
-            f"{label} cannot be called with ({arguments}, **params): {error}; its parameters after "
-            f"these are: {', '.join(names) or 'none'}"
-        ) from None
+        problem = f"{label} cannot be called with ({arguments}, **params): {error}"
+        raise ValueError(f"{problem}; its parameters after these are: {names}") from None
     return update_wrapper(partial(function, **params), function) if params else function
 
 

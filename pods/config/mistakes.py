@@ -78,22 +78,18 @@ def explain(error: BaseException) -> str:
     """One line for an error of ours, Hydra's or OmegaConf's."""
     match error:
         case MissingConfigException() if error.options:
-            return _no_such_choice(error)
+            group, _, name = str(error.missing_cfg_file).partition("/")
+            choices = ", ".join(option for option in error.options if not option.startswith("_"))
+            line = f"{group}={name}: must be one of {choices}"
+            if group not in ("algorithm", "rule", "advantage"):
+                return line
+            return f"{line}; for a function in a file set {group}.name=path/to/file.py:function"
         case OverrideParseException():
             remedy = "no spaces around =, and quotes for the shell"
             return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
     return one_line(error)
-
-
-def _no_such_choice(error: MissingConfigException) -> str:
-    group, _, name = str(error.missing_cfg_file).partition("/")
-    choices = ", ".join(option for option in error.options if not option.startswith("_"))
-    line = f"{group}={name}: must be one of {choices}"
-    if group in ("algorithm", "rule", "advantage"):
-        line += f"; for a function in a file set {group}.name=path/to/file.py:function"
-    return line
 
 
 def one_line(error: BaseException) -> str:

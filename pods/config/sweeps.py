@@ -23,8 +23,7 @@ LONGEST = 40  # characters of a value in a name; a longer one is shown by its ha
 
 
 def arm(*, _root_: DictConfig) -> str:
-    """${arm:} in the key `run`: algorithm, rule and parameters, an advantage other than `kept`,
-    `own` for task=own, and the user's reward functions."""
+    """${arm:} in the key `run`: algorithm, rule, parameters, advantage and rewards of the user."""
     functions = [_root_.algorithm.name]
     functions += [_root_.rule.name] if functions[0] in NAMED_BY_RULE else []
     names = [str(name).rpartition(":")[2] for name in functions]  # without their files
@@ -67,8 +66,7 @@ def note_swept(arguments: list[str]) -> None:
 
 
 def name(config: DictConfig, overrides: list[str]) -> str:
-    """`config.run`, unresolved, with the overrides that it does not state; run=<name> gets only the
-    keys of the sweep."""
+    """`config.run` and the overrides that it lacks; run=<name> gets only the keys of the sweep."""
     run = OmegaConf.to_container(config, resolve=False)["run"]
     stated = ["run", *re.findall(r"\$\{([\w.]+)\}", run)]
     if "${arm:}" in run:

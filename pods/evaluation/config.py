@@ -97,23 +97,22 @@ def check(config: EvaluateConfig) -> None:
         if not config.run and (value := listed(getattr(config, key))) != default:
             words = ",".join(value).lower()
             raise UserError(f"{key}={words}: a base model has no checkpoints; set run")
+    if not asked:
+        known = ", ".join(_known(config.output_dir)) or "none"
+        raise UserError(
+            "run=null: name a run, or the base model to score: experiment=quickstart, or "
+            f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
+        )
+    if config.data_dir and not Path(config.data_dir).is_dir():
+        raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
+    if Path(config.results_dir).is_file():
+        raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
     if config.from_training:
         defaults = typed(EvaluateConfig, compose("evaluate", [], CONFIG_DIR / "evaluate"))
         for key, value in config:
             if key not in PLACES and value != getattr(defaults, key):
                 keys = f"from_training=true {key}={','.join(listed(value))}"
                 raise UserError(f"{keys}: nothing is generated or graded anew; drop one")
-
-
-def check_files(config: EvaluateConfig, run: str | None) -> None:
-    """Raise UserError for a model, data_dir or results_dir that is not in its configured place."""
-    training = training_config(config, run)
-    if not config.from_training:
-        locate(config.model_path or training.model.path)
-    if config.data_dir and not Path(config.data_dir).is_dir():
-        raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
-    if Path(config.results_dir).is_file():
-        raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 
 
 def runs(patterns: list[str], output_dir: str) -> list[str]:
@@ -154,18 +153,11 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
-    """The config of a run's training, or that of an experiment, or the values of config/train.yaml
-    for a model: of config/model, on the hub or in a folder."""
+    """The config of a run, or of an experiment, or config/train.yaml with this model."""
     if run:
         return load_config(Path(config.output_dir) / run / SAVED)
     if config.experiment:
         return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
-    if not config.model:
-        known = ", ".join(_known(config.output_dir)) or "none"
-        raise UserError(
-            "run=null: name a run, or the base model to score: experiment=quickstart, or "
-            f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
-        )
     overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
     if (CONFIG_DIR / "model" / f"{config.model}.yaml").is_file():
         composed = compose("train", [*overrides, f"model={config.model}"])

@@ -78,8 +78,7 @@ class MidRun:
 
 
 def publish(config: EvaluateConfig, run: str) -> Board:
-    """Write results/<run>.json and its facts from the evaluations of a run, each under its step,
-    with or without a checkpoint there; no model is loaded. Raises UserError."""
+    """Write results/<run>.json and its facts from the evaluations of a run; no model is loaded."""
     training, folder = training_config(config, run), Path(config.output_dir) / run
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
     lines = read_metrics(path) if path.is_file() else []

@@ -40,8 +40,7 @@ def summary(
     repeats: list[list[Record]], versions: Sequence[str], pass_at: Sequence[int] = (),
     prompts: Sequence[str] = (),
 ) -> tuple[results.Entry, dict[str, Any]]:  # fmt: skip
-    """The published entry, one number a repeat by the first grader, and our details: every metric
-    with its interval. A k above the number of repeats cannot be estimated."""
+    """The published entry by the first grader, one number a repeat, and every metric's interval."""
 
     def column(value: Callable[[Record], float]) -> np.ndarray:
         return np.array([[float(value(record)) for record in repeat] for repeat in repeats]).T
@@ -93,8 +92,7 @@ def interval(values: np.ndarray) -> Interval:
 
 
 def _wilson(values: np.ndarray) -> tuple[float, float]:
-    """Wilson's 95 % interval for the mean of shares, (questions,); SciPy's takes whole counts only.
-    Means over repeats vary less than 0/1 does: they count as so many more questions."""
+    """Wilson's 95 % interval, (questions,); means over repeats count as so many more questions."""
     mean, n, z = values.mean(), len(values), 1.96
     if values.var() > 0:
         n *= mean * (1 - mean) / values.var()

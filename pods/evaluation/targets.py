@@ -37,7 +37,7 @@ class Store:
     def __init__(self, results_dir: str, name: str, base: bool = False) -> None:
         self.base, self.folder = base, Path(results_dir) / name
         self.summary = Path(results_dir) / f"{name}.json"
-        self.facts_path = results.facts_path(self.summary)
+        self.facts_path = self.summary.with_suffix(".meta.json")
         new = not (self.summary.exists() or self.facts_path.exists())
         self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
         if not isinstance(self.facts.get("tasks"), dict):
@@ -47,8 +47,7 @@ class Store:
             )
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
-        """Note the settings of each task, and the first `facts`. Raises UserError if a task was
-        scored otherwise, or scores taken in training would be mixed with others."""
+        """Note settings and facts. UserError: a task was scored otherwise, or in training."""
         place = f"results_dir={self.summary.parent}"
         if self.facts["tasks"] and ("from_training" in self.facts) != ("from_training" in facts):
             rule = "scores taken in training and scores of checkpoints are not mixed"
@@ -99,8 +98,7 @@ class Target:
         return json.loads((self.weights / "adapter_config.json").read_text())["r"]
 
     def publish(self, scores: ByTask) -> None:
-        """Put the scores, by task, into the summary; other tasks stay. The published base schema
-        has no place for details: they stand among the facts."""
+        """Put the scores into the summary; details of a base model stand among the facts."""
         store, path = self.store, self.store.summary
         if store.base:
             run = policy = results.read_base(path) if path.exists() else results.Scores()

@@ -8,7 +8,6 @@
 docs/planner.md derives it, and says how it failed its registered tests.
 """
 
-from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from scipy.optimize import nnls
 from scipy.stats import binom
 
 from pods.config.errors import UserError
+from pods.config.keys import Prices
 from pods.figures import STYLE
 from pods.rules import select
 from pods.runs import ledger
@@ -30,19 +30,6 @@ SIZES = ("prompts_per_step", "rollouts_per_prompt", "kept_per_prompt")
 FEWEST_STEPS = 10  # with fewer, J and the costs are mostly noise
 DRAWS = 1000  # groups of n rollouts drawn for one J
 CLEAR = 1.2  # the registered tests could not tell predicted ratios nearer to 1 apart
-
-
-class Cost(NamedTuple):
-    """Seconds of a step, of each generated rollout and of each trained rollout."""
-
-    fixed: float
-    generate: float
-    update: float
-
-    @classmethod
-    def priced(cls, prices: Mapping[str, Any]) -> "Cost":
-        """Of a price list (config/planning/cost)."""
-        return cls(*(prices[name] for name in cls._fields))
 
 
 class Cell(NamedTuple):
@@ -58,7 +45,7 @@ class Cell(NamedTuple):
     def __str__(self) -> str:
         return f"P = {self.prompts}, n = {self.n}, m = {self.m}"
 
-    def predicted(self, cost: Cost, signal: float, kappa: float | None, between: float) -> "Cell":
+    def predicted(self, cost: Prices, signal: float, kappa: float | None, between: float) -> "Cell":
         """The cell with J = signal; kappa None: the limit of small signals."""
         prompts, n, m, *_ = self
         seconds = cost.fixed + cost.generate * n * prompts + cost.update * m * prompts
@@ -108,7 +95,7 @@ def signal(m: float, spreads: list[float], weights: np.ndarray) -> float:
     return m * float(weights @ np.array(spreads)) ** 2 / alive if alive else 0.0
 
 
-def read(folder: Path, window: list[int] | None) -> tuple[Cell, Cost, list[np.ndarray]]:
+def read(folder: Path, window: list[int] | None) -> tuple[Cell, Prices, list[np.ndarray]]:
     """The sizes of a run, its mean costs and the (n,) rewards of every prompt in the window."""
     first, last = window or (1, np.inf)
     records = ledger.read(ledger.find(str(folder.parent), folder.name))
@@ -122,11 +109,11 @@ def read(folder: Path, window: list[int] | None) -> tuple[Cell, Cost, list[np.nd
     recorded = [steps[line["step"]] for line in lines]
     rewards = [np.array(record["total"]) for step in recorded for record in step]
     measured = config.get("clock", {}).get("name", "measured") == "measured"
-    cost = mean_cost(lines, recorded) if measured else Cost.priced(config.clock)
+    cost = mean_cost(lines, recorded) if measured else Prices(**config.clock)
     return Cell(*(config[size] for size in SIZES)), cost, rewards
 
 
-def mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Cost:
+def mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Prices:
     """Generation is split by least squares (coefficients of 0 or more) on a constant, the longest
     completion and all tokens; scoring counts per generated, the update per trained rollout."""
     lengths = [np.concatenate([record["lengths"] for record in step]) for step in steps]
@@ -139,7 +126,8 @@ def mean_cost(lines: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) ->
     trained = np.mean([sum(len(record["kept"]) for record in step) for step in steps])
     _, score, selection, update = seconds.mean(axis=0)
     generate = (parts[2] + score + selection) / generated
-    return Cost(float(parts[0] + parts[1]), float(generate), float(update / trained))
+    costs = {"fixed": parts[0] + parts[1], "generate": generate, "update": update / trained}
+    return Prices(name="measured", **{name: float(cost) for name, cost in costs.items()})
 
 
 def verdict(cells: list[Cell]) -> str:

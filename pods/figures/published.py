@@ -20,8 +20,7 @@ VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
 def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[str]]:
-    """Grid mark (1, 2, ...) of each ascending step of a published run, None for a step that is left
-    out, and the decisions in words. A run with the expected count of checkpoints is trusted."""
+    """Grid mark (1, 2, ...) or None of each ascending step, and the decisions in words."""
     if len(steps) == expected or not steps:
         return list(range(1, len(steps) + 1)), []
     stale = _stale(steps) if len(steps) > expected else ()

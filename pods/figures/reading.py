@@ -59,7 +59,7 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
             notes.append(Note(f"{error}; not used", path.name))
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
-        details = results.facts_of(results.facts_path(path)).get("details") or {}
+        details = results.facts_of(path.with_suffix(".meta.json")).get("details") or {}
         point = _point(Scores(base.datasets, base.meta or details), figure)
         if math.isfinite(point["value"]):
             return {"value": point["value"], "length": point["length"]}
@@ -93,7 +93,7 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
     # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
-    facts = results.facts_of(results.facts_path(path))
+    facts = results.facts_of(path.with_suffix(".meta.json"))
     settings = flat(facts.get("train") or {})
     entries = [c.datasets[figure.dataset] for c in content.values() if figure.dataset in c.datasets]
     if entries:

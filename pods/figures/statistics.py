@@ -46,8 +46,7 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
-    """Mean over [0, end] of the straight lines through one run's marks, gaps bridged. The base
-    stands at time 0; without one (NaN) the first value holds from 0 on."""
+    """Mean over [0, end] of the lines through a run's marks, gaps bridged, from the base at 0."""
     known = np.isfinite(seconds) & np.isfinite(values)
     x, y = np.r_[0.0, seconds[known]], values[known]
     y = np.r_[base if np.isfinite(base) else y[0], y]

@@ -28,8 +28,7 @@ def is_adapter(checkpoint: Path) -> bool:
 
 @contextmanager
 def named_loading_errors(path: str, share: str) -> Iterator[None]:
-    """Why the model at `path` or its vLLM does not load, in one line; OutOfMemory if memory lacks.
-    `share`: key and value of vLLM's share of the card."""
+    """Errors of loading a model or its vLLM in one line; `share`: key=value of vLLM's memory."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, MemoryError) as error:

@@ -1,7 +1,5 @@
-"""The model that is trained, its adapter and its tokenizer, by transformers and PEFT.
-
-Weights are read as safetensors only, and no code of a model repository is run.
-"""
+"""The model that is trained, its adapter and its tokenizer, by transformers and PEFT. Only weights
+in safetensors are read, and no code of a model repository is run."""
 
 from __future__ import annotations  # Unsloth precedes transformers and PEFT
 
@@ -27,9 +25,7 @@ class Policy:
     model: Model  # with Unsloth already wrapped by its adapter
     tokenizer: Tokenizer
     peft_config: LoraConfig | None  # for TRL to apply; None: applied already, or full-parameter
-    backend: str  # transformers | unsloth
     device: str  # cpu | cuda
-    dtype: str  # float32 | bfloat16
     end_tokens: list[int]  # every token that ends a completion, the tokenizer's first
 
 
@@ -107,7 +103,7 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     model, lora = load_model(keys.path, keys.dtype, **settings), lora_arguments(config.lora)
     adapter = LoraConfig(**lora, task_type="CAUSAL_LM") if config.lora.rank else None
     ends = end_tokens(keys.path, tokenizer)
-    return Policy(model, tokenizer, adapter, "transformers", device, keys.dtype, ends)
+    return Policy(model, tokenizer, adapter, device, ends)
 
 
 def lora_arguments(lora: Lora) -> dict[str, Any]:

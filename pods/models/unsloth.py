@@ -52,8 +52,7 @@ def engine_arguments(config: TrainConfig) -> dict[str, Any]:
 
 
 def check_pad(path: str, tokenizer: Tokenizer) -> None:
-    """Raise UserError if the pad token ends completions: Unsloth rebuilds masks as ids != pad, so
-    the end of a completion would leave the loss."""
+    """UserError if the pad token ends completions: Unsloth masks every pad, also one at the end."""
     if tokenizer.pad_token_id in end_tokens(path, tokenizer):
         rule = f"it also ends completions of {path}, and Unsloth masks every pad"
         remedy = "set model.pad_token=<another special token>"
@@ -90,20 +89,17 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
         max_seq_length=length,
     )
     if vllm and getattr(model, "vllm_engine", None) is None:
-        raise UserError(
-            "engine=unsloth: Unsloth loaded no vLLM; see its messages, or set engine=trl"
-        )
+        raise UserError("engine=unsloth: no vLLM was loaded; see its messages, or set engine=trl")
     if vllm:
         use_temporary_folder(model)
     # Unsloth masks every pad: a sampled one ends the completion, so that no token of its middle
     # leaves the loss.
     ends = [*end_tokens(keys.path, tokenizer), tokenizer.pad_token_id]
-    return Policy(model, tokenizer, None, "unsloth", "cuda", keys.dtype, ends)
+    return Policy(model, tokenizer, None, "cuda", ends)
 
 
 def use_temporary_folder(model: Model) -> None:
-    """Unsloth writes the adapter's config to ./vllm_gen_lora at the first rollout: two runs in one
-    working folder would read each other's rank. The folder goes with the model."""
+    """Unsloth writes adapters to ./vllm_gen_lora, where two runs would read each other's."""
     load, folder = model.load_lora, tempfile.TemporaryDirectory(prefix="pods-adapter-")
 
     def load_lora(name: str, **keys: Any) -> Any:

@@ -35,9 +35,8 @@ class Checkpoint:
 
 
 def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
-    """Save adapter (or weights), tokenizer and training state to checkpoint-<step>, with `meta` in
-    its meta.json. Every rank saves its part, and a failure of one ends the others. Raises OSError;
-    older checkpoints stay intact."""
+    """Save weights, tokenizer, training state and `meta`: every rank its part, and a failure of one
+    ends the others. Raises OSError; older checkpoints stay intact."""
     step = trainer.state.global_step
     final, temporary = run_folder / f"checkpoint-{step}", run_folder / f".checkpoint-{step}.tmp"
     if ranks.is_main():

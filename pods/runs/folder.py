@@ -22,6 +22,7 @@ from pods.config.sweeps import may_change, suffix
 from pods.files import write_atomic
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
+from pods.runs.results import facts_of
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
@@ -62,8 +63,7 @@ class RunFolder:
             self._lock.close()
 
     def find_start(self) -> Checkpoint | None:
-        """The checkpoint that config.resume asks to continue, None for a new run. Raises UserError
-        if it cannot be continued, or the config has changed."""
+        """The checkpoint to continue, None for a new run; UserError if it cannot be continued."""
         resume, existing = self.config.resume, len([*self.path.glob("checkpoint-*")])
         if resume == "never" and existing:
             remedy = "set run=<another name>, or resume=auto to continue"
@@ -104,18 +104,16 @@ class RunFolder:
             another = run + suffix(refused[0], now.get(refused[0]))
             remedy = f"restore these keys, or set run={another} (a sweep, -m, names its runs so)"
             raise UserError(f"run={run} was started with another config: {line}; {remedy}")
-        engine = [key for key in changes if key.startswith("engine.") and before[key] != "auto"]
-        if engine:
-            line = ", ".join(changes[key] for key in engine)
-            ranks.say(f"run={run} resumes with another engine: {line}")
+        for key in changes:
+            if key.startswith("engine.") and before[key] != "auto":
+                ranks.say(f"run={run} resumes with another engine: {changes[key]}")
 
     def begin(self, start: Checkpoint | None) -> None:
-        """Save config and provenance of a new run; of a resumed one drop the metric lines, ledger
-        records and checkpoints after `start`."""
+        """Write config and provenance of a new run; drop what a resumed one wrote after `start`."""
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            self._write_meta({"config_hash": config_hash(self.config), **provenance()})
+            self.note(config_hash=config_hash(self.config), **provenance())
         ledger.forget_after(self.ledger, step)
         for path in (self.metrics, self.evaluations):
             if path.is_file():
@@ -125,12 +123,10 @@ class RunFolder:
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)
 
-    def note_best(self, best: dict[str, Any] | None) -> None:
-        """Name the best checkpoint by validation in the run's meta.json."""
-        self._write_meta({**json.loads(self.meta.read_text()), "checkpoint_best": best})
-
-    def _write_meta(self, meta: dict[str, Any]) -> None:
-        write_atomic(self.meta, json.dumps(meta, indent=2) + "\n")
+    def note(self, **facts: Any) -> None:
+        """Add facts to the run's meta.json."""
+        facts = facts_of(self.meta) | facts
+        write_atomic(self.meta, json.dumps(facts, indent=2) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

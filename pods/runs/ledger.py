@@ -18,8 +18,7 @@ from pods.rollouts import Record
 
 
 def append(path: Path, step: Record, texts: str) -> None:
-    """Add a record for each prompt of a finished step as one member, and wait for the disk; texts:
-    of the `first` prompt, of `all`, or `none`."""
+    """Add the records of a step as one member, and wait for the disk; texts: first, all or none."""
     lines = "".join(json.dumps(record) + "\n" for record in records(step, texts))
     with open(path, "ab") as file:
         file.write(gzip.compress(lines.encode()))

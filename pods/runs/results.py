@@ -63,8 +63,7 @@ def read(path: Path | str) -> Results:
 
 
 def write(path: Path | str, results: Results | Scores) -> None:
-    """Replace the file atomically; Scores: of a base model, whose file has neither checkpoints nor
-    meta. Raises ValueError on NaN and infinity."""
+    """Replace the file atomically; Scores: of a base model. ValueError on NaN and infinity."""
     if isinstance(results, Scores):
         content = asdict(results)["datasets"]
     else:
@@ -84,13 +83,8 @@ def read_base(path: Path | str) -> Scores:
     return base
 
 
-def facts_path(path: Path | str) -> Path:
-    """results/<run>.json -> results/<run>.meta.json: config, seed and versions of the run."""
-    return Path(path).with_suffix(".meta.json")
-
-
 def facts_of(path: Path) -> dict[str, Any]:
-    """The JSON object in a fact file; {} without a readable one."""
+    """The JSON object in a file of facts (results/<run>.meta.json); {} without a readable one."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

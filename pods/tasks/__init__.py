@@ -55,9 +55,8 @@ def load(name: str, split: str, *, data_dir: str | None = None, **settings: Any)
 def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Dataset":
     """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
 
-    Its columns called like one of ours, or `prompt`, are left out; in the others numbers of mixed
-    types become floats and missing values None. Rows come from `data_dir` (or PODS_DATA_DIR), else
-    from the hub; those of task=own from its source. UserError names the key, or file and line.
+    Columns called like one of ours, or `prompt`, are left out; mixed numbers become floats. Rows
+    come from `data_dir` (or PODS_DATA_DIR), else the hub; UserError names the key, or the line.
     """
     for problem in problems(task):
         raise UserError(problem)
@@ -99,8 +98,7 @@ def rendered(question: str, tokenizer: "PreTrainedTokenizerBase", task: keys.Tas
 def read_prompts(
     config: keys.TrainConfig, task: keys.Task, split: str, tokenizer: "PreTrainedTokenizerBase"
 ) -> tuple["Dataset", int]:
-    """The rows of a split with a `prompt` column of at most sampling.max_prompt_length tokens, and
-    how many were too long."""
+    """The rows with a `prompt` of at most max_prompt_length tokens; how many were too long."""
     import datasets
 
     datasets.disable_progress_bars()

@@ -3,6 +3,7 @@
 uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution
 """
 
+import reprlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,17 +14,7 @@ from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
-from pods.tasks.task import (
-    Placed,
-    Row,
-    Task,
-    download,
-    json_lines,
-    numbered,
-    short,
-    text,
-    text_or_number,
-)  # fmt: skip
+from pods.tasks.task import Placed, Row, Task, download, json_lines, numbered, text, text_or_number
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL file, folder or hub id",
@@ -68,19 +59,10 @@ def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
         except Exception as error:  # the user's code
             raise ValueError(f"task.gold={name} raised {error!r}") from None
         if not isinstance(answer, str):
-            raise ValueError(f"task.gold={name} must return text, returned {short(answer)}")
+            raise ValueError(f"task.gold={name} must return text, returned {reprlib.repr(answer)}")
         return answer
 
     return gold
-
-
-def refuse_missing(source: str) -> None:
-    """Raise UserError for the path of a file or folder that is not there."""
-    path = Path(source)
-    local = path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith(".")
-    if local and not path.exists():
-        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
-        raise UserError(line, key="task.source")
 
 
 def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
@@ -91,7 +73,9 @@ def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
     if path.is_dir():
         files = {split: path / f"{split}.jsonl" for split in ("train", "validation", "test")}
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
-    refuse_missing(source)
+    if path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith("."):
+        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
+        raise UserError(line, key="task.source")
     hub, _, subset = source.partition(":")
     remedy = "give a JSONL file, a folder or a hub id (hub_id:subset if it has several)"
     splits = download("task.source", source, hub, subset or None, remedy)

@@ -48,8 +48,7 @@ def render_prompt(
     question: str, *, tokenizer: "PreTrainedTokenizerBase", style: str = "instruct",
     system: str | None = None, date: str | None = None,
 ) -> str:  # fmt: skip
-    """The prompt as text. `system` None: the published mathematics text; "": none at all. `date`
-    replaces today's in a template that prints it, so that runs agree across days."""
+    """The prompt as text; system None: the published text, "": none; date: in place of today's."""
     if style not in SYSTEM["math"]:
         raise UserError(f"task.style={style}: unknown; one of {', '.join(SYSTEM['math'])}")
     system = SYSTEM["math"][style] if system is None else system

@@ -6,6 +6,7 @@ A new built-in task is one file with a `TASK`, listed in pods/tasks/__init__.py,
 
 import json
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -43,7 +44,14 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset
     """All rows of a split in source order: id, question, answer, kind and their other columns."""
     rows: list[Row] = []
     places: dict[str, str] = {}
-    for place, number, row in _placed(task, split, data_dir):
+    if task.rows:
+        source = task.rows(split)
+    elif data_dir:
+        remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
+        source = json_lines(Path(data_dir) / task.name / f"{split}.jsonl", remedy)
+    else:
+        source = _hub(task, split)
+    for place, number, row in source:
         try:
             example = _example(task, row, number, legacy)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -55,15 +63,6 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset
     if not rows:
         raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
     return _dataset(rows)
-
-
-def _placed(task: Task, split: str, data_dir: str | None) -> Iterable[Placed]:
-    if task.rows:
-        return task.rows(split)
-    if data_dir:
-        remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
-        return json_lines(Path(data_dir) / task.name / f"{split}.jsonl", remedy)
-    return _hub(task, split)
 
 
 def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
@@ -146,7 +145,7 @@ def column(row: Row, name: str) -> Any:
 def text(row: Row, name: str) -> str:
     """The value of a column that must hold text."""
     if not isinstance(value := column(row, name), str):
-        raise ValueError(f"column {name!r} must be text, is {short(value)}")
+        raise ValueError(f"column {name!r} must be text, is {reprlib.repr(value)}")
     return value
 
 
@@ -156,11 +155,5 @@ def text_or_number(row: Row, name: str) -> str:
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"column {name!r} must be text or a number, is {short(value)}")
+        raise ValueError(f"column {name!r} must be text or a number, is {reprlib.repr(value)}")
     return str(int(value)) if value == int(value) else str(value)
-
-
-def short(value: Any) -> str:
-    """A value as written in Python, at most 60 characters."""
-    written = repr(value)
-    return written if len(written) <= 60 else written[:57] + "..."

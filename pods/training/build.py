@@ -36,6 +36,7 @@ FIXED = {
     "report_to": [],
     "disable_tqdm": True,
     "torch_empty_cache_steps": None,
+    "ddp_find_unused_parameters": False,  # every trained parameter takes part
 }
 
 
@@ -62,7 +63,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "adam_beta2": optimizer.betas[1],
         "loss_type": loss.type,
         "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
-        "bf16": policy.dtype == "bfloat16",
+        "bf16": config.model.dtype == "bfloat16",
         "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
         "gradient_checkpointing": config.backend.gradient_checkpointing,
         "dataloader_pin_memory": policy.device != "cpu",
@@ -73,8 +74,6 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     for name in ("algorithm", "rule", "advantage"):
         function = getattr(config, name)
         arguments |= {name: function.name, f"{name}_kwargs": function.params}
-    if world_size > 1:
-        arguments["ddp_find_unused_parameters"] = False  # every trained parameter takes part
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
     mode = choose.vllm_mode(config.engine.name, config)
@@ -91,14 +90,9 @@ def build_trainer(
     clock: Clock,
 ) -> PodsTrainer:
     """The trainer of a run; without an engine TRL generates, through the finished trainer."""
-    import trl
-
-    if policy.backend == "unsloth" and not trl.GRPOTrainer.__name__.startswith("Unsloth"):
-        raise UserError("backend=unsloth: trl.GRPOTrainer was imported before unsloth rewrote it")
     wanted = trl_arguments(config, policy)
-    arguments = PodsConfig(
-        **wanted, reward_weights=list(rewards.weights.values()), correct=rewards.grader
-    )
+    weights = list(rewards.weights.values())
+    arguments = PodsConfig(**wanted, reward_weights=weights, correct=rewards.grader)
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
     by_seconds = config.optimizer.schedule_by == "seconds"
@@ -135,19 +129,17 @@ class EngineSampler:
 
     engine: Engine
     tokenizer: PreTrainedTokenizerBase
-    stop: tuple[str, ...]  # strings that end a completion
-    seed: int
+    config: TrainConfig
     logprobs: bool  # whether rollouts keep them
 
     def __call__(
         self, wanted: list[tuple[Prompt, int]], model: PreTrainedModel, step: int
     ) -> list[Rollout]:
-        """A rollout for each prompt and its index among those of its question in the step, which is
-        the number of optimiser steps done; `model` is the policy in training."""
+        """A rollout of `model` for each prompt, with its index among those of its question."""
         requests = []
         for _, pairs in groupby(wanted, key=lambda pair: id(pair[0])):  # neighbours of one prompt
             prompts, indices = zip(*pairs, strict=True)
-            seeds = [seed_of(self.seed, step, prompts[0], index) for index in indices]
+            seeds = [seed_of(self.config.seed, step, prompts[0], index) for index in indices]
             requests.append(Request(encode_prompt(prompts[0].row["prompt"], self.tokenizer), seeds))
         work = Work(requests, LivePolicy(model, step))
         ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
@@ -155,7 +147,7 @@ class EngineSampler:
         if not self.logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
         prompt_ids = [list(request.prompt) for request in requests for _ in request.seeds]
-        written = texts(self.tokenizer, completions, self.stop)
+        written = texts(self.tokenizer, completions, self.config.sampling.stop)
         return [Rollout(*row) for row in zip(prompt_ids, completions, written, strict=True)]
 
 
@@ -171,5 +163,4 @@ def sampler_of(
         ranks.say(f"engine=vllm: log-probabilities are not checked against the trainer's; {reason}")
     # TRL's loss corrects by them; algorithms see them.
     logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
-    stop = tuple(config.sampling.stop)
-    return EngineSampler(engine, policy.tokenizer, stop, config.seed, logprobs)
+    return EngineSampler(engine, policy.tokenizer, config, logprobs)

@@ -1,11 +1,8 @@
-"""Proof that an engine samples from the policy that is trained.
-
-An engine that holds the base weights, or an old adapter, gives rollouts without any error. The
-guard compares log-probabilities of engine and trainer. Not in the published code.
-"""
+"""Proof that an engine samples from the policy that is trained, by log-probabilities of both: one
+that holds the base weights, or an old adapter, gives rollouts without any error."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +21,7 @@ PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the r
 
 
 @dataclass
-class Guard(AbstractContextManager):
+class Guard:
     """An engine of a training, compared with the trainer. Whoever opened the engine closes it."""
 
     engine: Engine
@@ -72,8 +69,7 @@ class Guard(AbstractContextManager):
         self.metrics = (gaps if self.regular(step) else {}) | (self.proof if step == 0 else {})
 
     def probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
-        """Generate once with an adapter that differs from zero: a fresh one changes nothing, so the
-        comparison of the first step would also pass if the engine ignored it."""
+        """Generate with a random adapter: a fresh one is zero, so the first gap proves nothing."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):
             work = Work(asked, LivePolicy(policy.model, "probe"), EVALUATION)
@@ -98,8 +94,6 @@ class Guard(AbstractContextManager):
             ours = self.trainer.token_logprobs(list(prompt), completion.token_ids)
             differences.append((ours - torch.from_numpy(engines)).abs())
         return torch.cat(differences).mean().item()
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 @contextmanager

@@ -45,8 +45,7 @@ class Meter:
         self.counters = {name: meta[name.replace("/", "_")] for name in COUNTERS}
 
     def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
-        """Rollouts, seconds and memory (GiB) by phase, the update, cumulative counters; `others`:
-        of the trainer and of the engine."""
+        """Of the step, its phases (s, GiB) and update, and counters; others: trainer and engine."""
         peaks = clock.step_peak | {f"warmup_{name}": gib for name, gib in self.warmup_peak.items()}
         rows, self.updates, self.warmup_peak = self.updates, [], {}
         of_update = {n: [row[n] for row in rows if row.get(n) is not None] for n in OF_UPDATE}
@@ -70,9 +69,7 @@ class Meter:
 def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
     """The loggers of config.logger, closed by `stack`."""
     file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # line by line
-    loggers: list[Logger] = [
-        lambda step, line: print(json.dumps({"step": step, **line}), file=file)
-    ]
+    loggers = [lambda step, line: print(json.dumps({"step": step, **line}), file=file)]
     loggers += [Console(config)] if config.logger.console is not None else []
     for tracker in trackers(config, folder):
         try:

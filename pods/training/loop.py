@@ -1,10 +1,8 @@
 """Work between optimiser steps: clock, metrics, ledger, evaluation, checkpoints, budget, signals.
 
-A step is all updates on one generation (updates_per_generation): after the last of them no
-generated batch is pending, so that a checkpoint can be resumed exactly.
+A step is all updates on one generation: after it nothing is pending, so a resume is exact.
 """
 
-import json
 import math
 import signal
 import sys
@@ -23,7 +21,6 @@ from pods.clock import Clock, priced
 from pods.config.errors import OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
-from pods.files import write_atomic
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
@@ -104,7 +101,7 @@ class Save:
             self.step = self.trainer.state.global_step
             if ranks.is_main():
                 checkpoints.prune(self.folder.path, self.config.checkpoint.keep)
-                self.folder.note_best(self.best)
+                self.folder.note(checkpoint_best=self.best)
 
     def last(self) -> str:
         path = self.folder.path / f"checkpoint-{self.step}"
@@ -212,8 +209,7 @@ def restore_signals(stack: ExitStack) -> None:
 
 
 def run(loop: RunCallback) -> None:
-    """Train to the end of the budget, and print where it ended. Raises RunFailed or OutOfMemory
-    with one line that names the last checkpoint."""
+    """Train to the end of the budget. RunFailed, OutOfMemory: one line with the last checkpoint."""
     config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
     if ranks.is_main():
         loop.folder.begin(start)
@@ -245,9 +241,6 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
         own = not isinstance(error, OSError)  # raised between two steps; another rank cannot save
         if own and ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
             saves.save(loop.meter.counters)
-        if isinstance(error, RewardError):
-            content = json.dumps({"error": str(error), **vars(error)})
-            write_atomic(loop.folder.path / "failed_reward.json", content + "\n")
         raise RunFailed(f"{error}; {saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):

@@ -1,8 +1,4 @@
-"""`uv run train.py trial=true ...`: three steps of the training that the other keys describe.
-
-Prints versions and card, the first prompt (pods/tasks/prompts.py), then seconds by phase, peak
-memory and the number of steps within the budget. Nothing stays on the disk.
-"""
+"""`uv run train.py trial=true ...`: three steps of the training, which leave nothing on disk."""
 
 import contextlib
 import os
@@ -51,8 +47,7 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
 
 
 def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
-    """Mean seconds by phase without the first step, the greatest peaks (GiB) and engine gaps, and
-    how many optimiser steps the budget holds."""
+    """Seconds by phase, greatest peaks (GiB) and engine gaps, and steps within the budget."""
     import pandas as pd
 
     table = pd.DataFrame(steps)

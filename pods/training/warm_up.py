@@ -1,7 +1,6 @@
 """The warm-up: one round, and an update at the greatest lengths that the config allows.
 
-Kernels compile and caches fill before the clock starts: a compiled first step takes a minute on a
-GPU. A lack of memory shows before the run has spent anything. Nothing of it stays.
+Kernels compile and a lack of memory shows before the clock starts. Nothing of it stays.
 """
 
 import numpy as np
@@ -15,8 +14,7 @@ from pods.trainer import PodsTrainer
 
 
 def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
-    """Generate and score n rollouts of P prompts, generate at the length limits, then one
-    micro-batch of the loss; `max_prompt` and `max_completion` are in tokens."""
+    """A round, another at the length limits (tokens), and a micro-batch of the loss."""
     n, m = trainer.args.rollouts_per_prompt, trainer.num_generations
     P = trainer.args.generation_batch_size // m
     order = trainer.data_order
@@ -37,8 +35,7 @@ def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
 def longest_batch(
     trainer: PodsTrainer, rows: list[Row], longest: list[list[int]], max_completion: int
 ) -> dict[str, torch.Tensor]:
-    """TRL's batch of m rollouts of each prompt at the length limits, with made-up tokens: an engine
-    may stop early."""
+    """TRL's batch of m rollouts of each prompt at the length limits, with made-up tokens."""
     m, special = trainer.num_generations, trainer.processing_class.all_special_ids
     logprobs = [0.0] * max_completion if trainer.sampler.logprobs else None
     pairs = []
