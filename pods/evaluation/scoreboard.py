@@ -81,7 +81,7 @@ def cells(row: Row, grader: str) -> dict[str, str]:
         "format %": spread(details["format"]),
         "tokens": spread(details["tokens"], 1),
         "clipped %": spread(details["clipped"]),
-        **({"alike %": spread(metrics["alike"])} if "alike" in metrics else {}),
+        **({"alike": f"{metrics['alike']['mean']:.1%}"} if "alike" in metrics else {}),
         **({f"pass@{largest}": spread(metrics[f"pass@{largest}"])} if largest > 1 else {}),
     }
 
