@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 from matplotlib import style
 from matplotlib.figure import Figure as Canvas
 from omegaconf import OmegaConf
 from scipy.optimize import nnls
-from scipy.stats import binom
+from scipy.stats import binom, spearmanr
 
 from pods.config.errors import UserError
 from pods.config.keys import Prices
-from pods.figures import STYLE
+from pods.figures import STYLE, speedup
 from pods.rules import select
 from pods.runs import ledger
 from pods.runs.folder import read_metrics
@@ -140,6 +141,24 @@ def verdict(cells: list[Cell]) -> str:
     words = "should pay" if ratio > CLEAR else "makes no clear difference"
     words = "should not pay" if ratio < 1 / CLEAR else words
     return f"PODS {words}: {pods} is predicted {ratio:.3g} times as fast as GRPO, {grpo}"
+
+
+def beside(
+    measured: dict[tuple[int, int, int], float], prices: Prices, rewards: list[np.ndarray]
+) -> str:
+    """The planner's speed of each (P, n, m) beside its accuracy in tuning, and how well they agree;
+    rewards: (rollouts,) of each prompt, of the base."""
+    rng, rows = np.random.default_rng(0), []
+    for (P, n, m), accuracy in sorted(measured.items(), key=lambda item: -item[1]):
+        signal = signal_of_rewards("max_variance", n, m, rewards, rng)
+        cell = Cell(P, n, m).predicted(prices, signal, None, 0.0)
+        rows.append((f"{P}, {n}, {m}", f"{100 * accuracy:.1f}", cell.rate))
+    table = pandas.DataFrame(rows, columns=["P, n, m", "mean, %", "predicted"])
+    rank = spearmanr([float(row[1]) for row in rows], table.predicted).statistic
+    half = 1.96 * np.sqrt((1 + rank**2 / 2) / (len(rows) - 3))  # Bonett and Wright 2000
+    low, high = np.tanh(np.arctanh(rank) + half * np.array([-1, 1]))
+    table.predicted = [f"{value / table.predicted.max():.2f}" for value in table.predicted]
+    return f"{speedup.markdown(table)}\n\nrank correlation {rank:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def heat_map(cells: list[Cell], base: Cell, title: str) -> Canvas:
