@@ -133,11 +133,11 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
         "compared_hours": end / 3600,
         "mean_accuracy": statistics.difference(*averages, paired),
         "level": statistics.difference(*levels, paired),
-        "time_to_target": _time_to_target(arms, base, levels[0], end, how),
+        "time_to_target": time_to_target(arms, base, levels[0], end, how),
     }
 
 
-def _time_to_target(
+def time_to_target(
     arms: Arms, base: list[float], levels: np.ndarray, end: float, how: Comparison
 ) -> TimeToTarget | None:
     """The target is fixed (how.target), or for every second run a fraction of the mean level of
