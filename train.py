@@ -51,9 +51,10 @@ def train(config: TrainConfig) -> None:
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             questions = tasks.load_prompts(config, tokenizer)
+            rewards = stack.enter_context(scoring.Rewards(config.rewards))
+            rewards.rehearse(questions[0], config.rewards.functions)
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
-            rewards = stack.enter_context(scoring.Rewards(config.rewards))
             model = load(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:

@@ -7,14 +7,19 @@
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from pods.config.errors import UserError
 from pods.config.functions import load
 from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
 from rewards import Scorer
+
+# A completion for the one call of own functions before a model loads.
+MADE_UP = "<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"
 
 
 class RewardError(RuntimeError):
@@ -65,6 +70,21 @@ class Rewards(AbstractContextManager):
             return self.scores[name]
 
         return score
+
+    def rehearse(self, row: dict[str, Any], paths: dict[str, str]) -> None:
+        """Call the own functions, `paths` by name, on a made-up completion of a question: UserError
+        before a model loads."""
+        columns = {name: [value] for name, value in row.items() if name != "prompt"}
+        columns |= {"prompts": [row["prompt"]], "completions": [MADE_UP], "completion_ids": [[0]]}
+        state = SimpleNamespace(global_step=0, epoch=0.0, max_steps=1)
+        ignore = {"log_extra": lambda *_: None, "log_metric": lambda *_: None}  # TRL's
+        for reward in self.functions:
+            if path := paths.get(name := reward.__name__):
+                try:
+                    reward(**columns, trainer_state=state, **ignore)
+                except RewardError as error:
+                    line = f"{error}; correct the function"
+                    raise UserError(f"rewards.functions.{name}={path}: {line}") from error
 
     def __exit__(self, *_: object) -> None:
         self.scorer.close()

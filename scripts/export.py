@@ -38,8 +38,6 @@ class ExportConfig(OneCheckpoint):
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
 def main(config: ExportConfig) -> None:
-    from pods.models.policy import load_tokenizer  # --help waits for no torch
-
     config.check()
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
     if (out := Path(config.out or f"exports/{name}")).exists():
@@ -47,6 +45,8 @@ def main(config: ExportConfig) -> None:
     training, target = find_one(config)
     if not config.merge and target.lora_rank is None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
+    from pods.models.policy import load_tokenizer  # --help and mistakes wait for no torch
+
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     prompt = rendered("<the question>", tokenizer, training.task)
     with replaced(out) as folder:

@@ -7,17 +7,18 @@ uv run scripts/plan.py cost.fixed=2 cost.generate=.01 cost.update=.05 accuracy=.
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas
 from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
 from pods.config.keys import Prices, Section, Text, price_list
-from pods.figures import drawing, planner
-from pods.figures.planner import SIZES, Cell
+from pods.runs import ledger
+
+if TYPE_CHECKING:
+    from pods.figures.planner import Cell
 
 FOLDER = CONFIG_DIR / "planning"
 
@@ -48,6 +49,10 @@ class PlanConfig(Section):
 @command("plan", PlanConfig, FOLDER)
 def main(config: PlanConfig) -> None:
     check(config)
+    import pandas
+
+    from pods.figures import drawing, planner  # a mistake waits for no scipy and no matplotlib
+
     cells, base, notes = predict(config)
     if not base.rate > 0:
         raise UserError(f"cells: {list(base[:3])}: no signal in it; put another first")
@@ -72,17 +77,22 @@ def check(config: PlanConfig) -> None:
         raise UserError(f"accuracy={config.accuracy}: set run=<run>, or a share without a run")
     if config.run is None and None in cost.values() and {*cost.values()} != {None}:
         raise UserError(f"cost={cost}: without a run set all three costs, or none")
+    if config.run:
+        ledger.find(config.output_dir, config.run)
     for cell in config.cells or []:
         if len(cell) != 3 or cell[0] < 1 or not 2 <= cell[2] <= cell[1]:
             raise UserError(f"cells: {cell} must be [P,n,m] with P >= 1 and 2 <= m <= n")
 
 
-def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
+def predict(config: PlanConfig) -> tuple[list["Cell"], "Cell", list[str]]:
     """The cells, their baseline, and the source of the predictions."""
+    from pods.figures import planner
+    from pods.figures.planner import Cell
+
     costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])
-        own = Cell(*(train[size] for size in SIZES))
+        own = Cell(*(train[size] for size in planner.SIZES))
         cost = Prices(name="own", **costs) if costs else Prices(**price_list("l40s"))
     else:
         own, cost, rewards = planner.read(Path(config.output_dir) / config.run, config.window)
@@ -107,8 +117,10 @@ def predict(config: PlanConfig) -> tuple[list[Cell], Cell, list[str]]:
     return cells, base, notes
 
 
-def cells_of(config: PlanConfig, own: Cell) -> list[Cell]:
+def cells_of(config: PlanConfig, own: "Cell") -> list["Cell"]:
     """The cells asked for, or n and m in powers of two up to 4 n; other P only with known noise."""
+    from pods.figures.planner import Cell
+
     if config.cells:
         return [Cell(*cell) for cell in config.cells]
     prompts = {own.prompts} | (set() if None in (config.kappa, config.between) else {1, 2, 4, 8})

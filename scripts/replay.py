@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 from pydantic import Field
-from rich.console import Console
-from rich.table import Column, Table
 
 from pods.algorithms import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Function, Section, Text
-from pods.figures import planner
 from pods.rules import RULES, select
 from pods.runs import ledger
 
@@ -39,6 +36,9 @@ class ReplayConfig(Section):
 @command("replay", ReplayConfig)
 def main(config: ReplayConfig) -> None:
     path, name = ledger.find(config.output_dir, config.run), config.rule.name
+    from rich.console import Console  # a wrong run= waits for nothing
+    from rich.table import Column, Table
+
     records = [record for record in ledger.read(path) if record["kept"]]
     if not records:
         raise UserError(f"run={config.run}: {path} holds no complete record yet")
@@ -68,6 +68,8 @@ def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> lis
 
 def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
     """Means over the prompts; `as the run`: share of the kept rollouts that the run kept too."""
+    from pods.figures import planner  # scipy and matplotlib
+
     pairs = list(zip(records, choices, strict=True))
     rewards = [np.array(record["total"])[kept] for record, kept in pairs]
     spreads = [np.std(group) if np.ptp(group) else 0.0 for group in rewards]

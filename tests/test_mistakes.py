@@ -40,7 +40,7 @@ model.path=no/such/folder: no such folder; give a folder or a hub id (org/name)
 $ train.py data_dir=nowhere task=gsm8k
 cannot read nowhere/gsm8k/train.jsonl (No such file or directory); put the rows of openai/gsm8k ...
 $ train.py output_dir=my.py
-output_dir=my.py: my.py/quickstart-pods-max_variance-n32-m16-seed0 cannot be written (Not a ...
+output_dir=my.py: my.py/quickstart-pods-max_variance-n8-m4-seed0 cannot be written (Not a ...
 $ train.py task=own task.source=no.jsonl task.question=q task.answer=a
 task.source=no.jsonl: no such file or folder ...
 $ train.py resume=nowhere/checkpoint-3
@@ -90,6 +90,12 @@ $ plan.py accuracy=.5 cost.fixed=1
 cost={'fixed': 1.0, 'generate': None, 'update': None}: without a run set all three costs, ...
 $ replay.py run=old
 run=old: no ledger checkpoints/old/rollouts.jsonl.gz; runs with one: none
+$ evaluate_run.py run=ol[de]
+run=ol[de]: cannot be read as key=value; a pattern with brackets needs quotes inside quotes: ...
+$ train.py task=own task.source=q.jsonl task.answer=a
+task.question=None: task=own needs it; set one of its columns: q, a
+$ train.py rewards.functions.short=my.py:short
+rewards.functions.short=my.py:short: reward function short raised ZeroDivisionError('division ...
 $ replay.py rule=max_reward
 run: has no value; set run=<value>
 $ chat.py run=old
@@ -110,7 +116,8 @@ def folder(tmp_path_factory):
     """A working folder with the run checkpoints/old; no mistake may change it."""
     folder = tmp_path_factory.mktemp("beside")
     make_run(folder / "checkpoints", "old", steps=())
-    (folder / "my.py").touch()
+    (folder / "my.py").write_text("def short(completions): return [1 / 0]")
+    (folder / "q.jsonl").write_text('{"q": "1+1", "a": "2"}')
     return folder
 
 

@@ -1,6 +1,7 @@
 """How a command starts: Hydra composes the config, pydantic checks it, a mistake is one line.
 
-Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped, 4 out of memory.
+Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped, 4 out of memory,
+130 Ctrl-C, 143 SIGTERM.
 """
 
 import functools
@@ -114,6 +115,9 @@ def command(
                 sys.stdout.flush()
             except BrokenPipeError:  # `... | head` has read enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
+            except KeyboardInterrupt:  # a training catches it, saves and ends with the same code
+                print(f"{os.path.basename(sys.argv[0])}: interrupted", file=sys.stderr)
+                sys.exit(130)
             except Exception as error:
                 _report_and_exit(error)
 

@@ -1,6 +1,7 @@
 """One line for a wrong key or value: key=value: the rule; the remedy."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -74,6 +75,11 @@ def _nearest(key: str, schema: type[Section]) -> str:
     return f"did you mean {near[0]}?" if near else "--help lists all keys"
 
 
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The names that are most like a wrong one, else the last twenty."""
+    return ", ".join(get_close_matches(name, names, 5) or names[-20:]) or "none"
+
+
 def explain(error: BaseException) -> str:
     """One line for an error of ours, Hydra's or OmegaConf's."""
     match error:
@@ -86,6 +92,8 @@ def explain(error: BaseException) -> str:
             return f"{line}; for a function in a file set {group}.name=path/to/file.py:function"
         case OverrideParseException():
             remedy = "no spaces around =, and quotes for the shell"
+            if re.search(r"=[^\[]+\[", error.override):
+                remedy = "a pattern with brackets needs quotes inside quotes: 'run=\"a-[12]*\"'"
             return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"

@@ -15,7 +15,7 @@ from pods.config.errors import UserError
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
     "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.",
-    "resume", "output_dir", "data_dir", "backend.threads", "engine.",
+    "resume", "stop_on_collapse", "output_dir", "data_dir", "backend.threads", "engine.",
 )  # fmt: skip
 NAMED_BY_RULE = ("grpo", "grpo_ga", "pods")  # algorithms whose rule is in the run's name
 SWEPT = "PODS_SWEPT"  # variable with the keys of a sweep, also for jobs in other processes

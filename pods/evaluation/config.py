@@ -13,6 +13,7 @@ from pods import tasks
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text, TrainConfig
+from pods.config.mistakes import nearest
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
 from pods.models import locate
@@ -121,7 +122,7 @@ def runs(patterns: list[str], output_dir: str) -> list[str]:
     for pattern in patterns:
         names += (matches := [pattern] if pattern in known else matching(known, pattern))
         if not matches:
-            has = ", ".join(known[-20:]) or "none: uv run train.py"
+            has = nearest(pattern, known) if known else "none: uv run train.py"
             raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")
     return list(dict.fromkeys(names))
 

@@ -8,16 +8,19 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pods.config.errors import UserError
+from pods.config.mistakes import nearest
 from pods.files import write_atomic
-from pods.rollouts import Record
+
+if TYPE_CHECKING:
+    from pods.rollouts import Record  # pandas: a wrong run= is named before it loads
 
 
-def append(path: Path, step: Record, texts: str) -> None:
+def append(path: Path, step: "Record", texts: str) -> None:
     """Add the records of a step as one member, and wait for the disk; texts: first, all or none."""
     lines = "".join(json.dumps(record) + "\n" for record in records(step, texts))
     with open(path, "ab") as file:
@@ -26,7 +29,7 @@ def append(path: Path, step: Record, texts: str) -> None:
         os.fsync(file.fileno())
 
 
-def records(step: Record, texts: str) -> Iterator[dict[str, Any]]:
+def records(step: "Record", texts: str) -> Iterator[dict[str, Any]]:
     """The rollouts of each prompt as a plain dict; `kept` are indices among them."""
     batch, kept = step.batch, step.selection.kept
     for p, (prompt, group) in enumerate(zip(step.prompts, batch.groups, strict=True)):
@@ -58,11 +61,11 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def find(output_dir: str, run: str) -> Path:
-    """The ledger of a run; without one UserError names the runs that have one."""
+    """The ledger of a run; without one UserError names those that have one."""
     path = Path(output_dir) / run / "rollouts.jsonl.gz"
     if not path.is_file():
         runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.gz"))
-        raise UserError(f"run={run}: no ledger {path}; runs with one: {', '.join(runs) or 'none'}")
+        raise UserError(f"run={run}: no ledger {path}; runs with one: {nearest(run, runs)}")
     return path
 
 

@@ -34,7 +34,7 @@ def problems(task: keys.Task) -> Iterator[str]:
     for key, description in own.NEEDED.items():
         value = getattr(task, key)
         if task.name == "own" and not value:
-            yield f"task.{key}={value}: task=own needs it; set {description}"
+            yield f"task.{key}={value}: task=own needs it; set {description}{own.columns(task)}"
         elif task.name != "own" and value is not None:
             yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
 

@@ -28,6 +28,16 @@ SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
 LARGEST_TEST = 256
 
 
+def columns(task: keys.Task) -> str:
+    """The columns of a source on this disk, for messages; empty without one."""
+    path = Path(task.source or "")
+    path = next(iter(sorted(path.glob("*.jsonl"))), path) if task.source else path
+    if not path.is_file():
+        return ""
+    first = next((row for _, _, row in json_lines(path) if isinstance(row, dict)), {})
+    return f": {', '.join(first)}"
+
+
 def define(task: keys.Task, split: str) -> Task:
     """The task that the config describes, with the splits of its source. Raises UserError if the
     source cannot be read or lacks the split, or the gold function is missing."""

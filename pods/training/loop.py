@@ -24,10 +24,11 @@ from pods.engines import LivePolicy
 from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
-from pods.runs.folder import RunFolder, config_hash, provenance
+from pods.runs.folder import RunFolder, config_hash, provenance, read_metrics
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, Metrics, open_loggers
+from pods.training.watch import Watch
 
 Evaluate = Callable[[LivePolicy, int, Metrics], Metrics]  # of the step -> eval/*
 WarmUp = Callable[[PodsTrainer, int, int], None]  # with the longest prompt and completion
@@ -123,7 +124,7 @@ class RunCallback(TrainerCallback):
 
     def __post_init__(self) -> None:
         self.clock, self.meter = self.trainer.clock, Meter(self.rewards.scorer)
-        self.stop = Stop(self.config, self.clock)
+        self.stop, self.watch = Stop(self.config, self.clock), Watch(self.config)
         self.saves = Save(self.config, self.folder, self.trainer, self.start)
         self.loggers: list[Logger] = []
         if self.start is not None:
@@ -132,6 +133,9 @@ class RunCallback(TrainerCallback):
             self.meter.restore(meta)
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
+        if self.start is not None:
+            for line in ranks.from_main(lambda: read_metrics(self.folder.metrics)):
+                self.watch(line)
         if ranks.is_main():
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in SIGNALS:
@@ -185,7 +189,10 @@ class RunCallback(TrainerCallback):
         """Evaluate, log and save; returns whether the run ends."""
         trainer, record = self.trainer, self.trainer.newest
         others = trainer.packing() | getattr(trainer.sampler.engine, "metrics", {})  # of the guard
-        metrics = self.meter.line(record, self.clock, others)
+        metrics, known = self.meter.line(record, self.clock, others), self.watch.problem
+        metrics |= self.watch(metrics)
+        if (problem := self.watch.problem) != known:
+            ranks.say(f"step {step}: this run does not learn: {problem}")
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 metrics |= self.evaluate(LivePolicy(trainer.model, step), step, metrics)
@@ -195,7 +202,7 @@ class RunCallback(TrainerCallback):
             if ranks.is_main():
                 ledger.append(self.folder.ledger, record, self.config.ledger.texts)
         better = self.saves.improved(step, metrics)
-        over = self.stop.after(step)
+        over = self.stop.after(step) or bool(problem and self.config.stop_on_collapse)
         if over or better or self.saves.due(step):
             self.saves.save(self.meter.counters)
         return over
