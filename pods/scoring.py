@@ -64,9 +64,12 @@ class Rewards(AbstractContextManager):
     def built_in(self, name: str) -> Callable[..., list[float]]:
         """A built-in reward function; all of them score the completions of a round once."""
 
-        def score(completions: list[str], answer: list[str], kind: list[str]) -> list[float]:
+        def score(
+            prompts: list[str], completions: list[str], answer: list[str], kind: list[str]
+        ) -> list[float]:
             if self.answers is not answer:  # the same list for every function of a round
-                self.answers, self.scores = answer, self.scorer.score(completions, answer, kind)
+                self.answers = answer
+                self.scores = self.scorer.score(completions, answer, kind, prompts)
             return self.scores[name]
 
         return score

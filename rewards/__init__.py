@@ -12,6 +12,7 @@ import yaml
 
 from rewards import choice, functions, published, strict
 from rewards.tags import is_well_formed as is_well_formed
+from rewards.tags import opened as opened
 from rewards.verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
@@ -44,10 +45,14 @@ class Scorer:
         started = version == "strict" and workers > 0
         self._verifier = Verifier(workers, deadline_seconds) if started else None
 
-    def score(self, completions: Texts, answers: Texts, kinds: Texts) -> dict[str, list[float]]:
-        """{name: one float per completion}, unweighted."""
+    def score(
+        self, completions: Texts, answers: Texts, kinds: Texts, prompts: Texts | None = None
+    ) -> dict[str, list[float]]:
+        """{name: one float per completion}, unweighted; prompts: they may open the first tag."""
         correct = self.grade(completions, answers, kinds)
-        rows = [(*row, self.version) for row in zip(completions, answers, correct, strict=True)]
+        pairs = zip(prompts or [""] * len(completions), completions, strict=True)
+        texts = [opened(prompt) + completion for prompt, completion in pairs]
+        rows = [(*row, self.version) for row in zip(texts, answers, correct, strict=True)]
         return {name: [getattr(functions, name)(*row) for row in rows] for name in self.names}
 
     def grade(self, completions: Texts, answers: Texts, kinds: Texts) -> list[bool]:

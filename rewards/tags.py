@@ -8,6 +8,11 @@ JOIN = re.compile(r"</think>[ \n]?<answer>")  # no repetition inside: linear
 ANSWER_TAG = re.compile(r"</?answer>")
 
 
+def opened(prompt: str) -> str:
+    """The `<think>` with which a chat template ends a prompt, so that completions lack it."""
+    return "<think>" if prompt.rstrip().endswith("<think>") else ""
+
+
 def is_well_formed(completion: str) -> bool:
     """Evaluation's format flag: only the two blocks, except for a space or a newline."""
     if (span := _blocks(completion)) is None:

@@ -37,7 +37,8 @@ def main(config: ChatConfig) -> None:
     with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
-            prompt = tasks.encode_prompt(tasks.rendered(question, tokenizer, task), tokenizer)
+            text = tasks.rendered(question, tokenizer, task, training.model)
+            prompt = tasks.encode_prompt(text, tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
             table, cells = Table(title=printable(question), show_footer=True), []

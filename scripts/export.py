@@ -48,7 +48,7 @@ def main(config: ExportConfig) -> None:
     from pods.models.policy import load_tokenizer  # --help and mistakes wait for no torch
 
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    prompt = rendered("<the question>", tokenizer, training.task)
+    prompt = rendered("<the question>", tokenizer, training.task, training.model)
     with replaced(out) as folder:
         if config.merge:
             merged(training.model, target.weights).save_pretrained(folder)

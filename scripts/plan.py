@@ -119,14 +119,13 @@ def predict(config: PlanConfig) -> tuple[list["Cell"], "Cell", list[str]]:
 
 def cells_of(config: PlanConfig, own: "Cell") -> list["Cell"]:
     """The cells asked for, or n and m in powers of two up to 4 n; other P only with known noise."""
-    from pods.figures.planner import Cell
-
     if config.cells:
-        return [Cell(*cell) for cell in config.cells]
+        return [own._replace(prompts=P, n=n, m=m) for P, n, m in config.cells]
     prompts = {own.prompts} | (set() if None in (config.kappa, config.between) else {1, 2, 4, 8})
     powers = {2**k for k in range(1, 12) if 2**k <= 4 * own.n}
     ns, ms = sorted(powers - {2} | {own.n, own.m}), sorted(powers | {own.m})
-    return [Cell(P, n, m) for P in sorted(prompts) for n in ns for m in ms if 2 <= m <= n]
+    sizes = [(P, n, m) for P in sorted(prompts) for n in ns for m in ms if 2 <= m <= n]
+    return [own._replace(prompts=P, n=n, m=m) for P, n, m in sizes]
 
 
 if __name__ == "__main__":

@@ -10,13 +10,18 @@ from datasets import Dataset
 
 from pods import tasks
 from pods.config.errors import UserError
-from pods.config.keys import Task
+from pods.config.keys import Model, Task
+from pods.scoring import Rewards
 from pods.tasks import encode_prompt, encode_prompts, read_prompts, render_prompt
 from pods.tasks.prompts import SYSTEM
+from rewards import is_well_formed, opened
+from tests.configs import compose
+from tests.conftest import ROOT
 from tests.tokenizers_like import like
 
 QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
 TASK = Task.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
+MODEL = Model(name="m", path="m", dtype="float32", load_in_4bit=False)
 
 
 def test_rendered_prompts_equal_the_published_ones(shared):
@@ -26,13 +31,13 @@ def test_rendered_prompts_equal_the_published_ones(shared):
         prompt, family = row["prompt"], row["fam"]
         date = prompt.split("Today Date: ")[-1][:11] if family == "llama" else None
         question = asked.search(prompt)[1]
-        assert render_prompt(question, tokenizer=like(family), date=date) == prompt
+        assert render_prompt(question, tokenizer=like(family), date_string=date) == prompt
     assert len(lines) == 10
 
 
 def test_every_character_of_a_published_prompt_counts_without_the_shared_data():
     for tokenizer, digest in ((QWEN, "26020c1825b89cf7"), (LLAMA, "212662bbd21c2d39")):
-        prompt = render_prompt("1+1?", tokenizer=tokenizer, date=DATE)
+        prompt = render_prompt("1+1?", tokenizer=tokenizer, date_string=DATE)
         assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
 
 
@@ -56,7 +61,7 @@ def test_what_cannot_be_rendered_is_refused():
 
 @pytest.mark.parametrize("style", ["instruct", "base"])
 def test_the_bos_stands_there_once(style):
-    prompt = render_prompt("How many?", tokenizer=LLAMA, style=style, date=DATE)
+    prompt = render_prompt("How many?", tokenizer=LLAMA, style=style, date_string=DATE)
     ids = encode_prompt(prompt, LLAMA)
     assert LLAMA.decode(ids) == LLAMA.bos_token + prompt.removeprefix(LLAMA.bos_token)
     assert encode_prompts([prompt, "7", prompt], LLAMA) == [ids, encode_prompt("7", LLAMA), ids]
@@ -69,7 +74,8 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
     monkeypatch.setattr(tasks, "load_for", lambda *_: Dataset.from_dict(columns))
     limit = len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
-    config = SimpleNamespace(data_dir=None, sampling=SimpleNamespace(max_prompt_length=limit))
+    limits = SimpleNamespace(max_prompt_length=limit)
+    config = SimpleNamespace(data_dir=None, sampling=limits, model=MODEL)
     rows, dropped = read_prompts(config, TASK, "train", QWEN)
     assert (rows["id"][:], dropped) == (list("bdeg"), 3)
     for row in rows:  # a prompt stands beside its own question and gold answer
@@ -84,5 +90,42 @@ def test_a_question_gets_the_system_text_of_its_task():
         ({"name": "chemistry"}, choice), ({"name": "own", "kind": "choice"}, choice),
         ({"name": "chemistry", "system": "Choose."}, "Choose."),
     ):  # fmt: skip
-        prompt = tasks.rendered("Which?", QWEN, TASK.model_copy(update=changes))
-        assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date=DATE)
+        prompt = tasks.rendered("Which?", QWEN, TASK.model_copy(update=changes), MODEL)
+        assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date_string=DATE)
+
+
+def with_template(name, system="S", **changes):
+    """The prompt of a question by a template of tests/templates."""
+    (tokenizer := like("qwen")).chat_template = (ROOT / f"tests/templates/{name}.jinja").read_text()
+    task = TASK.model_copy(update={"system": system})
+    return tasks.rendered("1+1?", tokenizer, task, MODEL.model_copy(update=changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "end", "tags"),  # tags: paid without and with a <think> of the model's
+    [
+        ("opens", {}, "<think>", (0.1, 0.075)),
+        ("closes", {}, "[assistant]", (0.075, 0.1)),
+        ("closes", {"enable_thinking": False}, "</think>\n\n", (0.075, 0.1)),
+    ],
+)
+def test_format_and_tags_count_the_think_that_a_template_opens(name, variables, end, tags):
+    prompt = with_template(name, chat_template_kwargs=variables)
+    assert prompt.endswith(end)
+    for think, paid in zip(("", "<think>"), tags, strict=True):
+        text = f"{think}1</think><answer>2</answer>"
+        assert is_well_formed(opened(prompt) + text) == (name == "opens" or bool(think))
+        row = {"prompts": [prompt], "completions": [text], "answer": ["2"], "kind": ["math"]}
+        with Rewards(compose("rewards=v2").rewards) as rewards:
+            values = {reward.__name__: reward(**row)[0] for reward in rewards.functions}
+        assert values["tags"] == pytest.approx(paid)
+
+
+def test_a_model_brings_its_system_text_and_mistakes_are_named():
+    tokenizer, model = like("qwen"), MODEL.model_copy(update={"system": "Think: on"})
+    prompt = tasks.rendered("1+1?", tokenizer, TASK.model_copy(update={"system": "S"}), model)
+    assert prompt.startswith("<|im_start|>system\nThink: on\nS<|im_end|>")
+    with pytest.raises(UserError, match=r"^task.system: .* \(a system message comes first\); set"):
+        with_template("needs_system", system="")
+    with pytest.raises(UserError, match=r"^model.chat_template_kwargs=.* of m has no thinking;"):
+        with_template("opens", chat_template_kwargs={"thinking": True})

@@ -22,6 +22,12 @@ def test_the_report_leaves_the_first_step_out():
         assert [part for part in parts if part not in report] == []
 
 
+def test_completions_without_format_are_named_with_a_remedy():
+    record = {"prompt": "1+1? <think>\n", "completions": ["2</think><answer>2</answer>", "2"]}
+    assert trial.formed([record]) == "well formed: 1 of 2 completions"
+    assert "0 of 1 completions; see the prompt" in trial.formed([record | {"completions": ["2"]}])
+
+
 def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     work = tmp_path / "work"
     (work / "runs").mkdir(parents=True)
@@ -35,6 +41,7 @@ def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     assert lines[0].startswith("torch ")
     assert "tokens, 0 of them BOS:" in lines[2]  # the tiny policy has none
     assert lines[3].startswith("<user>")
+    assert any(line.startswith("well formed: ") for line in lines)
     assert any("steps in 60 s of training" in line for line in lines)
     assert not any("evaluate_run.py" in line for line in lines)  # there is no run to evaluate
     assert [path.name for path in work.rglob("*")] == ["runs", "mine"]

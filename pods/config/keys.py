@@ -62,6 +62,8 @@ class Model(Section):
     dtype: Literal["float32", "bfloat16"]
     load_in_4bit: bool
     pad_token: Text | None = None
+    system: Text | None = None
+    chat_template_kwargs: dict[Text, Any] = Field(default_factory=dict)
 
 
 class Lora(Section):

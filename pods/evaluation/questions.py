@@ -69,7 +69,8 @@ def records(
     return [
         Record(
             id=row.id, answer=row.answer, completion=text, tokens=len(completion.token_ids),
-            clipped=completion.clipped, well_formed=rewards.is_well_formed(text), correct={},
+            clipped=completion.clipped, correct={},
+            well_formed=rewards.is_well_formed(rewards.opened(row.prompt) + text),
         )
         for row, text, completion in zip(rows, written, completions, strict=True)
     ]  # fmt: skip

@@ -87,12 +87,22 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
     return dataset.select(sorted(order[:size] if split == "validation" else order[size:]))
 
 
-def rendered(question: str, tokenizer: "PreTrainedTokenizerBase", task: keys.Task) -> str:
+def rendered(
+    question: str, tokenizer: "PreTrainedTokenizerBase", task: keys.Task, model: keys.Model
+) -> str:
     """The prompt of a question, as text."""
-    system, style = task.system, task.style
+    system, variables, style = task.system, model.chat_template_kwargs, task.style
     if system is None:
         system = SYSTEM[task.kind or TASKS[task.name].kind][style]
-    return render_prompt(question, tokenizer=tokenizer, style=style, system=system, date=task.date)
+    if style == "instruct" and model.system:
+        system = f"{model.system}\n{system}"
+    for name in variables:
+        if name not in str(tokenizer.chat_template):  # which would ignore it
+            line = f"model.chat_template_kwargs={variables}: the template of {model.path}"
+            raise UserError(f"{line} has no {name}; correct or remove it")
+    if task.date is not None:
+        variables = {"date_string": task.date, **variables}
+    return render_prompt(question, tokenizer=tokenizer, style=style, system=system, **variables)
 
 
 def read_prompts(
@@ -103,7 +113,9 @@ def read_prompts(
 
     datasets.disable_progress_bars()
     dataset, limit = load_for(task, split, config.data_dir), config.sampling.max_prompt_length
-    prompts = [rendered(question, tokenizer, task) for question in dataset["question"]]
+    prompts = [
+        rendered(question, tokenizer, task, config.model) for question in dataset["question"]
+    ]
     short = [i for i, ids in enumerate(encode_prompts(prompts, tokenizer)) if len(ids) <= limit]
     return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
 

@@ -30,12 +30,10 @@ LARGEST_TEST = 256
 
 def columns(task: keys.Task) -> str:
     """The columns of a source on this disk, for messages; empty without one."""
-    path = Path(task.source or "")
-    path = next(iter(sorted(path.glob("*.jsonl"))), path) if task.source else path
-    if not path.is_file():
-        return ""
-    first = next((row for _, _, row in json_lines(path) if isinstance(row, dict)), {})
-    return f": {', '.join(first)}"
+    path = Path(task.source or "no source")
+    path = next(path.glob("*.jsonl"), path)
+    rows = json_lines(path) if path.is_file() else ()
+    return next((f": {', '.join(row)}" for *_, row in rows if isinstance(row, dict)), "")
 
 
 def define(task: keys.Task, split: str) -> Task:

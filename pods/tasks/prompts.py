@@ -1,54 +1,27 @@
 """The text that the policy sees: a system text, a question, and the model's chat template."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from jinja2 import TemplateError
 
 from pods.config.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Kind of answers -> task.style -> system text. math, instruct renders to the published prompts. A
-# text keeps its outer newlines: chat templates differ in trimming them (Qwen keeps, Llama trims).
-FORMAT = """
-Respond in the following format:
-<think>
-Reason here. Decide to answer when you are confident as your response length is limited.
-</think>
-<answer>
-{answer}
-</answer>
-"""
-SYSTEM = {
-    "math": {
-        "instruct": """
-You will be given a math question.
-Reason about the question and correct your own mistakes if you make any.
-"""
-        + FORMAT.format(answer="Answer here."),
-        "base": """
-A careful assistant solves the problem below. It first writes its working between <think> and
-</think>, then its final answer, and nothing else, between <answer> and </answer>.
-""",
-    },
-    "choice": {
-        "instruct": """
-You will be given a multiple-choice question.
-Work out which option is right, checking every step.
-"""
-        + FORMAT.format(answer="Only the letter of the right option."),
-        "base": """
-A careful assistant solves the multiple-choice problem below. It first writes its working between
-<think> and </think>, then only the letter of the right option between <answer> and </answer>.
-""",
-    },
-}
+SYSTEM = yaml.safe_load(
+    Path(__file__).with_name("system.yaml").read_text()
+)  # kind -> style -> text
 
 
 def render_prompt(
     question: str, *, tokenizer: "PreTrainedTokenizerBase", style: str = "instruct",
-    system: str | None = None, date: str | None = None,
+    system: str | None = None, **variables: Any,
 ) -> str:  # fmt: skip
-    """The prompt as text; system None: the published text, "": none; date: in place of today's."""
+    """The prompt as text; system None: the published text, "": none; variables: of the chat
+    template, such as date_string and enable_thinking."""
     if style not in SYSTEM["math"]:
         raise UserError(f"task.style={style}: unknown; one of {', '.join(SYSTEM['math'])}")
     system = SYSTEM["math"][style] if system is None else system
@@ -59,10 +32,13 @@ def render_prompt(
         raise UserError(f"task.style=instruct: {line}")
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": question})
-    options = {} if date is None else {"date_string": date}
-    return tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, **options
-    )
+    settings = {"tokenize": False, "add_generation_prompt": True}
+    try:
+        return tokenizer.apply_chat_template(messages, **settings, **variables)
+    except TemplateError as error:
+        remedy = 'set the text that it needs, or "" where it takes none'
+        line = f"task.system: the chat template refuses the messages ({error}); {remedy}"
+        raise UserError(line) from None
 
 
 def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:

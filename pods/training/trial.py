@@ -3,10 +3,11 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import rewards
 from pods import ranks
 from pods.config.keys import Logger, TrainConfig
 
@@ -15,6 +16,7 @@ STEPS = 3  # the first compiles, so the seconds leave it out
 
 def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     """Call `train` with the config of a short run in a temporary folder, and report it."""
+    from pods.runs import ledger
     from pods.runs.folder import provenance, read_metrics  # imports torch
 
     facts = provenance()
@@ -27,6 +29,7 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
         train(short(config, folder))
         if ranks.is_main():
             print(report(config, read_metrics(folder / "trial" / "metrics.jsonl")))
+            print(formed(ledger.read(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
         if ranks.is_main():
             shutil.rmtree(folder, ignore_errors=True)
@@ -42,8 +45,16 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
     trial.budget.wall_seconds = trial.checkpoint.every_seconds = trial.checkpoint.every_steps = None
     trial.evaluation.every_seconds = None
     trial.backend.warmup = True  # at the longest lengths
-    trial.logger = Logger()
+    trial.logger, trial.ledger.texts = Logger(), "all"
     return trial
+
+
+def formed(records: Iterable[dict[str, Any]]) -> str:
+    """How many completions are well formed, with what the template gave."""
+    texts = [rewards.opened(r["prompt"]) + text for r in records for text in r["completions"]]
+    count = sum(map(rewards.is_well_formed, texts))
+    remedy = "; see the prompt above, and set task.system or sampling.max_completion_length"
+    return f"well formed: {count} of {len(texts)} completions{'' if count else remedy}"
 
 
 def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:

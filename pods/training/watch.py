@@ -1,71 +1,54 @@
-"""Whether a run learns: one line, once, with the likely cause and the key to change. It goes by the
-metric lines alone, so a resumed run repeats it from metrics.jsonl."""
+"""Whether a run learns, by its metric lines alone: a resumed run repeats it from metrics.jsonl."""
 
-from collections import deque
+import pandas as pd
 
-import numpy as np
-
-from pods.config.keys import TrainConfig, reward_weights
+from pods.config.keys import TrainConfig
 
 WINDOW = 50  # steps
-Metrics = dict[str, float]
 
 
 class Watch:
-    """`problem` is set at the first sign that a run does not learn, and stays."""
+    """`problem`: the first sign that a run does not learn, with the key to change; it stays."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.problem = config, ""
-        self.lines: deque[Metrics] = deque(maxlen=WINDOW)
-        self.best = 0.0  # highest mean reward of WINDOW steps
-        version, weights = config.rewards.version, reward_weights(config.rewards)
-        self.formed = version == "v1-correctness" or not weights.get("format")  # never paid
+        self.lines: list[dict[str, float]] = []  # of the window
+        self.best = 0.0  # highest mean reward of a window
+        unpaid = config.rewards.version.startswith("v1")  # to correct answers at least
+        self.formed = unpaid or not config.rewards.weights.get("format")
 
-    def __call__(self, line: Metrics) -> Metrics:
-        """Take the line of a step; returns the numbers that it goes by, for the same line."""
-        self.lines.append(line)
-        # Under v1 only wrong answers earn format.
-        few_wrong = (
-            self.config.rewards.version == "v1" and line.get("all/correctness_mean", 0) > 0.5
-        )
-        self.formed |= few_wrong or line.get("all/format_mean", 0) > 0
-        dead = sum(line.get("all/zero_variance_groups") == 1 for line in self.lines)
-        numbers = {"watch/steps_without_signal": float(dead)}
-        if len(self.lines) < WINDOW:
-            return numbers
-        rewards = [line.get("all/reward_mean", 0.0) for line in self.lines]
-        reward, noise = np.mean(rewards), 3 * np.std(rewards) / WINDOW**0.5
-        self.best = max(self.best, reward)
-        if self.best > 0:
-            numbers["watch/reward_to_best"] = float(reward / self.best)
-        if not self.problem:
-            fallen = reward < self.best / 2 and self.best - reward > noise
-            self.problem = self.sign(dead, fallen, reward)
-        return numbers
+    def __call__(self, line: dict[str, float]) -> dict[str, float]:
+        """Take the metrics of a step; returns those of the window."""
+        self.lines = [*self.lines, line][-WINDOW:]
+        self.formed |= line.get("all/format_mean", 0) > 0
+        steps = pd.DataFrame(self.lines)
+        dead, rewards = steps["all/zero_variance_groups"] == 1, steps["all/reward_mean"]
+        metrics, reward = {"watch/steps_without_signal": float(dead.sum())}, rewards.mean()
+        if len(steps) == WINDOW:
+            self.best = max(self.best, reward)
+            lost, noise = self.best - reward, 3 * rewards.std() / WINDOW**0.5
+            metrics["watch/reward_lost"] = float(lost)
+            fallen = lost > max(noise, self.best / 2)
+            signs = dead.all(), fallen, not self.formed
+            self.problem = self.problem or self.sign(*signs, reward, steps["all/clipped_ratio"])
+        return metrics
 
-    def sign(self, dead: int, fallen: bool, reward: float) -> str:
-        """The line for the first sign that holds, empty without one."""
-        if dead == WINDOW:
-            line = f"the rollouts of each prompt have equal rewards for {WINDOW} steps: no signal"
-            remedy = "raise rollouts_per_prompt or sampling.temperature"
-            if (correct := self.mean("all/correctness_mean")) >= 0.99:
-                remedy = "all are correct: choose a task with harder questions"
-            elif correct <= 0.01:
-                remedy = "none is correct: trial=true shows the prompt; choose easier questions"
+    def sign(
+        self, dead: bool, fallen: bool, unformed: bool, reward: float, clipped: pd.Series
+    ) -> str:
+        """The first sign that holds with its likely cause, empty without one."""
+        limit = f"sampling.max_completion_length={self.config.sampling.max_completion_length}"
+        remedy = f"most rollouts are clipped: raise {limit}" if clipped.mean() > 0.5 else ""
+        if dead:
+            sign = f"all rewards of a prompt are equal (mean {reward:.3g}): there is no signal"
+            remedy = remedy or "choose harder or easier questions, or raise rollouts_per_prompt"
         elif fallen:
-            line = f"the mean reward of {WINDOW} steps fell from {self.best:.3g} to {reward:.3g}"
-            rate = self.config.optimizer.learning_rate
-            remedy = f"lower optimizer.learning_rate={rate}, or raise loss.beta"
-        elif not self.formed:
-            line = f"no completion of {WINDOW} steps earned format"
-            remedy = "trial=true shows the prompt; set task.system, or rewards.weights.format=0"
+            sign = f"the mean reward fell from {self.best:.3g} to {reward:.3g}"
+            rate = f"optimizer.learning_rate={self.config.optimizer.learning_rate}"
+            remedy = remedy or f"lower {rate}, or raise loss.beta"
+        elif unformed:
+            sign = "no completion has earned format"
+            remedy = remedy or "see the prompt with trial=true, and set task.system"
         else:
             return ""
-        if self.mean("all/clipped_ratio") > 0.5:
-            limit = self.config.sampling.max_completion_length
-            remedy = f"most are clipped: raise sampling.max_completion_length={limit}"
-        return f"{line}; {remedy}"
-
-    def mean(self, name: str) -> float:
-        """Of the window, 0.5 for a metric that the run does not have."""
-        return float(np.mean([line.get(name, 0.5) for line in self.lines]))
+        return f"in {WINDOW} steps {sign}; {remedy}"
