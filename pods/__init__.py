@@ -1,6 +1,8 @@
 """PODS: down-sampled rollouts for GRPO (arXiv 2504.13818).
 
     from pods import PodsConfig, PodsTrainer          # in place of TRL's GRPOConfig, GRPOTrainer
+    args = PodsConfig("out", rollouts_per_prompt=32, num_generations=8)      # n and m
+    PodsTrainer("Qwen/Qwen2.5-0.5B", reward_function, args, dataset).train()
     from pods.rules import select                     # needs only numpy
     select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)
 

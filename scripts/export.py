@@ -1,6 +1,6 @@
 """A checkpoint as a folder that transformers, PEFT and vLLM load, with tokenizer and model card.
 
-    uv run scripts/export.py run=<run> checkpoint=best
+    uv run scripts/export.py run=<run> checkpoint=last
     uv run scripts/export.py run=<run> merge=false out=<folder>
 docs/export.md says how to score the folder, how to load it and how to make a GGUF file of it.
 """
