@@ -18,8 +18,13 @@ from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
 from rewards import Scorer
 
-# A completion for the one call of own functions before a model loads.
-MADE_UP = "<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"
+MADE_UP = {  # beside the columns of a question, for one call before a model loads
+    "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"],
+    "completion_ids": [[0]],
+    "trainer_state": SimpleNamespace(global_step=0, epoch=0.0, max_steps=1),
+    "log_extra": lambda *_: None,  # TRL's
+    "log_metric": lambda *_: None,
+}
 
 
 class RewardError(RuntimeError):
@@ -75,19 +80,15 @@ class Rewards(AbstractContextManager):
         return score
 
     def rehearse(self, row: dict[str, Any], paths: dict[str, str]) -> None:
-        """Call the own functions, `paths` by name, on a made-up completion of a question: UserError
-        before a model loads."""
-        columns = {name: [value] for name, value in row.items() if name != "prompt"}
-        columns |= {"prompts": [row["prompt"]], "completions": [MADE_UP], "completion_ids": [[0]]}
-        state = SimpleNamespace(global_step=0, epoch=0.0, max_steps=1)
-        ignore = {"log_extra": lambda *_: None, "log_metric": lambda *_: None}  # TRL's
+        """Call the own functions, `paths` by name, on a made-up completion of a question."""
+        columns = {name: [value] for name, value in row.items()}
+        columns["prompts"] = columns.pop("prompt")
         for reward in self.functions:
             if path := paths.get(name := reward.__name__):
                 try:
-                    reward(**columns, trainer_state=state, **ignore)
+                    reward(**columns, **MADE_UP)
                 except RewardError as error:
-                    line = f"{error}; correct the function"
-                    raise UserError(f"rewards.functions.{name}={path}: {line}") from error
+                    raise UserError(f"rewards.functions.{name}={path}: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         self.scorer.close()

@@ -94,10 +94,10 @@ def test_a_question_gets_the_system_text_of_its_task():
         assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date_string=DATE)
 
 
-def with_template(name, system="S", **changes):
+def with_template(name, **changes):
     """The prompt of a question by a template of tests/templates."""
     (tokenizer := like("qwen")).chat_template = (ROOT / f"tests/templates/{name}.jinja").read_text()
-    task = TASK.model_copy(update={"system": system})
+    task = TASK.model_copy(update={"system": changes.pop("system", "S")})
     return tasks.rendered("1+1?", tokenizer, task, MODEL.model_copy(update=changes))
 
 
@@ -106,7 +106,7 @@ def with_template(name, system="S", **changes):
     [
         ("opens", {}, "<think>", (0.1, 0.075)),
         ("closes", {}, "[assistant]", (0.075, 0.1)),
-        ("closes", {"enable_thinking": False}, "</think>\n\n", (0.075, 0.1)),
+        ("closes", {"enable_thinking": False}, "</think>", (0.075, 0.1)),
     ],
 )
 def test_format_and_tags_count_the_think_that_a_template_opens(name, variables, end, tags):
@@ -122,8 +122,8 @@ def test_format_and_tags_count_the_think_that_a_template_opens(name, variables, 
 
 
 def test_a_model_brings_its_system_text_and_mistakes_are_named():
-    tokenizer, model = like("qwen"), MODEL.model_copy(update={"system": "Think: on"})
-    prompt = tasks.rendered("1+1?", tokenizer, TASK.model_copy(update={"system": "S"}), model)
+    model = MODEL.model_copy(update={"system": "Think: on"})
+    prompt = tasks.rendered("1+1?", QWEN, TASK.model_copy(update={"system": "S"}), model)
     assert prompt.startswith("<|im_start|>system\nThink: on\nS<|im_end|>")
     with pytest.raises(UserError, match=r"^task.system: .* \(a system message comes first\); set"):
         with_template("needs_system", system="")

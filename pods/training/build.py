@@ -5,11 +5,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import yaml
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, set_seed
 
 from pods import ranks
 from pods.clock import Clock
+from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, LivePolicy, Request, Work, choose, seed_of, texts
@@ -27,17 +29,7 @@ SAME = {  # keys that TRL calls alike
     "loss": {"beta", "epsilon", "importance_sampling_level", "top_entropy_quantile",
              "mask_truncated_completions"},
 }  # fmt: skip
-FIXED = {
-    "use_bias_correction_kl": False,  # the published k3 estimator, unweighted
-    "fp16": False,
-    "save_strategy": "no",  # pods/runs/checkpoints.py writes them
-    "logging_steps": 1,
-    "logging_nan_inf_filter": False,  # a non-finite loss must be seen, not averaged away
-    "report_to": [],
-    "disable_tqdm": True,
-    "torch_empty_cache_steps": None,
-    "ddp_find_unused_parameters": False,  # every trained parameter takes part
-}
+FIXED = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
 
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
