@@ -87,18 +87,17 @@ def check(config: PlanConfig) -> None:
 def predict(config: PlanConfig) -> tuple[list["Cell"], "Cell", list[str]]:
     """The cells, their baseline, and the source of the predictions."""
     from pods.figures import planner
-    from pods.figures.planner import Cell
 
     costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])
-        own = Cell(*(train[size] for size in planner.SIZES))
+        own = planner.Cell(*(train[size] for size in planner.SIZES))
         cost = Prices(name="own", **costs) if costs else Prices(**price_list("l40s"))
     else:
         own, cost, rewards = planner.read(Path(config.output_dir) / config.run, config.window)
         cost = cost.model_copy(update=costs)
 
-    def predicted(cell: Cell) -> Cell:
+    def predicted(cell: "Cell") -> "Cell":
         sizes = (config.rule, cell.n, cell.m)
         if config.run is None:
             signal = planner.signal_of_accuracy(*sizes, config.accuracy)
@@ -108,7 +107,7 @@ def predict(config: PlanConfig) -> tuple[list["Cell"], "Cell", list[str]]:
         return cell.predicted(cost, signal, config.kappa, config.between or 0.0)
 
     cells = [predicted(cell) for cell in cells_of(config, own)]
-    base = cells[0] if config.cells else predicted(Cell(own.prompts, own.m, own.m))
+    base = cells[0] if config.cells else predicted(own._replace(n=own.m))
     notes = [f"seconds a step: {cost.fixed:.3g} + {cost.generate:.3g} n P + {cost.update:.3g} m P"]
     if not min(cost.generate, cost.update) > 0:
         notes.append("the steps do not tell a rollout's seconds from the fixed ones; set cost.*")

@@ -5,11 +5,14 @@ import functools
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from datasets import Dataset
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from pods import tasks
 from pods.config import command
-from pods.config.keys import TrainConfig
+from pods.config.keys import Task, TrainConfig
+from pods.config.mistakes import validated
 from pods.training.check import check, settle
 
 OUTPUT = TemporaryDirectory()  # a trainer makes its output_dir when it is built
@@ -39,6 +42,12 @@ def composed(*overrides: str) -> DictConfig:
 @functools.cache
 def _chosen(*choices: str) -> DictConfig:
     return command.compose("train", list(choices))
+
+
+def load_rows(name: str, split: str, data_dir: str | None = None, **settings: Any) -> Dataset:
+    """Every row of a task's split under these keys of config/task."""
+    values = {**composed("task=gsm8k").task, "name": name, **settings}
+    return tasks.load_for(validated(Task, values, "task."), split, data_dir)
 
 
 def get(config: TrainConfig, key: str) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from pods import tasks
 from pods.config.errors import UserError
 from pods.tasks import math
+from tests.configs import load_rows
 
 SHARED = {  # rows, and the digest of id, question, answer and kind: runs stay comparable
     ("gsm8k", "train"): (7473 - 256, "2eae111102bab69a"),
@@ -62,7 +63,7 @@ def write(folder: Path, name: str, split: str, lines: list[Any]) -> Path:
 
 
 def load(name: str, split: str, folder: Path, **settings: Any) -> datasets.Dataset:
-    return tasks.load(name, split, data_dir=str(folder), **settings)
+    return load_rows(name, split, data_dir=str(folder), **settings)
 
 
 def test_a_row_of_each_task(tmp_path):
@@ -141,7 +142,7 @@ def test_validation_is_carved_from_train_and_stays_the_same(tmp_path):
 def test_a_small_file_gives_a_fifth_and_says_so(tmp_path, capsys, monkeypatch):
     write(tmp_path, "gsm8k", "train", [ROWS["gsm8k"]] * 10)
     monkeypatch.setenv("PODS_DATA_DIR", str(tmp_path))
-    assert len(tasks.load("gsm8k", "train")) == 8
+    assert len(load_rows("gsm8k", "train")) == 8
     assert "validation_size=256 is more than a fifth of the 10" in capsys.readouterr().err
     assert len(load("gsm8k", "validation", tmp_path)) == 2
     assert len(load("gsm8k", "train", tmp_path, validation_size=0)) == 10
@@ -158,7 +159,7 @@ def test_mistakes_are_named():
         ("gsm8k", "train", {"source": "x"}, "^task.source=x: only task=own has this key"),
     ):
         with pytest.raises(UserError, match=message):
-            tasks.load(name, split, **settings)
+            load_rows(name, split, **settings)
 
 
 def test_the_hub_is_asked_for_the_published_sets(monkeypatch):
@@ -182,7 +183,7 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", answer)
     monkeypatch.delenv("PODS_DATA_DIR", raising=False)
-    sizes = {name: len(tasks.load(name, "test")) for name in ROWS}
+    sizes = {name: len(load_rows(name, "test")) for name in ROWS}
     assert sizes == {"gsm8k": 1, "math": 7, "math500": 1, "amc23": 1, "aime24": 1, "chemistry": 2}
     assert requests == [
         ("openai/gsm8k", "main", "test"),
@@ -192,11 +193,11 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch):
         ("HuggingFaceH4/aime_2024", None, "train"),  # the hub calls all of it train
         ("hicai-zju/SciKnowEval", None, "test"),
     ]
-    ids = [int(i) for split in tasks.SPLITS for i in tasks.load("chemistry", split)["id"]]
+    ids = [int(i) for split in tasks.SPLITS for i in load_rows("chemistry", split)["id"]]
     assert (ids[-2:], sorted(ids)) == ([19, 13], [*range(4, 24)])  # the split of seed 42
     message = r"^task=gsm8k: cannot get openai/gsm8k \(no route\); set data_dir="
     with pytest.raises(UserError, match=message):
-        tasks.load("gsm8k", "train")
+        load_rows("gsm8k", "train")
 
 
 def test_the_shared_data(shared):

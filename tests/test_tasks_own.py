@@ -9,7 +9,7 @@ import pytest
 
 from pods import tasks
 from pods.config.errors import UserError
-from tests.configs import compose
+from tests.configs import compose, load_rows
 
 COLUMNS = {"question": "problem", "answer": "solution", "gold": "as_is", "kind": "math"}
 GOLD_FILE = """
@@ -30,7 +30,7 @@ def write(path: Path, lines: list[Any]) -> str:
 
 
 def own(source: str, split: str = "train", **keys: Any) -> datasets.Dataset:
-    return tasks.load("own", split, source=source, **{**COLUMNS, **keys})
+    return load_rows("own", split, source=source, **{**COLUMNS, **keys})
 
 
 def sizes(source: str) -> list[int]:

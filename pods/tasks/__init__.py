@@ -3,16 +3,13 @@ train, so that no checkpoint is chosen on the test set; only rows with long prom
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import yaml
 
 from pods import ranks
 from pods.config import keys
-from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
-from pods.config.mistakes import validated
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own
 from pods.tasks.prompts import SYSTEM, encode_prompt, encode_prompts, render_prompt
 from pods.tasks.task import Task, read
@@ -43,13 +40,6 @@ def renamed(task: keys.Task, name: str) -> keys.Task:
     """The config for another task: prompts as here, without the keys of task=own."""
     changes = {"name": name, **dict.fromkeys(own.NEEDED)}
     return task if name == task.name else task.model_copy(update=changes)
-
-
-def load(name: str, split: str, *, data_dir: str | None = None, **settings: Any) -> "Dataset":
-    """Every row of a task's split, see `load_for`. settings: keys of config/task."""
-    defaults = yaml.safe_load((CONFIG_DIR / "task" / "_shared.yaml").read_text())
-    task = validated(keys.Task, {**defaults, "name": name, **settings}, "task.")
-    return load_for(task, split, data_dir)
 
 
 def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Dataset":
@@ -113,9 +103,7 @@ def read_prompts(
 
     datasets.disable_progress_bars()
     dataset, limit = load_for(task, split, config.data_dir), config.sampling.max_prompt_length
-    prompts = [
-        rendered(question, tokenizer, task, config.model) for question in dataset["question"]
-    ]
+    prompts = [rendered(text, tokenizer, task, config.model) for text in dataset["question"]]
     short = [i for i, ids in enumerate(encode_prompts(prompts, tokenizer)) if len(ids) <= limit]
     return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
 
