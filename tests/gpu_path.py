@@ -197,7 +197,7 @@ def training(folder, correction):
         "packing": trainer.packing(),
         "lora_ids": [call.lora.lora_int_id for call in engine.calls],
         "lora_shape": [engine.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
-        "params": {name: getattr(engine.calls[-1].params, name) for name in PARAMS},
+        "params": {n: getattr(engine.calls[-1].params, n) for n in (*PARAMS, "detokenize")},
         "left_in_the_working_folder": sorted(os.listdir(folder)),
     }
 

@@ -116,6 +116,7 @@ def test_an_engine_that_samples_under_the_adapter_that_unsloth_hands_over(sides,
     assert run["params"] == {
         "n": 1, "temperature": 0.9, "max_tokens": 16, "top_k": -1, "logprobs": 0,
         "stop_token_ids": [1], "ignore_eos": False,
+        "detokenize": False,
     }  # fmt: skip
     assert not [name for name in run["left_in_the_working_folder"] if "lora" in name]
     assert all(run["losses"])
