@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
@@ -125,6 +126,21 @@ def test_training_with_the_live_adapter_learns_and_each_job_frees_its_engine(swe
     assert max(gaps(sweep / "s16") + gaps(sweep / "s4")) < 0.01  # nats
     assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]
     assert texts(sweep / "s4") == texts(sweep / "s16")[: 4 * 2]
+
+
+def test_a_killed_run_goes_on_with_the_same_completions(tmp_path, train, sweep):
+    """kill -9 after the second checkpoint; the same weights give the same completions."""
+    arguments = [*LIVE, "max_steps=4", "checkpoint.every_steps=1"]
+    (killed,) = train.start(tmp_path, *arguments)
+    run, deadline = tmp_path / "checkpoints" / "r", time.monotonic() + 300
+    while not (run / "checkpoint-2").is_dir():
+        os.kill(killed, 0)  # it runs
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(killed, signal.SIGKILL)
+    assert train.answer() == [-signal.SIGKILL]
+    assert "resuming" in train(tmp_path, *arguments).stderr
+    assert texts(run) == texts(sweep / "s4")
 
 
 ACT = """
