@@ -23,7 +23,7 @@ from tests.fake_run import TINY, live_model, logps_of, quickstart_config
 TOKENIZER = policy.load_tokenizer(str(TINY))
 LONG = "+".join(["1"] * 180)  # so that several blocks of 128 tokens come from the prefix cache
 PROMPTS = [TOKENIZER.encode(f"<user>{q}=?<assistant>") for q in (LONG, "3+4-2", "9+9-2+1")]
-SAMPLING = Sampling(temperature=0.7, top_p=1.0, top_k=0, max_tokens=8, max_prompt_length=512)
+SAMPLING = Sampling(temperature=2.0, top_p=1.0, top_k=0, max_tokens=8, max_prompt_length=512)
 REQUESTS = [Request(prompt, range(2)) for prompt in PROMPTS]
 
 
