@@ -93,7 +93,8 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path, train)
 
 SETTINGS = [
     "run=r", "prompts_per_step=2", "ledger.texts=all", "engine.check_every=1",
-    "budget.train_seconds=null", "checkpoint.every_seconds=null",
+    "budget.train_seconds=null", "checkpoint.every_seconds=null", "optimizer.schedule=constant",
+    "sampling.temperature=2",
 ]  # fmt: skip
 LIVE = [*SETTINGS, "engine=vllm", "rollouts_per_prompt=64"]
 SMALL = ["rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
@@ -110,22 +111,20 @@ def texts(run):
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory, train):
-    """Two jobs of one process, of 16 and of 4 steps; the folder of their runs."""
+    """Two jobs of one process, of 6 and of 4 steps; the folder of their runs."""
     folder = tmp_path_factory.mktemp("sweep")
-    done = train(folder, "-m", *LIVE, "run=s${max_steps}", "max_steps=16,4")
+    done = train(folder, "-m", *LIVE, "run=s${max_steps}", "max_steps=6,4")
     assert "engine vllm (as configured)" in done.stderr
     return folder / "checkpoints"
 
 
-def test_training_with_the_live_adapter_learns_and_each_job_frees_its_engine(sweep):
+def test_training_follows_the_live_adapter_and_each_job_frees_its_engine(sweep):
     """engine=vllm in train.py itself; engine and trainer agree at every step."""
-    lines = read_metrics(sweep / "s16" / "metrics.jsonl")
-    correct = [line["all/correctness_mean"] for line in lines]
-    assert len(correct) == 16
-    assert sum(correct[-5:]) > 2 * sum(correct[:5])  # from about 4 %
-    assert max(gaps(sweep / "s16") + gaps(sweep / "s4")) < 0.01  # nats
+    lines = read_metrics(sweep / "s6" / "metrics.jsonl")
+    assert len(lines) == 6
+    assert max(gaps(sweep / "s6") + gaps(sweep / "s4")) < 0.01  # nats
     assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]
-    assert texts(sweep / "s4") == texts(sweep / "s16")[: 4 * 2]
+    assert texts(sweep / "s4") == texts(sweep / "s6")[: 4 * 2]
 
 
 def test_a_killed_run_goes_on_with_the_same_completions(tmp_path, train, sweep):
