@@ -11,7 +11,8 @@ The same command goes on where it was stopped. config/evaluate/evaluate.yaml lis
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import Skipped, UserError
-from pods.evaluation.config import EvaluateConfig, check, renamed_keys, runs
+from pods.evaluation.config import EvaluateConfig, check, renamed_keys, runs, training_config
+from pods.models import locate
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
@@ -24,6 +25,8 @@ def main(config: EvaluateConfig) -> None:
 def evaluate(config: EvaluateConfig) -> None:
     """Score the runs in turn, then show one table; a run that cannot be scored is skipped."""
     names = runs(config.run, config.output_dir) or [None]
+    if len(names) == 1 and not config.from_training:  # a missing model waits for no torch
+        locate(config.model_path or training_config(config, names[0]).model.path)
     from pods.evaluation import midrun, run, scoreboard  # --help and mistakes wait for no torch
 
     boards, skipped = [], []

@@ -79,7 +79,7 @@ class Training(NamedTuple):
 Results = dict[Training, dict[str, list[float]]]  # -> accuracies at the marks, by metric
 
 
-@command("board", BoardConfig, CONFIG_DIR / "board")
+@command("board", BoardConfig, CONFIG_DIR / "benchmarks")
 def main(config: BoardConfig) -> None:
     arms = [config.algorithm] if config.algorithm else list(config.arms)
     if config.stage == "tune":

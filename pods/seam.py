@@ -43,6 +43,8 @@ class TrlSeam(trl.GRPOTrainer):
         ids, texts = [r.completion.token_ids for r in rollouts], [r.text for r in rollouts]
         logprobs = [r.completion.logprobs for r in rollouts]
         logprobs = None if None in logprobs else logprobs
+        if self.vllm_importance_sampling_correction and logprobs is not None:
+            self.use_vllm = True  # else TRL corrects for no engine; it does not generate here
         answer = [r.prompt_ids for r in rollouts], ids, None, texts, logprobs, {}, None, []
         self._handed = answer, scores.to(self.accelerator.device)
         # TRL takes whatever does not end with the tokenizer's own end token for truncated.
@@ -178,8 +180,16 @@ class TrlSeam(trl.GRPOTrainer):
         self.accelerator.backward(self.compute_loss(self.model_wrapped, {**batch, **rows}))
         held.clear()
         self.model.zero_grad()
+        self.forget_refused_packing()
         self._metrics["train"].clear()
         set_seed(self.args.seed, device_specific=True)  # as TRL leaves it before the first step
+
+    def forget_refused_packing(self) -> None:
+        """Real rollouts decide again: Unsloth's self-check refused tokens that nobody sampled."""
+        known = {k: v for k, v in vars(self.model).items() if k.startswith("_unsloth_seq_packing")}
+        if any(value is False or "unsafe" in name for name, value in known.items()):
+            for name in known:
+                delattr(self.model, name)
 
     def packing(self) -> dict[str, float]:
         """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""

@@ -30,7 +30,10 @@ from tests.unsloth_drift import CASES
 torch.set_num_threads(1)
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 PARAMS = ("n", "temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos")
-SIZES = ["kept_per_prompt=4", "prompts_per_step=2", "max_steps=3", "sampling.temperature=0.9"]
+SIZES = [
+    "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3", "sampling.temperature=2",
+    "optimizer.schedule=constant",
+]  # fmt: skip
 
 
 def parameters(function):
@@ -163,7 +166,7 @@ def on_the_engine(folder, correction):
 
     config = compose(
         *SIZES, "rollouts_per_prompt=8", "engine=unsloth", f"output_dir={folder}",
-        "sampling.max_completion_length=16", "sampling.max_prompt_length=32",
+        "sampling.max_completion_length=24", "sampling.max_prompt_length=32",
         "optimizer.name=adamw_8bit", f"engine.importance_sampling_correction={correction}",
     )  # fmt: skip
     config.backend.name = "unsloth"
@@ -197,7 +200,7 @@ def training(folder, correction):
         "packing": trainer.packing(),
         "lora_ids": [call.lora.lora_int_id for call in engine.calls],
         "lora_shape": [engine.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
-        "params": {name: getattr(engine.calls[-1].params, name) for name in PARAMS},
+        "params": {n: getattr(engine.calls[-1].params, n) for n in (*PARAMS, "detokenize")},
         "left_in_the_working_folder": sorted(os.listdir(folder)),
     }
 

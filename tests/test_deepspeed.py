@@ -24,6 +24,7 @@ SETTINGS = [
     "run=r", "lora.rank=null", "lora.alpha=1", "rollouts_per_prompt=8", "kept_per_prompt=4",
     "micro_batch_size=2", "budget.train_seconds=null", "checkpoint.every_seconds=null",
     "checkpoint.every_steps=1", "checkpoint.keep=1", "ledger.texts=all",
+    "optimizer.schedule=constant",
 ]  # fmt: skip
 UPDATES = {2: ["prompts_per_step=1", *SGD], 3: ["prompts_per_step=2", *ADAM]}  # by ZeRO's stage
 TRIALS = {2: "gsm8k_h100", 3: "gsm8k_a100"}  # settings (e) and (f)

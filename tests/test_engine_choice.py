@@ -14,6 +14,7 @@ from tests.configs import compose
 FULL = ["lora.rank=null", "lora.alpha=1"]
 TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+CORRECTS = ["engine.importance_sampling_correction=true"]
 NEEDS, NARROW = ["algorithm.needs_logprobs=true"], ["sampling.top_p=.9", "sampling.temperature=.7"]
 MODE = "engine.vllm_mode=none"
 SIZES = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
@@ -83,6 +84,7 @@ def test_the_backend_and_the_engine_of_an_evaluation(
         (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "gives no log-probabilities"),
         (True, True, False, [*NEEDS, *NARROW, "engine=transformers"], {}, "transformers: as conf"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "gives no log-probabilities"),
+        (True, True, False, [*CORRECTS, *FULL, "engine=trl", MODE], {}, "correction=true, and it"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
     ],
 )  # fmt: skip

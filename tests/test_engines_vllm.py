@@ -1,25 +1,30 @@
 """The vLLM engine, on a vLLM that records its calls; tests/test_vllm.py runs a real one."""
 
 import os
+import shutil
 import sys
 from collections import namedtuple
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from pods.config.errors import OutOfMemory
-from pods.engines import Limits, Request, Sampling, Work, choose
+from pods.config.errors import EngineError, OutOfMemory
+from pods.engines import Limits, LivePolicy, Request, Sampling, Work, choose
 from pods.models import policy
-from tests.fake_run import TINY, add_checkpoint, quickstart_config
+from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
 TOKENIZER = policy.load_tokenizer(str(TINY))
+NAMES = ("vllm", "vllm.lora.request", "vllm.v1.engine.exceptions")
+REASONS = {7: "length", 8: "abort"}  # by a seed's last digit, else "stop"
 
 
 class RecordingLLM:
-    """Answers each prompt with its seed's last digit and an end token; seed 7 is clipped."""
+    """Answers each prompt with its seed's last digit and an end token; dies at seed 9."""
 
     def __init__(self, **arguments):
         self.arguments, self.environment = arguments, dict(os.environ)
@@ -32,7 +37,9 @@ class RecordingLLM:
         return [SimpleNamespace(outputs=[self._answer(p)]) for p in params]
 
     def _answer(self, params):
-        ids, reason = (params.seed % 10, 1), "length" if params.seed == 7 else "stop"
+        ids, reason = (params.seed % 10, 1), REASONS.get(params.seed, "stop")
+        if params.seed == 9:
+            raise RuntimeError("EngineCore encountered an issue")
         likely = [{i: SimpleNamespace(logprob=-0.5)} for i in ids]
         logprobs = None if params.logprobs is None else likely
         return SimpleNamespace(token_ids=ids, finish_reason=reason, logprobs=logprobs)
@@ -47,9 +54,10 @@ def engines(monkeypatch):
         started.append(RecordingLLM(**arguments))
         return started[-1]
 
-    fakes = {name: ModuleType(name) for name in ("vllm", "vllm.lora", "vllm.lora.request")}
+    fakes = {name: ModuleType(name) for name in NAMES}
     fakes["vllm"].LLM, fakes["vllm"].SamplingParams = llm, SimpleNamespace
     fakes["vllm"].RequestOutput = SimpleNamespace
+    fakes["vllm.v1.engine.exceptions"].EngineDeadError = RuntimeError
     fakes["vllm.lora.request"].LoRARequest = namedtuple("LoRA", "lora_name lora_int_id lora_path")
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -82,7 +90,13 @@ def test_works_are_handed_over_in_windows_and_come_back_in_their_places(engines,
     loras = [lora for call in llm.calls for lora in call.loras]
     assert [lora and lora.lora_int_id for lora in loras] == [1, 1, 1, 2, 2, 2, *[None] * 3, 1, 1]
     assert sum(advanced) == 11
-    assert llm.ended == [30.0]
+    assert llm.ended == [2.0]
+
+
+@pytest.mark.parametrize(("seed", "reason"), [(8, "ended with 'abort'"), (9, "its process ended")])
+def test_a_cut_completion_and_a_dead_engine_are_errors(engines, seed, reason):
+    with build() as engine, pytest.raises(EngineError, match=reason):
+        list(engine.generate([work(seeds=(seed,))]))
 
 
 @pytest.mark.parametrize(
@@ -132,6 +146,21 @@ def test_everything_that_vllm_is_told(engines):
     assert (params.stop, params.detokenize, params.logprobs) == (None, False, 0)
     assert params.stop_token_ids == [TOKENIZER.eos_token_id]
     assert arguments["quantization"] == "bitsandbytes"
+
+
+@pytest.mark.parametrize("free", [3, 5])  # GiB
+def test_the_live_adapter_is_handed_over_in_the_models_type_and_in_memory(
+    engines, tmp_path, monkeypatch, free
+):
+    live = LivePolicy(live_model(add_checkpoint(tmp_path, 1)), 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free * 2**30))
+    with build(SAMPLING, None, "model.dtype=bfloat16") as engine:
+        list(engine.generate([work(live)]))
+        folder = Path(engines[0].calls[0].loras[0].lora_path)
+        tensors = load_file(folder / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+    assert folder.is_relative_to("/dev/shm") == (free == 5)
+    assert not folder.exists()
 
 
 def card(monkeypatch, free):

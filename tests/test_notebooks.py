@@ -22,8 +22,8 @@ def test_the_notebook_runs_from_training_to_the_interval(tmp_path):
     cwd = ROOT / "notebooks"
     ended = processes.run(tmp_path, script=script, fault=set_variables, cwd=cwd)
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert ended.stdout.count("kept    ") == 16
-    assert ended.stdout.count("dropped ") == 16
+    assert ended.stdout.count("kept    ") == 4
+    assert ended.stdout.count("dropped ") == 4
     assert "my_rules.py:both_ends" in ended.stdout
     assert "pods minus grpo: " in ended.stdout
     metrics = (tmp_path / "w" / "own" / "metrics.jsonl").read_text().splitlines()

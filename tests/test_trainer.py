@@ -1,5 +1,6 @@
 """Our trainer against the stock one, and the rows that it trains on."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from pods.engines import choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import load_tokenizer, load_transformers
 from pods.rollouts import AlgorithmError
+from pods.training import logs
 from pods.training.build import build_trainer
 from tests.configs import compose
 from tests.conftest import ROOT
@@ -99,6 +101,39 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
     hand_over, trainer.hand_over = trainer.hand_over, checked
     trainer.train()
     assert len(steps) == 3
+
+
+def gradient(temperature, correction):
+    """The adapter's gradient on 2,048 single tokens that an engine drew at a temperature, the
+    trainer's being 4; and what TRL logs of it."""
+
+    def rated(step):
+        batch = yield step.prompts, step.n
+        return Selection(np.arange(step.n), batch.rewards - 14)
+
+    keys = ["kept_per_prompt=2048", "rollouts_per_prompt=2048", "micro_batch_size=512",
+            "prompts_per_step=1", "max_steps=1", "sampling.max_completion_length=1",
+            "sampling.temperature=4", "optimizer.name=sgd", "optimizer.learning_rate=1",
+            "optimizer.schedule=constant", "optimizer.weight_decay=0", "optimizer.max_grad_norm=0",
+            f"engine.importance_sampling_correction={correction}",
+            "trl={vllm_importance_sampling_mode: token_truncate}"]  # fmt: skip
+    trainer = build(keys, dataset=rows(), algorithm=rated)
+    engine = trainer.sampler.engine.engine  # without the guard
+    engine._sampling = replace(engine._sampling, temperature=temperature)
+    trainer.sampler = replace(trainer.sampler, engine=engine)
+    before = adapter(trainer)
+    trainer.train()
+    moved = [(before[name] - value).flatten() for name, value in adapter(trainer).items()]
+    return torch.cat(moved), trainer.state.log_history[0]
+
+
+def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
+    cases = (4.0, False), (6.0, False), (6.0, True)
+    (true, _), (plain, _), (corrected, logged) = (gradient(*case) for case in cases)
+    assert (corrected - true).norm() < 0.4 * (plain - true).norm()  # seen: 0.20
+    mean, largest = (logged[name] for name in logs.OF_UPDATE[-2:])
+    assert mean == pytest.approx(1, abs=0.05)
+    assert 1.2 < largest <= 3  # where TRL truncates
 
 
 def first_rollouts(*overrides):

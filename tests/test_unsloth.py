@@ -19,6 +19,7 @@ from pods.models.policy import end_tokens, load_tokenizer
 from tests import processes
 from tests.configs import compose
 
+DEFAULTS = {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_GRPO_PREFIX_GROUPER": "0"}
 TINY = ROOT / "pods" / "tiny_policy"
 
 
@@ -39,6 +40,7 @@ def test_settings_are_passed_by_value():
         "vllm_gpu_memory_utilization": 0.4, "vllm_enable_sleep_mode": False,
     }  # fmt: skip
     assert arguments("sampling.top_k=20")["top_k"] == 20
+    assert arguments()["generation_kwargs"]["detokenize"] is False  # nothing reads vLLM's texts
 
 
 def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
@@ -49,12 +51,12 @@ def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
 
 def test_trl_that_was_not_rewritten_is_refused_and_no_usage_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "unsloth", ModuleType("unsloth"))
-    for name in ("UNSLOTH_DISABLE_STATISTICS", "UNSLOTH_VLLM_STANDBY", "UNSLOTH_COMPILE_LOCATION"):
+    for name in ("UNSLOTH_VLLM_STANDBY", "UNSLOTH_COMPILE_LOCATION", *DEFAULTS):
         monkeypatch.setenv(name, "")  # restored afterwards
-    monkeypatch.delenv("UNSLOTH_DISABLE_STATISTICS")
+        monkeypatch.delenv(name)
     with pytest.raises(UserError, match="did not rewrite"):
         unsloth.import_unsloth(compose())
-    assert os.environ["UNSLOTH_DISABLE_STATISTICS"] == "1"
+    assert {name: os.environ[name] for name in DEFAULTS} == DEFAULTS
 
 
 def test_nothing_that_unsloth_rewrites_is_imported_before_it():

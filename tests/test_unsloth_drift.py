@@ -114,8 +114,9 @@ def test_an_engine_that_samples_under_the_adapter_that_unsloth_hands_over(sides,
     assert ids == list(range(ids[0], ids[0] + 6))  # two of the warm-up, the probe, three steps
     assert run["lora_shape"] == [32, 32]
     assert run["params"] == {
-        "n": 1, "temperature": 0.9, "max_tokens": 16, "top_k": -1, "logprobs": 0,
+        "n": 1, "temperature": 2.0, "max_tokens": 24, "top_k": -1, "logprobs": 0,
         "stop_token_ids": [1], "ignore_eos": False,
+        "detokenize": False,
     }  # fmt: skip
     assert not [name for name in run["left_in_the_working_folder"] if "lora" in name]
     assert all(run["losses"])

@@ -49,12 +49,14 @@ class Spy(TrainerCallback):
 
     def on_train_begin(self, *_, **__):
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
-        before = self.state()
+        before, model = self.state(), self.trainer.model
+        model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
         warm_up(self.trainer, *LONGEST.values())
         torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
         assert dict(self.trainer.optimizer.state) == {}
         assert all(p.grad is None for p in self.trainer.model.parameters())
         assert len(self.losses) == 1
+        assert not [name for name in vars(model) if "unsloth" in name]  # real rollouts decide
 
 
 @pytest.mark.parametrize("engine", ["transformers", "trl"])

@@ -27,6 +27,10 @@ class RunFailed(UserError):
     exit_code = 1
 
 
+class EngineError(RunFailed):
+    """The engine ended, or returned what is no completion."""
+
+
 class OutOfMemory(UserError):
     """The device ran out of memory; the message names the keys to lower."""
 

@@ -174,7 +174,9 @@ class Trl(Section):
     delta: float | None = None
     entropy_coef: float | None = None
     off_policy_mask_threshold: float | None = None
-    vllm_importance_sampling_mode: Text | None = None
+    vllm_importance_sampling_mode: (
+        Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None
+    ) = None
     vllm_importance_sampling_clip_max: float | None = None
     vllm_importance_sampling_clip_min: float | None = None
     router_aux_loss_coef: float | None = None

@@ -1,5 +1,6 @@
 """Engines turn prompts into completions by one protocol for training, evaluation and the guard."""
 
+import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from pods.batch import Completion, seed_of  # noqa: F401  for the callers of eng
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# Read by a vLLM of ours, of TRL or of Unsloth (docs/gpu.md has the reasons).
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
 
 EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import torch
@@ -108,9 +109,10 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     if through_trl and not full:  # 56 % of the base had changed after 100 merges in bfloat16
         reason = "TRL's vLLM merges the adapter into the live weights, which rounds the base"
         yield f"{reason}; set engine=vllm, or engine.vllm_mode=none"
-    if config.algorithm.needs_logprobs and not gives_logprobs(name, config):
-        reason = "algorithm.needs_logprobs=true, and it gives no log-probabilities"
-        yield f"{reason}; set engine=transformers, or engine=vllm without top_k and top_p"
+    for key in ("algorithm.needs_logprobs", "engine.importance_sampling_correction"):
+        if attrgetter(key)(config) and not gives_logprobs(name, config):
+            reason = f"{key}=true, and it gives no log-probabilities"
+            yield f"{reason}; set engine=transformers, or engine=vllm without top_k and top_p"
     if (name == "vllm" or through_trl) and not vllm_runs():
         yield f"{NO_VLLM}; set {'backend' if unsloth else 'engine'}=transformers"
 

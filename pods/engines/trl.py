@@ -44,12 +44,13 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
         return {}
     if mode == "none":
         return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
-    stop = {"stop": list(keys.stop)} if keys.stop else {}
+    ids_alone = {"detokenize": False} if mode == "colocate" else {}  # TRL decodes them itself
+    text = {"stop": list(keys.stop)} if keys.stop else ids_alone
     arguments = {
         "use_vllm": True,
         "vllm_mode": mode,
         "top_k": keys.top_k or -1,  # vLLM's value for "off"
-        "generation_kwargs": {"stop_token_ids": ends, **stop},
+        "generation_kwargs": {"stop_token_ids": ends, **text},
     }
     if mode == "server":
         return arguments | {"vllm_server_base_url": engine.server_url}

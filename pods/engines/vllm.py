@@ -8,9 +8,12 @@ import gc
 import itertools
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import torch
@@ -19,14 +22,13 @@ from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods import ranks
-from pods.config.errors import OutOfMemory
+from pods.config.errors import EngineError, OutOfMemory
 from pods.config.keys import TrainConfig
 from pods.engines import Advance, Completion, Groups, Limits, LivePolicy, Sampling, Weights, Work
-from pods.models import is_adapter, locate, named_loading_errors
+from pods.models import FALLBACK, is_adapter, locate, named_loading_errors
 from pods.models.policy import end_tokens
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read when vllm is imported
-os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 if not torch.cuda.is_available():
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; else half of the memory
     # Threads pinned to their cores wait for each other if another process has one of them.
@@ -35,10 +37,12 @@ if not torch.cuda.is_available():
 
 from vllm import LLM, RequestOutput, SamplingParams
 from vllm.lora.request import LoRARequest
+from vllm.v1.engine.exceptions import EngineDeadError
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SHARE = 0.85  # of the card's memory, if nothing else uses it
+RAM_DISK, ROOM = Path("/dev/shm"), 4 * 2**30  # used for adapters with so many bytes free
 RESERVE = 0.03  # of the card's memory, not counted by vLLM
 
 
@@ -56,7 +60,9 @@ class VllmEngine(AbstractContextManager):
         self._live: LoRARequest | None = None
         self._version: Hashable = None
         self._numbers = itertools.count(1)  # vLLM wants another one for each adapter
-        self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-")
+        self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-", dir=ram_disk())
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # the engine would outlive us
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         self._model, self._llm = self._base, self._start(self._base)
 
     def generate(
@@ -85,7 +91,11 @@ class VllmEngine(AbstractContextManager):
                 params += [self._params(seed, logprobs, work) for seed in request.seeds]
             adapters += [self._adapter(work.weights)] * _size(work)
         loras = adapters if self._rank else None
-        outputs = iter(self._llm.generate(prompts, params, lora_request=loras, use_tqdm=False))
+        try:
+            outputs = iter(self._llm.generate(prompts, params, lora_request=loras, use_tqdm=False))
+        except EngineDeadError as error:
+            line = "engine=vllm: its process ended; its own messages say why"
+            raise EngineError(f"{line}. {FALLBACK}") from error
         for work in works:
             yield work, [[_completion(next(outputs)) for _ in r.seeds] for r in work.requests]
             if advance:
@@ -118,7 +128,8 @@ class VllmEngine(AbstractContextManager):
         return self._adapters.get(weights)
 
     def _live_adapter(self, live: LivePolicy) -> LoRARequest:
-        """The adapter as it is now, saved once a version under a new name and a new id.
+        """The adapter as it is now, saved once a version under a new name and a new id, in the
+        model's type: vLLM would cast it on every load.
 
         vLLM keys its prefix cache by the name: an old name would return keys and values of older
         weights. With one id, `load_inplace` would read the folder again at every scheduling step.
@@ -130,7 +141,8 @@ class VllmEngine(AbstractContextManager):
             live.model.peft_config[live.model.active_adapter].save_pretrained(str(folder))
             # Embeddings are never part of the adapter; "auto" would ask the hub about them.
             state = get_peft_model_state_dict(live.model, save_embedding_layers=False)
-            tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+            dtype = getattr(torch, self._config.model.dtype)
+            tensors = {name: v.detach().to(dtype).cpu().contiguous() for name, v in state.items()}
             save_file(tensors, folder / "adapter_model.safetensors")
             if self._live:
                 shutil.rmtree(self._live.lora_path)
@@ -176,7 +188,7 @@ class VllmEngine(AbstractContextManager):
 
     def _stop(self) -> None:
         if self._llm is not None:
-            self._llm.llm_engine.engine_core.shutdown(timeout=30.0)  # then killed
+            self._llm.llm_engine.engine_core.shutdown(timeout=2.0)  # then killed
         self._llm = None
         gc.collect()
         torch.cuda.empty_cache()
@@ -186,11 +198,20 @@ class VllmEngine(AbstractContextManager):
         self._folder.cleanup()
 
 
+def ram_disk() -> Path | None:
+    """The RAM disk, where it can be written and has room; a container's may have 64 MB."""
+    usable = os.access(RAM_DISK, os.W_OK | os.X_OK) and shutil.disk_usage(RAM_DISK).free > ROOM
+    return RAM_DISK if usable else None
+
+
 @contextmanager
 def apart_from_the_launcher() -> Iterator[None]:
     """The engine's process sees one GPU and no process group: torchrun's variables would make it
-    join the trainer's group, or wait for a store that nobody serves."""
+    join the trainer's group, or wait for a store that nobody serves. Nor does it see SIGINT and
+    SIGTERM to the whole group: it would cut its completions, but a run finishes its step."""
     before = dict(os.environ)
+    resource_tracker.ensure_running()  # where it starts later, it unblocks the signals again
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     if torch.cuda.is_available() and ranks.world_size() > 1:
         rank, visible = before["LOCAL_RANK"], before.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(rank)] if visible else rank
@@ -200,6 +221,7 @@ def apart_from_the_launcher() -> Iterator[None]:
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.environ.clear()
         os.environ.update(before)
 
@@ -211,6 +233,8 @@ def _size(work: Work) -> int:
 def _completion(output: RequestOutput) -> Completion:
     """Of a request for one completion."""
     (answer,) = output.outputs
+    if answer.finish_reason not in ("stop", "length"):  # "abort": its tokens are cut
+        raise EngineError(f"engine=vllm: a completion ended with {answer.finish_reason!r}")
     ids, logprobs = list(answer.token_ids), None
     if answer.logprobs is not None:
         logprobs = [place[i].logprob for place, i in zip(answer.logprobs, ids, strict=True)]

@@ -31,6 +31,8 @@ def import_unsloth(config: TrainConfig) -> None:
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
     # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
+    # Else engine=vllm and engine=unsloth would train with different kernels.
+    os.environ.setdefault("UNSLOTH_GRPO_PREFIX_GROUPER", "0")
     # Otherwise a folder of generated code appears in the working folder.
     os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", f"{config.output_dir}/.unsloth_compiled")
     import_module("unsloth")

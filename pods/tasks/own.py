@@ -73,6 +73,15 @@ def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
     return gold
 
 
+def refuse_missing(source: str) -> None:
+    """Raise UserError for the path of a file or folder that is not there."""
+    path = Path(source)
+    local = path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith(".")
+    if local and not path.exists():
+        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
+        raise UserError(line, key="task.source")
+
+
 def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
     source, path = task.source, Path(task.source)
@@ -81,9 +90,7 @@ def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
     if path.is_dir():
         files = {split: path / f"{split}.jsonl" for split in ("train", "validation", "test")}
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
-    if path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith("."):
-        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
-        raise UserError(line, key="task.source")
+    refuse_missing(source)
     hub, _, subset = source.partition(":")
     remedy = "give a JSONL file, a folder or a hub id (hub_id:subset if it has several)"
     splits = download("task.source", source, hub, subset or None, remedy)

@@ -1,6 +1,7 @@
 """The rules of a training config that span several keys; pods/config/keys.py has the others."""
 
 import math
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,8 @@ from pods import algorithms, ranks, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
+from pods.models import locate
+from pods.tasks import own
 from rewards import reward_names
 
 
@@ -33,6 +36,15 @@ def check(config: TrainConfig) -> None:
     for rule in (algorithm, sizes, updates, engine, task, rewards, end_and_schedule, names):
         for problem in rule(config):
             raise UserError(problem)
+
+
+def check_files(config: TrainConfig) -> None:
+    """Raise UserError for a file or folder that is missing, or in the way of the run's."""
+    for problem in (*run_folder(config), *questions(config)):
+        raise UserError(problem)
+    locate(config.model.path)
+    if config.task.name == "own":
+        own.refuse_missing(config.task.source)
 
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
@@ -142,3 +154,22 @@ def names(config: TrainConfig) -> Iterator[str]:
     for name, logger in config.logger:
         if logger is not None and name != "console" and find_spec(name) is None:
             yield f"logger={name}: {name} is not installed; uv sync --extra {name}"
+
+
+def run_folder(config: TrainConfig) -> Iterator[str]:
+    """The run's folder can be made, or written."""
+    path = Path(config.output_dir) / config.run
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        reason = "may not be written" if nearest.is_dir() else "is a file"
+        yield f"output_dir={config.output_dir}: {nearest} {reason}; choose another output_dir"
+
+
+def questions(config: TrainConfig) -> Iterator[str]:
+    """data_dir has the training questions of a built-in task that reads them."""
+    task = tasks.TASKS.get(config.task.name)
+    if task and config.data_dir and not task.rows and "train" in task.splits:
+        file = Path(config.data_dir) / task.name / "train.jsonl"
+        if not file.is_file():
+            remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
+            yield f"data_dir={config.data_dir}: no file {file}; {remedy}"

@@ -28,6 +28,7 @@ Logger = Callable[[int, Metrics], None]  # (step, metrics)
 EVERY = 10.0  # s between two lines on the console
 # Of an update, as TRL names them; averaged over the updates of a generation.
 OF_UPDATE = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
+OF_UPDATE += tuple(f"sampling/importance_sampling_ratio/{which}" for which in ("mean", "max"))
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
 
 

@@ -4,6 +4,7 @@ A step is all updates on one generation: after it nothing is pending, so a resum
 """
 
 import math
+import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from pods import ranks
 from pods.clock import Clock, priced
-from pods.config.errors import OutOfMemory, RunFailed
+from pods.config.errors import EngineError, OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
 from pods.rollouts import AlgorithmError
@@ -46,7 +47,7 @@ class Stop:
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         self.received = number
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        signal.signal(number, end_at_once)
 
     def finished(self, step: int) -> bool:
         """Whether nothing is left to do, also for a later process."""
@@ -208,6 +209,14 @@ class RunCallback(TrainerCallback):
         return over
 
 
+def end_at_once(number: int, frame: FrameType | None) -> None:
+    """A second signal ends the process and its engine, which takes no signal but SIGKILL."""
+    for process in multiprocessing.active_children():
+        process.kill()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
 def restore_signals(stack: ExitStack) -> None:
     """A run's signal handlers end with this stack, which is still empty: a launcher's SIGTERM must
     not end a process that closes its engine, before its error is printed."""
@@ -244,7 +253,7 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
         key = "micro_batch_size" if "select" in loop.clock.step else "rollouts_per_prompt"
         remedy = f"lower {key}={getattr(config, key)}"  # after the selection comes the update
         raise OutOfMemory(f"out of GPU memory ({error}); {remedy}; {saves.last()}") from error
-    except (RewardError, AlgorithmError, OSError) as error:
+    except (RewardError, AlgorithmError, EngineError, OSError) as error:
         own = not isinstance(error, OSError)  # raised between two steps; another rank cannot save
         if own and ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
             saves.save(loop.meter.counters)
