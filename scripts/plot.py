@@ -2,7 +2,8 @@
 
     uv run scripts/plot.py figure=quickstart
     uv run scripts/plot.py figure=all results_dir=<folder with the published files>
-Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints the folder.
+Writes <out_dir>/<figure>/main.png|pdf|txt (its caption), length.png|pdf and curves.json; prints the
+folder.
 """
 
 import json
@@ -30,6 +31,7 @@ def main(config: PlotConfig) -> None:
         out = Path(config.out_dir) / figure.name
         drawing.save(drawing.main_figure(figure, series, headline, config.x), out / "main")
         drawing.save(drawing.length_figure(figure, series, config.x), out / "length")
+        write_atomic(out / "main.txt", drawing.caption(figure, series, headline))
         write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")
         print(out)
     curves.finish(left_out)

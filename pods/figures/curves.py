@@ -6,11 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
@@ -18,12 +20,15 @@ from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike
 from pods.figures.published import listed
 from pods.figures.reading import QUANTITIES, Run
-from pods.figures.statistics import mean_and_error
+from pods.figures.statistics import mean_and_error, seconds_a_step
+from pods.runs import results
+from pods.runs.results import GREEDY
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
+UNEVEN = 1.1  # ratio of seconds a step from which a comparison by time is doubtful
 Drawable = tuple[Figure, "list[Series]"]
 
 
@@ -39,8 +44,14 @@ class Series:
     measured: bool  # every run has train_seconds; else the published grid
     seconds_per_step: SecondsPerStep | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
+    first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
     clock: str = "measured"  # or the price list whose seconds train_seconds are
+
+    def start(self, quantity: str) -> np.ndarray:
+        """What is drawn at time 0: the base, or of an export each run's first checkpoint."""
+        values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
+        return np.array([value for value in values if np.isfinite(value)])
 
 
 def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
@@ -78,14 +89,38 @@ def with_greedy(drawable: list[Drawable], folder: str) -> Iterator[Drawable]:
 
 def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
+    if config.runs:
+        axes = config.figure or _axes_of(config)
+        figure = config.applied(axes.with_arms(config.runs))
+        print(f"runs: {figure.dataset} {figure.metric}, axes of {axes.name}", file=sys.stderr)
+        return [figure]
     figure = config.figure or _named("quickstart")
-    figures = [figure.with_arms(config.runs) if config.runs else figure]
-    if figure.name == "all" and not config.runs:
+    figures = [figure]
+    if figure.name == "all":
         as_written = vars(_named("all"))
         changes = {key: value for key, value in figure if value != as_written[key]}
         names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
         figures = [_named(name).model_copy(update=changes) for name in sorted(names)]
     return [config.applied(figure) for figure in figures]
+
+
+def _axes_of(config: FigureConfig) -> Figure:
+    """The figure with arms of the first run's experiment, else quickstart's axes with the accuracy
+    of the run's own task."""
+    paths, name = results.find(config.results_dir, [*chain(*config.runs.values())]), "quickstart"
+    path = (paths or [Path("none.json")])[0]
+    facts = results.facts_of(path.with_suffix(".meta.json"))
+    experiment = (facts.get("train") or {}).get("experiment")
+    for file in sorted((CONFIG_DIR / "figure").glob("[!_]*.yaml")):
+        arms = (yaml.safe_load(file.read_text()).get("series") or {}).values()
+        patterns = [pattern for arm in arms for pattern in arm["runs"]]
+        if any(fnmatchcase(path.stem, p) or p.startswith(f"{experiment}-") for p in patterns):
+            name = file.stem
+            break
+    figure, tasks = _named(name), [t for t in facts.get("tasks") or {} if not t.endswith(GREEDY)]
+    if tasks and figure.dataset not in tasks:
+        return figure.model_copy(update={"dataset": tasks[0], "metric": "ans_acc"})
+    return figure
 
 
 def _named(name: str) -> Figure:
@@ -122,18 +157,37 @@ def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
         parts = ", ".join(f"{clock} of {label}" for clock, label in clocks.items())
         text = f"{name}: seconds of two clocks cannot be compared: {parts}"
         raise Unlike(f"{text}; match runs of one clock")
+    if speed := uneven_speed(present):
+        notes.append(Note(f"figure {figure.name}: {speed}"))
     return present
 
 
+def uneven_speed(series: list[Series]) -> str:
+    """One line on the arm whose measured seconds a step differ most, between its runs or between
+    the first and the last third of one; empty if none differs by more than 10 %."""
+    speeds: list[tuple[str, np.ndarray]] = []
+    for arm in (arm for arm in series if arm.measured and arm.clock == "measured"):
+        parts = zip(arm.quantities["steps"], arm.quantities["seconds"], strict=True)
+        by_run = np.array([seconds_a_step(*part) for part in parts])
+        speeds.append((f"Runs of {arm.label}", by_run[:, 0]))
+        thirds = zip(arm.runs, by_run[:, 1:], strict=True)
+        speeds += [(f"First and last third of {run}", values) for run, values in thirds]
+    where, worst = max(speeds, key=lambda x: x[1].max() / x[1].min(), default=("", np.ones(1)))
+    if worst.max() <= UNEVEN * worst.min():
+        return ""
+    text = f"{where} took {worst.min():.3g} to {worst.max():.3g} s a step"
+    return f"{text}: measured times hold the machine's load; clock=l40s prices every step alike"
+
+
 def to_json(series: list[Series]) -> dict[str, Any]:
-    """The content of curves.json; marks without any run are absent, the base stands at time 0."""
+    """The content of curves.json; marks without any run are absent."""
     content = {}
     for arm in series:
         mean, sem, n = mean_and_error(arm.quantities["value"])
         columns = [column[n > 0].tolist() for column in (arm.hours, mean, sem, n)]
-        if "value" in arm.base:
-            base = (0.0, arm.base["value"], 0.0, 1)
-            columns = [[first, *column] for first, column in zip(base, columns, strict=True)]
+        if len(start := arm.start("value")):
+            first = (0.0, *(float(x[0]) for x in mean_and_error(start[:, None])[:2]), len(start))
+            columns = [[x, *column] for x, column in zip(first, columns, strict=True)]
         names = ("time_hours", "mean", "sem", "n_runs")
         content[arm.label] = dict(zip(names, columns, strict=True))
     return {"series": content}
@@ -167,6 +221,7 @@ def _series(
         measured=all(run.measured for run in used),
         seconds_per_step=None if any(run.measured for run in used) else arm.seconds_per_step,
         base=base,
+        first=[run.first for run in used if run.first],
         seeds=[seeds[run.name] for run in used],
         clock=used[0].settings.get("clock.name", "measured"),
     )

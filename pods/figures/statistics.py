@@ -45,6 +45,14 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
     return weights @ np.nan_to_num(values) / np.where(count, count, np.nan)
 
 
+def seconds_a_step(steps: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Of a run's marks, (marks,) each: of the whole run, of its first and of its last third."""
+    known = np.isfinite(steps) & np.isfinite(seconds)
+    x, y = np.r_[0.0, steps[known]], np.r_[0.0, seconds[known]]
+    third = np.diff(np.interp(x[-1] * np.arange(4) / 3, x, y))
+    return np.array([third.mean(), third[0], third[2]]) / (x[-1] / 3)
+
+
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
     """Mean over [0, end] of the lines through a run's marks, gaps bridged, from the base at 0."""
     known = np.isfinite(seconds) & np.isfinite(values)
