@@ -36,9 +36,8 @@ def main(config: ReportConfig) -> None:
         drawable, left_out = curves.read_all(config)
         for figure, series in curves.with_greedy(drawable, config.results_dir):
             pairs = speedup.pairs(figure, series, config)
-            headline = speedup.headline(figure, pairs)
-            picture = page.svg(drawing.main_figure(figure, series, headline))
-            text = drawing.caption(figure, series, headline)
+            text = drawing.caption(figure, series, speedup.headline(figure, pairs))
+            picture = page.svg(drawing.main_figure(figure, series))
             sections.append(page.section(figure.title, picture, text))
             for title, note, row in speedup.TABLES if pairs else ():
                 rows = [row(figure.name, pair) for pair in pairs]

@@ -24,7 +24,6 @@ class Question(NamedTuple):
     answer: str
     prompt: str
     prompt_ids: list[int]
-    columns: dict[str, Any] | None = None  # of the data set, for reward functions
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,7 @@ def load(
     name: str, split: str, config: TrainConfig, tokenizer: Any, sample: int | None = None,
     seed: int = 0,
 ) -> Questions:  # fmt: skip
-    """One split of task `name`, prompted as the run's own task is; `sample` questions of it if
-    it has more. A larger sample of one seed contains the smaller ones."""
+    """One split of a task, prompted as in training; a larger `sample` contains smaller ones."""
     data, dropped = read_prompts(config, tasks.renamed(config.task, name), split, tokenizer)
     if not len(data):
         raise UserError(
@@ -94,5 +92,5 @@ def load(
         data, total = data.select(sorted(order[:sample])), len(data)
         label += f".sample{sample}"
     prompt_ids = tasks.encode_prompts(list(data["prompt"]), tokenizer)
-    rows = map(Question, data["id"], data["answer"], data["prompt"], prompt_ids, data)
+    rows = map(Question, data["id"], data["answer"], data["prompt"], prompt_ids)
     return Questions(label, kind, list(rows), dropped, total)

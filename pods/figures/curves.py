@@ -6,27 +6,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
+from pods.config.sweeps import may_change
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike
 from pods.figures.published import listed
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error, seconds_a_step
-from pods.runs import results
-from pods.runs.results import GREEDY
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
+OF_ONE_RUN = ("seed", "run", "model.path")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
 UNEVEN = 1.1  # ratio of seconds a step from which a comparison by time is doubtful
 Drawable = tuple[Figure, "list[Series]"]
@@ -55,8 +53,7 @@ class Series:
 
 
 def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
-    """The figures asked for with at least `fewest` arms, and the names of those left out. Prints
-    every irregularity. Raises Absent for a single figure without results."""
+    """The figures with at least `fewest` arms, and the names left out; Absent if one was asked."""
     drawable, left_out, wanted = [], [], figures(config)
     for figure in wanted:
         notes: list[Note] = []
@@ -89,12 +86,11 @@ def with_greedy(drawable: list[Drawable], folder: str) -> Iterator[Drawable]:
 
 def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
-    if config.runs:
-        axes = config.figure or _axes_of(config)
-        figure = config.applied(axes.with_arms(config.runs))
-        print(f"runs: {figure.dataset} {figure.metric}, axes of {axes.name}", file=sys.stderr)
-        return [figure]
     figure = config.figure or _named("quickstart")
+    if config.runs:
+        arms = config.applied(figure.with_arms(config.runs))
+        print(f"runs: {arms.dataset} {arms.metric}, axes of {figure.name}", file=sys.stderr)
+        return [arms]
     figures = [figure]
     if figure.name == "all":
         as_written = vars(_named("all"))
@@ -102,25 +98,6 @@ def figures(config: FigureConfig) -> list[Figure]:
         names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
         figures = [_named(name).model_copy(update=changes) for name in sorted(names)]
     return [config.applied(figure) for figure in figures]
-
-
-def _axes_of(config: FigureConfig) -> Figure:
-    """The figure with arms of the first run's experiment, else quickstart's axes with the accuracy
-    of the run's own task."""
-    paths, name = results.find(config.results_dir, [*chain(*config.runs.values())]), "quickstart"
-    path = (paths or [Path("none.json")])[0]
-    facts = results.facts_of(path.with_suffix(".meta.json"))
-    experiment = (facts.get("train") or {}).get("experiment")
-    for file in sorted((CONFIG_DIR / "figure").glob("[!_]*.yaml")):
-        arms = (yaml.safe_load(file.read_text()).get("series") or {}).values()
-        patterns = [pattern for arm in arms for pattern in arm["runs"]]
-        if any(fnmatchcase(path.stem, p) or p.startswith(f"{experiment}-") for p in patterns):
-            name = file.stem
-            break
-    figure, tasks = _named(name), [t for t in facts.get("tasks") or {} if not t.endswith(GREEDY)]
-    if tasks and figure.dataset not in tasks:
-        return figure.model_copy(update={"dataset": tasks[0], "metric": "ans_acc"})
-    return figure
 
 
 def _named(name: str) -> Figure:
@@ -140,8 +117,7 @@ def finish(left_out: list[str]) -> None:
 
 
 def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
-    """The arms of a figure that have files, in the order of its YAML; irregularities go to notes.
-    Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared."""
+    """The arms that have files; Absent if none has, Unlike if runs must not be compared."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     runs, name = reading.runs(figure, folder, notes), f"figure={figure.name}"
@@ -163,8 +139,7 @@ def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
 
 
 def uneven_speed(series: list[Series]) -> str:
-    """One line on the arm whose measured seconds a step differ most, between its runs or between
-    the first and the last third of one; empty if none differs by more than 10 %."""
+    """One line if seconds a step differ between an arm's runs or between the ends of one run."""
     speeds: list[tuple[str, np.ndarray]] = []
     for arm in (arm for arm in series if arm.measured and arm.clock == "measured"):
         parts = zip(arm.quantities["steps"], arm.quantities["seconds"], strict=True)
@@ -197,7 +172,6 @@ def _series(
     figure: Figure, label: str, runs: list[Run], base: dict[str, float], notes: list[Note]
 ) -> Series | None:
     """One arm; None without a usable run."""
-    _refuse_unlike(figure, label, runs, notes)
     used = [run for run in runs if np.isfinite(run.quantities["value"]).any()]
     for run in (run for run in runs if run not in used):
         value = f"{figure.dataset} {figure.metric}"
@@ -205,9 +179,14 @@ def _series(
         notes.append(Note(text, run.name))
     if not used:
         return None
-    names = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in used)
-    if len(names) > 1:
-        notes.append(Note(f"{label}: averages runs of different settings: {listed(list(names))}"))
+    _refuse_unlike(figure, label, used, notes)
+    names = list(dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in used))
+    names = names if len(names) > 1 else []
+    if "seed" in used[0].settings:  # our results say what differs, whatever the runs are called
+        values = {k: {json.dumps(run.settings.get(k)) for run in used} for k in used[0].settings}
+        names = [k for k in values if len(values[k]) > 1 and not (may_change(k) or k in OF_ONE_RUN)]
+    if names:
+        notes.append(Note(f"{label}: averages runs of different settings: {listed(names)}"))
     seeds = {run.name: run.settings.get("seed") for run in used}
     if len({*seeds.values()} - {None}) == len(used):
         used.sort(key=lambda run: seeds[run.name])

@@ -32,26 +32,18 @@ AXES = {
     "tokens_generated": "Generated tokens",
     "tokens_trained": "Trained tokens",
 }
-HEADLINE = (
-    "{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points} points;"
-    " time to {target}: {times as fast} times as fast; by the published definition, time to"
-    " {threshold}: {speed-up} times as fast (dotted)."
-)
-FEW = 5  # runs: below, every single run is drawn
+HEADLINE = """{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points}
+points; time to {target}: {times as fast} times as fast; published definition, time to {threshold}:
+{speed-up} times as fast."""
 FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
-GREY = {"color": "#555555", "linewidth": 0.8}
 
 
-def main_figure(
-    figure: Figure, series: list[Series], headline: Speedup | None, x: str = "time"
-) -> Canvas:
+def main_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
     """Accuracy on the left, seconds per step on the right."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
         _curves(curve, figure, series, "value", x)
-        if headline and headline.baseline_hours is not None and x == "time":
-            _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
         _frame(canvas, figure.title, series)
     return canvas
@@ -73,11 +65,11 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
     parts = [f"{figure.title}.", f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."]
     if max(counts) >= FEWEST_FOR_BAND:
         parts.append("Bands: Student's 95% interval over runs.")
-    if any(1 < count < FEW for count in counts):
-        parts.append(f"Thin lines: every run of arms with fewer than {FEW}.")
+    if 2 in counts:
+        parts.append("Thin lines: each of two runs.")
     if headline:
         row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
-        parts.append(HEADLINE.format(**row))
+        parts.append(HEADLINE.replace("\n", " ").format(**row))
     if speed := uneven_speed(series):
         parts.append(f"{speed}.")
     return " ".join(parts) + "\n"
@@ -141,12 +133,10 @@ def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
 def _frame(canvas: Canvas, title: str, series: list[Series]) -> None:
     """A title of one line, the legend outside of the axes, and a line if speeds differ."""
     handles, labels = canvas.axes[0].get_legend_handles_labels()
-    characters = int(12 * canvas.get_figwidth())  # in a line of the legend
-    columns = max(1, characters // (8 + max(map(len, labels))))
+    characters = int(12 * canvas.get_figwidth())  # in a line
     canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
-    where = {"loc": "outside lower center", "ncols": min(columns, len(labels))}
-    note = fill(uneven_speed(series), characters)
-    canvas.legend(handles, labels, title=note, title_fontsize=8, **where)
+    look = {"title": fill(uneven_speed(series), characters), "title_fontsize": 8, "ncols": 2}
+    canvas.legend(handles, labels, loc="outside lower center", **look)
 
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
@@ -166,7 +156,7 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
         look, runs = style(index, arm.colour), len(arm.runs)
         label = f"{arm.label} ({runs} run{'s' * (runs > 1)})"
         axes.plot(at, mean, label=label, markersize=4, linewidth=1.6, **look)
-        if 1 < runs < FEW:
+        if runs == 2:
             axes.plot(at, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
         if runs >= FEWEST_FOR_BAND:
             half = np.where(n[there] >= FEWEST_FOR_BAND, half, np.nan)
@@ -181,31 +171,16 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
     axes.yaxis.set_major_locator(MaxNLocator(8))
 
 
-def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
-    """The threshold as a line, and the grid mark at which each arm reaches it."""
-    level = headline.threshold * 100
-    axes.axhline(level, **GREY, linestyle=(0, (1, 2)))
-    bottom, hours = axes.get_ylim()[0], (headline.baseline_hours, headline.pods_hours)
-    at = [unit * mark for mark in hours if mark is not None]
-    axes.vlines(at, bottom, level, **GREY, linestyle=":")
-    axes.set_ylim(bottom=bottom)
-
-
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
-    costs = [
-        [cost.generate, cost.update] if (cost := arm.seconds_per_step) else [seconds_per_step(arm)]
-        for arm in series
-    ]
-    shortest = np.nanmin([*map(sum, costs), np.inf])
-    digits = 1 if shortest >= 1 else 2 if shortest >= 0.1 else 3  # of all labels
-    for index, (arm, parts) in enumerate(zip(series, costs, strict=True)):
-        bottom = 0.0
+    for index, arm in enumerate(series):
+        cost, bottom = arm.seconds_per_step, 0.0
+        parts = [cost.generate, cost.update] if cost else [seconds_per_step(arm)]
         look = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
         for part, alpha in zip(parts, (None, 0.45), strict=False):
             bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **look)
             bottom += part
-        axes.bar_label(bar, [f"{bottom:.{digits}f}"], padding=2)
+        axes.bar_label(bar, [f"{bottom:.2f}"], padding=2)
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")

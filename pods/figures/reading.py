@@ -142,8 +142,7 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
 def _on_grid(
     quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The quantities at the grid times, (marks,), and the irregularities of the run in words. A
-    sample may be `reach` s from its mark; empty marks are reported up to `end` s."""
+    """The quantities at the grid times, (marks,), and the irregularities up to `end` s in words."""
     index = nearest(quantities["seconds"], grid, reach)
     known, gaps = index >= 0, np.full(len(grid), np.nan)
     values = {

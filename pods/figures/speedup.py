@@ -142,8 +142,7 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
 def time_to_target(
     arms: Arms, base: list[float], levels: np.ndarray, end: float, how: Comparison
 ) -> TimeToTarget | None:
-    """The target is fixed (how.target), or for every second run a fraction of the mean level of
-    the baseline's other runs: a run's own noise does not move the target that it has to reach."""
+    """The target is fixed, or cross-fitted: a run's own noise does not move what it must reach."""
     halves = [levels[1::2], levels[::2]] if len(levels) > 1 else [levels, levels]
     targets = [how.target or how.fraction_of_best * float(half.mean()) for half in halves]
     if min(targets) <= 0:
@@ -177,8 +176,7 @@ def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
 
 
 def markdown(table: pandas.DataFrame, width: float = math.inf, names: int = 2) -> str:
-    """A table of texts, aligned in the source too. What is wider than `width` characters goes on
-    below, with the first `names` columns again."""
+    """An aligned table of texts; what does not fit goes on below, after the first `names` again."""
     lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     blocks, room = [], 0.0
