@@ -2,7 +2,7 @@
 
     uv run scripts/plot.py figure=quickstart
     uv run scripts/plot.py figure=all results_dir=<folder with the published files>
-Writes <out_dir>/<figure>/main.png|pdf, length.png|pdf and curves.json; prints the folder.
+Writes <out_dir>/<figure>/main.png|pdf|txt (caption), length.png|pdf, curves.json; prints its path.
 """
 
 import json
@@ -28,8 +28,9 @@ def main(config: PlotConfig) -> None:
         named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
         headline = speedup.headline(figure, speedup.pairs(figure, named, config))
         out = Path(config.out_dir) / figure.name
-        drawing.save(drawing.main_figure(figure, series, headline, config.x), out / "main")
+        drawing.save(drawing.main_figure(figure, series, config.x), out / "main")
         drawing.save(drawing.length_figure(figure, series, config.x), out / "length")
+        write_atomic(out / "main.txt", drawing.caption(figure, series, headline))
         write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")
         print(out)
     curves.finish(left_out)

@@ -36,8 +36,9 @@ def main(config: ReportConfig) -> None:
         drawable, left_out = curves.read_all(config)
         for figure, series in curves.with_greedy(drawable, config.results_dir):
             pairs = speedup.pairs(figure, series, config)
-            picture = drawing.main_figure(figure, series, speedup.headline(figure, pairs))
-            sections.append(page.section(figure.title, page.svg(picture)))
+            text = drawing.caption(figure, series, speedup.headline(figure, pairs))
+            picture = page.svg(drawing.main_figure(figure, series))
+            sections.append(page.section(figure.title, picture, text))
             for title, note, row in speedup.TABLES if pairs else ():
                 rows = [row(figure.name, pair) for pair in pairs]
                 sections.append(page.section(title, page.table(rows), note))

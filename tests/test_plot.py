@@ -34,6 +34,7 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tm
     keys = ("~figure.series.GRPO-GA", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
     out = tmp_path / "out" / "quickstart"
     assert printed(capsys, PLOT, "figure=quickstart", *keys) == (f"{out}\n", "")
+    assert (out / "main.txt").read_text().count("Mean over runs (GRPO 2, GRPO-PODS 2).") == 1
     for name, magic in (("main.png", PNG), ("length.png", PNG), ("main.pdf", PDF)):
         assert (out / name).read_bytes().startswith(magic)
     assert b"/FontFile2" in (out / "main.pdf").read_bytes(), "fonts are embedded as TrueType"
@@ -46,16 +47,22 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tm
     assert series["GRPO-PODS"]["n_runs"] == [1, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize(("runs", "lines", "bands"), [(1, 1, 0), (2, 3, 1), (4, 5, 1), (5, 1, 1)])
+@pytest.mark.parametrize(("runs", "lines", "bands"), [(1, 1, 0), (2, 3, 0), (4, 1, 1), (5, 1, 1)])
 def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
-    arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), True)
+    arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), False)
     axes = Figure().subplots()
     drawing._curves(axes, figure(), [arm], "value", "time")
     shown = [c for c in axes.collections if np.isfinite(c.get_datalim(axes.transData).y1)]
     assert (len(axes.lines), len(shown)) == (lines, bands)
     low, high = axes.get_ylim()
-    assert 30 < low < high < 90, "a band of 13 standard errors does not flatten the curves"
+    assert 30 < low < high < 90, "two runs have no band: it would be 13 standard errors high"
+    text = drawing.caption(figure(), [arm])
+    assert ("Bands" in text, "Single runs" in text, "Thin" in text) == (
+        runs > 2,
+        runs < 2,
+        lines > 1,
+    )
 
 
 @pytest.mark.parametrize("drawn", ["", ".greedy"])
@@ -77,7 +84,9 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert curves["Yours"]["mean"] == pytest.approx(expected)  # no base point has greedy scores
     hours = [10 * k / 3600 for k in range(5)]
     assert curves["Yours"]["time_hours"] == pytest.approx(hours[-len(expected) :])
-    assert "no arithmetic both_acc" in printed(capsys, SPEEDUP, *where, code=2)[1]
+    error = printed(capsys, SPEEDUP, *where, code=2)[1]
+    assert "runs: arithmetic both_acc, axes of quickstart" in error
+    assert "no arithmetic both_acc" in error
     error = printed(capsys, PLOT, "figure=math_main", where[0], code=2)[1]
     assert "matches Instruct-MATH-NF-512-8-8-*" in error
 
@@ -96,5 +105,6 @@ def test_axes_and_seconds_per_step():
     with pytest.raises(UserError, match="x=tokens_trained: the results of GRPO do not have it"):
         drawing.x_values(toy, arm, "tokens_trained")
     priced = replace(arm, quantities={"length": np.ones((2, 2))}, clock="l40s")
-    title = drawing.length_figure(toy, [priced])._suptitle.get_text()
-    assert "; time priced: l40s: completion length" in title
+    picture = drawing.length_figure(toy, [priced])
+    assert picture._suptitle.get_text() == "Toy: completion length"
+    assert picture.axes[0].get_xlabel() == "Training time, minutes, priced: l40s"

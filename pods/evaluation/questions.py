@@ -80,8 +80,7 @@ def load(
     name: str, split: str, config: TrainConfig, tokenizer: Any, sample: int | None = None,
     seed: int = 0,
 ) -> Questions:  # fmt: skip
-    """One split of task `name`, prompted as the run's own task is; `sample` questions of it if
-    it has more. A larger sample of one seed contains the smaller ones."""
+    """One split of a task, prompted as in training; a larger `sample` contains smaller ones."""
     data, dropped = read_prompts(config, tasks.renamed(config.task, name), split, tokenizer)
     if not len(data):
         raise UserError(

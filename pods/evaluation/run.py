@@ -142,8 +142,7 @@ def score_all(plan: Plan, engine: LoadEngine) -> Board:
 
 
 def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
-    """Generate the missing repeats, each recorded at once; a policy is summed up once, when its
-    last repeat is there."""
+    """Generate and record the missing repeats; a policy is summed up when its last one is there."""
     works, rows = list(missing(plan, policies)), {}
     left = Counter(work.label[0].name for work in works)
     for target in policies:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from pods.runs.results import GREEDY
 
+WIDTH = 100  # characters of the table; a wider one goes on below
 NAMES = ("run", "task", "graded by", "questions")  # in the title if all rows agree
 
 
@@ -59,11 +60,14 @@ def show(boards: Sequence[Board]) -> None:
         table = pd.DataFrame(lines).fillna("").drop_duplicates()  # runs share a base model
         shared = [name for name in NAMES if len({*table[name]} - {""}) <= 1]
         print(", ".join(f"{name} {max(table[name])}" for name in shared if max(table[name])))
-        print(table.drop(columns=shared).to_string(index=False))
-        print("±: half of the 95 % interval")
+        table = table.drop(columns=shared)
+        keys = [*table][: [*table].index("after")]  # named again where the table goes on below
+        table = table.set_index(keys).rename_axis(columns=None)
+        print(table.to_string(line_width=WIDTH, sparsify=False), "[ ]: 95 % interval", sep="\n")
         print(*dict.fromkeys(note for board in boards for note in board.notes), sep="\n")
-    for path in dict.fromkeys(path for board in boards for path in board.files):
-        print(f"wrote {path}")
+    if files := [*dict.fromkeys(path for board in boards for path in board.files)]:
+        more = f" and {len(files) - 6} more" * (len(files) > 6)
+        print(f"wrote {', '.join(path.name for path in files[:6])}{more} in {files[0].parent}")
 
 
 def cells(row: Row, grader: str) -> dict[str, str]:
@@ -87,8 +91,9 @@ def cells(row: Row, grader: str) -> dict[str, str]:
 
 
 def spread(value: dict[str, float], scale: float = 100) -> str:
-    """The mean, and half of the interval."""
-    return f"{scale * value['mean']:.1f} ±{scale * (value['high'] - value['low']) / 2:.1f}"
+    """The mean and its interval, from lower to upper."""
+    mean, low, high = (f"{scale * value[key]:.1f}" for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def duration(seconds: float | None) -> str:

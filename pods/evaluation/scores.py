@@ -69,9 +69,8 @@ def summary(
 
 
 def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
-    """Per question, the chance that k <= repeats of them, drawn without return, hold a correct one:
-    1 - C(n - c, k) / C(n, k) in whole numbers, unbiased (Chen et al. 2021, eq. 1). correct:
-    (questions, repeats) of 0/1; returns (questions,)."""
+    """Chance that k repeats drawn without return hold a correct one, 1 - C(n - c, k) / C(n, k)
+    (Chen et al. 2021, eq. 1); correct: (questions, repeats) of 0/1; returns (questions,)."""
     n = np.shape(correct)[1]
     return np.array([1.0 - comb(n - int(c), k) / comb(n, k) for c in np.sum(correct, axis=1)])
 

@@ -136,8 +136,7 @@ def write(path: Path, records: list[Record]) -> None:
 
 
 def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
-    """The checkpoints of a run that `checkpoints=<names>` asks for, by step, and a line for each
-    that cannot be scored. Raises UserError if none can."""
+    """The checkpoints of a run to score, by step, and a line for each that cannot be scored."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
     if "all" in names or not finished:
@@ -166,8 +165,7 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
 
 
 def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
-    """The folder name of a checkpoint of `checkpoints=`. The best goes by validation questions of
-    `task`, never by test questions: of evaluate_run.py split=validation, else of the training."""
+    """The folder of a checkpoint; the best by validation, here or in training, never by test."""
     in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
     best = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
     path = {"best": best, "last": finished[-1]}.get(name, f"checkpoint-{name}")

@@ -14,16 +14,19 @@ import numpy as np
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
+from pods.config.sweeps import may_change
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike
 from pods.figures.published import listed
 from pods.figures.reading import QUANTITIES, Run
-from pods.figures.statistics import mean_and_error
+from pods.figures.statistics import mean_and_error, seconds_a_step
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
+OF_ONE_RUN = ("seed", "run", "model.path")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
+UNEVEN = 1.1  # ratio of seconds a step from which a comparison by time is doubtful
 Drawable = tuple[Figure, "list[Series]"]
 
 
@@ -39,13 +42,18 @@ class Series:
     measured: bool  # every run has train_seconds; else the published grid
     seconds_per_step: SecondsPerStep | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
+    first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
     clock: str = "measured"  # or the price list whose seconds train_seconds are
 
+    def start(self, quantity: str) -> np.ndarray:
+        """What is drawn at time 0: the base, or of an export each run's first checkpoint."""
+        values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
+        return np.array([value for value in values if np.isfinite(value)])
+
 
 def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
-    """The figures asked for with at least `fewest` arms, and the names of those left out. Prints
-    every irregularity. Raises Absent for a single figure without results."""
+    """The figures with at least `fewest` arms, and the names left out; Absent if one was asked."""
     drawable, left_out, wanted = [], [], figures(config)
     for figure in wanted:
         notes: list[Note] = []
@@ -79,8 +87,12 @@ def with_greedy(drawable: list[Drawable], folder: str) -> Iterator[Drawable]:
 def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
     figure = config.figure or _named("quickstart")
-    figures = [figure.with_arms(config.runs) if config.runs else figure]
-    if figure.name == "all" and not config.runs:
+    if config.runs:
+        arms = config.applied(figure.with_arms(config.runs))
+        print(f"runs: {arms.dataset} {arms.metric}, axes of {figure.name}", file=sys.stderr)
+        return [arms]
+    figures = [figure]
+    if figure.name == "all":
         as_written = vars(_named("all"))
         changes = {key: value for key, value in figure if value != as_written[key]}
         names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
@@ -105,8 +117,7 @@ def finish(left_out: list[str]) -> None:
 
 
 def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
-    """The arms of a figure that have files, in the order of its YAML; irregularities go to notes.
-    Raises Absent if no arm has a file, Unlike if runs must not be averaged or compared."""
+    """The arms that have files; Absent if none has, Unlike if runs must not be compared."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     runs, name = reading.runs(figure, folder, notes), f"figure={figure.name}"
@@ -122,18 +133,36 @@ def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
         parts = ", ".join(f"{clock} of {label}" for clock, label in clocks.items())
         text = f"{name}: seconds of two clocks cannot be compared: {parts}"
         raise Unlike(f"{text}; match runs of one clock")
+    if speed := uneven_speed(present):
+        notes.append(Note(f"figure {figure.name}: {speed}"))
     return present
 
 
+def uneven_speed(series: list[Series]) -> str:
+    """One line if seconds a step differ between an arm's runs or between the ends of one run."""
+    speeds: list[tuple[str, np.ndarray]] = []
+    for arm in (arm for arm in series if arm.measured and arm.clock == "measured"):
+        parts = zip(arm.quantities["steps"], arm.quantities["seconds"], strict=True)
+        by_run = np.array([seconds_a_step(*part) for part in parts])
+        speeds.append((f"Runs of {arm.label}", by_run[:, 0]))
+        thirds = zip(arm.runs, by_run[:, 1:], strict=True)
+        speeds += [(f"First and last third of {run}", values) for run, values in thirds]
+    where, worst = max(speeds, key=lambda x: x[1].max() / x[1].min(), default=("", np.ones(1)))
+    if worst.max() <= UNEVEN * worst.min():
+        return ""
+    text = f"{where} took {worst.min():.3g} to {worst.max():.3g} s a step"
+    return f"{text}: measured times hold the machine's load; clock=l40s prices every step alike"
+
+
 def to_json(series: list[Series]) -> dict[str, Any]:
-    """The content of curves.json; marks without any run are absent, the base stands at time 0."""
+    """The content of curves.json; marks without any run are absent."""
     content = {}
     for arm in series:
         mean, sem, n = mean_and_error(arm.quantities["value"])
         columns = [column[n > 0].tolist() for column in (arm.hours, mean, sem, n)]
-        if "value" in arm.base:
-            base = (0.0, arm.base["value"], 0.0, 1)
-            columns = [[first, *column] for first, column in zip(base, columns, strict=True)]
+        if len(start := arm.start("value")):
+            first = (0.0, *(float(x[0]) for x in mean_and_error(start[:, None])[:2]), len(start))
+            columns = [[x, *column] for x, column in zip(first, columns, strict=True)]
         names = ("time_hours", "mean", "sem", "n_runs")
         content[arm.label] = dict(zip(names, columns, strict=True))
     return {"series": content}
@@ -143,7 +172,6 @@ def _series(
     figure: Figure, label: str, runs: list[Run], base: dict[str, float], notes: list[Note]
 ) -> Series | None:
     """One arm; None without a usable run."""
-    _refuse_unlike(figure, label, runs, notes)
     used = [run for run in runs if np.isfinite(run.quantities["value"]).any()]
     for run in (run for run in runs if run not in used):
         value = f"{figure.dataset} {figure.metric}"
@@ -151,9 +179,14 @@ def _series(
         notes.append(Note(text, run.name))
     if not used:
         return None
-    names = dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in used)
-    if len(names) > 1:
-        notes.append(Note(f"{label}: averages runs of different settings: {listed(list(names))}"))
+    _refuse_unlike(figure, label, used, notes)
+    names = list(dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in used))
+    names = names if len(names) > 1 else []
+    if "seed" in used[0].settings:  # our results say what differs, whatever the runs are called
+        values = {k: {json.dumps(run.settings.get(k)) for run in used} for k in used[0].settings}
+        names = [k for k in values if len(values[k]) > 1 and not (may_change(k) or k in OF_ONE_RUN)]
+    if names:
+        notes.append(Note(f"{label}: averages runs of different settings: {listed(names)}"))
     seeds = {run.name: run.settings.get("seed") for run in used}
     if len({*seeds.values()} - {None}) == len(used):
         used.sort(key=lambda run: seeds[run.name])
@@ -167,6 +200,7 @@ def _series(
         measured=all(run.measured for run in used),
         seconds_per_step=None if any(run.measured for run in used) else arm.seconds_per_step,
         base=base,
+        first=[run.first for run in used if run.first],
         seeds=[seeds[run.name] for run in used],
         clock=used[0].settings.get("clock.name", "measured"),
     )

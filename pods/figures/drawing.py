@@ -4,6 +4,7 @@ Arms differ in line, marker and hatch as well as in colour, for grey print.
 """
 
 from pathlib import Path
+from textwrap import fill, shorten
 
 import numpy as np
 from matplotlib import style as styles
@@ -13,13 +14,13 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pods.config.errors import UserError
 from pods.figures import COLOURS, STYLE, speedup
-from pods.figures.curves import Series
+from pods.figures.curves import Series, uneven_speed
 from pods.figures.figure import UNITS, Figure
 from pods.figures.speedup import Speedup
-from pods.figures.statistics import mean_and_error, t95
+from pods.figures.statistics import mean_and_error, seconds_a_step, t95
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "os^Dv"
+MARKERS = "os^DvPX"
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 METRIC_NAMES = {
     "ans_acc": "Accuracy (correct), %",
@@ -31,42 +32,47 @@ AXES = {
     "tokens_generated": "Generated tokens",
     "tokens_trained": "Trained tokens",
 }
-SENTENCES = (
-    "{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points} points",
-    "time to {target}: {times as fast} times as fast",
-    "published definition: time to {threshold}: {speed-up} times as fast",
-)
-BAND = "mean over runs; band: Student's 95% interval over runs"
-FEW = 5  # runs: below, every single run is drawn
-GREY = {"color": "#555555", "linewidth": 0.8}
+HEADLINE = """{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points}
+points; time to {target}: {times as fast} times as fast; published definition, time to {threshold}:
+{speed-up} times as fast."""
+FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
 
-def main_figure(
-    figure: Figure, series: list[Series], headline: Speedup | None, x: str = "time"
-) -> Canvas:
-    """Accuracy on the left, seconds per step on the right, and the speed-up with its interval."""
+def main_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
+    """Accuracy on the left, seconds per step on the right."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
         _curves(curve, figure, series, "value", x)
-        if headline and headline.baseline_hours is not None and x == "time":
-            _threshold(curve, headline, UNITS[figure.time_unit])
         _seconds_per_step(cost, series)
-        lines = [_title(figure, series)]
-        if headline:
-            row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
-            lines += [sentence.format(**row) for sentence in SENTENCES]
-        canvas.suptitle("\n".join(lines), fontsize=10, wrap=True)
+        _frame(canvas, figure.title, series)
     return canvas
 
 
 def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
     """Mean completion length against the same axis."""
     with styles.context(STYLE):
-        canvas = Canvas(figsize=(6.0, 3.6), layout="constrained")
+        canvas = Canvas(figsize=(6.0, 3.8), layout="constrained")
         _curves(canvas.subplots(), figure, series, "length", x)
-        canvas.suptitle(_title(figure, series, ": completion length"), fontsize=10, wrap=True)
+        _frame(canvas, f"{figure.title}: completion length", series)
     return canvas
+
+
+def caption(figure: Figure, series: list[Series], headline: Speedup | None = None) -> str:
+    """What a paper prints below a picture: the runs, what bands and lines are, the statistics."""
+    counts = [len(arm.runs) for arm in series]
+    runs = ", ".join(f"{arm.label} {len(arm.runs)}" for arm in series)
+    parts = [f"{figure.title}.", f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."]
+    if max(counts) >= FEWEST_FOR_BAND:
+        parts.append("Bands: Student's 95% interval over runs.")
+    if 2 in counts:
+        parts.append("Thin lines: each of two runs.")
+    if headline:
+        row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
+        parts.append(HEADLINE.replace("\n", " ").format(**row))
+    if speed := uneven_speed(series):
+        parts.append(f"{speed}.")
+    return " ".join(parts) + "\n"
 
 
 def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) -> Canvas:
@@ -115,62 +121,54 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
     return mean
 
 
-def _x_label(figure: Figure, x: str, measured: bool) -> str:
+def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
     if x != "time":
         return AXES.get(x, f"GPU-hours ({figure.gpus} GPU{'s' * (figure.gpus > 1)})")
     mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
     index = "" if measured or figure.wandb_export else f" (checkpoint index × {mark:g})"
-    return f"Training time, {figure.time_unit}{index}"
+    priced = "" if clock == "measured" else f", priced: {clock}"
+    return f"Training time, {figure.time_unit}{priced}{index}"
 
 
-def _title(figure: Figure, series: list[Series], quantity: str = "") -> str:
-    """The title with the clock if it is priced, and what band and thin lines are."""
-    clock = "" if series[0].clock == "measured" else f"; time priced: {series[0].clock}"
-    few = any(1 < len(arm.runs) < FEW for arm in series)
-    runs = f"; thin lines: single runs of arms with fewer than {FEW}" * few
-    return f"{figure.title}{clock}{quantity}\n{BAND}{runs}"
+def _frame(canvas: Canvas, title: str, series: list[Series]) -> None:
+    """A title of one line, the legend outside of the axes, and a line if speeds differ."""
+    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    characters = int(12 * canvas.get_figwidth())  # in a line
+    canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
+    look = {"title": fill(uneven_speed(series), characters), "title_fontsize": 8, "ncols": 2}
+    canvas.legend(handles, labels, loc="outside lower center", **look)
 
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
     """A line for each arm with Student's band; of few runs every one, thin."""
-    bands, scale = [], 100.0 if quantity == "value" else 1.0
+    scale, most = (100.0, 100.0) if quantity == "value" else (1.0, np.inf)
     accuracy = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
     axes.set_ylabel(accuracy if quantity == "value" else "Mean completion length, tokens")
     for index, arm in enumerate(series):
         at, values = x_values(figure, arm, x), scale * arm.quantities[quantity]
-        if np.isfinite(base := arm.base.get(quantity, np.nan)):
-            at, values = np.insert(at, 0, 0.0), np.insert(values, 0, scale * base, axis=1)
+        start = scale * arm.start(quantity)
+        if len(start) and (x in ("time", "gpu_hours") or not arm.first):
+            start = np.broadcast_to(start, len(values))  # one base for all runs
+            at, values = np.insert(at, 0, 0.0), np.column_stack([start, values])
         mean, sem, n = mean_and_error(values)
         there = (n > 0) & np.isfinite(at)
         at, mean, half, values = at[there], mean[there], (t95(n - 1) * sem)[there], values[:, there]
         look, runs = style(index, arm.colour), len(arm.runs)
         label = f"{arm.label} ({runs} run{'s' * (runs > 1)})"
         axes.plot(at, mean, label=label, markersize=4, linewidth=1.6, **look)
-        if 1 < runs < FEW:
+        if runs == 2:
             axes.plot(at, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
-        bands.append((at, mean - half, mean + half, look["color"]))  # NaN for one run
-    limits = axes.get_ylim()  # of the curves: two runs have a band of 13 standard errors
-    for at, low, high, colour in bands:
-        axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_ylim(limits)
-    axes.set_xlabel(_x_label(figure, x, all(arm.measured for arm in series)))
+        if runs >= FEWEST_FOR_BAND:
+            half = np.where(n[there] >= FEWEST_FOR_BAND, half, np.nan)
+            band = np.clip([mean - half, mean + half], 0, most)
+            axes.fill_between(at, *band, color=look["color"], alpha=0.2, linewidth=0)
+    axes.set_xlabel(_x_label(figure, x, all(arm.measured for arm in series), series[0].clock))
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
     axes.set_xlim(left=min(left, -0.02 * right))  # show time 0 also without a base
     if x.startswith("tokens"):
         axes.xaxis.set_major_formatter(EngFormatter())
-    axes.legend(loc="best")
     axes.yaxis.set_major_locator(MaxNLocator(8))
-
-
-def _threshold(axes: Axes, headline: Speedup, unit: float) -> None:
-    """The threshold as a line, and the grid mark at which each arm reaches it."""
-    level = headline.threshold * 100
-    axes.axhline(level, **GREY, linestyle=(0, (1, 2)))
-    bottom, hours = axes.get_ylim()[0], (headline.baseline_hours, headline.pods_hours)
-    at = [unit * mark for mark in hours if mark is not None]
-    axes.vlines(at, bottom, level, **GREY, linestyle=":")
-    axes.set_ylim(bottom=bottom)
 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
@@ -182,7 +180,7 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
         for part, alpha in zip(parts, (None, 0.45), strict=False):
             bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **look)
             bottom += part
-        axes.bar_label(bar, fmt="%.3g", padding=2)
+        axes.bar_label(bar, [f"{bottom:.2f}"], padding=2)
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")
@@ -193,6 +191,5 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
 
 def seconds_per_step(arm: Series) -> float:
     """Mean over runs of training time over optimiser steps at the run's last mark."""
-    ratio = arm.quantities["seconds"] / arm.quantities["steps"]
-    last = [run[np.isfinite(run)][-1] for run in ratio if np.isfinite(run).any()]
-    return float(np.mean(last)) if last else float("nan")
+    runs = zip(arm.quantities["steps"], arm.quantities["seconds"], strict=True)
+    return float(np.mean([seconds_a_step(*run)[0] for run in runs]))

@@ -54,8 +54,8 @@ class Figure(Section):
         return self.model_copy(update=changes)
 
     def with_arms(self, runs: dict[str, list[str]]) -> "Figure":
-        """These axes with other arms, {label: patterns}; the first is the baseline."""
-        baseline, pods, *_ = [*runs, None, None]
+        """These axes with other arms, {label: patterns}; only two have a headline."""
+        baseline, pods = [*runs, None][:2] if len(runs) < 3 else [next(iter(runs)), None]
         series = {label: FigureSeries(runs=patterns) for label, patterns in runs.items()}
         changes = {"name": "runs", "title": ", ".join(runs), "wandb_export": None, "series": series}
         return self.model_copy(update=changes | {"baseline": baseline, "pods": pods})

@@ -50,9 +50,8 @@ def listed(items: list) -> str:
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """{run: (samples, 3): seconds, optimiser steps, value}, by time, of complete rows. A row is one
-    run's sample: `eval/time` in seconds, `data/<run> - _step` in micro-steps (ga per optimiser
-    step)."""
+    """{run: (samples, 3): seconds, optimiser steps, value}, by time, of complete rows; the file has
+    `data/<run> - _step` in micro-steps (ga per optimiser step)."""
     try:
         table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
     except ValueError as error:
@@ -74,8 +73,7 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 
 
 def _stale(steps: list[int]) -> tuple[int, ...] | None:
-    """Fewest checkpoints to drop so that no increment is short, because the rest is one attempt: of
-    equally few those that leave the most even increments; None if there are none."""
+    """Fewest checkpoints to drop so that no increment is short, and the rest is most even."""
     for count in range(min(MOST_STALE, len(steps) - 2) + 1):
         unevenness = {}
         for drop in combinations(range(len(steps)), count):

@@ -4,7 +4,7 @@ Measured train_seconds give a checkpoint its time; published files have the chec
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,7 @@ class Run:
     quantities: dict[str, np.ndarray]
     measured: bool  # seconds are train_seconds of the file
     settings: dict[str, Any]  # of training and evaluation; published files have none
+    first: dict[str, float] = field(default_factory=dict)  # exported: drawn at time 0 too
 
 
 def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
@@ -125,7 +126,8 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
         quantities["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
         on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf)
         texts += [f"{name}: {text}" for text in faults]
-        used.append(Run(name, on_grid, False, {}))
+        first = {name: float(column[0]) for name, column in quantities.items()}
+        used.append(Run(name, on_grid, False, {}, first))
     patterns = {label: arm.runs for label, arm in figure.series.items()}
     if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
         text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
@@ -140,8 +142,7 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
 def _on_grid(
     quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The quantities at the grid times, (marks,), and the irregularities of the run in words. A
-    sample may be `reach` s from its mark; empty marks are reported up to `end` s."""
+    """The quantities at the grid times, (marks,), and the irregularities up to `end` s in words."""
     index = nearest(quantities["seconds"], grid, reach)
     known, gaps = index >= 0, np.full(len(grid), np.nan)
     values = {

@@ -7,6 +7,7 @@ baseline's first mark at or above T over the other arm's, with a bootstrap inter
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pods.figures.figure import Comparison, Figure
 from pods.figures.statistics import Difference
 
 Arms = list[tuple[np.ndarray, np.ndarray]]  # seconds and values, (runs, marks), of two arms
+WIDTH = 100  # characters of a printed table; a wider one is continued below
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % bootstrap interval covers 80 %, with 10 92 %
 OURS_NOTE = (
     "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
@@ -140,8 +142,7 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
 def time_to_target(
     arms: Arms, base: list[float], levels: np.ndarray, end: float, how: Comparison
 ) -> TimeToTarget | None:
-    """The target is fixed (how.target), or for every second run a fraction of the mean level of
-    the baseline's other runs: a run's own noise does not move the target that it has to reach."""
+    """The target is fixed, or cross-fitted: a run's own noise does not move what it must reach."""
     halves = [levels[1::2], levels[::2]] if len(levels) > 1 else [levels, levels]
     targets = [how.target or how.fraction_of_best * float(half.mean()) for half in halves]
     if min(targets) <= 0:
@@ -168,16 +169,25 @@ def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
     for title, note, row in TABLES:
         table = pandas.DataFrame([row(name, pair) for name, pair in pairs])
         latex = form == "latex" and table.to_latex(index=False, escape=True).rstrip()
-        body = latex or markdown(table)
-        parts.append(f"{lead}{title}\n\n{body}\n\n{lead}{note}")
+        body = latex or markdown(table, WIDTH)
+        note = fill(note, WIDTH, initial_indent=lead, subsequent_indent=lead)
+        parts.append(f"{lead}{title}\n\n{body}\n\n{note}")
     return "\n\n".join(parts)
 
 
-def markdown(table: pandas.DataFrame) -> str:
-    """A table of texts whose columns are aligned in the source too."""
+def markdown(table: pandas.DataFrame, width: float = math.inf, names: int = 2) -> str:
+    """An aligned table of texts; what does not fit goes on below, after the first `names` again."""
     lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
+    blocks, room = [], 0.0
+    for index in range(names, len(widths)):
+        if room < widths[index] + 3:
+            blocks.append([*range(names)])
+            room = width - 1 - sum(size + 3 for size in widths[:names])
+        blocks[-1].append(index)
+        room -= widths[index] + 3
+    rows = [[" | ".join(line[i].ljust(widths[i]) for i in b) for line in lines] for b in blocks]
+    return "\n\n".join("\n".join(f"| {row} |" for row in block) for block in rows)
 
 
 def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:

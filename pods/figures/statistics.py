@@ -37,12 +37,19 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Mean curves of draws of the runs with replacement, (runs, marks) -> (resamples, marks). Gaps
-    do not count; a mark at which no drawn run has a value is NaN."""
+    """Mean curves of draws with replacement, (runs, marks) -> (resamples, marks); NaN is a gap."""
     n = len(values)
     weights = rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
     count = weights @ np.isfinite(values).astype(float)
     return weights @ np.nan_to_num(values) / np.where(count, count, np.nan)
+
+
+def seconds_a_step(steps: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Of a run's marks, (marks,) each: of the whole run, of its first and of its last third."""
+    known = np.isfinite(steps) & np.isfinite(seconds)
+    x, y = np.r_[0.0, steps[known]], np.r_[0.0, seconds[known]]
+    third = np.diff(np.interp(x[-1] * np.arange(4) / 3, x, y))
+    return np.array([third.mean(), third[0], third[2]]) / (x[-1] / 3)
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
@@ -60,8 +67,7 @@ def level(values: np.ndarray) -> np.ndarray:
 
 
 def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
-    """Difference of the means of two arms, (runs,) each. paired: run i of both arms has one seed
-    (Student on the differences); else Welch."""
+    """Difference of the means of two arms, (runs,) each; paired: by seed (Student), else Welch."""
     parts = [arm - baseline] if paired else [arm, baseline]
     centre, counts = float(arm.mean() - baseline.mean()), [len(baseline), len(arm)]
     if min(counts) < 2:
