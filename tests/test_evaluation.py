@@ -16,6 +16,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from scipy.stats import binomtest
 
 import evaluate_run
@@ -24,7 +25,15 @@ from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, Work, choose
 from pods.evaluation import questions, run, scores, targets
-from pods.evaluation.config import EvaluateConfig, check, moved, renamed_keys, runs, training_config
+from pods.evaluation.config import (
+    SAVED,
+    EvaluateConfig,
+    check,
+    moved,
+    renamed_keys,
+    runs,
+    training_config,
+)  # fmt: skip
 from pods.evaluation.questions import Question, Questions
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
@@ -33,6 +42,7 @@ from tests.fake_run import TINY, add_checkpoint, make_run
 
 SUMS = [f"{a}+{b}-{c}=?" for a, b, c in [(1, 2, 1), (5, 4, 3), (9, 9, 2), (7, 3, 8), (2, 2, 2)]]
 KEYS = ["run=fake", "tasks=[gsm8k]", "data_dir=data", "repeats=2", "max_tokens=16"]
+LAST = Path("results/fake/checkpoint-4/gsm8k.greedy/repeat-0.jsonl")
 ADAPTER = "adapter_model.safetensors"
 SUMMARY, FACTS = Path("results/fake.json"), Path("results/fake.meta.json")
 
@@ -156,8 +166,10 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
     config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 20])
+    training = SimpleNamespace(task=SimpleNamespace(name="own"))
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
-    plan = SimpleNamespace(config=config, versions=versions, questions=asked)
+    plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
+    plan.functions = []
     run.score(plan, None, [target])  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
@@ -221,6 +233,27 @@ def test_another_grader_costs_no_generation(monkeypatch):
     assert list(again.meta["scores"]["gsm8k"]["rewards"]) == ["v2", "v1", "strict"]
     for path in Path("results/fake").rglob("repeat-*.jsonl"):
         assert all(r["correct"].keys() == {"v2", "v1", "strict"} for r in targets.read(path))
+
+
+def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
+    function = (
+        "def brevity(completions, question, **_):\n    return [-len(c) for c in completions]\n"
+    )
+    Path("mine.py").write_text(function)
+    config = OmegaConf.load(folder / SAVED)
+    config.task.name, config.rewards.functions = "gsm8k", {"brevity": "mine.py:brevity"}
+    config.rewards.weights.correctness = 0.0
+    OmegaConf.save(config, folder / SAVED)
+    monkeypatch.setattr(choose, "build", None)  # no engine is built
+    evaluate()
+    repeats = [targets.read(path) for path in Path("results/fake").rglob("gsm8k/repeat-*.jsonl")]
+    assert all(r["rewards"] == {"brevity": -len(r["completion"])} for rows in repeats for r in rows)
+    mean = np.mean([-len(r["completion"]) for r in targets.read(LAST)])
+    details = results.read(SUMMARY)[4].meta["scores"]["gsm8k.greedy"]["functions"]["brevity"]
+    assert details["mean"] == pytest.approx(mean)
+    shown = capsys.readouterr().out
+    assert "brevity" in shown
+    assert "rewards.weights.correctness=0: correct % is by v2, which was no reward" in shown
 
 
 def test_more_repeats_and_tasks_keep_what_is_there():

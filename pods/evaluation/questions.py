@@ -24,6 +24,7 @@ class Question(NamedTuple):
     answer: str
     prompt: str
     prompt_ids: list[int]
+    columns: dict[str, Any] | None = None  # of the data set, for reward functions
 
 
 @dataclass(frozen=True)
@@ -93,5 +94,5 @@ def load(
         data, total = data.select(sorted(order[:sample])), len(data)
         label += f".sample{sample}"
     prompt_ids = tasks.encode_prompts(list(data["prompt"]), tokenizer)
-    rows = map(Question, data["id"], data["answer"], data["prompt"], prompt_ids)
+    rows = map(Question, data["id"], data["answer"], data["prompt"], prompt_ids, data)
     return Questions(label, kind, list(rows), dropped, total)

@@ -18,16 +18,18 @@ import torch
 from tqdm import tqdm
 
 from pods.config.errors import OutOfMemory, UserError
-from pods.config.keys import TrainConfig
+from pods.config.functions import load as load_function
+from pods.config.keys import TrainConfig, reward_weights
 from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, moved, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.scoreboard import Board, Row
-from pods.evaluation.targets import Store, Target
+from pods.evaluation.targets import Record, Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance
 from pods.runs.results import GREEDY
+from pods.scoring import Reward, RewardError
 
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
 LoadEngine = Callable[[], Engine]  # loads it at the first call
@@ -46,6 +48,7 @@ class Plan:
     base: list[Target]  # the base model, unless its scores here were made otherwise
     checkpoints: list[Target]  # by step
     questions: list[Questions]
+    functions: list[Reward]  # of the training, the user's
     skipped: list[str]  # a line for each checkpoint that cannot be scored
     messages: list[str]
 
@@ -95,9 +98,13 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         base = []
         messages.append(f"base model not scored: {error}")
     versions = config.rewards or [training.rewards.version]
+    functions = [
+        Reward(name, load_function(f"rewards.functions.{name}", path))
+        for name, path in training.rewards.functions.items()
+    ]
     return Plan(
-        config, training, engine, sampling, versions, tokenizer, base, checkpoints, asked, skipped,
-        messages,
+        config, training, engine, sampling, versions, tokenizer, base, checkpoints, asked,
+        functions, skipped, messages,
     )  # fmt: skip
 
 
@@ -129,6 +136,9 @@ def score_all(plan: Plan, engine: LoadEngine) -> Board:
     notes, validation = [], plan.config.split == "validation" and plan.checkpoints
     if len(policies) > 2 and not validation:
         notes = ["picking the best row overstates accuracy; see split=validation"]
+    if not reward_weights(plan.training.rewards).get("correctness"):
+        text = f"correct % is by {plan.versions[0]}, which was no reward of the training"
+        notes.append(f"rewards.weights.correctness=0: {text}")
     for task in tasks if validation else ():
         graded = [scored[t.name, task].details["rewards"] for t in plan.checkpoints]
         means = [metrics[plan.versions[0]]["correct"]["mean"] for metrics in graded]
@@ -156,7 +166,7 @@ def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
         for work, groups in engine().generate(works, advance=bar.update) if works else ():
             target, q, path = work.label
             repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
-            scores.grade(repeat, plan.versions, q.kind)
+            grade(plan, q, repeat)
             targets.write(path, repeat)
             left[target.name] -= 1
             if not left[target.name]:
@@ -174,6 +184,16 @@ def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
             yield Work(requests, target.weights, (target, q, path), greedy=q.greedy)
 
 
+def grade(plan: Plan, q: Questions, repeat: list[Record]) -> bool:
+    """Add the missing grades, and on the run's own task the values of its reward functions."""
+    functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
+    try:
+        added = scores.reward(repeat, q.rows, functions, plan.tokenizer) if functions else False
+    except RewardError as error:
+        raise UserError(f"rewards.functions: {error}; correct the function") from error
+    return scores.grade(repeat, plan.versions, q.kind) or added
+
+
 def sum_up(plan: Plan, target: Target) -> Rows:
     """The scores of one policy from all its records, written to its summary."""
     by_task, run = {}, target.store.folder.name
@@ -182,7 +202,7 @@ def sum_up(plan: Plan, target: Target) -> Rows:
         paths = target.store.repeats(target.name, q.task)
         repeats = [targets.read(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
-            if scores.grade(repeat, plan.versions, q.kind):
+            if grade(plan, q, repeat):
                 targets.write(path, repeat)
         prompts = [row.prompt for row in q.rows]
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)

@@ -85,14 +85,15 @@ def cells(row: Row, grader: str) -> dict[str, str]:
         "format %": spread(details["format"]),
         "tokens": spread(details["tokens"], 1),
         "clipped %": spread(details["clipped"]),
+        **{name: spread(x, 1, digits=3) for name, x in details.get("functions", {}).items()},
         **({"alike": f"{metrics['alike']['mean']:.1%}"} if "alike" in metrics else {}),
         **({f"pass@{largest}": spread(metrics[f"pass@{largest}"])} if largest > 1 else {}),
     }
 
 
-def spread(value: dict[str, float], scale: float = 100) -> str:
+def spread(value: dict[str, float], scale: float = 100, digits: int = 1) -> str:
     """The mean and its interval, from lower to upper."""
-    mean, low, high = (f"{scale * value[key]:.1f}" for key in ("mean", "low", "high"))
+    mean, low, high = (f"{scale * value[key]:.{digits}f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 
 

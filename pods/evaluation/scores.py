@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 import rewards
+from pods.evaluation.questions import Question
 from pods.evaluation.targets import Record
 from pods.runs import results
+from pods.scoring import Reward
 
 Interval = dict[str, float]  # mean, low, high
 EXAMPLES = 5  # completions kept per dataset, as in the published files
@@ -34,6 +36,21 @@ def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
             record["correct"][version] = bool(value)
         added = added or bool(todo)
     return added
+
+
+def reward(
+    repeat: list[Record], rows: Sequence[Question], functions: Sequence[Reward], tokenizer: Any
+) -> bool:
+    """Add the missing values of the training's own reward functions; returns whether any was."""
+    missing = [f for f in functions if f.__name__ not in repeat[0].get("rewards", {})]
+    texts = [record["completion"] for record in repeat]
+    columns = {name: [row.columns[name] for row in rows] for name in rows[0].columns}
+    columns |= {"prompts": [row.prompt for row in rows], "completions": texts}
+    columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    for function in missing:
+        for record, value in zip(repeat, function(**columns), strict=True):
+            record.setdefault("rewards", {})[function.__name__] = value
+    return bool(missing)
 
 
 def summary(
@@ -65,6 +82,9 @@ def summary(
     for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
         details[name] = interval(values.mean(axis=1))
     details["rewards"] = {version: graded[version] for version in versions}
+    if own := repeats[0][0].get("rewards"):
+        by_name = {name: column(lambda record, name=name: record["rewards"][name]) for name in own}
+        details["functions"] = {k: interval(values.mean(axis=1)) for k, values in by_name.items()}
     return results.Entry(*entry, examples), details
 
 

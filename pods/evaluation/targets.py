@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from pods.config.errors import UserError
 from pods.files import write_atomic
@@ -29,6 +29,7 @@ class Record(TypedDict):
     clipped: bool
     well_formed: bool
     correct: dict[str, bool]  # by grader
+    rewards: NotRequired[dict[str, float]]  # by reward function of the training
 
 
 class Store:
