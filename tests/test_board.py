@@ -8,7 +8,9 @@ import pytest
 from scipy.stats import ttest_rel
 
 from pods.figures import board
+from pods.runs.folder import read_metrics
 from tests import processes
+from tests.conftest import ROOT
 
 OWN = """
 def mine(step):
@@ -61,3 +63,23 @@ def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
     rows = board.table(dict.fromkeys(marks, board.Cell(1, 2, 2, 1e-3)), marks).splitlines()[2:]
     assert re.match(r"\| a +\|", rows[0])
     assert any("+0.0 [+0.0, +0.0]" in row and row.startswith("| pods") for row in rows)
+
+
+def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
+    done = processes.run(tmp_path, f"out_dir={tmp_path}", script="benchmarks/board.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in (ROOT / "docs" / "board.md").read_text()
+    head = [line for line in (ROOT / "README.md").read_text().splitlines() if "temperature 1" in line]
+    assert head
+
+
+def test_what_was_tried_is_stored():
+    runs = read_metrics(ROOT / "benchmarks" / "results" / "board" / "tries.jsonl")
+    row = re.compile(r"\| `(\w+)` \| .+ \| 8, (\d), (\S+) \| (\d) \| (\S+) \| (\S+) \|")
+    rows = row.findall((ROOT / "docs" / "board.md").read_text())
+    assert {row[0] for row in rows} == {run["arm"] for run in runs}
+    for arm, m, rate, seeds, *means in rows:
+        own = [run for run in runs if [run["arm"], *run["cell"]] == [arm, 8, 8, int(m), float(rate)]]
+        assert len(own) == int(seeds)
+        for name, mean in zip(("accuracy", "greedy"), means, strict=True):
+            assert mean == f"{100 * np.mean([run[name] for run in own]):.1f}"
