@@ -148,10 +148,7 @@ class PodsTrainer(TrlSeam):
 
     def stream(self, inputs: list[dict]) -> Stream:
         """The prompts of a step; TRL sends each m times in a row, in rank order."""
-        m = self.num_generations
-        rows = inputs[::m]
-        if any(row["prompt"] != rows[i // m]["prompt"] for i, row in enumerate(inputs)):
-            raise RuntimeError(f"a group of {m} rows straddles two prompts: they are out of order")
+        rows = inputs[:: self.num_generations]
         return Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
 
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
