@@ -46,7 +46,7 @@ def train(config: TrainConfig) -> None:
             from pods import scoring, tasks  # torch and TRL
             from pods.evaluation import midrun
             from pods.runs import folder as runs
-            from pods.training import build, loop, warm_up
+            from pods.training import build, loop
 
             loop.restore_signals(stack)
             ranks.start()
@@ -64,9 +64,7 @@ def train(config: TrainConfig) -> None:
             evaluate, generator = None, trainer.sampler.engine
             if config.evaluation.every_seconds is not None:
                 evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
-            warm = warm_up.warm_up if config.backend.warmup else None
-            parts = rewards, warm, evaluate, start, stack
-            callback = loop.RunCallback(config, folder, trainer, *parts)
+            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
             trainer.add_callback(callback)
         loop.run(callback)
 
