@@ -19,11 +19,10 @@ from pods.config.keys import TrainConfig
 @command("train", TrainConfig, names_run=True)
 def main(config: TrainConfig) -> None:
     from pods.training import trial  # a mistyped key waits for no numpy
-    from pods.training.check import check, check_files, settle
+    from pods.training.check import check, settle
 
     settle(config)
     check(config)
-    check_files(config)
     if config.trial:
         return trial.run(config, train)
     train(config)

@@ -95,7 +95,7 @@ class Driver:
         places: list[int] = []  # (R,) the prompt of each rollout
         rollouts: list[Rollout] = []
         scores = np.zeros((0, len(self.weights)), dtype=np.float32)
-        index: dict[Prompt, Iterator[int]] = defaultdict(itertools.count)  # of the next one of a question
+        index: dict[Prompt, Iterator[int]] = defaultdict(itertools.count)  # by question
         batch, run, rounds = None, self.algorithm(step), 0
         while True:
             with self.clock.phase("select"), named("algorithm", self.algorithm, step):

@@ -136,7 +136,8 @@ class PodsTrainer(TrlSeam):
         number, seed = self.state.global_step, self.args.seed
         if self.sampler:  # TRL shuffles rows, and its generation samples, from torch's state
             set_seed(seed_of(seed, number, ranks.rank()) % 2**32)
-        stream = self.stream(ranks.gather(inputs))
+        rows = ranks.gather(inputs)[:: self.num_generations]  # each comes m times in a row
+        stream = Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
         own, n, m = stream.own, self.args.rollouts_per_prompt, self.num_generations
         rng = np.random.default_rng([seed, self.generation])
         step = Step(number, len(own), n, m, own, stream.fresh, self.history, rng)
@@ -145,11 +146,6 @@ class PodsTrainer(TrlSeam):
         for prompt, visit in self.newest.visits():
             self.history.setdefault(str(prompt), []).append(visit)
         return batch
-
-    def stream(self, inputs: list[dict]) -> Stream:
-        """The prompts of a step; TRL sends each m times in a row, in rank order."""
-        rows = inputs[:: self.num_generations]
-        return Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
 
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank draws its share."""
