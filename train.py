@@ -52,7 +52,7 @@ def train(config: TrainConfig) -> None:
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             questions = tasks.load_prompts(config, tokenizer)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
-            rewards.rehearse(questions[0], config.rewards.functions)
+            rewards.rehearse(questions[0])
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             model = load(config, tokenizer)

@@ -16,7 +16,7 @@ from rewards.tags import opened as opened
 from rewards.verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
-NAMES = ("correctness", "format", "tags")
+NAMES = [name for name, value in vars(functions).items() if callable(value)]  # of the rewards
 Texts = Sequence[str]
 
 
@@ -78,11 +78,6 @@ class Scorer:
         """End the child processes; a second call does nothing."""
         if self._verifier:
             self._verifier.close()
-
-
-def reward_names() -> list[str]:
-    """Every function of rewards/functions.py: the keys that config `weights` may have."""
-    return [name for name, value in vars(functions).items() if callable(value)]
 
 
 def _check(key: str, value: str, valid: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
 from pods.tasks import own
-from rewards import reward_names
+from rewards import NAMES
 
 
 def settle(config: TrainConfig) -> None:
@@ -93,13 +93,12 @@ def task(config: TrainConfig) -> Iterator[str]:
 
 def rewards(config: TrainConfig) -> Iterator[str]:
     """The user's functions load under free names, and a reward has a weight other than 0."""
-    taken = reward_names()
     for name, path in config.rewards.functions.items():
-        if name in taken or not name.isidentifier():
-            rule = f"the name must be an identifier other than {', '.join(taken)}"
+        if name in NAMES or not name.isidentifier():
+            rule = f"the name must be an identifier other than {', '.join(NAMES)}"
             yield f"rewards.functions.{name}={path}: {rule}; choose another name"
         functions.load(f"rewards.functions.{name}", path)
-    known = (*taken, *config.rewards.functions)
+    known = (*NAMES, *config.rewards.functions)
     for name, weight in config.rewards.weights.items():
         if name not in known:
             remedy = f"define it with rewards.functions.{name}=path/to/file.py:function"
