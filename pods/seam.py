@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import trl
 from accelerate.utils import set_seed
@@ -72,8 +73,9 @@ class TrlSeam(trl.GRPOTrainer):
             for prompt, tokens, text, values in rows
         ]
 
-    def scores_by_trl(self, pairs: list[tuple[Prompt, Rollout]]) -> torch.Tensor:
-        """(rollouts, functions) rewards of all ranks, NaN for None; `pairs` are this rank's."""
+    def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
+        """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
+        pairs = ranks.share(list(zip(prompts, rollouts, strict=True)))
         table = super()._calculate_rewards(
             [prompt.row for prompt, _ in pairs],
             [prompt.row["prompt"] for prompt, _ in pairs],
@@ -81,7 +83,7 @@ class TrlSeam(trl.GRPOTrainer):
             [rollout.completion.token_ids for _, rollout in pairs],
         )
         self._pending_extra_logs.clear()  # columns of n rollouts, where TRL's table has m
-        return table
+        return table[: len(prompts)].float().cpu().numpy()
 
     def log_step(self, advantages: list[float], metrics: dict[str, float]) -> None:
         """What TRL logs of a step: advantages of all ranks, in place of its own, and metrics."""

@@ -1,11 +1,7 @@
-"""PODS in any TRL script, by changing two names.
-
-    from pods import PodsConfig, PodsTrainer
-    trainer = PodsTrainer(model=..., reward_funcs=..., train_dataset=...,
-                          args=PodsConfig(rollouts_per_prompt=64, num_generations=16, ...))
+"""PODS in any TRL script, by changing two names (pods/__init__.py); train.py uses this class too.
 
 n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on; with
-algorithm="grpo" the weights equal those of GRPOTrainer to the bit. train.py uses this class.
+algorithm="grpo" the weights equal those of GRPOTrainer to the bit.
 """
 
 import json
@@ -153,11 +149,6 @@ class PodsTrainer(TrlSeam):
         if self.sampler is not None:
             work = partial(self.sampler, model=self.model, step=self.state.global_step)
         return ranks.split(work, list(zip(prompts, indices, strict=True)))
-
-    def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
-        """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
-        mine = ranks.share(list(zip(prompts, rollouts, strict=True)))
-        return self.scores_by_trl(mine)[: len(prompts)].float().cpu().numpy()
 
     def hand_over(self, record: Record) -> tuple[Tensors, Record]:
         """TRL's batch of this rank's share of the kept rollouts, and the record with the advantages

@@ -51,9 +51,6 @@ class RunFolder:
             line = f"{path.read_text() or 'another process'} is training in {self.path}"
             remedy = "wait for it, stop it, or set run=<another name>"
             raise UserError(f"run={self.config.run}: {line}; {remedy}") from error
-        except OSError as error:
-            line = f"output_dir={self.config.output_dir}: {self.path} cannot be written"
-            raise UserError(f"{line} ({error.strerror}); choose another output_dir") from error
         self._lock.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 
@@ -145,24 +142,19 @@ def provenance() -> dict[str, Any]:
     """Git commit, package versions and hardware, stored beside every result."""
     import torch
 
-    versions = {}
+    versions, commit = {}, None
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    here, quiet = Path(__file__).parent, subprocess.DEVNULL
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        commit = subprocess.check_output(command, cwd=here, stderr=quiet, text=True).strip()
     return {
-        "git_commit": _git_commit(),
+        "git_commit": commit,
         "versions": versions,
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def _git_commit() -> str | None:
-    """The commit of this source tree, with `-dirty` if tracked files differ."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    here, quiet = Path(__file__).parent, subprocess.DEVNULL
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.check_output(command, cwd=here, stderr=quiet, text=True).strip()
-    return None
