@@ -29,7 +29,6 @@ def main(config: TrainConfig) -> None:
 
 
 def train(config: TrainConfig) -> None:
-    """Build a training and run it."""
     clock = Clock(peak=peak_memory)
     with ExitStack() as stack:
         with clock.phase("load"):

@@ -24,8 +24,6 @@ class AlgorithmError(RuntimeError):
 
 @dataclass(frozen=True)
 class Rollout:
-    """One completion of a prompt."""
-
     prompt_ids: list[int]
     completion: Completion
     text: str | list[dict[str, str]]  # as reward functions see it; or the messages of a chat
@@ -68,7 +66,6 @@ class Record:
         return {name: float(value) for name, value in values.items() if not np.isnan(value)}
 
     def visits(self) -> Iterator[tuple[Prompt, Visit]]:
-        """What the history keeps of the step."""
         batch = self.batch
         for p, group in enumerate(batch.groups):
             correct = None if batch.correct is None else mean(batch.correct[group])
@@ -78,8 +75,6 @@ class Record:
 
 @dataclass(frozen=True)
 class Driver:
-    """Runs an algorithm."""
-
     algorithm: Algorithm
     advantage: Advantage
     draw: Callable[[list[Prompt], list[int]], list[Rollout]]  # with the index of each rollout

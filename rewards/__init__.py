@@ -21,7 +21,6 @@ Texts = Sequence[str]
 
 
 def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
-    """Whether the completion is correct."""
     return _scorer(version).grade([completion], [answer], [kind])[0]
 
 
@@ -56,7 +55,6 @@ class Scorer:
         return {name: [getattr(functions, name)(*row) for row in rows] for name in self.names}
 
     def grade(self, completions: Texts, answers: Texts, kinds: Texts) -> list[bool]:
-        """Whether each completion is correct."""
         rows = zip(completions, answers, kinds, strict=True)
         decisions = [self._decide(*row) for row in rows]
         pairs = list(dict.fromkeys(pair for pair in decisions if isinstance(pair, tuple)))

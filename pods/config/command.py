@@ -81,10 +81,8 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
 def command(
     name: str, schema: type[Config], folder: Path = CONFIG_DIR, names_run: bool = False
 ) -> Callable:
-    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
-
-    names_run: a sweep makes the key `run` distinct.
-    """
+    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
+    names_run: a sweep makes the key `run` distinct."""
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         @functools.wraps(main)

@@ -71,7 +71,6 @@ def end_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def load_model(path: str, dtype: str, **settings: Any) -> Model:
-    """The transformers model at `path` (folder or hub id)."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 

@@ -40,7 +40,6 @@ def render_prompt(
 
 
 def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """Token ids of a rendered prompt."""
     return encode_prompts([prompt], tokenizer)[0]
 
 

@@ -42,7 +42,6 @@ class Meter:
         self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first line
 
     def restore(self, meta: dict[str, Any]) -> None:
-        """The counters of a checkpoint's meta.json."""
         self.counters = {name: meta[name.replace("/", "_")] for name in COUNTERS}
 
     def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
