@@ -11,9 +11,8 @@ from pods.config.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SYSTEM = yaml.safe_load(
-    Path(__file__).with_name("system.yaml").read_text()
-)  # kind -> style -> text
+# kind -> style -> text
+SYSTEM = yaml.safe_load(Path(__file__).with_name("system.yaml").read_text())
 
 
 def render_prompt(
