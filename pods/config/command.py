@@ -25,10 +25,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, keys
+from pods.config.keys import CONFIG_DIR, TrainConfig, keys
 from pods.config.mistakes import Config, explain, one_line, validated
-
-CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
 QUIET = {"hydra_logging": "none", "job_logging": "none"}

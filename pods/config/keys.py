@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pods.config.errors import UserError
 
-COSTS = Path(__file__).resolve().parents[2] / "config" / "planning" / "cost"
+CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
+COSTS = CONFIG_DIR / "planning" / "cost"
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
