@@ -68,9 +68,9 @@ class Model(Section):
 
 
 class Lora(Section):
-    rank: int | None = Field(gt=0)
-    alpha: float | None = Field(gt=0)
-    dropout: float = Field(ge=0)
+    rank: int | None = Field(gt=0, serialization_alias="r")  # PEFT's and Unsloth's names
+    alpha: float | None = Field(gt=0, serialization_alias="lora_alpha")
+    dropout: float = Field(ge=0, serialization_alias="lora_dropout")
     target_modules: list[Text]
 
 

@@ -107,9 +107,4 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
 
 def lora_arguments(lora: Lora) -> dict[str, Any]:
     """PEFT's and Unsloth's names of the config's keys."""
-    return {
-        "r": lora.rank,
-        "lora_alpha": lora.alpha,
-        "lora_dropout": lora.dropout,
-        "target_modules": lora.target_modules,
-    }
+    return lora.model_dump(by_alias=True)
