@@ -18,7 +18,7 @@ from pods import ranks
 from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, flat
-from pods.config.sweeps import may_change, suffix
+from pods.config.sweeps import may_change
 from pods.files import write_atomic
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
@@ -98,8 +98,7 @@ class RunFolder:
         }
         if refused := [key for key in changes if not may_change(key)]:
             line = ", ".join(changes[key] for key in refused)
-            another = run + suffix(refused[0], now.get(refused[0]))
-            remedy = f"restore these keys, or set run={another} (a sweep, -m, names its runs so)"
+            remedy = "restore these keys, or set run=<another name>"
             raise UserError(f"run={run} was started with another config: {line}; {remedy}")
         for key in changes:
             if key.startswith("engine.") and before[key] != "auto":
