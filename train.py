@@ -16,7 +16,7 @@ from pods.config.command import command
 from pods.config.keys import TrainConfig
 
 
-@command("train", TrainConfig, names_run=True)
+@command("train", TrainConfig)
 def main(config: TrainConfig) -> None:
     from pods.training import trial  # a mistyped key waits for no numpy
     from pods.training.check import check, settle

@@ -105,8 +105,7 @@ class PodsTrainer(TrlSeam):
             if kwargs.get(name) is not None:
                 raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
         rule = prepared("rule", args.rule, args.rule_kwargs)
-        name = algorithm or args.algorithm
-        algorithm = prepared("algorithm", name, args.algorithm_kwargs, rule)
+        algorithm = prepared("algorithm", algorithm or args.algorithm, args.algorithm_kwargs, rule)
         advantage = prepared("advantage", args.advantage, args.advantage_kwargs)
         self.clock, self.schedule_seconds = clock or Clock(), schedule_seconds
         with engine_slots(args):

@@ -76,11 +76,9 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
     return texts
 
 
-def command(
-    name: str, schema: type[Config], folder: Path = CONFIG_DIR, names_run: bool = False
-) -> Callable:
+def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
-    names_run: a sweep makes the key `run` distinct."""
+    a sweep makes the key `run` of trainings distinct."""
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         @functools.wraps(main)
@@ -88,7 +86,7 @@ def command(
             sweep = HydraConfig.get().mode == RunMode.MULTIRUN
             try:
                 if sweep:
-                    sweeps.begin_job(config, names_run)
+                    sweeps.begin_job(config, names_run=schema is TrainConfig)
                 main(typed(schema, config))
             except Exception as error:
                 if sweep:
