@@ -31,7 +31,6 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     names = {"arguments": OmegaConf.load(CONFIG_DIR / "_trl.yaml")}  # TRL's, with our keys
     table = OmegaConf.create(config.model_dump() | names).arguments
     arguments = OmegaConf.to_container(table, resolve=True) | {
-        "output_dir": f"{config.output_dir}/{config.run}",
         "max_steps": config.max_steps or 10**9,  # a run without max_steps is ended by its budget
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation,  # every update trains on the whole generation
