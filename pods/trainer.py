@@ -65,8 +65,6 @@ class PodsConfig(trl.GRPOConfig):
             yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
         if algorithm in OWN_ADVANTAGES and self.advantage != "kept":
             yield f"advantage={self.advantage}: {algorithm} has its own; leave advantage=kept"
-        if self.max_rounds < 1:
-            yield f"max_rounds={self.max_rounds}: must be 1 or more"
         if self.engine != "trl":
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
         if algorithm in ("grpo", "grpo_ga") and self.advantage == "kept":

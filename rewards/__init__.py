@@ -11,8 +11,7 @@ from pathlib import Path
 import yaml
 
 from rewards import choice, functions, published, strict
-from rewards.tags import is_well_formed as is_well_formed
-from rewards.tags import opened as opened
+from rewards.tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
 from rewards.verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
