@@ -16,21 +16,19 @@ from pods.config.command import command
 from pods.config.keys import TrainConfig
 
 
-@command("train", TrainConfig, names_run=True)
+@command("train", TrainConfig)
 def main(config: TrainConfig) -> None:
     from pods.training import trial  # a mistyped key waits for no numpy
-    from pods.training.check import check, check_files, settle
+    from pods.training.check import check, settle
 
     settle(config)
     check(config)
-    check_files(config)
     if config.trial:
         return trial.run(config, train)
     train(config)
 
 
 def train(config: TrainConfig) -> None:
-    """Build a training and run it."""
     clock = Clock(peak=peak_memory)
     with ExitStack() as stack:
         with clock.phase("load"):
@@ -46,14 +44,14 @@ def train(config: TrainConfig) -> None:
             from pods import scoring, tasks  # torch and TRL
             from pods.evaluation import midrun
             from pods.runs import folder as runs
-            from pods.training import build, loop, warm_up
+            from pods.training import build, loop
 
             loop.restore_signals(stack)
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             questions = tasks.load_prompts(config, tokenizer)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
-            rewards.rehearse(questions[0], config.rewards.functions)
+            rewards.rehearse(questions[0])
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             model = load(config, tokenizer)
@@ -64,9 +62,7 @@ def train(config: TrainConfig) -> None:
             evaluate, generator = None, trainer.sampler.engine
             if config.evaluation.every_seconds is not None:
                 evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
-            warm = warm_up.warm_up if config.backend.warmup else None
-            parts = rewards, warm, evaluate, start, stack
-            callback = loop.RunCallback(config, folder, trainer, *parts)
+            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
             trainer.add_callback(callback)
         loop.run(callback)
 

@@ -37,7 +37,6 @@ class Clock:
         self.started = self.now()
 
     def restore(self, train_seconds: float, outside: dict[str, float]) -> None:
-        """Go on from a checkpoint."""
         self.train_seconds = self.before_step = train_seconds
         for phase, seconds in outside.items():
             self.outside[phase] += seconds

@@ -1,31 +1,24 @@
 """The order of the prompts: that of TRL's sampler, resumed in any epoch, and read ahead."""
 
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 import torch
 from datasets import Dataset
-from torch.utils.data import Sampler
+from trl import GRPOConfig
 from trl.trainer.utils import RepeatSampler
 
 from pods.batch import Prompt, Row
 
 
-def generator_of(sampler: RepeatSampler, epoch: int) -> torch.Generator:
-    """The random state in which TRL's sampler begins an epoch."""
-    generator = torch.Generator().manual_seed(sampler.seed)
-    for _ in range(epoch):
-        torch.randperm(sampler.num_samples, generator=generator)
-    return generator
-
-
 @lru_cache(maxsize=2)
 def order_of(sampler: RepeatSampler, epoch: int) -> list[int]:
     """The rows of the data set in the order of an epoch."""
-    if not sampler.shuffle:
-        return list(range(sampler.num_samples))
-    return torch.randperm(sampler.num_samples, generator=generator_of(sampler, epoch)).tolist()
+    rows = torch.arange(sampler.num_samples)
+    if sampler.shuffle:
+        generator = torch.Generator().manual_seed(sampler.seed)
+        for _ in range(epoch + 1):
+            rows = torch.randperm(sampler.num_samples, generator=generator)
+    return rows.tolist()
 
 
 class DataOrder:
@@ -39,6 +32,13 @@ class DataOrder:
         """The row at this place, counted from the first prompt of the training."""
         epoch, place = divmod(place, self.epoch_length)
         return order_of(self.sampler, epoch)[place]
+
+    def micro_steps(self, step: int, args: GRPOConfig) -> int:
+        """How many came before this optimiser step; an epoch's last update may have fewer."""
+        length = self.epoch_length // self.sampler.batch_size * self.sampler.repeat_count
+        epoch, before = divmod(step, max(1, -(-length // args.gradient_accumulation_steps)))
+        skipped = 0 if args.ignore_data_skip else before * args.gradient_accumulation_steps
+        return epoch * length + skipped
 
 
 class Stream:
@@ -84,25 +84,3 @@ class Stream:
 def prompt_of(row: Row, number: int) -> Prompt:
     """Named by the column `id`, else by its number."""
     return Prompt(number if row.get("id") is None else row["id"], row)
-
-
-class EpochOrder(Sampler):
-    """TRL's sampler, which after a resume would repeat the order of its first epoch."""
-
-    def __init__(self, sampler: RepeatSampler, trainer: Any) -> None:
-        self.sampler, self.trainer = sampler, trainer
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[int]:
-        """The epoch that begins, or is resumed: steps are skipped as transformers skips them."""
-        args, sampler = self.trainer.args, self.sampler
-        length = sampler.num_samples // sampler.batch_size * sampler.repeat_count  # micro-steps
-        updates = max(1, -(-length // args.gradient_accumulation_steps))
-        epoch, before = divmod(self.trainer.state.global_step, updates)
-        skipped = 0 if args.ignore_data_skip else before * args.gradient_accumulation_steps
-        self.trainer.start_at(epoch * length + skipped)
-        if sampler.shuffle:
-            sampler.generator = generator_of(sampler, epoch)
-        return iter(sampler)

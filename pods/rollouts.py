@@ -1,7 +1,8 @@
 """One step, the same on every rank: draw what the algorithm asks for, score it and send it back."""
 
+import itertools
 import operator
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +24,6 @@ class AlgorithmError(RuntimeError):
 
 @dataclass(frozen=True)
 class Rollout:
-    """One completion of a prompt."""
-
     prompt_ids: list[int]
     completion: Completion
     text: str | list[dict[str, str]]  # as reward functions see it; or the messages of a chat
@@ -67,7 +66,6 @@ class Record:
         return {name: float(value) for name, value in values.items() if not np.isnan(value)}
 
     def visits(self) -> Iterator[tuple[Prompt, Visit]]:
-        """What the history keeps of the step."""
         batch = self.batch
         for p, group in enumerate(batch.groups):
             correct = None if batch.correct is None else mean(batch.correct[group])
@@ -77,8 +75,6 @@ class Record:
 
 @dataclass(frozen=True)
 class Driver:
-    """Runs an algorithm."""
-
     algorithm: Algorithm
     advantage: Advantage
     draw: Callable[[list[Prompt], list[int]], list[Rollout]]  # with the index of each rollout
@@ -94,6 +90,7 @@ class Driver:
         places: list[int] = []  # (R,) the prompt of each rollout
         rollouts: list[Rollout] = []
         scores = np.zeros((0, len(self.weights)), dtype=np.float32)
+        index: dict[Prompt, Iterator[int]] = defaultdict(itertools.count)  # by question
         batch, run, rounds = None, self.algorithm(step), 0
         while True:
             with self.clock.phase("select"), named("algorithm", self.algorithm, step):
@@ -107,7 +104,7 @@ class Driver:
                 further = requested(request, prompts)
             wanted = [prompts[p] for p in further]
             with self.clock.phase("generate"):
-                drawn = self.draw(wanted, numbered(wanted, Counter(prompts[p] for p in places)))
+                drawn = self.draw(wanted, [next(index[prompt]) for prompt in wanted])
             with self.clock.phase("score"):
                 scores = np.concatenate([scores, self.score(wanted, drawn)])
             places, rollouts = places + further, rollouts + drawn
@@ -165,15 +162,6 @@ def requested(request: object, prompts: list[Prompt]) -> list[int]:
             prompts.append(prompt)
         further += [known.get(id(prompt))] * count
     return further
-
-
-def numbered(wanted: list[Prompt], counts: Counter[Prompt]) -> list[int]:
-    """The index of each rollout among those of its question in this step; `counts`: so far."""
-    indices = []
-    for prompt in wanted:
-        indices.append(counts[prompt])
-        counts[prompt] += 1
-    return indices
 
 
 @contextmanager

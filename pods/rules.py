@@ -5,8 +5,6 @@
 A rule is a function (rewards, m, rng, **params) -> m indices; docs/extending.md shows one.
 """
 
-from __future__ import annotations  # else np.random is imported for a type
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,9 +12,10 @@ import numpy as np
 from pods.batch import Batch
 
 Rule = Callable[..., np.ndarray]  # (rewards, m, rng, **params) -> (m,) indices
+Rng = "np.random.Generator | None"  # a text: else np.random is imported for a type
 
 
-def max_variance(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
+def max_variance(rewards: np.ndarray, m: int, rng: Rng) -> np.ndarray:
     """The m rewards of largest variance, exactly, in O(n log n) (paper, theorem 1).
 
     The best subset is the i highest and the m - i lowest for some i: prefix sums compare all i.
@@ -39,23 +38,23 @@ def max_variance(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -
     return np.concatenate((order[: m - best], order[len(order) - best :]))
 
 
-def max_reward(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
+def max_reward(rewards: np.ndarray, m: int, rng: Rng) -> np.ndarray:
     """The m highest rewards; equal rewards in index order."""
     return np.argsort(-rewards, kind="stable")[:m]
 
 
-def random(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
+def random(rewards: np.ndarray, m: int, rng: Rng) -> np.ndarray:
     """m rollouts drawn uniformly without replacement."""
     return (rng or np.random.default_rng()).choice(len(rewards), size=m, replace=False)
 
 
-def percentile(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
+def percentile(rewards: np.ndarray, m: int, rng: Rng) -> np.ndarray:
     """The rewards at the mid-quantiles (i + 0.5) / m, i = 0..m-1: an even sample."""
     middles = ((2 * np.arange(m) + 1) * len(rewards)) // (2 * m)  # integers: no rounding at n == m
     return np.argsort(rewards, kind="stable")[middles]
 
 
-def all_rollouts(rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> np.ndarray:
+def all_rollouts(rewards: np.ndarray, m: int, rng: Rng) -> np.ndarray:
     """Every rollout: plain GRPO. Requires n == m."""
     if m != len(rewards):
         raise ValueError(f"rule all keeps every rollout: m={m} must equal n={len(rewards)}")
@@ -72,12 +71,7 @@ RULES: dict[str, Rule] = {
 
 
 def select(
-    rule: str | Rule,
-    rewards: np.ndarray,
-    m: int,
-    *,
-    rng: np.random.Generator | None = None,
-    **params: object,
+    rule: str | Rule, rewards: np.ndarray, m: int, *, rng: Rng = None, **params: object
 ) -> np.ndarray:
     """(m,) ascending indices of the rollouts of one prompt that are kept, of rewards (n,).
 
@@ -97,9 +91,7 @@ def select(
     return checked(rule(rewards, m, rng, **params), len(rewards), m, name)
 
 
-def keep(
-    batch: Batch, rule: str | Rule, m: int, rng: np.random.Generator | None = None
-) -> np.ndarray:
+def keep(batch: Batch, rule: str | Rule, m: int, rng: Rng = None) -> np.ndarray:
     """Indices of the m that the rule selects of each prompt, or of all with a reward if fewer."""
     kept = []
     for group in batch.groups:

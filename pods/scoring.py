@@ -7,6 +7,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from pods.config.errors import UserError
 from pods.config.functions import load
 from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
-from rewards import Scorer
+from rewards import Scorer, Texts
 
 MADE_UP = {  # beside the columns of a question, for one call before a model loads
     "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"],
@@ -55,38 +56,33 @@ class Rewards(AbstractContextManager):
     function whose values above 0 mean a correct answer, None if it has no weight."""
 
     def __init__(self, config: RewardsConfig) -> None:
-        self.weights, own = reward_weights(config), config.functions
+        self.weights, self.own = reward_weights(config), config.functions
         self.grader = "correctness" if self.weights.get("correctness") else None
         limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
-        built_in = [name for name in self.weights if name not in own]
+        built_in = [name for name in self.weights if name not in self.own]
         self.scorer = Scorer(config.version, names=built_in, **limits)
-        self.answers: list[str] | None = None  # the newest
+        self.answers: Texts | None = None  # the newest
         self.scores: dict[str, list[float]] = {}  # theirs, by function
-        functions = {name: self.built_in(name) for name in built_in}
-        functions |= {name: load(f"rewards.functions.{name}", path) for name, path in own.items()}
+        functions = {name: partial(self.built_in, name) for name in built_in}
+        functions |= {name: load(f"rewards.functions.{name}", self.own[name]) for name in self.own}
         self.functions = [Reward(name, functions[name]) for name in self.weights]
 
-    def built_in(self, name: str) -> Callable[..., list[float]]:
+    def built_in(
+        self, name: str, prompts: Texts, completions: Texts, answer: Texts, kind: Texts
+    ) -> list[float]:
         """A built-in reward function; all of them score the completions of a round once."""
+        if self.answers is not answer:  # the same list for every function of a round
+            self.answers = answer
+            self.scores = self.scorer.score(completions, answer, kind, prompts)
+        return self.scores[name]
 
-        def score(
-            prompts: list[str], completions: list[str], answer: list[str], kind: list[str]
-        ) -> list[float]:
-            if self.answers is not answer:  # the same list for every function of a round
-                self.answers = answer
-                self.scores = self.scorer.score(completions, answer, kind, prompts)
-            return self.scores[name]
-
-        return score
-
-    def rehearse(self, row: dict[str, Any], paths: dict[str, str]) -> None:
-        """Call the own functions, `paths` by name, on a made-up completion of a question."""
-        columns = {name: [value] for name, value in row.items()}
-        columns["prompts"] = columns.pop("prompt")
+    def rehearse(self, row: dict[str, Any]) -> None:
+        """Call the own functions on a made-up completion of a question."""
+        columns = {name: [value] for name, value in row.items() if name != "prompt"} | MADE_UP
         for reward in self.functions:
-            if path := paths.get(name := reward.__name__):
+            if path := self.own.get(name := reward.__name__):
                 try:
-                    reward(**columns, **MADE_UP)
+                    reward(prompts=[row["prompt"]], **columns)
                 except RewardError as error:
                     raise UserError(f"rewards.functions.{name}={path}: {error}") from error
 

@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import trl
 from accelerate.utils import set_seed
-from datasets import Dataset
 
 from pods import ranks
 from pods.batch import Completion, Prompt
-from pods.order import DataOrder, EpochOrder
+from pods.order import DataOrder
 from pods.rollouts import AlgorithmError, Rollout
 
 Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
@@ -73,8 +73,9 @@ class TrlSeam(trl.GRPOTrainer):
             for prompt, tokens, text, values in rows
         ]
 
-    def scores_by_trl(self, pairs: list[tuple[Prompt, Rollout]]) -> torch.Tensor:
-        """(rollouts, functions) rewards of all ranks, NaN for None; `pairs` are this rank's."""
+    def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
+        """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
+        pairs = ranks.share(list(zip(prompts, rollouts, strict=True)))
         table = super()._calculate_rewards(
             [prompt.row for prompt, _ in pairs],
             [prompt.row["prompt"] for prompt, _ in pairs],
@@ -82,7 +83,7 @@ class TrlSeam(trl.GRPOTrainer):
             [rollout.completion.token_ids for _, rollout in pairs],
         )
         self._pending_extra_logs.clear()  # columns of n rollouts, where TRL's table has m
-        return table
+        return table[: len(prompts)].float().cpu().numpy()
 
     def log_step(self, advantages: list[float], metrics: dict[str, float]) -> None:
         """What TRL logs of a step: advantages of all ranks, in place of its own, and metrics."""
@@ -96,18 +97,11 @@ class TrlSeam(trl.GRPOTrainer):
         micro_steps = self._earlier + self._step
         return micro_steps // (self.args.steps_per_generation * self.num_iterations)
 
-    def start_at(self, micro_steps: int) -> None:
-        """The training starts, or an epoch of it, after so many micro-steps."""
-        self._earlier = micro_steps - self._step
-
     @cached_property
     def data_order(self) -> DataOrder | None:
         """TRL's order of the training rows; None for a streamed data set."""
         sized = hasattr(self.train_dataset, "__len__")
         return DataOrder(self.train_dataset, super()._get_train_sampler()) if sized else None
-
-    def _get_train_sampler(self, dataset: Dataset | None = None) -> EpochOrder:
-        return EpochOrder(super()._get_train_sampler(dataset), self)
 
     def mask_rows(self, batch: Tensors, rows: torch.Tensor) -> None:
         """These rows leave the loss and its number of tokens."""
@@ -128,7 +122,10 @@ class TrlSeam(trl.GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            self.start_at(self.state.global_step * self.args.gradient_accumulation_steps)
+            step, order = self.state.global_step, self.data_order
+            before = step * self.args.gradient_accumulation_steps
+            before = before if order is None else order.micro_steps(step, self.args)
+            self._earlier = before - self._step
             self.read_state(Path(checkpoint))
 
     def save_state(self, folder: Path) -> None:

@@ -1,11 +1,7 @@
-"""PODS in any TRL script, by changing two names.
-
-    from pods import PodsConfig, PodsTrainer
-    trainer = PodsTrainer(model=..., reward_funcs=..., train_dataset=...,
-                          args=PodsConfig(rollouts_per_prompt=64, num_generations=16, ...))
+"""PODS in any TRL script, by changing two names (pods/__init__.py); train.py uses this class too.
 
 n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on; with
-algorithm="grpo" the weights equal those of GRPOTrainer to the bit. train.py uses this class.
+algorithm="grpo" the weights equal those of GRPOTrainer to the bit.
 """
 
 import json
@@ -69,8 +65,6 @@ class PodsConfig(trl.GRPOConfig):
             yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
         if algorithm in OWN_ADVANTAGES and self.advantage != "kept":
             yield f"advantage={self.advantage}: {algorithm} has its own; leave advantage=kept"
-        if self.max_rounds < 1:
-            yield f"max_rounds={self.max_rounds}: must be 1 or more"
         if self.engine != "trl":
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
         if algorithm in ("grpo", "grpo_ga") and self.advantage == "kept":
@@ -109,8 +103,7 @@ class PodsTrainer(TrlSeam):
             if kwargs.get(name) is not None:
                 raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
         rule = prepared("rule", args.rule, args.rule_kwargs)
-        name = algorithm or args.algorithm
-        algorithm = prepared("algorithm", name, args.algorithm_kwargs, rule)
+        algorithm = prepared("algorithm", algorithm or args.algorithm, args.algorithm_kwargs, rule)
         advantage = prepared("advantage", args.advantage, args.advantage_kwargs)
         self.clock, self.schedule_seconds = clock or Clock(), schedule_seconds
         with engine_slots(args):
@@ -136,7 +129,8 @@ class PodsTrainer(TrlSeam):
         number, seed = self.state.global_step, self.args.seed
         if self.sampler:  # TRL shuffles rows, and its generation samples, from torch's state
             set_seed(seed_of(seed, number, ranks.rank()) % 2**32)
-        stream = self.stream(ranks.gather(inputs))
+        rows = ranks.gather(inputs)[:: self.num_generations]  # each comes m times in a row
+        stream = Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
         own, n, m = stream.own, self.args.rollouts_per_prompt, self.num_generations
         rng = np.random.default_rng([seed, self.generation])
         step = Step(number, len(own), n, m, own, stream.fresh, self.history, rng)
@@ -146,25 +140,12 @@ class PodsTrainer(TrlSeam):
             self.history.setdefault(str(prompt), []).append(visit)
         return batch
 
-    def stream(self, inputs: list[dict]) -> Stream:
-        """The prompts of a step; TRL sends each m times in a row, in rank order."""
-        m = self.num_generations
-        rows = inputs[::m]
-        if any(row["prompt"] != rows[i // m]["prompt"] for i, row in enumerate(inputs)):
-            raise RuntimeError(f"a group of {m} rows straddles two prompts: they are out of order")
-        return Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
-
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank draws its share."""
         work = self.rollouts_by_trl
         if self.sampler is not None:
             work = partial(self.sampler, model=self.model, step=self.state.global_step)
         return ranks.split(work, list(zip(prompts, indices, strict=True)))
-
-    def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
-        """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
-        mine = ranks.share(list(zip(prompts, rollouts, strict=True)))
-        return self.scores_by_trl(mine)[: len(prompts)].float().cpu().numpy()
 
     def hand_over(self, record: Record) -> tuple[Tensors, Record]:
         """TRL's batch of this rank's share of the kept rollouts, and the record with the advantages

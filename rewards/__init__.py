@@ -11,17 +11,15 @@ from pathlib import Path
 import yaml
 
 from rewards import choice, functions, published, strict
-from rewards.tags import is_well_formed as is_well_formed
-from rewards.tags import opened as opened
+from rewards.tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
 from rewards.verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
-NAMES = ("correctness", "format", "tags")
+NAMES = [name for name, value in vars(functions).items() if callable(value)]  # of the rewards
 Texts = Sequence[str]
 
 
 def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
-    """Whether the completion is correct."""
     return _scorer(version).grade([completion], [answer], [kind])[0]
 
 
@@ -56,7 +54,6 @@ class Scorer:
         return {name: [getattr(functions, name)(*row) for row in rows] for name in self.names}
 
     def grade(self, completions: Texts, answers: Texts, kinds: Texts) -> list[bool]:
-        """Whether each completion is correct."""
         rows = zip(completions, answers, kinds, strict=True)
         decisions = [self._decide(*row) for row in rows]
         pairs = list(dict.fromkeys(pair for pair in decisions if isinstance(pair, tuple)))
@@ -78,11 +75,6 @@ class Scorer:
         """End the child processes; a second call does nothing."""
         if self._verifier:
             self._verifier.close()
-
-
-def reward_names() -> list[str]:
-    """Every function of rewards/functions.py: the keys that config `weights` may have."""
-    return [name for name, value in vars(functions).items() if callable(value)]
 
 
 def _check(key: str, value: str, valid: Iterable[str]) -> None:

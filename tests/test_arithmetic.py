@@ -6,15 +6,15 @@ from itertools import accumulate, islice
 
 import pytest
 
+from pods import tasks
 from pods.tasks import arithmetic
-from tests.configs import load_rows
 
 
 def test_splits_are_disjoint_from_each_other_and_from_the_base():
     problems = [islice(arithmetic.problems("base", seed), 2000) for seed in range(3)]
     splits = [{problem.question for part in problems for problem in part}]
     for split, size in arithmetic.SIZES.items():
-        dataset = load_rows("arithmetic", split)
+        dataset = tasks.load("arithmetic", split)
         splits.append({*dataset["question"]})
         assert len(splits[-1]) == len({*dataset["id"]}) == len(dataset) == size
     assert len(set.union(*splits)) == sum(map(len, splits))

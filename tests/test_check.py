@@ -5,7 +5,7 @@ import pytest
 from pods.config.errors import UserError
 from tests.configs import compose, get
 
-OWN = "task=own task.source=q.jsonl task.question=q task.answer=a "
+OWN = "task=own task.source=org/data task.question=q task.answer=a "
 FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "gold(row)")
 
 

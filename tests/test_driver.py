@@ -15,7 +15,7 @@ from pods.algorithms import ALGORITHMS
 from pods.batch import Selection
 from pods.clock import Clock
 from pods.engines import Completion
-from pods.order import DataOrder, EpochOrder, Stream
+from pods.order import DataOrder, Stream
 from pods.rollouts import AlgorithmError, Driver, Prompt, Rollout, Step, Visit
 
 NAN = float("nan")
@@ -236,17 +236,13 @@ def test_the_order_is_that_of_trls_sampler_over_epochs(size, P, shuffle):
             assert (chunk == np.array(expected)[None, :, None]).all()
 
 
-def test_a_resumed_sampler_continues_with_the_epoch_it_is_in():
-    # The second update of an epoch has 2 micro-steps.
+def test_a_resumed_run_continues_in_the_epoch_it_is_in():
+    # 2 generations of 3 micro-steps: the second update of an epoch has 2 of the 6.
     args = SimpleNamespace(gradient_accumulation_steps=4, ignore_data_skip=False)
-    sampler, _, data = orders(7, 3)
-    epochs = [list(sampler) for _ in range(4)]  # 2 chunks x 3 micro-steps: 2 updates an epoch
-    for steps in range(7):
-        state, starts = SimpleNamespace(global_step=steps), []
-        trainer = SimpleNamespace(args=args, state=state, start_at=starts.append)
-        resumed = EpochOrder(RepeatSampler(data, 2, 3, 3, True, 5), trainer)
-        assert list(resumed) == epochs[steps // 2]
-        assert (starts, len(resumed)) == ([6 * (steps // 2) + 4 * (steps % 2)], len(sampler))
+    _, order, _ = orders(7, 3)
+    assert [order.micro_steps(step, args) for step in range(6)] == [0, 4, 6, 10, 12, 16]
+    args.ignore_data_skip = True  # of transformers: the epoch begins again
+    assert [order.micro_steps(step, args) for step in range(6)] == [0, 0, 6, 6, 12, 12]
 
 
 def stream(order, data, step, earlier):

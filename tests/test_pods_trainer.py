@@ -313,7 +313,6 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
     ({"engine": "vllm"}, {}, "engine=vllm: must be trl"),
     ({"algorithm": "cppo", "advantage": "rloo"}, {}, "advantage=rloo: cppo has its own; leave"),
-    ({"max_rounds": 0}, {}, "max_rounds=0: must be 1 or more"),
     ({"scale_rewards": "batch"}, {}, r"scale_rewards=batch .* algorithm=pods uses neither"),
     ({"multi_objective_aggregation": "normalize_then_sum"}, {}, "normalize_then_sum"),
     ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, {}, "scale_rewards=none"),

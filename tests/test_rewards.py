@@ -59,7 +59,6 @@ def test_a_new_reward_is_one_function_and_a_batch_may_mix_kinds(monkeypatch):
         batch = ["abc", "<answer>B</answer>", "27"], ["5", "B", "27"], ["math", "choice", "math"]
         scores = scorer.score(*batch)
     assert scores == {"correctness": [0.0, 1.0, 1.0], "brevity": [0.25, 1 / 19, 1 / 3]}
-    assert {*names, "format", "tags"} == {*rewards.reward_names()}
     assert rewards.score([], []) == {"correctness": [], "format": [], "tags": []}
 
 

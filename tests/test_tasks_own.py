@@ -111,7 +111,7 @@ def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
 
 
 def test_another_task_drops_the_keys_of_own():
-    columns = ("task.source=q.jsonl", "task.question=problem", "task.answer=solution")
+    columns = ("task.source=org/data", "task.question=problem", "task.answer=solution")
     task = compose("task=own", "task.system=Add.", *columns).task
     assert (task.gold, task.kind) == ("as_is", "math")
     other = tasks.renamed(task, "gsm8k")

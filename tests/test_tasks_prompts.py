@@ -31,7 +31,7 @@ def test_rendered_prompts_equal_the_published_ones(shared):
         prompt, family = row["prompt"], row["fam"]
         date = prompt.split("Today Date: ")[-1][:11] if family == "llama" else None
         question = asked.search(prompt)[1]
-        assert render_prompt(question, tokenizer=like(family), date_string=date) == prompt
+        assert render_prompt(question, tokenizer=like(family), date=date) == prompt
     assert len(lines) == 10
 
 

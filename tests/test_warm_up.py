@@ -80,8 +80,8 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer.create_optimizer()
     trainer.args.optim, trainer.model_wrapped = optimizer, trainer.model
     special = trainer.processing_class.eos_token_id  # alone it still gives full rows
-    batch = longest_batch(trainer, [rows()[0]], [[special] * 6], 8)
-    assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 4
+    batch = longest_batch(trainer, rows()[0], [special] * 6, 8)
+    assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 8
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(
         torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
@@ -106,7 +106,9 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     folder = SimpleNamespace(path=None)
     trainer = SimpleNamespace(clock=clock, is_deepspeed_enabled=False)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
-    callback = loop.RunCallback(compose(), folder, trainer, rewards_of(), warm, None, None, None)
+    monkeypatch.setattr(loop, "warm_up", warm)
+    config = compose("backend.warmup=true")
+    callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None, None)
     with ExitStack() as stack:
         loop.restore_signals(stack)
         callback.on_train_begin()

@@ -25,10 +25,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, keys
+from pods.config.keys import CONFIG_DIR, TrainConfig, keys
 from pods.config.mistakes import Config, explain, one_line, validated
-
-CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
 QUIET = {"hydra_logging": "none", "job_logging": "none"}
@@ -78,13 +76,9 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
     return texts
 
 
-def command(
-    name: str, schema: type[Config], folder: Path = CONFIG_DIR, names_run: bool = False
-) -> Callable:
-    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
-
-    names_run: a sweep makes the key `run` distinct.
-    """
+def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
+    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
+    a sweep makes the key `run` of trainings distinct."""
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         @functools.wraps(main)
@@ -92,7 +86,7 @@ def command(
             sweep = HydraConfig.get().mode == RunMode.MULTIRUN
             try:
                 if sweep:
-                    sweeps.begin_job(config, names_run)
+                    sweeps.begin_job(config, names_run=schema is TrainConfig)
                 main(typed(schema, config))
             except Exception as error:
                 if sweep:

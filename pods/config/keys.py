@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pods.config.errors import UserError
 
-COSTS = Path(__file__).resolve().parents[2] / "config" / "planning" / "cost"
+CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
+COSTS = CONFIG_DIR / "planning" / "cost"
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
@@ -67,9 +68,9 @@ class Model(Section):
 
 
 class Lora(Section):
-    rank: int | None = Field(gt=0)
-    alpha: float | None = Field(gt=0)
-    dropout: float = Field(ge=0)
+    rank: int | None = Field(gt=0, serialization_alias="r")  # PEFT's and Unsloth's names
+    alpha: float | None = Field(gt=0, serialization_alias="lora_alpha")
+    dropout: float = Field(ge=0, serialization_alias="lora_dropout")
     target_modules: list[Text]
 
 

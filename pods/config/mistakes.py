@@ -68,7 +68,6 @@ def written(value: Any) -> str:
 
 
 def _nearest(key: str, schema: type[Section]) -> str:
-    """For a key that the command does not have."""
     names, last = list(keys(schema)), key.rpartition(".")[2]
     near = [SHORT[key]] if SHORT.get(key) in names else get_close_matches(key, names, 1, 0.75)
     near += [name for name in names if name.rpartition(".")[2] == last]

@@ -45,15 +45,6 @@ def may_change(key: str) -> bool:
     return f"{key}.".startswith(MAY_CHANGE) and not in_the_loss
 
 
-def suffix(key: str, value: object) -> str:
-    """`-<key>-<value>` in the characters of a folder's name."""
-    text = {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
-    text = re.sub(r"[^\w.+-]+", "_", text).strip("_")
-    if len(text) > LONGEST:
-        text = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"-{key}-{text}"
-
-
 def note_swept(arguments: list[str]) -> None:
     """Remember the keys that a command line sweeps over; Hydra tells a job only its own values."""
     texts = [argument for argument in arguments if not argument.startswith("-")]
@@ -81,7 +72,12 @@ def name(config: DictConfig, overrides: list[str]) -> str:
         is_stated = any(f"{other}.".startswith(f"{key}.") for other in stated)
         is_stated |= "algorithm.params" in stated and key.startswith("algorithm.params.")
         if not is_stated and (swept or not (named or may_change(key))):
-            run += suffix(key, override.get_value_element_as_str())
+            value = override.get_value_element_as_str()
+            value = {"True": "true", "False": "false"}.get(value, value)
+            value = re.sub(r"[^\w.+-]+", "_", value).strip("_")
+            if len(value) > LONGEST:
+                value = hashlib.sha256(value.encode()).hexdigest()[:8]
+            run += f"-{key}-{value}"
     return run
 
 

@@ -71,7 +71,6 @@ def end_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def load_model(path: str, dtype: str, **settings: Any) -> Model:
-    """The transformers model at `path` (folder or hub id)."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -108,9 +107,4 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
 
 def lora_arguments(lora: Lora) -> dict[str, Any]:
     """PEFT's and Unsloth's names of the config's keys."""
-    return {
-        "r": lora.rank,
-        "lora_alpha": lora.alpha,
-        "lora_dropout": lora.dropout,
-        "target_modules": lora.target_modules,
-    }
+    return lora.model_dump(by_alias=True)

@@ -18,7 +18,7 @@ from pods import ranks
 from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, flat
-from pods.config.sweeps import may_change, suffix
+from pods.config.sweeps import may_change
 from pods.files import write_atomic
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
@@ -51,9 +51,6 @@ class RunFolder:
             line = f"{path.read_text() or 'another process'} is training in {self.path}"
             remedy = "wait for it, stop it, or set run=<another name>"
             raise UserError(f"run={self.config.run}: {line}; {remedy}") from error
-        except OSError as error:
-            line = f"output_dir={self.config.output_dir}: {self.path} cannot be written"
-            raise UserError(f"{line} ({error.strerror}); choose another output_dir") from error
         self._lock.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 
@@ -101,8 +98,7 @@ class RunFolder:
         }
         if refused := [key for key in changes if not may_change(key)]:
             line = ", ".join(changes[key] for key in refused)
-            another = run + suffix(refused[0], now.get(refused[0]))
-            remedy = f"restore these keys, or set run={another} (a sweep, -m, names its runs so)"
+            remedy = "restore these keys, or set run=<another name>"
             raise UserError(f"run={run} was started with another config: {line}; {remedy}")
         for key in changes:
             if key.startswith("engine.") and before[key] != "auto":
@@ -145,24 +141,19 @@ def provenance() -> dict[str, Any]:
     """Git commit, package versions and hardware, stored beside every result."""
     import torch
 
-    versions = {}
+    versions, commit = {}, None
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    here, quiet = Path(__file__).parent, subprocess.DEVNULL
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        commit = subprocess.check_output(command, cwd=here, stderr=quiet, text=True).strip()
     return {
-        "git_commit": _git_commit(),
+        "git_commit": commit,
         "versions": versions,
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def _git_commit() -> str | None:
-    """The commit of this source tree, with `-dirty` if tracked files differ."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    here, quiet = Path(__file__).parent, subprocess.DEVNULL
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.check_output(command, cwd=here, stderr=quiet, text=True).strip()
-    return None

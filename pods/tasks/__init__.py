@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import yaml
 
 from pods import ranks
 from pods.config import keys
@@ -40,6 +41,12 @@ def renamed(task: keys.Task, name: str) -> keys.Task:
     """The config for another task: prompts as here, without the keys of task=own."""
     changes = {"name": name, **dict.fromkeys(own.NEEDED)}
     return task if name == task.name else task.model_copy(update=changes)
+
+
+def load(name: str, split: str, *, data_dir: str | None = None) -> "Dataset":
+    """Every row of a task's split, with the keys of config/task/_shared.yaml; see `load_for`."""
+    shared = yaml.safe_load((keys.CONFIG_DIR / "task" / "_shared.yaml").read_text())
+    return load_for(keys.Task(**shared | {"name": name}), split, data_dir)
 
 
 def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Dataset":
@@ -80,7 +87,6 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
 def rendered(
     question: str, tokenizer: "PreTrainedTokenizerBase", task: keys.Task, model: keys.Model
 ) -> str:
-    """The prompt of a question, as text."""
     system, variables, style = task.system, model.chat_template_kwargs, task.style
     if system is None:
         system = SYSTEM[task.kind or TASKS[task.name].kind][style]
@@ -90,9 +96,8 @@ def rendered(
         if name not in str(tokenizer.chat_template):  # which would ignore it
             line = f"model.chat_template_kwargs={variables}: the template of {model.path}"
             raise UserError(f"{line} has no {name}; correct or remove it")
-    if task.date is not None:
-        variables = {"date_string": task.date, **variables}
-    return render_prompt(question, tokenizer=tokenizer, style=style, system=system, **variables)
+    texts = {"style": style, "system": system, "date": task.date}
+    return render_prompt(question, tokenizer=tokenizer, **texts, **variables)
 
 
 def read_prompts(

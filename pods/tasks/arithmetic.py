@@ -15,8 +15,6 @@ LARGEST = 19  # running values are 0..19; none is negative: the v1 and v2 reward
 
 
 class Problem(NamedTuple):
-    """A question and its gold answer."""
-
     question: str
     answer: str
 

@@ -11,17 +11,16 @@ from pods.config.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SYSTEM = yaml.safe_load(
-    Path(__file__).with_name("system.yaml").read_text()
-)  # kind -> style -> text
+# kind -> style -> text
+SYSTEM = yaml.safe_load(Path(__file__).with_name("system.yaml").read_text())
 
 
 def render_prompt(
     question: str, *, tokenizer: "PreTrainedTokenizerBase", style: str = "instruct",
-    system: str | None = None, **variables: Any,
+    system: str | None = None, date: str | None = None, **variables: Any,
 ) -> str:  # fmt: skip
-    """The prompt as text; system None: the published text, "": none; variables: of the chat
-    template, such as date_string and enable_thinking."""
+    """The prompt as text; system None: the published text, "": none; date: for templates that show
+    today's; variables: others of the chat template, such as enable_thinking."""
     system = SYSTEM["math"][style] if system is None else system
     if style == "base":
         return f"{system}Problem: {question}\nSolution: "
@@ -31,8 +30,9 @@ def render_prompt(
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": question})
     settings = {"tokenize": False, "add_generation_prompt": True}
+    settings |= {"date_string": date} if date is not None else {}
     try:
-        return tokenizer.apply_chat_template(messages, **settings, **variables)
+        return tokenizer.apply_chat_template(messages, **settings | variables)
     except TemplateError as error:
         remedy = 'set the text that it needs, or "" where it takes none'
         line = f"task.system: the chat template refuses the messages ({error}); {remedy}"
@@ -40,7 +40,6 @@ def render_prompt(
 
 
 def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """Token ids of a rendered prompt."""
     return encode_prompts([prompt], tokenizer)[0]
 
 

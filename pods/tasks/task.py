@@ -130,13 +130,11 @@ def download(key: str, value: str, hub: str, subset: str | None, remedy: str, **
 
 
 def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
-    """Rows with their places."""
     for number, row in enumerate(rows, start=1):
         yield f"{place} row {number}", number, row
 
 
 def column(row: Row, name: str) -> Any:
-    """The value of a column."""
     if name not in row:
         raise ValueError(f"column {name!r} is missing; found {', '.join(sorted(row)) or 'none'}")
     return row[name]

@@ -5,8 +5,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-import yaml
 from datasets import Dataset
+from omegaconf import OmegaConf
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, set_seed
 
 from pods import ranks
@@ -23,49 +23,22 @@ from pods.tasks import encode_prompt
 from pods.trainer import PodsConfig, PodsTrainer
 from pods.training.guard import Guard
 
-SAME = {  # keys that TRL calls alike
-    "sampling": {"max_completion_length", "temperature", "top_p", "top_k"},
-    "optimizer": {"learning_rate", "warmup_steps", "weight_decay", "max_grad_norm"},
-    "loss": {"beta", "epsilon", "importance_sampling_level", "top_entropy_quantile",
-             "mask_truncated_completions"},
-}  # fmt: skip
-FIXED = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
-
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     """PodsConfig's arguments: every value that a library could default differently is passed."""
-    world_size, optimizer, loss = ranks.world_size(), config.optimizer, config.loss
-    rows = config.kept_per_prompt * config.prompts_per_step // world_size  # of an optimiser step
-    accumulation = rows // config.micro_batch_size
-    arguments = FIXED | {
-        "output_dir": f"{config.output_dir}/{config.run}",
-        "seed": config.seed,
-        "data_seed": config.seed,
+    rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()  # of a step
+    accumulation, loss = rows // config.micro_batch_size, config.loss
+    names = {"arguments": OmegaConf.load(CONFIG_DIR / "_trl.yaml")}  # TRL's, with our keys
+    table = OmegaConf.create(config.model_dump() | names).arguments
+    arguments = OmegaConf.to_container(table, resolve=True) | {
         "max_steps": config.max_steps or 10**9,  # a run without max_steps is ended by its budget
-        "per_device_train_batch_size": config.micro_batch_size,
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation,  # every update trains on the whole generation
-        "num_iterations": config.updates_per_generation,
-        "num_generations": config.kept_per_prompt,
-        "rollouts_per_prompt": config.rollouts_per_prompt,
-        "max_rounds": config.algorithm.max_rounds,
-        "optim": optimizer.name,
-        "lr_scheduler_type": optimizer.schedule,
-        "adam_beta1": optimizer.betas[0],
-        "adam_beta2": optimizer.betas[1],
-        "loss_type": loss.type,
         "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
         "bf16": config.model.dtype == "bfloat16",
         "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
-        "gradient_checkpointing": config.backend.gradient_checkpointing,
         "dataloader_pin_memory": policy.device != "cpu",
-        "vllm_importance_sampling_correction": config.engine.importance_sampling_correction,
     }
-    for group in config.model_dump(include=SAME).values():
-        arguments |= group
-    for name in ("algorithm", "rule", "advantage"):
-        function = getattr(config, name)
-        arguments |= {name: function.name, f"{name}_kwargs": function.params}
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
     mode = choose.vllm_mode(config.engine.name, config)

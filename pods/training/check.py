@@ -12,7 +12,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
 from pods.tasks import own
-from rewards import reward_names
+from rewards import NAMES
 
 
 def settle(config: TrainConfig) -> None:
@@ -33,18 +33,9 @@ def settle(config: TrainConfig) -> None:
 
 def check(config: TrainConfig) -> None:
     """Raise UserError with the first broken rule: key, value, rule, remedy in one line."""
-    for rule in (algorithm, sizes, updates, engine, task, rewards, end_and_schedule, names):
+    for rule in (algorithm, sizes, engine, task, rewards, end_and_schedule, names, files):
         for problem in rule(config):
             raise UserError(problem)
-
-
-def check_files(config: TrainConfig) -> None:
-    """Raise UserError for a file or folder that is missing, or in the way of the run's."""
-    for problem in (*run_folder(config), *questions(config)):
-        raise UserError(problem)
-    locate(config.model.path)
-    if config.task.name == "own":
-        own.refuse_missing(config.task.source)
 
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
@@ -82,15 +73,6 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         yield f"micro_batch_size={size}: must divide {rows}; set e.g. {math.gcd(size, share)}"
 
 
-def updates(config: TrainConfig) -> Iterator[str]:
-    """Checkpoints and the end fall between two generations: others could not be resumed."""
-    each, every = config.updates_per_generation, config.checkpoint.every_steps
-    for key, count in (("max_steps", config.max_steps), ("checkpoint.every_steps", every)):
-        if count is not None and count % each:
-            remedy = f"set e.g. {count + -count % each}"
-            yield f"{key}={count}: must be a multiple of updates_per_generation={each}; {remedy}"
-
-
 def engine(config: TrainConfig) -> Iterator[str]:
     """Keys that TRL's own generation does not have."""
     n, m, stop = config.rollouts_per_prompt, config.kept_per_prompt, config.sampling.stop
@@ -111,13 +93,12 @@ def task(config: TrainConfig) -> Iterator[str]:
 
 def rewards(config: TrainConfig) -> Iterator[str]:
     """The user's functions load under free names, and a reward has a weight other than 0."""
-    taken = reward_names()
     for name, path in config.rewards.functions.items():
-        if name in taken or not name.isidentifier():
-            rule = f"the name must be an identifier other than {', '.join(taken)}"
+        if name in NAMES or not name.isidentifier():
+            rule = f"the name must be an identifier other than {', '.join(NAMES)}"
             yield f"rewards.functions.{name}={path}: {rule}; choose another name"
         functions.load(f"rewards.functions.{name}", path)
-    known = (*taken, *config.rewards.functions)
+    known = (*NAMES, *config.rewards.functions)
     for name, weight in config.rewards.weights.items():
         if name not in known:
             remedy = f"define it with rewards.functions.{name}=path/to/file.py:function"
@@ -128,7 +109,13 @@ def rewards(config: TrainConfig) -> Iterator[str]:
 
 
 def end_and_schedule(config: TrainConfig) -> Iterator[str]:
-    """A run has an end, and its schedule follows it."""
+    """A run has an end, and its schedule follows it; checkpoints and the end fall between two
+    generations: others could not be resumed."""
+    each, every = config.updates_per_generation, config.checkpoint.every_steps
+    for key, count in (("max_steps", config.max_steps), ("checkpoint.every_steps", every)):
+        if count is not None and count % each:
+            remedy = f"set e.g. {count + -count % each}"
+            yield f"{key}={count}: must be a multiple of updates_per_generation={each}; {remedy}"
     budget, schedule = config.budget, config.optimizer.schedule
     by_seconds, warmup = config.optimizer.schedule_by == "seconds", config.optimizer.warmup_steps
     if not (config.max_steps or budget.train_seconds or budget.wall_seconds):
@@ -156,20 +143,18 @@ def names(config: TrainConfig) -> Iterator[str]:
             yield f"logger={name}: {name} is not installed; uv sync --extra {name}"
 
 
-def run_folder(config: TrainConfig) -> Iterator[str]:
-    """The run's folder can be made, or written."""
-    path = Path(config.output_dir) / config.run
+def files(config: TrainConfig) -> Iterator[str]:
+    """No file or folder is missing, or in the way of the run's."""
+    path, task = Path(config.output_dir) / config.run, tasks.TASKS.get(config.task.name)
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         reason = "may not be written" if nearest.is_dir() else "is a file"
         yield f"output_dir={config.output_dir}: {nearest} {reason}; choose another output_dir"
-
-
-def questions(config: TrainConfig) -> Iterator[str]:
-    """data_dir has the training questions of a built-in task that reads them."""
-    task = tasks.TASKS.get(config.task.name)
     if task and config.data_dir and not task.rows and "train" in task.splits:
         file = Path(config.data_dir) / task.name / "train.jsonl"
         if not file.is_file():
             remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
             yield f"data_dir={config.data_dir}: no file {file}; {remedy}"
+    locate(config.model.path)
+    if config.task.name == "own":
+        own.refuse_missing(config.task.source)

@@ -102,13 +102,11 @@ def random_adapter(model: PreTrainedModel) -> Iterator[None]:
     generator = torch.Generator().manual_seed(0)
     weights = [p for name, p in model.named_parameters() if "lora_B" in name]
     saved = [weight.detach().clone() for weight in weights]
-    try:
-        with torch.no_grad():
+    with torch.no_grad():
+        try:
             for weight in weights:
-                noise = torch.randn(weight.shape, generator=generator) * PROBE_SCALE
-                weight.copy_(noise.to(weight))
-        yield
-    finally:
-        with torch.no_grad():
+                weight.copy_(torch.randn(weight.shape, generator=generator) * PROBE_SCALE)
+            yield
+        finally:
             for weight, value in zip(weights, saved, strict=True):
                 weight.copy_(value)

@@ -42,7 +42,6 @@ class Meter:
         self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first line
 
     def restore(self, meta: dict[str, Any]) -> None:
-        """The counters of a checkpoint's meta.json."""
         self.counters = {name: meta[name.replace("/", "_")] for name in COUNTERS}
 
     def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
@@ -110,7 +109,11 @@ class Console:
         self.config, self.printed_at = config, -EVERY
 
     def __call__(self, step: int, metrics: Metrics) -> None:
-        seconds, share = metrics["train_seconds"], share_done(self.config, step, metrics)
+        seconds, budget = metrics["train_seconds"], self.config.budget
+        used = step, seconds, metrics["wall_seconds"]
+        limits = self.config.max_steps, budget.train_seconds, budget.wall_seconds
+        parts = [part / limit for part, limit in zip(used, limits, strict=True) if limit]
+        share = min(1, max(parts))  # of the limit that ends the run first
         if "eval/accuracy" in metrics:
             at = f"{self.config.evaluation.split} split, {seconds:.0f} s of training"
             sampled, greedy = metrics["eval/accuracy"], metrics["eval/greedy_accuracy"]
@@ -123,10 +126,3 @@ class Console:
                 f"{metrics.get('kept/reward_variance', 0):.3f}  {' '.join(phases)}  {share:.0%} "
                 f"done, about {seconds / share - seconds:.0f} s left"
             )
-
-
-def share_done(config: TrainConfig, step: int, metrics: Metrics) -> float:
-    """Used share, above 0 and up to 1, of the limit that ends the run first."""
-    used = step, metrics["train_seconds"], metrics["wall_seconds"]
-    limits = config.max_steps, config.budget.train_seconds, config.budget.wall_seconds
-    return min(1, max(u / limit for u, limit in zip(used, limits, strict=True) if limit))

@@ -29,10 +29,10 @@ from pods.runs.folder import RunFolder, config_hash, provenance, read_metrics
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, Metrics, open_loggers
+from pods.training.warm_up import warm_up
 from pods.training.watch import Watch
 
 Evaluate = Callable[[LivePolicy, int, Metrics], Metrics]  # of the step -> eval/*
-WarmUp = Callable[[PodsTrainer, int, int], None]  # with the longest prompt and completion
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -118,7 +118,6 @@ class RunCallback(TrainerCallback):
     folder: RunFolder
     trainer: PodsTrainer
     rewards: Rewards
-    warm_up: WarmUp | None
     evaluate: Evaluate | None
     start: Checkpoint | None  # where the run goes on
     stack: ExitStack  # closes the loggers
@@ -142,10 +141,10 @@ class RunCallback(TrainerCallback):
         for number in SIGNALS:
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
-        if self.warm_up and not self.trainer.is_deepspeed_enabled:
+        if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
             limits = self.config.sampling
             with self.clock.phase("warmup"):
-                self.warm_up(self.trainer, limits.max_prompt_length, limits.max_completion_length)
+                warm_up(self.trainer, limits.max_prompt_length, limits.max_completion_length)
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:

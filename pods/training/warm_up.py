@@ -29,20 +29,17 @@ def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
     with trainer.clock.phase("score"):
         trainer.score(prompts, rollouts)
     with trainer.clock.phase("update"):
-        trainer.rehearse(longest_batch(trainer, rows, longest, max_completion))
+        trainer.rehearse(longest_batch(trainer, rows[0], longest[0], max_completion))
 
 
 def longest_batch(
-    trainer: PodsTrainer, rows: list[Row], longest: list[list[int]], max_completion: int
+    trainer: PodsTrainer, row: Row, tokens: list[int], max_completion: int
 ) -> dict[str, torch.Tensor]:
-    """TRL's batch of m rollouts of each prompt at the length limits, with made-up tokens."""
-    m, special = trainer.num_generations, trainer.processing_class.all_special_ids
+    """TRL's batch of equal rollouts at the length limits, with made-up tokens."""
+    plain = [i for i in tokens if i not in trainer.processing_class.all_special_ids] or tokens
     logprobs = [0.0] * max_completion if trainer.sampler.logprobs else None
-    pairs = []
-    for row, tokens in zip(rows, longest, strict=True):
-        plain = [token for token in tokens if token not in special] or tokens
-        completion = Completion(np.resize(plain, max_completion).tolist(), True, logprobs)
-        pairs += [(row["prompt"], Rollout(tokens, completion, ""))] * m
-    prompts, rollouts = zip(*ranks.share(pairs), strict=True)
-    scores = torch.zeros(len(pairs), len(trainer.driver.weights))
-    return trainer.tensors(prompts, rollouts, scores)
+    completion = Completion(np.resize(plain, max_completion).tolist(), True, logprobs)
+    scores = torch.zeros(trainer.args.generation_batch_size, len(trainer.driver.weights))
+    count = len(scores) // ranks.world_size()
+    rollouts = [Rollout(tokens, completion, "")] * count
+    return trainer.tensors([row["prompt"]] * count, rollouts, scores)
