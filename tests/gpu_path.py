@@ -15,7 +15,7 @@ from transformers import TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
 from pods.clock import Clock
-from pods.engines import Limits, LivePolicy, Request, Work
+from pods.engines import Limits, LivePolicy, Request, Work, choose
 from pods.engines.choose import sampling
 from pods.engines.transformers import TransformersEngine
 from pods.models.policy import Policy, load_tokenizer, load_transformers
@@ -29,7 +29,8 @@ from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
-PARAMS = ("n", "temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos")
+PARAMS = ("n", "temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos",
+          "detokenize", "seed")  # fmt: skip
 SIZES = [
     "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3", "sampling.temperature=2",
     "optimizer.schedule=constant",
@@ -71,7 +72,7 @@ def policy_as_unsloth_loads_it(config):
     return policy
 
 
-def trainer_of(config, policy, folder):
+def trainer_of(config, policy, folder, engine=None):
     """A trainer with train.py's warm-up, and what each of its steps will have kept and checked."""
     steps: list[dict] = []
 
@@ -86,7 +87,7 @@ def trainer_of(config, policy, folder):
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})
 
-    trainer = build_trainer(config, policy, rows(), rewards_of(), None, Clock())
+    trainer = build_trainer(config, policy, rows(), rewards_of(), engine, Clock())
     trainer.add_callback(Loop())
     return trainer, steps
 
@@ -129,7 +130,7 @@ def case(side, name, folder):
     }
 
 
-class Engine:
+class Vllm:
     """In place of Unsloth's vLLM: samples under the adapter in the request; notes the calls."""
 
     shared_weights = True  # as Unsloth marks its engine
@@ -139,30 +140,29 @@ class Engine:
         self.engine = TransformersEngine(config, policy.tokenizer, sampling(config), Limits())
         self.calls: list[Any] = []
 
-    def generate(self, prompts, sampling_params, use_tqdm, lora_request):
-        self.calls.append(SimpleNamespace(params=sampling_params, lora=lora_request))
-        tensors = lora_request.lora_tensors.items()
+    def generate(self, prompts, params, use_tqdm, lora_request):
+        assert all(lora is lora_request[0] for lora in lora_request)
+        self.calls.append(SimpleNamespace(params=params[-1], lora=lora_request[0]))
+        tensors = lora_request[0].lora_tensors.items()
         weights = {name.replace(".weight", ".default.weight"): value for name, value in tensors}
         assert not self.copy.load_state_dict(weights, strict=False).unexpected_keys
-        seeds = torch.randint(2**62, (len(prompts), 1)).tolist()
-        asked = [Request(p["prompt_token_ids"], s) for p, s in zip(prompts, seeds, strict=True)]
-        live = LivePolicy(self.copy, len(self.calls))
-        work = Work(asked, live, None, sampling_params.ignore_eos)
+        pairs = zip(prompts, params, strict=True)
+        asked = [Request(prompt["prompt_token_ids"], [p.seed]) for prompt, p in pairs]
+        work = Work(asked, LivePolicy(self.copy, len(self.calls)), None, params[0].ignore_eos)
         ((_, groups),) = self.engine.generate([work], logprobs=True)
-        return [self._output(r, *group) for r, group in zip(asked, groups, strict=True)]
+        return [self._output(*group) for group in groups]
 
-    def _output(self, request, completion):
-        pairs = zip(completion.token_ids, completion.logprobs, strict=True)
-        logprobs = [{token: SimpleNamespace(logprob=p, rank=1)} for token, p in pairs]
-        output = SimpleNamespace(token_ids=completion.token_ids, logprobs=logprobs)
-        return SimpleNamespace(prompt_token_ids=request.prompt, outputs=[output])
+    def _output(self, completion):
+        ids, reason = completion.token_ids, "length" if completion.clipped else "stop"
+        likely = zip(ids, completion.logprobs, strict=True)
+        logprobs = [{token: SimpleNamespace(logprob=p)} for token, p in likely]
+        answer = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=reason)
+        return SimpleNamespace(outputs=[answer])
 
 
 def on_the_engine(folder, correction):
-    """Our trainer in Unsloth's, with the engine above where Unsloth puts vLLM."""
+    """Our trainer in Unsloth's, with the class above where Unsloth puts vLLM."""
     from unsloth_zoo import vllm_utils
-
-    from pods.models import unsloth
 
     config = compose(
         *SIZES, "rollouts_per_prompt=8", "engine=unsloth", f"output_dir={folder}",
@@ -171,18 +171,18 @@ def on_the_engine(folder, correction):
     )  # fmt: skip
     config.backend.name = "unsloth"
     policy = policy_as_unsloth_loads_it(config)
-    policy.model.vllm_engine = engine = Engine(policy, config)
+    policy.model.vllm_engine = vllm = Vllm(policy, config)
     policy.model.load_lora = functools.partial(vllm_utils.load_lora, policy.model)
-    unsloth.use_temporary_folder(policy.model)
-    trainer, steps = trainer_of(config, policy, folder)
-    return trainer, engine, steps
+    engine = choose.build_for_training(config, policy)
+    trainer, steps = trainer_of(config, policy, folder, engine)
+    return trainer, vllm, steps
 
 
 def training(folder, correction):
     """Three steps; uncorrected, the third again from the checkpoint of the second."""
     folder.mkdir()
     with chdir(folder):  # where Unsloth would leave its folder
-        trainer, engine, steps = on_the_engine(folder, correction)
+        trainer, vllm, steps = on_the_engine(folder, correction)
         fresh = adapter(trainer)
         trainer.train()
         again = whole = adapter(trainer)
@@ -198,9 +198,9 @@ def training(folder, correction):
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),
         "moment_types": sorted({str(state["state1"].dtype) for state in moments}),
         "packing": trainer.packing(),
-        "lora_ids": [call.lora.lora_int_id for call in engine.calls],
-        "lora_shape": [engine.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
-        "params": {n: getattr(engine.calls[-1].params, n) for n in (*PARAMS, "detokenize")},
+        "lora_ids": [call.lora.lora_int_id for call in vllm.calls],
+        "lora_shape": [vllm.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
+        "params": [{n: getattr(call.params, n) for n in PARAMS} for call in vllm.calls],
         "left_in_the_working_folder": sorted(os.listdir(folder)),
     }
 

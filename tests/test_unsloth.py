@@ -5,14 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import torch
 
 from pods.config.errors import UserError
-from pods.engines import choose
 from pods.engines.trl import generation_arguments
 from pods.models import ROOT, named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer
@@ -29,18 +27,22 @@ def test_the_engine_runs_every_rollout_of_a_step_at_once(n, P, slots):
     assert unsloth.engine_arguments(config)["max_num_seqs"] == slots
 
 
-def test_settings_are_passed_by_value():
-    def arguments(*overrides):
-        config = compose("engine=unsloth", *overrides)
-        return generation_arguments(config, [1, 0], choose.vllm_mode("unsloth", config))
+def test_trls_arguments_are_those_that_its_own_generation_needs():
+    def arguments(mode, *overrides):
+        return generation_arguments(compose(*overrides), [1, 0], mode)
 
-    assert arguments("engine.gpu_memory_utilization=0.4", "sampling.stop=[x]") == {
-        "use_vllm": True, "vllm_mode": "colocate", "top_k": -1,  # sampling.top_k=0 in vLLM's words
+    assert arguments("none", "engine=unsloth") == {"top_k": -1}  # "off" in vLLM's words
+    assert arguments("none", "engine=unsloth", "sampling.top_k=20") == {"top_k": 20}
+    assert arguments("none", "engine=vllm") == {}
+    share = "engine.gpu_memory_utilization=0.4"
+    assert arguments("colocate", "engine=trl", share, "sampling.stop=[x]") == {
+        "use_vllm": True, "vllm_mode": "colocate", "top_k": -1,
         "generation_kwargs": {"stop_token_ids": [1, 0], "stop": ["x"]},
         "vllm_gpu_memory_utilization": 0.4, "vllm_enable_sleep_mode": False,
+        "vllm_max_model_length": 560,
     }  # fmt: skip
-    assert arguments("sampling.top_k=20")["top_k"] == 20
-    assert arguments()["generation_kwargs"]["detokenize"] is False  # nothing reads vLLM's texts
+    plain = arguments("colocate", "engine=trl")
+    assert plain["generation_kwargs"]["detokenize"] is False  # nothing reads vLLM's texts
 
 
 def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
@@ -81,26 +83,6 @@ def test_what_goes_wrong_while_loading_is_told_apart(error, code, part):
     assert line.value.exit_code == code
     assert part in str(line.value)
     assert line.value.__cause__ is error
-
-
-def test_the_adapters_folder_of_a_run_is_its_own_and_goes_with_the_model(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folders = []
-
-    def load_lora(name, load_tensors):
-        Path(name).mkdir(exist_ok=True)
-        folders.append(Path(name))
-
-    models = [SimpleNamespace(load_lora=load_lora) for _ in range(2)]
-    for model in models:
-        unsloth.use_temporary_folder(model)
-        for _ in range(2):
-            model.load_lora("vllm_gen_lora", load_tensors=True)
-    assert len(set(folders)) == 2
-    assert list(tmp_path.iterdir()) == []
-    del model
-    models.clear()
-    assert not any(folder.exists() for folder in folders)
 
 
 def test_every_end_token_counts_and_a_pad_that_is_one_is_refused(tmp_path):

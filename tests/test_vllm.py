@@ -187,6 +187,16 @@ def test_a_step_is_finished_at_a_signal_and_a_dead_engine_is_one_line(
     processes.wait_for(lambda: subprocess.run(["pgrep", "-g", str(group)]).returncode, [])
 
 
+def test_the_engine_in_our_process_gives_the_completions_of_the_one_beside_it(
+    tmp_path, train, sweep
+):
+    """engine=unsloth's way through vLLM: the same seeds, on a vLLM that the policy brings along."""
+    ours = ["backend=unsloth", "engine=unsloth", "max_steps=4"]
+    run = train(tmp_path, *LIVE, *ours, script="tests/vllm_train.py").run
+    assert max(gaps(run)) < 0.01
+    assert texts(run) == texts(sweep / "s4")
+
+
 def test_each_of_two_processes_has_its_engine(tmp_path, train, sweep):
     run = train(tmp_path, *LIVE, "micro_batch_size=8", "max_steps=3", ranks=2).run
     assert max(gaps(run)) < 0.01

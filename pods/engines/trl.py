@@ -1,4 +1,4 @@
-"""TRL's own generation as an engine: transformers' generate, or vLLM, also a server's or Unsloth's.
+"""TRL's own generation as an engine: transformers' generate, or vLLM, also a server's.
 
 TRL takes no seed per completion: it samples from torch's generator, which each step reseeds.
 """
@@ -40,7 +40,9 @@ class TrlEngine:
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
     """Arguments of GRPOConfig if TRL generates; mode: see pods.engines.choose.vllm_mode."""
     engine, keys = config.engine, config.sampling
-    if engine.name not in ("trl", "unsloth"):
+    if engine.name == "unsloth":  # whose constructor gives TRL its vLLM, for nothing to generate
+        return {"top_k": keys.top_k or -1}  # vLLM's value for "off", which it would set
+    if engine.name != "trl":
         return {}
     if mode == "none":
         return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
@@ -54,10 +56,8 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
     }
     if mode == "server":
         return arguments | {"vllm_server_base_url": engine.server_url}
-    arguments |= {
+    return arguments | {
         "vllm_gpu_memory_utilization": engine.gpu_memory_utilization,
         "vllm_enable_sleep_mode": engine.standby,
+        "vllm_max_model_length": keys.max_prompt_length + keys.max_completion_length,
     }
-    if engine.name == "trl":  # Unsloth's engine has its length already
-        arguments["vllm_max_model_length"] = keys.max_prompt_length + keys.max_completion_length
-    return arguments
