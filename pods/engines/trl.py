@@ -40,10 +40,8 @@ class TrlEngine:
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
     """Arguments of GRPOConfig if TRL generates; mode: see pods.engines.choose.vllm_mode."""
     engine, keys = config.engine, config.sampling
-    if engine.name == "unsloth":  # whose constructor gives TRL its vLLM, for nothing to generate
-        return {"top_k": keys.top_k or -1}  # vLLM's value for "off", which it would set
-    if engine.name != "trl":
-        return {}
+    if engine.name != "trl":  # Unsloth's trainer would set vLLM's value for "off" itself
+        return {"top_k": keys.top_k or -1} if engine.name == "unsloth" else {}
     if mode == "none":
         return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
     ids_alone = {"detokenize": False} if mode == "colocate" else {}  # TRL decodes them itself

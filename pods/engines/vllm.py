@@ -1,8 +1,7 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
-It runs in another process, apart from the trainer's generators and process group; Unsloth's runs in
-the trainer's. Seeds are per request, but another schedule can change a completion where two tokens
-nearly tie.
+It runs in another process (not Unsloth's), apart from the trainer's generators and process group.
+Seeds are per request, but another schedule can change a completion where two tokens nearly tie.
 """
 
 import gc
@@ -92,20 +91,16 @@ class VllmEngine(AbstractContextManager):
                 prompts += [{"prompt_token_ids": list(request.prompt)}] * len(request.seeds)
                 params += [self._params(seed, logprobs, work) for seed in request.seeds]
             adapters += [self._adapter(work.weights)] * _size(work)
-        outputs = iter(self._answers(prompts, params, adapters if self._rank else None))
+        loras = adapters if self._rank else None
+        try:
+            outputs = iter(self._llm.generate(prompts, params, lora_request=loras, use_tqdm=False))
+        except EngineDeadError as error:
+            line = "engine=vllm: its process ended; its own messages say why"
+            raise EngineError(f"{line}. {FALLBACK}") from error
         for work in works:
             yield work, [[_completion(next(outputs)) for _ in r.seeds] for r in work.requests]
             if advance:
                 advance(_size(work))
-
-    def _answers(
-        self, prompts: list[dict], params: list[SamplingParams], loras: list | None
-    ) -> list[RequestOutput]:
-        try:
-            return self._llm.generate(prompts, params, lora_request=loras, use_tqdm=False)
-        except EngineDeadError as error:
-            line = "engine=vllm: its process ended; its own messages say why"
-            raise EngineError(f"{line}. {FALLBACK}") from error
 
     def _params(self, seed: int, logprobs: bool, work: Work) -> SamplingParams:
         sampling, full = self._sampling, work.full_length
@@ -207,15 +202,13 @@ class UnslothEngine(VllmEngine):
     """Unsloth's vLLM, given as `llm`: in this process, with the base weights of the policy."""
 
     def _hand_over(self, model: PeftModel) -> LoRARequest:
-        """A new id and name at each call, as Unsloth's trainer does it. The tensors stay on the
-        card; the adapter's settings are written to the folder."""
+        """Under a new id and name, as Unsloth's trainer does it; the tensors stay on the card."""
         return model.load_lora(self._folder.name, load_tensors=True)
 
-    def _answers(self, *arguments: Any) -> list[RequestOutput]:
-        outputs = super()._answers(*arguments)  # wakes an engine that sleeps: Unsloth's patch
+    def generate(self, works: Iterable[Work], **settings: Any) -> Iterator[tuple[Work, Groups]]:
+        yield from super().generate(works, **settings)  # wakes one that sleeps: Unsloth's patch
         if self._config.engine.standby:
             self._llm.sleep()
-        return outputs
 
     def _stop(self) -> None:
         self._llm = None  # it ends with the policy

@@ -150,9 +150,7 @@ def sampler_of(
     if choose.gives_logprobs(config.engine.name, config):
         engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
     elif config.engine.name != "trl":
-        reason = "vLLM's follow top_k and top_p"
-        line = "its log-probabilities are not compared with the trainer's"
-        ranks.say(f"engine={config.engine.name}: {line}: {reason}")
+        ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
     # TRL's loss corrects by them; algorithms see them.
     logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
     return EngineSampler(engine, policy.tokenizer, config, logprobs)
