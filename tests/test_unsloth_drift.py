@@ -78,8 +78,7 @@ def test_the_loader_takes_what_we_pass(sides):
 
 
 def test_vllm_is_asked_for_what_the_guard_and_the_seeds_need(sides):
-    """All sequences of a step at once (257: not Unsloth's default), log-probabilities that follow
-    the temperature, and the model runner whose seeds cost nothing."""
+    """And for all sequences of a step at once; the newer model runner draws seeds at no cost."""
     settings = sides["unsloth"]["settings"]
     assert settings["unsloths"] == [257, 1, 64, 0, "processed_logprobs"]
     assert settings["ours"] == [True, "bitsandbytes", "raw_logprobs", 64]
