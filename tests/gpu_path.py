@@ -3,21 +3,22 @@
 import copy
 import functools
 import inspect
-import os
-from contextlib import chdir
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 import trl
 from peft import get_peft_model
-from transformers import TrainerCallback, set_seed
+from transformers import AutoConfig, TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
+from benchmarks.gpu import QWEN_3B
 from pods.clock import Clock
-from pods.engines import Limits, LivePolicy, Request, Work
+from pods.engines import Limits, LivePolicy, Request, Work, choose
 from pods.engines.choose import sampling
 from pods.engines.transformers import TransformersEngine
+from pods.models import unsloth
 from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.runs import checkpoints
 from pods.trainer import PodsConfig
@@ -29,7 +30,12 @@ from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
-PARAMS = ("n", "temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos")
+PARAMS = ("temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos",
+          "detokenize", "seed")  # fmt: skip
+NAMES = [  # in Unsloth's trainer: those that pods/seam.py reads, and what turns off other kernels
+    "_unsloth_seq_packing_grad_ok", "_unsloth_seq_packing_grad_unsafe_T",
+    "UNSLOTH_GRPO_PREFIX_GROUPER", 'and not getattr(self, "use_vllm", False)',
+]  # fmt: skip
 SIZES = [
     "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3", "sampling.temperature=2",
     "optimizer.schedule=constant",
@@ -49,12 +55,9 @@ def classes(folder):
     policy = Policy(None, None, None, "cpu", [1])
     wanted = trl_arguments(config, policy)
     refuse_changes(PodsConfig(**wanted), wanted)  # raises
-    generate = vllm_generation.VLLMGeneration.generate
     return {
         "class": trl.GRPOTrainer.__name__,
         "signatures": {name: parameters(getattr(trl.GRPOTrainer, name)) for name in METHODS},
-        # Unsloth injects the adapter in this method; where its patch fails it only logs.
-        "adapter_injected": hasattr(generate, "__wrapped__"),
     }
 
 
@@ -71,7 +74,7 @@ def policy_as_unsloth_loads_it(config):
     return policy
 
 
-def trainer_of(config, policy, folder):
+def trainer_of(config, policy, folder, engine=None):
     """A trainer with train.py's warm-up, and what each of its steps will have kept and checked."""
     steps: list[dict] = []
 
@@ -86,7 +89,7 @@ def trainer_of(config, policy, folder):
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})
 
-    trainer = build_trainer(config, policy, rows(), rewards_of(), None, Clock())
+    trainer = build_trainer(config, policy, rows(), rewards_of(), engine, Clock())
     trainer.add_callback(Loop())
     return trainer, steps
 
@@ -129,7 +132,7 @@ def case(side, name, folder):
     }
 
 
-class Engine:
+class Vllm:
     """In place of Unsloth's vLLM: samples under the adapter in the request; notes the calls."""
 
     shared_weights = True  # as Unsloth marks its engine
@@ -138,58 +141,67 @@ class Engine:
         self.copy = copy.deepcopy(policy.model)
         self.engine = TransformersEngine(config, policy.tokenizer, sampling(config), Limits())
         self.calls: list[Any] = []
+        self.events: list[str] = []
+        model = SimpleNamespace(enable_sleep_mode=config.engine.standby)
+        self.llm_engine = SimpleNamespace(vllm_config=SimpleNamespace(model_config=model))
 
-    def generate(self, prompts, sampling_params, use_tqdm, lora_request):
-        self.calls.append(SimpleNamespace(params=sampling_params, lora=lora_request))
-        tensors = lora_request.lora_tensors.items()
+    def wake_up(self):
+        self.events.append("wake")
+
+    def sleep(self, level=1):
+        self.events.append("sleep")
+
+    def generate(self, prompts, params, use_tqdm, lora_request):
+        self.events.append("generate")
+        assert all(lora is lora_request[0] for lora in lora_request)
+        self.calls.append(SimpleNamespace(params=params[-1], lora=lora_request[0]))
+        tensors = lora_request[0].lora_tensors.items()
         weights = {name.replace(".weight", ".default.weight"): value for name, value in tensors}
         assert not self.copy.load_state_dict(weights, strict=False).unexpected_keys
-        seeds = torch.randint(2**62, (len(prompts), 1)).tolist()
-        asked = [Request(p["prompt_token_ids"], s) for p, s in zip(prompts, seeds, strict=True)]
-        live = LivePolicy(self.copy, len(self.calls))
-        work = Work(asked, live, None, sampling_params.ignore_eos)
+        pairs = zip(prompts, params, strict=True)
+        asked = [Request(prompt["prompt_token_ids"], [p.seed]) for prompt, p in pairs]
+        work = Work(asked, LivePolicy(self.copy, len(self.calls)), None, params[0].ignore_eos)
         ((_, groups),) = self.engine.generate([work], logprobs=True)
-        return [self._output(r, *group) for r, group in zip(asked, groups, strict=True)]
+        return [self._output(*group) for group in groups]
 
-    def _output(self, request, completion):
-        pairs = zip(completion.token_ids, completion.logprobs, strict=True)
-        logprobs = [{token: SimpleNamespace(logprob=p, rank=1)} for token, p in pairs]
-        output = SimpleNamespace(token_ids=completion.token_ids, logprobs=logprobs)
-        return SimpleNamespace(prompt_token_ids=request.prompt, outputs=[output])
+    def _output(self, completion):
+        ids, reason = completion.token_ids, "length" if completion.clipped else "stop"
+        likely = zip(ids, completion.logprobs, strict=True)
+        logprobs = [{token: SimpleNamespace(logprob=p)} for token, p in likely]
+        answer = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=reason)
+        return SimpleNamespace(outputs=[answer])
 
 
 def on_the_engine(folder, correction):
-    """Our trainer in Unsloth's, with the engine above where Unsloth puts vLLM."""
+    """Our trainer in Unsloth's, with the class above where Unsloth puts vLLM."""
     from unsloth_zoo import vllm_utils
-
-    from pods.models import unsloth
 
     config = compose(
         *SIZES, "rollouts_per_prompt=8", "engine=unsloth", f"output_dir={folder}",
         "sampling.max_completion_length=24", "sampling.max_prompt_length=32",
         "optimizer.name=adamw_8bit", f"engine.importance_sampling_correction={correction}",
+        f"engine.standby={correction}",
     )  # fmt: skip
     config.backend.name = "unsloth"
     policy = policy_as_unsloth_loads_it(config)
-    policy.model.vllm_engine = engine = Engine(policy, config)
+    policy.model.vllm_engine = vllm = Vllm(policy, config)
     policy.model.load_lora = functools.partial(vllm_utils.load_lora, policy.model)
-    unsloth.use_temporary_folder(policy.model)
-    trainer, steps = trainer_of(config, policy, folder)
-    return trainer, engine, steps
+    engine = choose.build_for_training(config, policy)
+    trainer, steps = trainer_of(config, policy, folder, engine)
+    return trainer, vllm, steps
 
 
 def training(folder, correction):
     """Three steps; uncorrected, the third again from the checkpoint of the second."""
     folder.mkdir()
-    with chdir(folder):  # where Unsloth would leave its folder
-        trainer, engine, steps = on_the_engine(folder, correction)
-        fresh = adapter(trainer)
-        trainer.train()
-        again = whole = adapter(trainer)
-        if not correction:
-            resumed, *_ = on_the_engine(folder, correction)
-            resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
-            again = adapter(resumed)
+    trainer, vllm, steps = on_the_engine(folder, correction)
+    fresh = adapter(trainer)
+    trainer.train()
+    again = whole = adapter(trainer)
+    if not correction:
+        resumed, *_ = on_the_engine(folder, correction)
+        resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+        again = adapter(resumed)
     moments = [state for state in trainer.optimizer.state.values() if "state1" in state]
     return {
         "steps": steps,
@@ -198,23 +210,71 @@ def training(folder, correction):
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),
         "moment_types": sorted({str(state["state1"].dtype) for state in moments}),
         "packing": trainer.packing(),
-        "lora_ids": [call.lora.lora_int_id for call in engine.calls],
-        "lora_shape": [engine.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
-        "params": {n: getattr(engine.calls[-1].params, n) for n in (*PARAMS, "detokenize")},
-        "left_in_the_working_folder": sorted(os.listdir(folder)),
+        "lora_ids": [call.lora.lora_int_id for call in vllm.calls],
+        "lora_shape": [vllm.calls[0].lora.lora_config[k] for k in ("r", "lora_alpha")],
+        "params": [{n: getattr(call.params, n) for n in PARAMS} for call in vllm.calls],
+        "events": vllm.events,
+    }
+
+
+def engine_settings(folder):
+    """What Unsloth asks of vLLM for gsm8k_qwen, and what vLLM makes of our own engine's arguments
+    at temperature 1, on a made-up card of 48 GB."""
+    from unsloth_zoo import vllm_utils
+    from vllm.config import vllm as vllm_config
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
+    from vllm.platforms.interface import DeviceCapability
+
+    from pods.engines import vllm as engine
+
+    sys.modules["vllm._C_stable_libtorch"] = ModuleType("kernels")
+    from vllm.platforms.cuda import NonNvmlCudaPlatform
+
+    class Card(NonNvmlCudaPlatform):
+        get_device_capability = classmethod(lambda *_: DeviceCapability(8, 9))
+        get_device_total_memory = classmethod(lambda *_: 48 * 2**30)
+        get_device_name = classmethod(lambda *_: "L40S")
+
+    current_platform.__class__, vllm_config.HAS_TRITON = Card, True
+    torch.cuda.get_device_capability = lambda *_: (8, 9)
+    vllm_utils.get_mem_info = lambda: (44 * 2**30, 48 * 2**30)
+    shape = AutoConfig.for_model("qwen2", **QWEN_3B, architectures=["Qwen2ForCausalLM"])
+    shape.save_pretrained(folder / "shape")
+    keys = [f"model.path={folder / 'shape'}", "rollouts_per_prompt=256", "sampling.temperature=1"]
+    config = compose("experiment=gsm8k_qwen", *keys)
+    unsloths = vllm_utils.load_vllm(
+        config.model.path, shape, max_seq_length=1024, dtype=torch.bfloat16, use_bitsandbytes=False,
+        return_args=True, **unsloth.engine_arguments(config),
+    )  # fmt: skip
+    engine.LLM = lambda **arguments: EngineArgs(**arguments).create_engine_config()
+    parts = SimpleNamespace(eos_token_id=1), sampling(config), Limits(gpu_memory_utilization=0.5)
+    ours = engine.VllmEngine(config, *parts, config.lora.rank)._llm
+    names = ("max_num_seqs", "max_loras", "max_lora_rank", "max_logprobs", "logprobs_mode")
+    model = ours.model_config.quantization, ours.model_config.logprobs_mode
+    return {
+        "unsloths": [unsloths[name] for name in names],
+        "ours": [ours.use_v2_model_runner, *model, ours.lora_config.max_lora_rank],
     }
 
 
 def unsloth_alone(folder):
     """What only Unsloth's side has: its loaders, and training on its engine."""
+    import vllm
     from unsloth import FastLanguageModel
-    from unsloth_zoo.vllm_utils import load_vllm, patch_vllm
+    from unsloth_zoo.vllm_utils import load_vllm, patch_vllm, patch_vllm_enable_sleep_mode
 
     patch_vllm(debug=False)
+    vllm.LLM.generate = Vllm.generate
+    patch_vllm_enable_sleep_mode()
+    Vllm.generate = vllm.LLM.generate  # woken first
+    source = inspect.getsource(sys.modules[trl.GRPOTrainer.__module__])
     vllm_generation.DistributedBackend = lambda accelerator: None
     loaders = (FastLanguageModel.from_pretrained, FastLanguageModel.get_peft_model, load_vllm)
     return {
         "loader": {f.__name__: parameters(f) for f in loaders},
         "default_sequences": inspect.signature(load_vllm).parameters["max_num_seqs"].default,
         "training": [training(folder / f"corrected-{yes}", yes) for yes in (False, True)],
+        "missing_names": [name for name in NAMES if name not in source],
+        "settings": engine_settings(folder),
     }

@@ -82,6 +82,7 @@ def test_the_backend_and_the_engine_of_an_evaluation(
         (False, True, False, ["engine=trl", "engine.vllm_mode=server", *FULL], {}, "needs a CUDA"),
         (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
         (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "gives no log-probabilities"),
+        (True, True, True, [*NEEDS, "sampling.top_p=.9"], {}, "unsloth: algorithm.needs_logprobs"),
         (True, True, False, [*NEEDS, *NARROW, "engine=transformers"], {}, "transformers: as conf"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "gives no log-probabilities"),
         (True, True, False, [*CORRECTS, *FULL, "engine=trl", MODE], {}, "correction=true, and it"),

@@ -1,5 +1,6 @@
 """The vLLM engine, on a vLLM that records its calls; tests/test_vllm.py runs a real one."""
 
+import itertools
 import os
 import shutil
 import sys
@@ -10,11 +11,15 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from benchmarks.gpu import QWEN_3B
 from pods.config.errors import EngineError, OutOfMemory
 from pods.engines import Limits, LivePolicy, Request, Sampling, Work, choose
 from pods.models import policy
+from tests.configs import compose
 from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
@@ -161,6 +166,36 @@ def test_the_live_adapter_is_handed_over_in_the_models_type_and_in_memory(
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
     assert folder.is_relative_to("/dev/shm") == (free == 5)
     assert not folder.exists()
+
+
+def test_unsloths_engine_gets_each_version_of_the_adapter_once_and_sleeps_after_work(engines):
+    llm, loaded = RecordingLLM(), itertools.count(1)
+    llm.sleep = lambda: llm.ended.append(len(llm.calls))
+    config = quickstart_config("engine=unsloth", "engine.standby=true")
+    model = SimpleNamespace(vllm_engine=llm, load_lora=lambda _, load_tensors: next(loaded))
+    parts = SimpleNamespace(model=model, tokenizer=TOKENIZER, end_tokens=[1, 0])
+    with choose.build_for_training(config, parts) as engine:
+        for version in (0, 0, "probe", 0):
+            live = work(LivePolicy(model, version))
+            list(engine.generate([live], logprobs=version == "probe"))
+    assert engines == []  # none is started
+    assert [call.loras for call in llm.calls] == [[number] * 3 for number in (1, 1, 2, 3)]
+    assert [call.params[0].logprobs for call in llm.calls] == [None, None, 0, None]
+    params = llm.calls[0].params
+    assert [p.seed for p in params] == [3, 4, 3]
+    assert (params[0].stop_token_ids, params[0].detokenize) == ([1, 0], False)
+    assert llm.ended == [1, 2, 3, 4]  # and never shut down
+
+
+def test_the_adapter_of_the_published_setting_fits_the_ram_disk(engines):
+    with torch.device("meta"):
+        base = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **QWEN_3B))
+        lora = policy.lora_arguments(compose("experiment=gsm8k_qwen").lora)
+        adapted = get_peft_model(base, LoraConfig(**lora, task_type="CAUSAL_LM"))
+    size = 2 * adapted.num_parameters(only_trainable=True)  # bytes, in 16 bits
+    assert size == pytest.approx(239.4e6, rel=1e-3)
+    with build():
+        assert 2 * size < sys.modules["pods.engines.vllm"].ROOM  # the one before it is there too
 
 
 def card(monkeypatch, free):

@@ -5,18 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import torch
 
 from pods.config.errors import UserError
-from pods.engines import choose
 from pods.engines.trl import generation_arguments
 from pods.models import ROOT, named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer
-from tests import processes
 from tests.configs import compose
 
 DEFAULTS = {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_GRPO_PREFIX_GROUPER": "0"}
@@ -29,18 +26,21 @@ def test_the_engine_runs_every_rollout_of_a_step_at_once(n, P, slots):
     assert unsloth.engine_arguments(config)["max_num_seqs"] == slots
 
 
-def test_settings_are_passed_by_value():
-    def arguments(*overrides):
-        config = compose("engine=unsloth", *overrides)
-        return generation_arguments(config, [1, 0], choose.vllm_mode("unsloth", config))
+def test_trl_is_told_what_its_own_generation_needs():
+    def arguments(mode, *overrides):
+        return generation_arguments(compose(*overrides), [1, 0], mode)
 
-    assert arguments("engine.gpu_memory_utilization=0.4", "sampling.stop=[x]") == {
-        "use_vllm": True, "vllm_mode": "colocate", "top_k": -1,  # sampling.top_k=0 in vLLM's words
+    assert arguments("none", "engine=unsloth") == {"top_k": -1}  # sampling.top_k=0 in vLLM's words
+    assert arguments("none", "engine=vllm") == {}
+    given = arguments("colocate", "engine=trl", "sampling.stop=[x]", "sampling.top_k=20")
+    assert given == {
+        "use_vllm": True, "vllm_mode": "colocate", "top_k": 20,
         "generation_kwargs": {"stop_token_ids": [1, 0], "stop": ["x"]},
-        "vllm_gpu_memory_utilization": 0.4, "vllm_enable_sleep_mode": False,
+        "vllm_gpu_memory_utilization": 0.5, "vllm_enable_sleep_mode": False,
+        "vllm_max_model_length": 560,
     }  # fmt: skip
-    assert arguments("sampling.top_k=20")["top_k"] == 20
-    assert arguments()["generation_kwargs"]["detokenize"] is False  # nothing reads vLLM's texts
+    plain = arguments("colocate", "engine=trl")
+    assert plain["generation_kwargs"]["detokenize"] is False  # nothing reads vLLM's texts
 
 
 def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
@@ -83,26 +83,6 @@ def test_what_goes_wrong_while_loading_is_told_apart(error, code, part):
     assert line.value.__cause__ is error
 
 
-def test_the_adapters_folder_of_a_run_is_its_own_and_goes_with_the_model(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folders = []
-
-    def load_lora(name, load_tensors):
-        Path(name).mkdir(exist_ok=True)
-        folders.append(Path(name))
-
-    models = [SimpleNamespace(load_lora=load_lora) for _ in range(2)]
-    for model in models:
-        unsloth.use_temporary_folder(model)
-        for _ in range(2):
-            model.load_lora("vllm_gen_lora", load_tensors=True)
-    assert len(set(folders)) == 2
-    assert list(tmp_path.iterdir()) == []
-    del model
-    models.clear()
-    assert not any(folder.exists() for folder in folders)
-
-
 def test_every_end_token_counts_and_a_pad_that_is_one_is_refused(tmp_path):
     path = str(shutil.copytree(TINY, tmp_path / "model"))
     file = tmp_path / "model" / "generation_config.json"
@@ -116,20 +96,3 @@ def test_every_end_token_counts_and_a_pad_that_is_one_is_refused(tmp_path):
     unsloth.check_pad(path, load_tokenizer(path, "<unk>"))
     with pytest.raises(UserError, match="not a token of"):
         load_tokenizer(path, "<|vision_pad|>")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: engines on a GPU")
-@pytest.mark.parametrize("overrides", [
-    ["backend=unsloth"],  # its vLLM shares the base weights
-    ["backend=unsloth", "engine=vllm"],  # without fast_inference, a vLLM beside it
-    ["backend=unsloth", "engine=trl"], ["backend=transformers", "engine=vllm"],
-    ["backend=transformers", "engine=vllm", "model.load_in_4bit=true"],
-    ["backend=transformers", "engine=transformers", "model.load_in_4bit=true"],
-])  # fmt: skip
-def test_on_a_gpu_a_short_run_trains_through_the_engine(tmp_path, overrides):
-    done = processes.fresh(  # imports Unsloth first
-        tmp_path, "train.py", "model.dtype=bfloat16",
-        "max_steps=3", "rollouts_per_prompt=16", "kept_per_prompt=4", "micro_batch_size=4",
-        "engine.gpu_memory_utilization=0.3", *overrides,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr

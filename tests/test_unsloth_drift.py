@@ -62,8 +62,6 @@ def test_the_rewritten_class_has_the_methods_that_we_extend(sides):
         expected = ["self", "prompt_ids", "images", "multimodal_fields"]
         assert side["_generate_single_turn"][:4] == expected
         assert side["_get_train_sampler"] == ["self", "dataset"]
-    assert not sides["plain"]["adapter_injected"]
-    assert sides["unsloth"]["adapter_injected"]  # into the engine
 
 
 def test_the_loader_takes_what_we_pass(sides):
@@ -76,6 +74,14 @@ def test_the_loader_takes_what_we_pass(sides):
     assert engine <= loader["from_pretrained"] | loader["load_vllm"]
     assert lora_arguments(config.lora).keys() <= loader["get_peft_model"]
     assert sides["unsloth"]["default_sequences"] == unsloth.UNSLOTH_DEFAULT_SEQUENCES
+    assert sides["unsloth"]["missing_names"] == []
+
+
+def test_vllm_is_asked_for_what_the_guard_and_the_seeds_need(sides):
+    """And for all sequences of a step at once; the newer model runner draws seeds at no cost."""
+    settings = sides["unsloth"]["settings"]
+    assert settings["unsloths"] == [257, 1, 64, 0, "processed_logprobs"]
+    assert settings["ours"] == [True, "bitsandbytes", "raw_logprobs", 64]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -111,14 +117,15 @@ def test_an_engine_that_samples_under_the_adapter_that_unsloth_hands_over(sides,
     assert max(gaps) < 1e-4
     assert run["steps"][0]["engine/probe_gap_without_adapter"] > 1e-3
     ids = run["lora_ids"]
-    assert ids == list(range(ids[0], ids[0] + 6))  # two of the warm-up, the probe, three steps
+    # The warm-up's first round, the probe, its longest round and step 0, two steps.
+    assert [number - ids[0] for number in ids] == [0, 1, 2, 2, 3, 4]
     assert run["lora_shape"] == [32, 32]
-    assert run["params"] == {
-        "n": 1, "temperature": 2.0, "max_tokens": 24, "top_k": -1, "logprobs": 0,
-        "stop_token_ids": [1], "ignore_eos": False,
-        "detokenize": False,
-    }  # fmt: skip
-    assert not [name for name in run["left_in_the_working_folder"] if "lora" in name]
+    assert len({params.pop("seed") for params in run["params"]}) == 5  # step 0 repeats two
+    asked = {"temperature": 2.0, "max_tokens": 24, "top_k": 0, "logprobs": 0, "detokenize": False}
+    assert run["params"][3] == asked | {"stop_token_ids": [1], "ignore_eos": False}
+    assert run["params"][2]["logprobs"] is None  # no guard is due in the longest round
+    work = ["wake", "generate", "sleep"] if correction else ["generate"]  # standby with correction
+    assert run["events"] == ["sleep"] * correction + work * 6  # TRL lets it sleep first
     assert all(run["losses"])
     assert run["moved"] > 1e-4
     assert "torch.uint8" in run["moment_types"]  # 8-bit AdamW

@@ -187,6 +187,15 @@ def test_a_step_is_finished_at_a_signal_and_a_dead_engine_is_one_line(
     processes.wait_for(lambda: subprocess.run(["pgrep", "-g", str(group)]).returncode, [])
 
 
+def test_the_engine_in_our_process_gives_the_completions_of_the_one_beside_it(
+    tmp_path, train, sweep
+):
+    keys = [*LIVE, "backend=unsloth", "engine=unsloth", "max_steps=4"]
+    run = train(tmp_path, *keys, script="tests/vllm_train.py").run
+    assert max(gaps(run)) < 0.01
+    assert texts(run) == texts(sweep / "s4")
+
+
 def test_each_of_two_processes_has_its_engine(tmp_path, train, sweep):
     run = train(tmp_path, *LIVE, "micro_batch_size=8", "max_steps=3", ranks=2).run
     assert max(gaps(run)) < 0.01
@@ -197,8 +206,11 @@ def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):
     full = ["engine=trl", "engine.vllm_mode=colocate", "lora.rank=null", "lora.alpha=1"]
     keys = [*SETTINGS, *SMALL, *full, "optimizer.learning_rate=1e-3"]
     keys += ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
-    run = train(tmp_path, *keys, script="tests/vllm_train.py", ranks=2).run
+    script = {"script": "tests/vllm_train.py", "ranks": 2}
+    run = train(tmp_path, *keys, **script).run
     assert max(gaps(run)) < 0.02  # nats; an update makes 0.1
     assert [len(e["correct"]) for e in read_metrics(run / "evaluations.jsonl")] == [5] * 3
     assert [len(group) for group in texts(run)] == [8] * 6
     assert all(len(set(group)) > 1 for group in texts(run))
+    text = train(tmp_path / "text", *keys, "sampling.stop=[never]", "max_steps=1", **script).run
+    assert texts(text) == texts(run)[:2]  # vLLM's own texts change no token

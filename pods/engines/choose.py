@@ -97,7 +97,7 @@ def for_training(config: TrainConfig) -> tuple[str, str]:
 def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     """Why this engine cannot serve the training, and what to set instead."""
     unsloth, full = config.backend.name == "unsloth", config.lora.rank is None
-    through_trl = name == "trl" and vllm_mode(name, config) != "none"
+    through_trl = name == "trl" and vllm_mode(config) != "none"
     if name == "unsloth" and not unsloth:
         yield "it shares its weights with Unsloth's trainer; set engine=vllm, or backend=unsloth"
     if name == "transformers" and unsloth:
@@ -117,10 +117,8 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
         yield f"{NO_VLLM}; set {'backend' if unsloth else 'engine'}=transformers"
 
 
-def vllm_mode(name: str, config: TrainConfig) -> str:
-    """How TRL's trainer uses vLLM with engine=trl or unsloth: colocate, server or none."""
-    if name == "unsloth":
-        return "colocate"
+def vllm_mode(config: TrainConfig) -> str:
+    """How TRL's trainer uses vLLM with engine=trl: colocate, server or none."""
     if config.engine.vllm_mode != "auto":
         return config.engine.vllm_mode
     possible = config.lora.rank is None and torch.cuda.is_available() and find_spec("vllm")
@@ -131,7 +129,9 @@ def gives_logprobs(name: str, config: TrainConfig) -> bool:
     """Whether the engine gives log-probabilities that can be compared with the trainer's. TRL's
     transformers gives none, but samples from the very model that is trained."""
     if name == "trl":
-        return vllm_mode(name, config) != "none"
+        return vllm_mode(config) != "none"
+    if name == "unsloth":  # its vLLM gives those after top-k and top-p, at any temperature
+        return config.sampling.top_k == 0 and config.sampling.top_p == 1
     return name != "vllm" or not sampling(config).narrowed
 
 
@@ -163,10 +163,15 @@ def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
     name = config.engine.name
     if functions.is_path(name):
         return functions.load("engine.name", name)(config, policy)
-    if name not in ("vllm", "transformers"):
+    if name == "trl":
         return None
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
     share = config.engine.gpu_memory_utilization
     limits = Limits(config.engine.max_sequences or rollouts, gpu_memory_utilization=share)
     settings = replace(sampling(config), ends=tuple(policy.end_tokens))
-    return build(name, config, policy.tokenizer, settings, limits, config.lora.rank)
+    shared = policy.tokenizer, settings, limits, config.lora.rank
+    if name == "unsloth":
+        from pods.engines.vllm import UnslothEngine
+
+        return UnslothEngine(config, *shared, policy.model.vllm_engine)
+    return build(name, config, *shared)

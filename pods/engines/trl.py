@@ -1,4 +1,4 @@
-"""TRL's own generation as an engine: transformers' generate, or vLLM, also a server's or Unsloth's.
+"""TRL's own generation as an engine: transformers' generate, or vLLM, also a server's.
 
 TRL takes no seed per completion: it samples from torch's generator, which each step reseeds.
 """
@@ -40,8 +40,8 @@ class TrlEngine:
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
     """Arguments of GRPOConfig if TRL generates; mode: see pods.engines.choose.vllm_mode."""
     engine, keys = config.engine, config.sampling
-    if engine.name not in ("trl", "unsloth"):
-        return {}
+    if engine.name != "trl":  # Unsloth's trainer would set vLLM's value for "off" itself
+        return {"top_k": keys.top_k or -1} if engine.name == "unsloth" else {}
     if mode == "none":
         return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
     ids_alone = {"detokenize": False} if mode == "colocate" else {}  # TRL decodes them itself
@@ -54,10 +54,8 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
     }
     if mode == "server":
         return arguments | {"vllm_server_base_url": engine.server_url}
-    arguments |= {
+    return arguments | {
         "vllm_gpu_memory_utilization": engine.gpu_memory_utilization,
         "vllm_enable_sleep_mode": engine.standby,
+        "vllm_max_model_length": keys.max_prompt_length + keys.max_completion_length,
     }
-    if engine.name == "trl":  # Unsloth's engine has its length already
-        arguments["vllm_max_model_length"] = keys.max_prompt_length + keys.max_completion_length
-    return arguments

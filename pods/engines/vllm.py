@@ -1,7 +1,7 @@
 """vLLM as the engine: adapters are LoRA requests; the one in training is handed over as a folder.
 
-It runs in another process, apart from the trainer's generators and process group. Seeds are per
-request, but another schedule can change a completion where two tokens nearly tie.
+It runs in another process (not Unsloth's), apart from the trainer's generators and process group.
+Seeds are per request, but another schedule can change a completion where two tokens nearly tie.
 """
 
 import gc
@@ -15,9 +15,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
 import torch
-from peft import get_peft_model_state_dict
+from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -49,9 +50,9 @@ RESERVE = 0.03  # of the card's memory, not counted by vLLM
 class VllmEngine(AbstractContextManager):
     def __init__(
         self, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits,
-        lora_rank: int | None,
+        lora_rank: int | None, llm: "LLM | None" = None,
     ) -> None:  # fmt: skip
-        """lora_rank: the largest rank to come, None without adapters."""
+        """lora_rank: the largest rank to come, None without adapters. llm: a running one."""
         self._config, self._sampling, self._limits = config, sampling, limits
         self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
         self._base = locate(config.model.path)
@@ -63,7 +64,7 @@ class VllmEngine(AbstractContextManager):
         self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-", dir=ram_disk())
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # the engine would outlive us
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        self._model, self._llm = self._base, self._start(self._base)
+        self._model, self._llm = self._base, llm or self._start(self._base)
 
     def generate(
         self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
@@ -121,13 +122,15 @@ class VllmEngine(AbstractContextManager):
 
     def _adapter(self, weights: Weights) -> LoRARequest | None:
         if isinstance(weights, LivePolicy):
-            return self._live_adapter(weights)
+            if self._live is None or weights.version != self._version:
+                self._live, self._version = self._hand_over(weights.model), weights.version
+            return self._live
         if weights is not None and is_adapter(weights) and weights not in self._adapters:
             number, folder = next(self._numbers), str(weights.resolve())
             self._adapters[weights] = LoRARequest(folder, number, folder)
         return self._adapters.get(weights)
 
-    def _live_adapter(self, live: LivePolicy) -> LoRARequest:
+    def _hand_over(self, model: PeftModel) -> LoRARequest:
         """The adapter as it is now, saved once a version under a new name and a new id, in the
         model's type: vLLM would cast it on every load.
 
@@ -135,20 +138,17 @@ class VllmEngine(AbstractContextManager):
         weights. With one id, `load_inplace` would read the folder again at every scheduling step.
         The least recently used of `max_loras` adapters leaves the engine: memory stays constant.
         """
-        if self._live is None or live.version != self._version:
-            number = next(self._numbers)
-            folder = Path(self._folder.name) / f"live-{number}"
-            live.model.peft_config[live.model.active_adapter].save_pretrained(str(folder))
-            # Embeddings are never part of the adapter; "auto" would ask the hub about them.
-            state = get_peft_model_state_dict(live.model, save_embedding_layers=False)
-            dtype = getattr(torch, self._config.model.dtype)
-            tensors = {name: v.detach().to(dtype).cpu().contiguous() for name, v in state.items()}
-            save_file(tensors, folder / "adapter_model.safetensors")
-            if self._live:
-                shutil.rmtree(self._live.lora_path)
-            self._live = LoRARequest(folder.name, number, str(folder))
-            self._version = live.version
-        return self._live
+        number = next(self._numbers)
+        folder = Path(self._folder.name) / f"live-{number}"
+        model.peft_config[model.active_adapter].save_pretrained(str(folder))
+        # Embeddings are never part of the adapter; "auto" would ask the hub about them.
+        state = get_peft_model_state_dict(model, save_embedding_layers=False)
+        dtype = getattr(torch, self._config.model.dtype)
+        tensors = {name: v.detach().to(dtype).cpu().contiguous() for name, v in state.items()}
+        save_file(tensors, folder / "adapter_model.safetensors")
+        if self._live:
+            shutil.rmtree(self._live.lora_path)
+        return LoRARequest(folder.name, number, str(folder))
 
     def _model_of(self, work: Work) -> str:
         """The model that the engine must hold: the base below an adapter, or a full checkpoint."""
@@ -198,6 +198,22 @@ class VllmEngine(AbstractContextManager):
         self._folder.cleanup()
 
 
+class UnslothEngine(VllmEngine):
+    """Unsloth's vLLM, given as `llm`: in this process, with the base weights of the policy."""
+
+    def _hand_over(self, model: PeftModel) -> LoRARequest:
+        """Under a new id and name, as Unsloth's trainer does it; the tensors stay on the card."""
+        return model.load_lora(self._folder.name, load_tensors=True)
+
+    def generate(self, works: Iterable[Work], **settings: Any) -> Iterator[tuple[Work, Groups]]:
+        yield from super().generate(works, **settings)  # wakes one that sleeps: Unsloth's patch
+        if self._config.engine.standby:
+            self._llm.sleep()
+
+    def _stop(self) -> None:
+        self._llm = None  # it ends with the policy
+
+
 def ram_disk() -> Path | None:
     """The RAM disk, where it can be written and has room; a container's may have 64 MB."""
     usable = os.access(RAM_DISK, os.W_OK | os.X_OK) and shutil.disk_usage(RAM_DISK).free > ROOM
@@ -234,7 +250,7 @@ def _completion(output: RequestOutput) -> Completion:
     """Of a request for one completion."""
     (answer,) = output.outputs
     if answer.finish_reason not in ("stop", "length"):  # "abort": its tokens are cut
-        raise EngineError(f"engine=vllm: a completion ended with {answer.finish_reason!r}")
+        raise EngineError(f"vLLM: a completion ended with {answer.finish_reason!r}")
     ids, logprobs = list(answer.token_ids), None
     if answer.logprobs is not None:
         logprobs = [place[i].logprob for place, i in zip(answer.logprobs, ids, strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations  # Unsloth precedes transformers
 
 import os
-import tempfile
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from pods.models import locate, named_loading_errors
 from pods.models.policy import Policy, end_tokens, lora_arguments
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel as Model
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 # load_vllm takes exactly this value for "not given" and then picks one from the free memory.
@@ -92,19 +90,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     )
     if vllm and getattr(model, "vllm_engine", None) is None:
         raise UserError("engine=unsloth: no vLLM was loaded; see its messages, or set engine=trl")
-    if vllm:
-        use_temporary_folder(model)
     # Unsloth masks every pad: a sampled one ends the completion, so that no token of its middle
     # leaves the loss.
     ends = [*end_tokens(keys.path, tokenizer), tokenizer.pad_token_id]
     return Policy(model, tokenizer, None, "cuda", ends)
-
-
-def use_temporary_folder(model: Model) -> None:
-    """Unsloth writes adapters to ./vllm_gen_lora, where two runs would read each other's."""
-    load, folder = model.load_lora, tempfile.TemporaryDirectory(prefix="pods-adapter-")
-
-    def load_lora(name: str, **keys: Any) -> Any:
-        return load(os.path.join(folder.name, name), **keys)
-
-    model.load_lora = load_lora

@@ -41,8 +41,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     }
     if policy.device == "cpu" and ranks.zero_stage():
         arguments["ddp_backend"] = "gloo"  # see ranks.start
-    mode = choose.vllm_mode(config.engine.name, config)
-    arguments |= generation_arguments(config, policy.end_tokens, mode)
+    arguments |= generation_arguments(config, policy.end_tokens, choose.vllm_mode(config))
     return arguments | config.trl.model_dump(exclude_none=True)
 
 
@@ -123,9 +122,8 @@ def sampler_of(
     engine = engine or TrlEngine(trainer, policy.end_tokens)
     if choose.gives_logprobs(config.engine.name, config):
         engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
-    elif config.engine.name == "vllm":
-        reason = "with top_k or top_p, and a temperature other than 1, they cannot be compared"
-        ranks.say(f"engine=vllm: log-probabilities are not checked against the trainer's; {reason}")
+    elif config.engine.name != "trl":
+        ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
     # TRL's loss corrects by them; algorithms see them.
     logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
     return EngineSampler(engine, policy.tokenizer, config, logprobs)
