@@ -25,9 +25,7 @@ def main(runs: list[tuple[str, str, list[str]]]) -> None:
     for config, folder, overrides in runs:
         arguments = ["--config_file", config, "--num_processes", "2", "train.py"]
         launch.launch_command(launch.launch_command_parser().parse_args(arguments))
-        for process in two_ranks.run(Path(folder), *overrides, fault=two_ranks.fixed_rollouts):
-            if process.returncode:
-                sys.exit(process.stdout + process.stderr)
+        two_ranks.run(Path(folder), *overrides, fault=two_ranks.fixed_rollouts)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,6 @@ def add_checkpoint(folder, step, scale=0.02, full=False):
     return path
 
 
-@torch.no_grad()
 def logps_of(model, prompt, ids, temperature):
     """(len(ids),) log-probabilities of a completion by a whole forward pass."""
     logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]

@@ -1,15 +1,13 @@
 """A command in a real process, forked so that its twelve seconds of imports are shared."""
 
 import gc
+import multiprocessing
 import os
 import runpy
-import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,84 +21,71 @@ from pods.evaluation import run as evaluation  # noqa: F401
 from pods.training import build, check, loop  # noqa: F401
 from tests.conftest import ROOT
 
-
-@dataclass
-class Process:
-    """A forked command; `wait` fills in how it ended (a negative returncode is a signal)."""
-
-    pid: int
-    folder: Path
-    returncode: int | None = None
-    stdout: str = ""
-    stderr: str = ""
-
-    def poll(self) -> bool:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-                self.stdout = (self.folder / "stdout").read_text()
-                self.stderr = (self.folder / "stderr").read_text()
-        return self.returncode is not None
-
-    def wait(self, timeout: float = 540.0) -> "Process":
-        deadline = time.monotonic() + timeout
-        while not self.poll():
-            if time.monotonic() > deadline:
-                os.kill(self.pid, signal.SIGKILL)
-                raise TimeoutError(f"still running after {timeout} s: {self.folder}")
-            time.sleep(0.02)
-        return self
+SMALL = [  # a short run of two prompts a step, whose end and checkpoints go by steps
+    "run=r", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4",
+    "micro_batch_size=2", "sampling.max_completion_length=8", "budget.train_seconds=null",
+    "checkpoint.every_seconds=null", "ledger.texts=all",
+]  # fmt: skip
 
 
-def start(
-    folder: Path, *arguments: str, script: str | Path = "train.py",
-    fault: Callable[[], None] | None = None, cwd: Path | None = None,
-) -> Process:  # fmt: skip
-    """Fork a script, which works in `cwd`, else in the folder, and prints to folder/stdout and
-    folder/stderr. `fault` is called in the child before it starts."""
-    folder.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid:
-        return Process(pid, folder)
-    code = 70
-    try:
+class Process(multiprocessing.get_context("fork").Process):
+    """A script with these arguments, which works in `cwd`, else in the folder, and prints to
+    folder/stdout and folder/stderr. `fault` is called in the process before it starts."""
+
+    def __init__(
+        self, folder: Path, *arguments: str, script: str | Path = "train.py",
+        fault: Callable[[], None] | None = None, cwd: Path | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.folder, self.fault, self.cwd = folder, fault, cwd or folder
+        self.argv = [str(ROOT / script), *arguments]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.start()
+
+    def run(self) -> None:
         gc.freeze()  # what was imported is not searched for garbage again
         for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            os.dup2(os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-        os.chdir(cwd or folder)
-        sys.argv = [str(ROOT / script), *arguments]
+        os.chdir(self.cwd)
+        sys.argv = self.argv
         AcceleratorState._reset_state(reset_partial_state=True)  # a new process has none...
         GlobalHydra.instance().clear()
         HydraConfig.instance().cfg = None  # ... nor the config of the command that starts it
-        if fault:
-            fault()
+        if self.fault:
+            self.fault()
         runpy.run_path(sys.argv[0], run_name="__main__")
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+
+    @property
+    def stdout(self) -> str:
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def end(self, timeout: float = 540.0) -> int:
+        """Its exit code, when it has ended; a negative one is a signal."""
+        self.join(timeout)
+        if self.exitcode is None:
+            self.kill()
+            raise TimeoutError(f"still running after {timeout} s: {self.folder}")
+        return self.exitcode
 
 
-def run(folder: Path, *arguments: str, **settings: Any) -> Process:
-    return start(folder, *arguments, **settings).wait()
+def run(folder: Path, *arguments: str, code: int = 0, **settings: Any) -> Process:
+    """The process when it has ended, with this exit code."""
+    process = Process(folder, *arguments, **settings)
+    assert process.end() == code, process.stderr
+    return process
 
 
 def wait_for(condition: Callable[[], object], processes: list[Process]) -> None:
     """Wait until the condition holds, which is before any of the processes ends."""
     deadline = time.monotonic() + 500
     while not condition():
-        assert not any(process.poll() for process in processes), [p.stderr for p in processes]
+        assert all(process.is_alive() for process in processes), [p.stderr for p in processes]
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -2,22 +2,19 @@
 
 import ast
 import inspect
-import warnings
 from collections import Counter
 from itertools import combinations, permutations
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import binom
 
 from pods.advantages import over_all
 from pods.algorithms import ALGORITHMS, exploration, prepared
-from pods.batch import Batch, Prompt, Selection
+from pods.batch import Batch, Selection
 from pods.rollouts import Visit
-from pods.rules import max_reward
+from pods.rules import RULES, keep
 
 NAN = float("nan")
 
@@ -73,27 +70,15 @@ cases = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 
 
 @cases
-@pytest.mark.parametrize("m", [1, 2, 3])
-def test_pods_keeps_the_subset_of_largest_variance(batch, m):
-    step = step_of(len(batch.groups), 5, m)
-    asked, value = drive("pods", step, batch)
+@pytest.mark.parametrize("rule", ["max_variance", "max_reward"])
+def test_pods_keeps_m_of_n_by_the_rule_of_the_config(batch, rule):
+    """tests/test_rules.py compares the rules, and what is kept of each prompt, with all subsets."""
+    step = step_of(len(batch.groups), 5, 2)
+    asked, value = drive(prepared("algorithm", "pods", {}, RULES[rule]), step, batch)
     assert asked == [(step.prompts, 5)]
-    kept = np.array(kept_of(value), dtype=int)
-    for group in batch.groups:
-        scored = group[np.isfinite(batch.rewards[group])]
-        mine = kept[np.isin(kept, scored)]
-        assert len(mine) == min(m, len(scored))
-        if len(mine):
-            variances = map(np.var, combinations(batch.rewards[scored], len(mine)))
-            assert np.var(batch.rewards[mine]) == pytest.approx(max(variances), abs=1e-12)
-    assert np.isfinite(batch.rewards[kept]).all()  # a rollout without a number is never kept
-
-
-def test_pods_takes_the_rule_of_the_config():
-    batch = BATCHES["four prompts"]
-    _, value = drive(prepared("algorithm", "pods", {}, max_reward), step_of(4, 5, 2), batch)
-    expected = [sorted(group[np.argsort(-batch.rewards[group])[:2]]) for group in batch.groups]
-    assert kept_of(value) == np.concatenate(expected).tolist()
+    assert kept_of(value) == sorted(keep(batch, rule, 2))
+    if rule == "max_variance":  # the default
+        assert kept_of(drive("pods", step, batch)[1]) == kept_of(value)
 
 
 @cases
@@ -298,43 +283,6 @@ def test_gfpo_sorts_by_length_or_by_reward_per_token(metric):
     assert kept_of(value) == np.concatenate(best).tolist()
     with pytest.raises(ValueError, match="metric=tokens: must be length or efficiency"):
         next(ALGORITHMS["gfpo"](step_of(1, 2, 2), metric="tokens"))
-
-
-def answered(step, name, rewards, graded):
-    """Run until it returns; prompts are told apart by identity."""
-    run, known, places = ALGORITHMS[name](step), [], []
-    asked = next(run)
-    try:
-        while True:
-            for prompt in asked[0]:
-                number = next((i for i, old in enumerate(known) if old is prompt), len(known))
-                known += [prompt] if number == len(known) else []
-                places += [number] * asked[1]
-            values = rewards[: len(places)]
-            lengths, correct = np.arange(len(places)) % 7, values > 0.5 if graded else None
-            batch = Batch(np.array(places), values, correct, lengths=lengths)
-            asked = run.send(batch)
-    except StopIteration as end:
-        return batch, end.value
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 4), st.integers(0, 9999), st.booleans())
-def test_every_algorithm_returns_distinct_indices_within_its_budget(name, P, m, more, seed, graded):
-    step = step_of(P, m if name == "grpo_ga" else max(2, m + more), m)
-    rewards = np.random.default_rng(seed).choice([0.0, 0.0, 0.5, 1.0, 1.5, NAN], 400)
-    step.prompts = [Prompt(i, {}) for i in range(P)]
-    step.fresh = lambda count: [Prompt(100 + i, {}) for i in range(count)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # NaN is an ordinary case
-        batch, value = answered(step, name, rewards, graded)
-    kept = kept_of(value)
-    assert len(kept) == len(set(kept)) <= step.budget
-    assert not kept or 0 <= kept[0] <= kept[-1] < len(batch)
-    if isinstance(value, Selection) and value.advantages is not None:
-        assert value.advantages.shape == (len(kept),)
-        assert np.isfinite(value.advantages).all()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

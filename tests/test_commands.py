@@ -12,12 +12,6 @@ from tests.conftest import ROOT
 from tests.test_faults import write_questions
 from tests.test_tiny_policy import environment
 
-SMALL = [
-    "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4", "sampling.max_completion_length=8",
-    "max_steps=2", "budget.train_seconds=null", "checkpoint.every_seconds=null",
-    "prompts_per_step=2",
-]  # fmt: skip
-
 
 @pytest.mark.slow
 def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
@@ -49,13 +43,10 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
 def test_the_quickstart_learns(tmp_path):
     """On all test questions: those of a few steps differ too much in how hard they are."""
     keys = ["max_steps=40", "budget.train_seconds=null", "run=r", "clock=l40s"]
-    done = processes.run(tmp_path, *keys, "evaluation.every_seconds=470")
-    assert done.returncode == 0, done.stderr
+    processes.run(tmp_path, *keys, "evaluation.every_seconds=470")
     *lines, last = read_metrics(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     assert len(lines) == 39
     assert last["eval/greedy_accuracy"] > environment()["greedy"] + 0.05
-    parts = last["seconds/generate"] + last["seconds/update"]
-    assert last["train_seconds"] - lines[-1]["train_seconds"] == pytest.approx(parts)
     assert last["kept/reward_variance"] >= last["all/reward_variance"] - 1e-9
     assert (last["rollouts/generated"], last["rollouts/trained"]) == (40 * 64, 40 * 32)
 
@@ -65,7 +56,7 @@ OVERRIDES = [
     f"model.path={ROOT / 'pods' / 'tiny_policy'} backend=transformers",
     "algorithm=grpo_ga rewards=strict logger=[] optimizer.schedule=cosine optimizer.warmup_steps=1",
     "rule=percentile rewards=v1-correctness task=gsm8k data_dir=data sampling.temperature=0.7 "
-    "prompts_per_step=3 micro_batch_size=2",
+    "prompts_per_step=3",
     "rule=random lora.rank=null optimizer.learning_rate=1e-4 checkpoint.every_steps=1 "
     "logger=[console,tensorboard] ledger.texts=none",
 ]
@@ -74,22 +65,27 @@ OVERRIDES = [
 @pytest.mark.parametrize("overrides", OVERRIDES)
 def test_overrides_work(tmp_path, overrides):
     write_questions(tmp_path / "data")
-    done = processes.run(tmp_path, *SMALL, *overrides.split())
-    assert done.returncode == 0, done.stderr
+    processes.run(tmp_path, *processes.SMALL, "max_steps=2", *overrides.split())
     run = tmp_path / "checkpoints" / "r"
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [1, 2]
     assert checkpoints.damage(checkpoints.find(run)[-1]) is None
 
 
-def test_a_sweep_trains_each_of_its_runs(tmp_path):
-    sweep = [o for o in SMALL if not o.startswith(("run=", "prompts_per_", "rollouts_per_"))]
-    done = processes.run(tmp_path, "-m", *sweep, "algorithm=grpo,pods", "seed=1")
-    assert done.returncode == 0, done.stderr
+def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
+    keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
+    keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]
+    first = processes.run(tmp_path, *keys)
     arms = ("grpo-all-n4-m4", "pods-max_variance-n8-m4")
-    names = [f"quickstart-{arm}-seed1-sampling.max_completion_length-8" for arm in arms]
-    assert {p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")} == {*names}
-    jobs = [line for line in done.stderr.splitlines() if line.startswith("job ")]
+    names = [f"quickstart-{arm}-seed1-sampling.max_completion_length-4" for arm in arms]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")) == names
+    jobs = [line for line in first.stderr.splitlines() if line.startswith("job ")]
     assert jobs[1].startswith(f"job 2: run={names[1]} (")
+    (tmp_path / "checkpoints" / names[1] / "checkpoint-2" / "meta.json").unlink()  # as by a kill
+    again = processes.run(tmp_path, *keys)
+    for name, step in zip(names, (2, 1), strict=True):
+        assert f"{name}: 2 steps" in again.stdout
+        assert f"resuming checkpoints/{name}/checkpoint-{step}" in again.stderr
+    assert [again.stderr.count(f"step {step} ") for step in (1, 2)] == [0, 1]
 
 
 @pytest.mark.slow
@@ -97,10 +93,10 @@ def test_a_sweep_runs_every_job_though_one_fails(tmp_path):
     """By submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
     pytest.importorskip("submitit", reason="needs uv sync --extra slurm")
     done = processes.run(
-        tmp_path, "-m", *SMALL, "hydra/launcher=submitit_local", f"output_dir={tmp_path}",
-        "kept_per_prompt=9,4", "run=q-m${kept_per_prompt}", "micro_batch_size=1",
+        tmp_path, "-m", *processes.SMALL, "hydra/launcher=submitit_local", f"output_dir={tmp_path}",
+        "kept_per_prompt=9,4", "run=q-m${kept_per_prompt}", "micro_batch_size=1", "max_steps=2",
+        code=2,
     )  # fmt: skip
-    assert done.returncode == 2, done.stderr
     assert "kept_per_prompt=9: cannot keep more than rollouts_per_prompt=8" in done.stderr
     run = tmp_path / "q-m4"  # of the job after the one that fails
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [1, 2]

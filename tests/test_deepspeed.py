@@ -21,10 +21,8 @@ from tests.test_faults import rollouts, write_questions
 from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
-    "run=r", "lora.rank=null", "lora.alpha=1", "rollouts_per_prompt=8", "kept_per_prompt=4",
-    "micro_batch_size=2", "budget.train_seconds=null", "checkpoint.every_seconds=null",
-    "checkpoint.every_steps=1", "checkpoint.keep=1", "ledger.texts=all",
-    "optimizer.schedule=constant",
+    *processes.SMALL, "sampling.max_completion_length=48", "lora.rank=null", "lora.alpha=1",
+    "checkpoint.every_steps=1", "checkpoint.keep=1", "optimizer.schedule=constant",
 ]  # fmt: skip
 UPDATES = {2: ["prompts_per_step=1", *SGD], 3: ["prompts_per_step=2", *ADAM]}  # by ZeRO's stage
 TRIALS = {2: "gsm8k_h100", 3: "gsm8k_a100"}  # settings (e) and (f)
@@ -63,8 +61,7 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(folder, tmp_path, s
     one, two = tmp_path, folder / f"zero{stage}"
     assert "is deprecated" not in (two / "rank0" / "stderr").read_text()
     settings = [*SETTINGS, *UPDATES[stage], f"output_dir={one}", "max_steps=2"]
-    alone = processes.run(one, *settings, fault=fixed_rollouts)
-    assert alone.returncode == 0, alone.stderr
+    processes.run(one, *settings, fault=fixed_rollouts)
     assert rollouts(one / "r") == rollouts(two / "r")
     start = load_file(ROOT / "pods" / "tiny_policy" / "model.safetensors")
     for step in (1, 2):

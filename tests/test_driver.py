@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trl.trainer.utils import RepeatSampler
 
 from pods import advantages
@@ -97,6 +99,18 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
         driver(algorithm)[0](step_of())
     assert str(raised.value).startswith(f"algorithm {algorithm.__name__} failed at step 7: ")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 4), st.integers(0, 9999), st.booleans())
+def test_no_algorithm_of_ours_is_wrong(name, P, m, more, seed, graded):
+    scores = np.random.default_rng(seed).choice([0.0, 0.0, 0.5, 1.0, 1.5, NAN], (400, 1))
+    correct = "reward" if graded else None
+    run, _ = driver(ALGORITHMS[name], scores, correct=correct, max_rounds=9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # NaN is an ordinary case
+        run(step_of(P, m if name == "grpo_ga" else max(2, m + more), m))
 
 
 @pytest.mark.parametrize(

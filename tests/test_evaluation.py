@@ -106,16 +106,15 @@ def tree(folder: str) -> dict[str, bytes]:
 
 
 def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
-    """A model of the published plot script: every key a step, every list one number a repeat."""
+    """Every key a step, every list one number a repeat."""
     monkeypatch.setattr(choose, "build", BUILD)
     evaluate("tasks=[gsm8k,math500]", "rewards=[v2,strict]", "results_dir=fresh")
     shown = capsys.readouterr()
     content = json.loads(Path("fresh/fake.json").read_text())
     assert list(content) == ["checkpoint-2", "checkpoint-4"]
     repeats = {"gsm8k": 2, "math500": 2, "gsm8k.greedy": 1, "math500.greedy": 1}
-    for step, name in [(step, name) for step in content for name in repeats]:
-        for metric in ("ans_acc", "for_acc", "both_acc", "lengths"):
-            assert [*map(type, content[step][name][metric])] == [float] * repeats[name], metric
+    for scored in content.values():
+        assert {name: len(scored[name]["ans_acc"]) for name in repeats} == repeats
     assert [*json.loads(Path("fresh/base-tiny.json").read_text())] == [*repeats]
     assert content["checkpoint-4"]["meta"]["train_seconds"] == 10.0
     facts = json.loads(Path("fresh/fake.meta.json").read_text())
@@ -165,7 +164,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         targets.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
-    config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 20])
+    config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 11, 20])
     training = SimpleNamespace(task=SimpleNamespace(name="own"))
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
     plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
@@ -177,11 +176,11 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         details[name] = scores.interval(values.mean(axis=0))
     for name, correct in (("v2", v2), ("strict", strict)):
         metrics = {"correct": correct.mean(axis=0), "both": (correct & formed).mean(axis=0)}
-        for k in (1, 3):
+        for k in (1, 3, 11):
             metrics[f"pass@{k}"] = np.array([stupid_pass_at_k(row, k) for row in correct.T])
         metrics["alike"] = np.array([len({*row}) == 1 for row in correct.T.tolist()], float)
         details["rewards"][name] = {key: scores.interval(row) for key, row in metrics.items()}
-    by_k = {str(k): details["rewards"]["v2"][f"pass@{k}"]["mean"] for k in (1, 3)}
+    by_k = {str(k): details["rewards"]["v2"][f"pass@{k}"]["mean"] for k in (1, 3, 11)}
     entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 & formed, "lengths": tokens}
     entry = {name: [*values.mean(axis=1)] for name, values in entry.items()}
     entry["examples"] = [
@@ -203,7 +202,9 @@ def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
     cases = [("gsm8k", 0, "base", 0), ("gsm8k", 1, "base", 0), ("gsm8k", 0, "checkpoint-2", 0),
              ("math", 0, "base", 0), ("gsm8k", 0, "base", 1)]  # fmt: skip
     works = [questions.requests(task, rows, s, name, repeat=k) for task, s, name, k in cases]
-    assert len({request.seeds[0] for work in works for request in work}) == 10
+    seeds = {request.seeds[0] for work in works for request in work}
+    assert len(seeds) == 10
+    assert all(0 <= seed < 2**63 for seed in seeds)  # what vLLM and torch accept
     assert questions.requests("gsm8k", rows[1:], 0, "base", repeat=0) == works[0][1:]
 
 
@@ -429,13 +430,6 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
 
 def stupid_pass_at_k(row: list[int], k: int) -> float:
     return float(np.mean([any(subset) for subset in combinations(row, k)]))
-
-
-@pytest.mark.parametrize(("k", "repeats"), [(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)])
-def test_pass_at_k_equals_the_mean_over_all_subsets(k, repeats):
-    correct = np.random.default_rng(repeats).integers(0, 2, size=(40, repeats))
-    expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
-    np.testing.assert_allclose(scores.pass_at_k(correct, k), expected)
 
 
 @pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])

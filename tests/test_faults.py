@@ -4,10 +4,8 @@ The reference run has two epochs of three steps, with two prompts and four micro
 A killed and resumed run must end with the same bits as this one."""
 
 import json
-import os
 import shutil
 import signal
-from collections import Counter
 
 import pytest
 import torch
@@ -17,11 +15,8 @@ from pods.runs.folder import read_metrics
 from tests import faults, processes
 
 SETTINGS = [
-    "task=gsm8k", "task.system=''", "run=r", "rollouts_per_prompt=8", "kept_per_prompt=4",
-    "micro_batch_size=2", "sampling.max_completion_length=8", "max_steps=6",
-    "budget.train_seconds=null", "checkpoint.every_seconds=null", "checkpoint.every_steps=2",
-    "loss.beta=0.04", "ledger.texts=all", "prompts_per_step=2", "clock=l40s",
-    "optimizer.schedule=constant", "evaluation.every_seconds=null",
+    *processes.SMALL, "task=gsm8k", "task.system=''", "max_steps=6", "checkpoint.every_steps=2",
+    "loss.beta=0.04", "clock=l40s", "optimizer.schedule=constant", "evaluation.every_seconds=null",
 ]  # fmt: skip
 
 
@@ -33,28 +28,29 @@ def write_questions(folder, count=8):
         (folder / "gsm8k" / f"{split}.jsonl").write_text(text)
 
 
-def begin(folder, *overrides, fault=None):
+def keys(folder, *overrides):
     data = [f"data_dir={folder / 'data'}", f"output_dir={folder / 'checkpoints'}"]
-    return processes.start(folder, *SETTINGS, *data, *overrides, fault=fault)
+    return [*SETTINGS, *data, *overrides]
 
 
-def run(folder, *overrides, fault=None):
-    return begin(folder, *overrides, fault=fault).wait()
+def run(folder, *overrides, **settings):
+    return processes.run(folder, *keys(folder, *overrides), **settings)
+
+
+def killed(folder, *overrides, fault):
+    return run(folder, *overrides, fault=fault, code=-signal.SIGKILL)
 
 
 def failed(folder, *overrides, code=1, fault=None):
     """The last line on stderr of a run that ends with this code."""
-    done = run(folder, *overrides, fault=fault)
-    assert done.returncode == code, done.stderr
-    return done.stderr.splitlines()[-1]
+    return run(folder, *overrides, fault=fault, code=code).stderr.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reference")
     write_questions(folder / "data")
-    done = run(folder)
-    assert done.returncode == 0, done.stderr
+    run(folder)
     return folder / "checkpoints" / "r"
 
 
@@ -96,21 +92,20 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
     """In a step, with a full disk, in a checkpoint and in the ledger; then a file is damaged. The
     warm-up of each process leaves no trace either."""
     path, warm = folder / "checkpoints" / "r", "backend.warmup=true"
-    assert run(folder, warm, fault=faults.kill_in_step).returncode == -signal.SIGKILL
+    killed(folder, warm, fault=faults.kill_in_step)
     assert steps_of(path) == [2]
     last = failed(folder, warm, fault=faults.disk_full)
     assert "checkpoint-4 could not be written" in last
     assert "last checkpoint:" in last
     assert last.endswith("checkpoint-2")
-    assert run(folder, warm, fault=faults.kill_in_checkpoint).returncode == -signal.SIGKILL
+    killed(folder, warm, fault=faults.kill_in_checkpoint)
     assert steps_of(path) == [2]
-    assert run(folder, warm, fault=faults.kill_in_ledger).returncode == -signal.SIGKILL
+    killed(folder, warm, fault=faults.kill_in_ledger)
     assert steps_of(path) == [2, 4]
     adapter = path / "checkpoint-4" / "adapter_model.safetensors"
     adapter.write_bytes(adapter.read_bytes()[:-100])
     size = adapter.stat().st_size
     resumed = run(folder, warm)
-    assert resumed.returncode == 0, resumed.stderr
     assert "checkpoint-4: adapter_model.safetensors has" in resumed.stderr
     assert f"resuming {path / 'checkpoint-2'}" in resumed.stderr
     aside = list((path / "set-aside").glob("checkpoint-4.*/adapter_model.safetensors"))
@@ -134,7 +129,7 @@ def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     assert last.endswith("checkpoint-3")
     assert steps_of(path) == [2, 3]
     assert len(read_metrics(path / "metrics.jsonl")) == 3
-    assert run(folder).returncode == 0
+    run(folder)
     shutil.rmtree(path / "checkpoint-3")  # beside those of checkpoint.every_steps
     assert_same_run(path, reference)
 
@@ -152,26 +147,19 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
     """Metrics, ledger and checkpoints lie between generations; the warm-up leaves no visit."""
     write_questions(tmp_path / "data", count=5)
     (tmp_path / "own.py").write_text(HISTORY)
-    own = [f"algorithm.name={tmp_path / 'own.py'}:alternating", "backend.warmup=true"]
-    paths = []
-    for name, fault in (("whole", None), ("killed", faults.kill_in_checkpoint)):
-        arguments = [*own, "updates_per_generation=2", f"output_dir={tmp_path / name}"]
-        first = run(tmp_path, *arguments, fault=fault)
-        assert first.returncode == (-signal.SIGKILL if fault else 0), first.stderr
-        paths.append(tmp_path / name / "r")
-    assert run(tmp_path, *arguments).returncode == 0
+    own = [f"algorithm.name={tmp_path / 'own.py'}:alternating", "updates_per_generation=2"]
+    own += ["backend.warmup=true"]
+    paths = [tmp_path / name / "r" for name in ("whole", "killed")]
+    killed(tmp_path, *own, f"output_dir={paths[1].parent}", fault=faults.kill_in_checkpoint)
+    for path in paths:
+        run(tmp_path, *own, f"output_dir={path.parent}")
     assert_same_run(*reversed(paths))
     metrics = lines(paths[0])
     assert [line["step"] for line in metrics] == [2, 4, 6] == steps_of(paths[0])
     assert metrics[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
     records = rollouts(paths[0])
     assert [record["step"] for record in records] == [1, 1, 1, 3, 3, 3, 5, 5, 5]
-    visits = Counter()
-    for step in (records[i : i + 3] for i in range(0, 9, 3)):
-        for record in step[:2]:
-            assert record["kept"][0] == visits[record["question_id"]] % 5
-        visits.update(record["question_id"] for record in step)
-    assert max(visits.values()) > 2
+    assert len({str(record["kept"]) for record in records}) > 2  # the history was read
     assert records[2]["question_id"] != records[3]["question_id"]  # goes on after the fresh prompt
     states = [json.loads((p / "checkpoint-6" / "pods_state.json").read_text()) for p in paths]
     assert states[0] == states[1]
@@ -191,21 +179,19 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
     by_time = ["optimizer.schedule=linear", "optimizer.schedule_by=seconds",
                "optimizer.warmup_steps=0.5", "budget.train_seconds=1000",
                "checkpoint.every_steps=null"]  # fmt: skip
-    first = begin(folder, *by_time, "max_steps=100000")
+    first = processes.Process(folder, *keys(folder, *by_time, "max_steps=2000"))
     processes.wait_for(lambda: faults.trained(path), [first])
     in_the_way = f"output_dir={folder / 'checkpoints'}", "task=arithmetic"
     last = failed(folder / "second", *in_the_way, code=2)
     assert f"pid {first.pid} on " in last
     assert "run=<another name>" in last
-    os.kill(first.pid, signal.SIGTERM)
-    first.wait()
-    assert first.returncode == 128 + signal.SIGTERM
+    first.terminate()
+    assert first.end() == 128 + signal.SIGTERM
     assert "run again to resume" in first.stderr
     saved = checkpoints.find(path)[-1]
     assert checkpoints.damage(saved) is None
     assert saved.step == read_metrics(path / "metrics.jsonl")[-1]["step"]
     resumed = run(folder, *by_time, f"max_steps={saved.step + 2}")
-    assert resumed.returncode == 0, resumed.stderr
     assert "scheduler" not in resumed.stderr  # torch warns where it is stepped too early
     metrics = read_metrics(path / "metrics.jsonl")
     assert [line["step"] for line in metrics] == list(range(1, saved.step + 3))
@@ -221,12 +207,9 @@ def test_resume_rules(folder, reference):
     assert "resume=never" in failed(folder, "resume=never", code=2)
     changed = failed(folder, "optimizer.learning_rate=0.5", "seed=3", code=2)
     assert "optimizer.learning_rate (0.001 -> 0.5), seed (0 -> 3)" in changed
-    finished = run(folder)
-    assert finished.returncode == 0
-    assert "6 steps" in finished.stdout
+    assert "6 steps" in run(folder).stdout
     assert not (path / "set-aside").exists()
-    back = run(folder, f"resume={path / 'checkpoint-4'}")
-    assert back.returncode == 0, back.stderr
+    run(folder, f"resume={path / 'checkpoint-4'}")
     assert [p.name for p in (path / "set-aside").iterdir()] == ["checkpoint-6.0"]
     assert_same_run(path, reference)
 
@@ -236,8 +219,7 @@ def test_resume_rules(folder, reference):
 ])  # fmt: skip
 def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, others):
     limits = [f"budget.{budget}=0.5", "max_steps=null", "checkpoint.every_steps=null"]
-    done = run(folder, *limits, *others, "checkpoint.every_seconds=0.2")
-    assert done.returncode == 0, done.stderr
+    run(folder, *limits, *others, "checkpoint.every_seconds=0.2")
     path = folder / "checkpoints" / "r"
     metrics = read_metrics(path / "metrics.jsonl")
     assert metrics[-1][budget] >= 0.5

@@ -1,10 +1,15 @@
-"""Sizes, floors and circles of imports (those inside functions too), and the import rules."""
+"""Sizes, floors and circles of imports (those inside functions too), the import rules, and private
+names of TRL, transformers' Trainer and Unsloth in pods/seam.py alone."""
 
 import ast
+import inspect
 import re
 import subprocess
 from graphlib import TopologicalSorter
 from os.path import dirname
+
+import trl
+from transformers import Trainer
 
 from tests.conftest import ROOT
 
@@ -40,6 +45,21 @@ def test_the_import_rules() -> None:
         assert folder != "pods/config" or target == folder, edge
         assert target != "pods/training" or folder == target or not folder.startswith("pods"), edge
         assert {folder, target} != {"pods/evaluation", "pods/figures"}, edge
-    for home, words in (("seam", r"super\(\)\._[a-z]"), ("ranks", "gather_object|PartialState")):
-        users = [name for name, source in SOURCES.items() if re.search(words, source)]
-        assert users == [f"pods/{home}.py"], words
+    users = [name for name, source in SOURCES.items() if re.search("gather_object|Partia", source)]
+    assert users == ["pods/ranks.py"]
+
+
+def test_private_names_stand_in_the_seam_alone_and_exist():
+    names: set[str] = set()  # attributes of the two trainers, and what their methods assign
+    for kind in (trl.GRPOTrainer, Trainer):
+        assigned = re.findall(r"\bself\.(\w+)", inspect.getsource(inspect.getmodule(kind)))
+        names |= {name for name in (*dir(kind), *assigned) if re.match("_[a-z]", name)}
+    assert {"_generate_and_score_completions", "_save_rng_state", "_last_loaded_step"} <= names
+    for file, source in SOURCES.items():
+        used = set(re.findall(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)", source))
+        if file == "pods/seam.py":
+            private = set(re.findall(r"\.(_[a-z]\w*)", source))
+            assert private - {"_handed", "_earlier"} <= names  # its own
+        else:
+            assert not {name for name in used if "unsloth_" in name} | used & names, file
+            assert "_internal_call" not in source, file

@@ -21,9 +21,8 @@ from tests.fake_run import make_run
 from tests.figures import in_process, refused
 
 SETTINGS = [
-    "run=r", "prompts_per_step=2", "rollouts_per_prompt=4", "kept_per_prompt=2", "max_steps=4",
-    "sampling.max_completion_length=8", "budget.train_seconds=null", "ledger.texts=all",
-    "checkpoint.every_seconds=null", "checkpoint.every_steps=2",
+    *processes.SMALL, "rollouts_per_prompt=4", "kept_per_prompt=2", "max_steps=4",
+    "checkpoint.every_steps=2",
 ]  # fmt: skip
 EVALUATION = ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
 COUNTS = {"train_seconds": 2.5, "tokens/generated": 90, "tokens/trained": 30}
@@ -33,8 +32,7 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     plain, evaluated = tmp_path / "without" / "r", tmp_path / "with" / "r"
     for run, extra in ((plain, []), (evaluated, EVALUATION)):
         arguments = [*SETTINGS, f"output_dir={run.parent}", *extra]
-        done = processes.run(run.parent / "out", *arguments)
-        assert done.returncode == 0, done.stderr
+        processes.run(run.parent / "out", *arguments)
     records = [list(ledger.read(run / "rollouts.jsonl.gz")) for run in (plain, evaluated)]
     assert records[0] == records[1]
     adapter = "checkpoint-4/adapter_model.safetensors"
@@ -106,7 +104,6 @@ def test_validation_names_the_best_checkpoint(tmp_path):
     arguments = [*SETTINGS, *EVALUATION, "evaluation.split=validation"]
     arguments += [f"output_dir={tmp_path}", "checkpoint.every_steps=null"]
     done = processes.run(tmp_path / "out", *arguments, fault=scripted_grades)
-    assert done.returncode == 0, done.stderr
     assert "step 2  accuracy 0.600, greedy 0.000  (validation split, " in done.stderr
     best = {
         step: {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}

@@ -16,7 +16,6 @@ from pods.tasks import encode_prompt, encode_prompts, read_prompts, render_promp
 from pods.tasks.prompts import SYSTEM
 from rewards import is_well_formed, opened
 from tests.configs import compose
-from tests.conftest import ROOT
 from tests.tokenizers_like import like
 
 QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
@@ -94,9 +93,8 @@ def test_a_question_gets_the_system_text_of_its_task():
 
 def with_template(name, **changes):
     """The prompt of a question by a template of tests/templates."""
-    (tokenizer := like("qwen")).chat_template = (ROOT / f"tests/templates/{name}.jinja").read_text()
     task = TASK.model_copy(update={"system": changes.pop("system", "S")})
-    return tasks.rendered("1+1?", tokenizer, task, MODEL.model_copy(update=changes))
+    return tasks.rendered("1+1?", like("qwen", name), task, MODEL.model_copy(update=changes))
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,9 @@ def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     work = tmp_path / "work"
     (work / "runs").mkdir(parents=True)
     (work / "runs" / "mine").touch()
-    failed = processes.run(tmp_path, "trial=true", "sampling.max_prompt_length=1", cwd=work)
-    assert failed.returncode == 2
+    processes.run(tmp_path, "trial=true", "sampling.max_prompt_length=1", cwd=work, code=2)
     keys = ["trial=true", "output_dir=runs", "evaluation.every_seconds=0.01", "resume=never"]
-    done = processes.run(tmp_path, *keys, cwd=work)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = processes.run(tmp_path, *keys, cwd=work).stdout.splitlines()
     assert lines[0].startswith("torch ")
     assert "tokens, 0 of them BOS:" in lines[2]  # the tiny policy has none
     assert lines[3].startswith("<user>")

@@ -81,8 +81,7 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path, train)
     arguments = ["run=fake", "temperature=0", "questions=100"]
     train(tmp_path, *arguments, "engine=vllm", "results_dir=vllm", script="evaluate_run.py")
     arguments += ["engine=transformers", "results_dir=plain"]
-    done = processes.run(tmp_path, *arguments, script="evaluate_run.py")
-    assert done.returncode == 0, done.stderr
+    processes.run(tmp_path, *arguments, script="evaluate_run.py")
     vllm, plain = completions(tmp_path / "vllm"), completions(tmp_path / "plain")
     assert vllm.keys() == {"base", "checkpoint-2", "checkpoint-4", "checkpoint-6"} == plain.keys()
     for name, rows in vllm.items():

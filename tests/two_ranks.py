@@ -1,11 +1,10 @@
 """train.py as two processes of one run, joined by gloo; tests/processes.py forks each of them."""
 
 import os
-import signal
-import socket
 from functools import partial
 
 import numpy as np
+from accelerate.utils.other import get_free_port
 
 from pods.engines import Completion, choose
 from pods.training import build
@@ -24,22 +23,24 @@ SGD = ["optimizer.name=sgd", "optimizer.learning_rate=1"]
 
 def start(folder, *arguments, ranks=2, fault=None, **settings):
     """The processes of one run, by rank; `fault` is called in each before it starts."""
-    port = free_port()
+    port = get_free_port()
     faults = [partial(become, rank, ranks, port, fault) for rank in range(ranks)]
     return [
-        processes.start(folder / f"rank{rank}", *arguments, fault=faults[rank], **settings)
+        processes.Process(folder / f"rank{rank}", *arguments, fault=faults[rank], **settings)
         for rank in range(ranks)
     ]
 
 
-def run(folder, *arguments, **settings):
-    started = start(folder, *arguments, **settings)
+def run(folder, *arguments, codes=(0, 0), ranks=2, **settings):
+    """The processes of one run when they have ended, with these exit codes."""
+    started = start(folder, *arguments, ranks=ranks, **settings)
     try:
-        return [process.wait() for process in started]
+        ended = [process.end() for process in started]
+        assert ended == [*codes[:ranks]], [process.stderr for process in started]
+        return started
     finally:
         for process in started:
-            if not process.poll():
-                os.kill(process.pid, signal.SIGKILL)
+            process.kill()
 
 
 def become(rank, ranks, port, fault):
@@ -49,12 +50,6 @@ def become(rank, ranks, port, fault):
         os.environ.update({name: str(value) for name, value in names.items()})
     if fault:
         fault()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Fixed:

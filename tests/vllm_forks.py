@@ -28,7 +28,7 @@ def main() -> None:
             ranks=request["ranks"], fault=os.setsid, cwd=request["folder"],
         )  # fmt: skip
         print(json.dumps([process.pid for process in started]), file=answers, flush=True)
-        codes = [process.wait(500).returncode for process in started]
+        codes = [process.end(500) for process in started]
         print(json.dumps(codes), file=answers, flush=True)
 
 
