@@ -68,8 +68,13 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     done = processes.run(tmp_path, f"out_dir={tmp_path}", script="benchmarks/board.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in (ROOT / "docs" / "board.md").read_text()
-    head = [line for line in (ROOT / "README.md").read_text().splitlines() if "temperature 1" in line]
-    assert head
+    rows = re.findall(r"(?m)^\|.*[+-]\d+\.\d \[.*$", (ROOT / "README.md").read_text())
+    assert len(rows) >= 10
+    assert {*rows} <= {*done.stdout.splitlines()}
+    plan = processes.run(tmp_path, "stage=plan", script="benchmarks/board.py").stdout
+    rank = re.search(r"rank correlation (\S+) \[(\S+), (\S+)\]", plan).groups()
+    page = " ".join((ROOT / "docs" / "planner.md").read_text().split())
+    assert "rank correlation of {} ({} to {})".format(*rank) in page
 
 
 def test_what_was_tried_is_stored():
@@ -78,7 +83,9 @@ def test_what_was_tried_is_stored():
     rows = row.findall((ROOT / "docs" / "board.md").read_text())
     assert {row[0] for row in rows} == {run["arm"] for run in runs}
     for arm, m, rate, seeds, *means in rows:
-        own = [run for run in runs if [run["arm"], *run["cell"]] == [arm, 8, 8, int(m), float(rate)]]
+        own = [
+            run for run in runs if [run["arm"], *run["cell"]] == [arm, 8, 8, int(m), float(rate)]
+        ]
         assert len(own) == int(seeds)
         for name, mean in zip(("accuracy", "greedy"), means, strict=True):
             assert mean == f"{100 * np.mean([run[name] for run in own]):.1f}"

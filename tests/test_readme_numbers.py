@@ -59,7 +59,8 @@ CLAIMS = {
     rf"correct on \[{N} %\]\S+ of (\d+) test questions greedily and on {N} % at temperature "
     rf"(\d), {N} % of its completions are well formed, and of {N} % of the questions (\d+) "
     "completions": base,
-    rf"\((\d) prompts a step, groups of (\d)\) ends at {N} to {N} % after (\d+) steps": trained,
+    rf"\((\d) prompts a step, groups of (\d)\) ends at {N} to {N} % greedily "
+    r"after (\d+) steps": trained,
 }
 
 
