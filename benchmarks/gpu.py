@@ -3,7 +3,6 @@
     uv run benchmarks/gpu.py             # the parts that have no line in <output_dir>/gpu.jsonl
     uv run benchmarks/gpu.py cpu=true    # every part on a tiny shape, without Unsloth and vLLM
     uv run benchmarks/gpu.py part=card   # one part alone; all take output_dir=checkpoints/gpu
-
 Only the standard library is imported here: where a package is missing, a part's line says so.
 """
 
@@ -14,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +20,10 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torch", "transformers", "trl", "bitsandbytes", "vllm", "unsloth")
 QWEN_3B = {
-    "hidden_size": 2048, "intermediate_size": 11008, "vocab_size": 151936,
-    "num_attention_heads": 16, "num_key_value_heads": 2,
-    "num_hidden_layers": 36, "layer_types": ["full_attention"] * 36,
+    "hidden_size": 2048, "intermediate_size": 11008, "vocab_size": 151936, "num_hidden_layers": 36,
+    "num_attention_heads": 16, "num_key_value_heads": 2, "layer_types": ["full_attention"] * 36,
 }  # fmt: skip
 SIZES = {True: (8, 4, 24), False: (64, 16, 512)}  # on a CPU or not: n, m, tokens of a completion
-Line = dict[str, Any]
 
 
 class Part(NamedTuple):
@@ -53,24 +49,29 @@ def main() -> None:
     file, started = folder / "gpu.jsonl", time.monotonic()
     done = {line["part"] for line in lines_of(file)}
     for name, (limit, *_) in PARTS.items():
-        late = time.monotonic() - started + limit > 600  # s of a call
-        if late or name in done:
-            print(f"{name}: {'left to the next call' if late else 'done'}", file=sys.stderr)
+        if name in done or (time.monotonic() - started + limit > 600 and not cpu):
             continue
-        line = limited(name, limit, f"cpu={keys['cpu']}", f"output_dir={folder}")
+        line = limited(name, limit, cpu, folder)
         print(line, flush=True)
         with file.open("a") as lines:
             lines.write(line + "\n")
 
 
-def limited(name: str, limit: float, *keys: str) -> str:
-    """The line of a part, or one that says why it failed; exit code -9: its time was up."""
-    command = ["timeout", "--signal=KILL", str(limit), sys.executable, __file__, f"part={name}"]
-    done = subprocess.run([*command, *keys], cwd=ROOT, capture_output=True, text=True)
-    if not done.returncode:
-        return done.stdout.strip().split("\n")[-1]
-    reason = done.stderr.strip().split("\n")[-1]
-    return json.dumps({"part": name, "exit_code": done.returncode, "failed": reason})
+def limited(name: str, limit: float, cpu: bool, folder: Path) -> str:
+    """The line of a part, or one that says why it failed."""
+    keys = [f"part={name}", f"cpu={cpu}".lower(), f"output_dir={folder}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "process_group": 0, "cwd": ROOT}
+    process = subprocess.Popen([sys.executable, __file__, *keys], text=True, **pipes)
+    try:
+        stdout, stderr = process.communicate(timeout=10 * limit if cpu else limit)
+    except subprocess.TimeoutExpired:
+        stderr = f"not done in time, {limit} s on a GPU"
+    finally:
+        if process.poll() is None:  # also at Ctrl-C, with all that it started
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.wait():
+        return json.dumps({"part": name, "failed": stderr.strip().split("\n")[-1]})
+    return stdout.strip().split("\n")[-1]
 
 
 def run(*command: str) -> str:
@@ -81,11 +82,11 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def lines_of(file: Path) -> list[Line]:
+def lines_of(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
-def card(part: Part) -> Line:
+def card(part: Part) -> dict[str, Any]:
     """Rates of a copy far larger than any cache and of a matrix product, and what is installed."""
     import torch
     from torch.utils.benchmark import Timer
@@ -105,16 +106,15 @@ def card(part: Part) -> Line:
 def train(part: Part, *keys: str) -> list[str]:
     """The command of the part's training."""
     places = f"output_dir={part.folder}", f"run={part.name}", "model.dtype=bfloat16"
-    steps = [f"{key}=null" for key in ("budget.train_seconds", "evaluation.every_seconds")]
-    return ["train.py", *places, *steps, *part.keys.split(), *keys]
+    unused = "budget.train_seconds", "evaluation.every_seconds", "checkpoint.every_seconds"
+    return ["train.py", *places, *(f"{key}=null" for key in unused), *part.keys.split(), *keys]
 
 
-def learns(part: Part) -> Line:
+def learns(part: Part) -> dict[str, Any]:
     """The embedded policy: greedy accuracy of the base and of three checkpoints, with a resume."""
     every, results = 1 if part.cpu else 20, part.folder / "results"
     for steps in (2 * every, 3 * every):  # the second goes on where the first ended
-        keys = f"checkpoint.every_steps={every}", "checkpoint.every_seconds=null"
-        run(*train(part, *keys, f"max_steps={steps}", "optimizer.schedule=constant"))
+        run(*train(part, f"checkpoint.every_steps={every}", f"max_steps={steps}"))
     places = f"run={part.name}", f"output_dir={part.folder}", f"results_dir={results}"
     run("evaluate_run.py", *places, "temperature=0", "questions=64")
     scores = json.loads((results / f"{part.name}.json").read_text())
@@ -142,7 +142,7 @@ def large(part: Part, *keys: str) -> list[str]:
     return train(part, f"model.path={folder}", *sizes, *lengths, *keys)
 
 
-def speed(part: Part) -> Line:
+def speed(part: Part) -> dict[str, Any]:
     """Seconds by phase, peak memory, and tokens a second beside what the bandwidth allows."""
     if "merged" in part.name:  # Unsloth adds the adapter to the base while vLLM generates
         os.environ["UNSLOTH_VLLM_MERGED_ROLLOUT"] = "1"
@@ -156,21 +156,21 @@ def speed(part: Part) -> Line:
     return line | {"tokens_per_s": rate, "bound_tokens_per_s": bound}
 
 
-def interrupt(part: Part) -> Line:
+def interrupt(part: Part) -> dict[str, Any]:
     """SIGINT to the process group in the middle of a step: the step is finished and saved."""
     command, folder = [sys.executable, *large(part, "max_steps=1000")], part.folder / part.name
     before = len(lines_of(folder / "metrics.jsonl"))
-    with subprocess.Popen(command, cwd=ROOT, process_group=0, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # in this process, which is of the group
         while process.poll() is None and len(lines_of(folder / "metrics.jsonl")) < before + 2:
             time.sleep(0.2)
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)
+        os.killpg(0, signal.SIGINT)
     if process.returncode != 128 + signal.SIGINT:
         sys.exit(process.returncode)  # its last line says why
     return {"saved": [path.name for path in folder.glob("checkpoint-*")]}
 
 
-PARTS: dict[str, tuple[float, Callable[[Part], Line], str]] = {  # seconds at most
+PARTS = {  # seconds at most, function, keys of its training on a GPU
     "card": (30, card, ""),
     "learns": (200, learns, "backend=unsloth engine=unsloth"),
     "speed-4bit": (120, speed, "backend=unsloth engine=unsloth model.load_in_4bit=true"),
