@@ -7,7 +7,6 @@ uv run scripts/speedup.py figure=gsm8k_main 'runs={A: [my-grpo-*], B: [my-pods-*
 
 import json
 from dataclasses import asdict
-from typing import Literal
 
 from pydantic import Field
 
@@ -17,7 +16,6 @@ from pods.figures.figure import FigureConfig
 
 
 class SpeedupConfig(FigureConfig):
-    format: Literal["table", "latex"]
     as_json: bool = Field(alias="json")
 
 
@@ -38,7 +36,7 @@ def main(config: SpeedupConfig) -> None:
     if config.as_json:
         print(json.dumps(content, indent=1))
     elif pairs:
-        print(speedup.text(pairs, config.format))
+        print(speedup.text(pairs))
     else:
         print("no pair of arms has results")
     curves.finish(left_out)

@@ -125,10 +125,10 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     assert "grpo-n4-seed0: checkpoint-0 is dropped" in notes
     assert "GRPO: averages runs of different settings: grpo-n4, grpo-n16" in notes
     for i, path in enumerate(tmp_path.glob("*.json")):
-        facts_file(tmp_path, path.stem, seed=i)
+        facts_file(tmp_path, path.stem, seed=i, lora={"rank": 8})
     assert "averages" not in read(tmp_path)[1], "equal in all but their names"
     facts_file(tmp_path, "grpo-n4-seed0", lora={"rank": 4})
-    assert "averages runs of different settings: lora.rank" in read(tmp_path)[1]
+    assert "runs of GRPO differ in lora.rank: 4 in grpo-n4-seed0; 8 in " in read(tmp_path)[1]
 
 
 def test_a_figure_shows_its_own_metric(tmp_path):

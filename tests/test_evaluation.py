@@ -170,7 +170,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
     plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
     plan.functions = []
-    run.score(plan, None, [target])  # nothing is missing
+    run.score(plan, [target])  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):

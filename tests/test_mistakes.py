@@ -57,7 +57,7 @@ sampling.temperature=0: unknown; did you mean temperature?
 $ evaluate_run.py run=old checkpoints=newest
 checkpoints=newest: must be all, best, last, or a list of steps
 $ evaluate_run.py run=old tasks=gms8k
-tasks=gms8k: unknown; choose from gsm8k, math, math500, amc23, aime24, chemistry, arithmetic, own
+tasks=gms8k: must be 'gsm8k', 'math', 'math500', 'amc23', 'aime24', 'chemistry', ...
 $ evaluate_run.py run=old experiment=quickstart
 run=old experiment=quickstart: each says what is scored; set one
 $ evaluate_run.py run=null model=tiny
@@ -86,8 +86,8 @@ $ plan.py accuracy=.5 cells=[[1,4,8]]
 cells: [1, 4, 8] must be [P,n,m] with P >= 1 and 2 <= m <= n
 $ plan.py accuracy=.5 window=[3]
 window=[3]: List should have at least 2 items ...
-$ plan.py accuracy=.5 cost.fixed=1
-cost={'fixed': 1.0, 'generate': None, 'update': None}: without a run set all three costs, ...
+$ plan.py accuracy=.5 cost.fixd=1
+cost.fixd=1: must be 'fixed', 'round', 'generate' or 'update'
 $ replay.py run=old
 run=old: no ledger checkpoints/old/rollouts.jsonl.gz; runs with one: none
 $ evaluate_run.py run=ol[de]

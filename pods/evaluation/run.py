@@ -6,10 +6,9 @@ A finished repeat is on disk at once, and a restart generates only the missing o
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from pods.runs.results import GREEDY
 from pods.scoring import Reward, RewardError
 
 Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
-LoadEngine = Callable[[], Engine]  # loads it at the first call
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,7 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
     plan = plan_of(config, run)
     print("\n".join(plan.messages), file=sys.stderr)
     try:
-        with ExitStack() as stack:
-            engine = cache(lambda: stack.enter_context(build(plan)))
-            return score_all(plan, engine)
+        return score_all(plan)
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
@@ -127,10 +123,10 @@ def build(plan: Plan) -> Engine:
     return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
-def score_all(plan: Plan, engine: LoadEngine) -> Board:
+def score_all(plan: Plan) -> Board:
     """The base model and every checkpoint; of validation questions the best is noted."""
     policies, files = [*plan.base, *plan.checkpoints], []
-    scored = score(plan, engine, policies)
+    scored = score(plan, policies)
     tasks = dict.fromkeys(task for _, task in scored)  # greedy ones stand beside the sampled ones
     rows = [scored[target.name, task] for task in tasks for target in policies]
     notes, validation = [], plan.config.split == "validation" and plan.checkpoints
@@ -151,7 +147,7 @@ def score_all(plan: Plan, engine: LoadEngine) -> Board:
     return Board(rows, notes, files, plan.skipped)
 
 
-def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
+def score(plan: Plan, policies: Sequence[Target]) -> Rows:
     """Generate and record the missing repeats; a policy is summed up when its last one is there."""
     works, rows = list(missing(plan, policies)), {}
     left = Counter(work.label[0].name for work in works)
@@ -161,9 +157,12 @@ def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
         target.store.write_facts()  # first, so that no file is ever without them
         if not left[target.name]:
             rows |= sum_up(plan, target)
+    if not works:  # nor is an engine built
+        return rows
     total = sum(len(work.requests) for work in works)
-    with tqdm(total=total, unit=" completions", leave=False, disable=None) as bar:
-        for work, groups in engine().generate(works, advance=bar.update) if works else ():
+    bar = tqdm(total=total, unit=" completions", leave=False, disable=None)
+    with build(plan) as engine, bar:
+        for work, groups in engine.generate(works, advance=bar.update):
             target, q, path = work.label
             repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
             grade(plan, q, repeat)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 
 from pods.config.errors import UserError
 from pods.config.keys import flat
@@ -27,10 +28,10 @@ FAR = 120.0  # s: a mark that takes a farther sample is reported
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run on the figure's grid: (marks,) arrays with NaN for gaps; lengths in tokens."""
+    """One run on the figure's grid: a row for each mark, NaN for gaps; lengths in tokens."""
 
     name: str
-    quantities: dict[str, np.ndarray]
+    quantities: pandas.DataFrame
     measured: bool  # seconds are train_seconds of the file
     settings: dict[str, Any]  # of training and evaluation; published files have none
     first: dict[str, float] = field(default_factory=dict)  # exported: drawn at time 0 too
@@ -81,17 +82,15 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
 def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
     """A result file with its train_seconds, or without any with those of the published grid."""
     steps = [step for step in content if step > 0]
-    points = [_point(content[step], figure) | {"steps": float(step)} for step in steps]
-    quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
+    points = [_point(content[step], figure) | {"steps": step} for step in steps]
+    samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
     texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
-    measured = bool(np.isfinite(quantities["seconds"]).any())
-    end = float(np.nanmax(quantities["seconds"])) if measured else 0.0
+    end = float(samples.seconds.max()) if (measured := samples.seconds.notna().any()) else 0.0
     if not measured:
-        expected = figure.checkpoints or len(steps)
-        marks, remarks = published.by_index(steps, expected)
+        marks, remarks = published.by_index(steps, figure.checkpoints or len(steps))
         texts += remarks
-        quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
-    on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end)
+        samples["seconds"] = [figure.grid_seconds * (mark or math.nan) for mark in marks]
+    on_grid, faults = _on_grid(samples, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
     # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
     facts = results.facts_of(path.with_suffix(".meta.json"))
@@ -101,7 +100,7 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
         settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries)
     if scored := (facts.get("tasks") or {}).get(figure.dataset):
         settings["questions"] = scored.get("questions")
-    return Run(path.stem, on_grid, measured, settings)
+    return Run(path.stem, on_grid, bool(measured), settings)
 
 
 def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
@@ -121,13 +120,12 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
             texts.append(f"{name}: only in {only.name}; the run is left out")
             continue
         accuracy, length = accuracies[name], lengths[name]
-        quantities = dict.fromkeys(QUANTITIES, np.full(len(accuracy), np.nan))
-        quantities |= dict(zip(("seconds", "steps", "value"), accuracy.T, strict=True))
-        quantities["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
-        on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf)
+        samples = pandas.DataFrame(accuracy, columns=["seconds", "steps", "value"])
+        samples["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
+        samples = samples.reindex(columns=QUANTITIES)
+        on_grid, faults = _on_grid(samples, figure.grid, EXPORT_REACH, math.inf)
         texts += [f"{name}: {text}" for text in faults]
-        first = {name: float(column[0]) for name, column in quantities.items()}
-        used.append(Run(name, on_grid, False, {}, first))
+        used.append(Run(name, on_grid, False, {}, samples.iloc[0].to_dict()))
     patterns = {label: arm.runs for label, arm in figure.series.items()}
     if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
         text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
@@ -140,21 +138,17 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
 
 
 def _on_grid(
-    quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The quantities at the grid times, (marks,), and the irregularities up to `end` s in words."""
-    index = nearest(quantities["seconds"], grid, reach)
-    known, gaps = index >= 0, np.full(len(grid), np.nan)
-    values = {
-        name: np.where(known, column[index], np.nan) if len(column) else gaps
-        for name, column in quantities.items()
-    }
+    samples: pandas.DataFrame, grid: np.ndarray, reach: float, end: float
+) -> tuple[pandas.DataFrame, list[str]]:
+    """The samples at the grid times, and the irregularities up to `end` s in words."""
+    index = nearest(samples.seconds.to_numpy(), grid, reach)
+    known, values = index >= 0, samples.reindex(index)  # -1 is no row: all NaN
     texts = []
     if len(empty := grid[~known & (grid < end)]):
         texts.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
-    if len(far := grid[np.abs(values["seconds"] - grid) > max(FAR, grid[0] / 2)]):
+    if len(far := grid[np.abs(values.seconds - grid) > max(FAR, grid[0] / 2)]):
         texts.append(f"the checkpoint used at {_times(far)} s is over {FAR:g} s away")
-    if len(blank := values["steps"][known & np.isnan(values["value"])]):
+    if len(blank := values.steps[known & values.value.isna()]):
         texts.append(f"no value at steps {_times(blank)}; left empty")
     return values, texts
 
