@@ -90,6 +90,8 @@ def test_a_sweep_trains_each_of_its_runs(tmp_path):
     assert {p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")} == {*names}
     jobs = [line for line in done.stderr.splitlines() if line.startswith("job ")]
     assert jobs[1].startswith(f"job 2: run={names[1]} (")
+    end = f"sweep: 2 of 2 jobs done\nnext: uv run evaluate_run.py 'run=[{','.join(names)}]'\n"
+    assert done.stdout.endswith(end)
 
 
 @pytest.mark.slow

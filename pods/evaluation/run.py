@@ -26,7 +26,7 @@ from pods.evaluation.questions import Questions
 from pods.evaluation.scoreboard import Board, Row
 from pods.evaluation.targets import Record, Store, Target
 from pods.models.policy import load_tokenizer
-from pods.runs.folder import provenance
+from pods.runs.folder import provenance, trains
 from pods.runs.results import GREEDY
 from pods.scoring import Reward, RewardError
 
@@ -78,6 +78,12 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     load = partial(questions.load, config=training, tokenizer=tokenizer, **sample)
     asked, sampling = [load(n, config.split) for n in names], choose.sampling(training, config)
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
+    if run and trains(folder):
+        steps = ", ".join(str(target.step) for target in checkpoints)
+        messages.append(
+            f"run={run} still trains: this scores its checkpoints {steps}; for later ones run the "
+            "same command again"
+        )
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
     asked = greedy if sampling.temperature == 0 else asked + greedy * config.greedy
     settings = settings_of(config, trained, sampling, engine[0])

@@ -94,6 +94,11 @@ class RunFolder:
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
         configs = load_config(self.saved_config), self.config
         before, now = (flat(config.model_dump()) for config in configs)
+        if (former := before["run"]) != run:
+            remedy = f"rename it to {former}, or set run={run} in that file"
+            raise UserError(
+                f"run={run}: {self.saved_config} has run={former}: the folder was renamed; {remedy}"
+            )
         changes = {
             key: f"{key} ({before.get(key)} -> {now.get(key)})"
             for key in sorted(before | now)
@@ -102,7 +107,7 @@ class RunFolder:
         if refused := [key for key in changes if not may_change(key)]:
             line = ", ".join(changes[key] for key in refused)
             another = run + suffix(refused[0], now.get(refused[0]))
-            remedy = f"restore these keys, or set run={another} (a sweep, -m, names its runs so)"
+            remedy = f"restore these keys, or set run={another}"
             raise UserError(f"run={run} was started with another config: {line}; {remedy}")
         for key in changes:
             if key.startswith("engine.") and before[key] != "auto":
@@ -127,6 +132,18 @@ class RunFolder:
         """Add facts to the run's meta.json."""
         facts = facts_of(self.meta) | facts
         write_atomic(self.meta, json.dumps(facts, indent=2) + "\n")
+
+
+def trains(path: Path) -> bool:
+    """Whether a training holds the lock of this folder."""
+    if not (path / ".lock").is_file():
+        return False
+    with open(path / ".lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
