@@ -6,6 +6,7 @@ uv run scripts/speedup.py figure=gsm8k_main 'runs={A: [my-grpo-*], B: [my-pods-*
 """
 
 import json
+import sys
 from dataclasses import asdict
 
 from pydantic import Field
@@ -31,8 +32,8 @@ def main(config: SpeedupConfig) -> None:
             first = asdict(headline or of_figure[0])
             content[figure.name] = first | {"pairs": [*map(asdict, of_figure)]}
         elif figure.baseline:
-            arms = f"{figure.baseline} or {figure.pods}"
-            curves.warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
+            text = f"{figure.baseline} or {figure.pods} has no results; no headline speed-up"
+            print(f"warning: figure {figure.name}: {text}", file=sys.stderr)
     if config.as_json:
         print(json.dumps(content, indent=1))
     elif pairs:

@@ -126,7 +126,7 @@ def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(saved, cap
         with pytest.raises(UserError, match=f"another config: .*{re.escape(change)}; restore"):
             folder.refuse_changes()
     Path("r").rename("s")
-    with pytest.raises(UserError, match="^run=s: .* has run=r: the folder was renamed; rename it"):
+    with pytest.raises(UserError, match=r"^run=s: .* has run=r: the folder was renamed; rename it"):
         RunFolder(compose(*RUN, "run=s", "output_dir=.")).refuse_changes()
 
 

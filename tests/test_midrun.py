@@ -185,7 +185,7 @@ OTHER = evaluation(5, 250.0, "validation")  # a resumed run may change it
 @pytest.mark.parametrize(("spoil", "override", "said"), [
     (lambda run: (run / "evaluations.jsonl").unlink(), "", "has no evaluation; score"),
     (lambda run: write(run, evaluation(3, 130.0), OTHER), "", "has evaluations of different quest"),
-    (lambda _: None, "run=null", "from_training=true: a base model has no checkpoints; set run"),
+    (lambda _: None, "run=null", "run=null: a base model has no checkpoints; set run"),
 ])  # fmt: skip
 def test_mistakes_are_one_line_and_write_nothing(run, capsys, spoil, override, said):
     spoil(run)

@@ -92,10 +92,8 @@ def check(config: EvaluateConfig) -> None:
         raise UserError(f"{' '.join(asked)}: each says what is scored; set one")
     if config.model and not config.tasks:
         raise UserError(f"model={config.model}: no run says the task; set tasks=[gsm8k]")
-    for key, default in (("checkpoints", ["all"]), ("from_training", ["False"])):
-        if not config.run and (value := listed(getattr(config, key))) != default:
-            words = ",".join(value).lower()
-            raise UserError(f"{key}={words}: a base model has no checkpoints; set run")
+    if not config.run and (config.checkpoints != ["all"] or config.from_training):
+        raise UserError("run=null: a base model has no checkpoints; set run, or leave these keys")
     if not asked:
         known = ", ".join(_known(config.output_dir)) or "none"
         raise UserError(

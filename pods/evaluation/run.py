@@ -23,14 +23,14 @@ from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, moved, training_config
 from pods.evaluation.questions import Questions
-from pods.evaluation.scoreboard import Board, Row
+from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Record, Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance, trains
 from pods.runs.results import GREEDY
 from pods.scoring import Reward, RewardError
 
-Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
+Details = dict[str, dict[str, Any]]  # task -> scores
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,9 @@ def score_all(plan: Plan) -> Board:
     """The base model and every checkpoint; of validation questions the best is noted."""
     policies, files = [*plan.base, *plan.checkpoints], []
     scored = score(plan, policies)
-    tasks = dict.fromkeys(task for _, task in scored)  # greedy ones stand beside the sampled ones
-    rows = [scored[target.name, task] for task in tasks for target in policies]
+    lines = [line for target in policies for line in lines_of(target, scored[target.name])]
+    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
     notes, validation = [], plan.config.split == "validation" and plan.checkpoints
     if len(policies) > 2 and not validation:
         notes = ["picking the best row overstates accuracy; see split=validation"]
@@ -142,7 +143,7 @@ def score_all(plan: Plan) -> Board:
         text = f"correct % is by {plan.versions[0]}, which was no reward of the training"
         notes.append(f"rewards.weights.correctness=0: {text}")
     for task in tasks if validation else ():
-        graded = [scored[t.name, task].details["rewards"] for t in plan.checkpoints]
+        graded = [scored[target.name][task]["rewards"] for target in plan.checkpoints]
         means = [metrics[plan.versions[0]]["correct"]["mean"] for metrics in graded]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
         best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
@@ -150,21 +151,21 @@ def score_all(plan: Plan) -> Board:
         notes.append(f"{best.name}: best on {task}; score it once: split=test checkpoints=best")
     for store in dict.fromkeys(target.store for target in policies):
         files += [store.summary, store.facts_path, store.folder]
-    return Board(rows, notes, files, plan.skipped)
+    return Board(lines, notes, files, plan.skipped)
 
 
-def score(plan: Plan, policies: Sequence[Target]) -> Rows:
+def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
     """Generate and record the missing repeats; a policy is summed up when its last one is there."""
-    works, rows = list(missing(plan, policies)), {}
+    works, scored = list(missing(plan, policies)), {}
     left = Counter(work.label[0].name for work in works)
     for target in policies:
         if target.weights:
             target.store.facts["weights"][target.name] = target.digest
         target.store.write_facts()  # first, so that no file is ever without them
         if not left[target.name]:
-            rows |= sum_up(plan, target)
+            scored[target.name] = sum_up(plan, target)
     if not works:  # nor is an engine built
-        return rows
+        return scored
     total = sum(len(work.requests) for work in works)
     bar = tqdm(total=total, unit=" completions", leave=False, disable=None)
     with build(plan) as engine, bar:
@@ -175,9 +176,10 @@ def score(plan: Plan, policies: Sequence[Target]) -> Rows:
             targets.write(path, repeat)
             left[target.name] -= 1
             if not left[target.name]:
-                rows |= (scored := sum_up(plan, target))
-                bar.write(scoreboard.line([*scored.values()]), file=sys.stderr)
-    return rows
+                scored[target.name] = sum_up(plan, target)
+                lines = lines_of(target, scored[target.name])
+                bar.write(scoreboard.progress(lines), file=sys.stderr)
+    return scored
 
 
 def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
@@ -199,10 +201,9 @@ def grade(plan: Plan, q: Questions, repeat: list[Record]) -> bool:
     return scores.grade(repeat, plan.versions, q.kind) or added
 
 
-def sum_up(plan: Plan, target: Target) -> Rows:
+def sum_up(plan: Plan, target: Target) -> Details:
     """The scores of one policy from all its records, written to its summary."""
-    by_task, run = {}, target.store.folder.name
-    names = (run, target.name) if target.weights else ("", run)
+    by_task = {}
     for q in plan.questions:
         paths = target.store.repeats(target.name, q.task)
         repeats = [targets.read(path) for path in paths]
@@ -212,6 +213,10 @@ def sum_up(plan: Plan, target: Target) -> Rows:
         prompts = [row.prompt for row in q.rows]
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
     target.publish(by_task)
-    details = {task: details for task, (_, details) in by_task.items()}
-    rows = scoreboard.rows(*names, target.meta.get("train_seconds"), details)
-    return {(target.name, row.task): row for row in rows}
+    return {task: details for task, (_, details) in by_task.items()}
+
+
+def lines_of(target: Target, details: Details) -> list[scoreboard.Line]:
+    run = target.store.folder.name
+    names = (run, target.name) if target.weights else ("", run)
+    return scoreboard.lines(*names, target.meta.get("train_seconds"), details)

@@ -78,9 +78,9 @@ def summary(
          "format_correct": str(record["well_formed"])}
         for prompt, record in zip(prompts[:EXAMPLES], repeats[0], strict=False)
     ]  # fmt: skip
+    of_all = {"format": formed, "tokens": tokens, "clipped": clipped}
     details = {"questions": len(repeats[0]), "repeats": len(repeats)}
-    for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
-        details[name] = interval(values.mean(axis=1))
+    details |= {name: interval(values.mean(axis=1)) for name, values in of_all.items()}
     details["rewards"] = {version: graded[version] for version in versions}
     if own := repeats[0][0].get("rewards"):
         by_name = {name: column(lambda record, name=name: record["rewards"][name]) for name in own}

@@ -140,15 +140,16 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
     """The checkpoints of a run to score, by step, and a line for each that cannot be scored."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
+    chosen = [*finished]
     if "all" in names or not finished:
-        chosen, others = [*finished], {*folder.glob("checkpoint-*")}
-        others -= {checkpoint.path for checkpoint in finished.values()}
-        problems += [f"{path}: not finished (by its name or meta.json)" for path in sorted(others)]
+        others = (path for path in sorted(folder.glob("checkpoint-*")) if path.name not in chosen)
+        problems += [f"{path}: not finished (by its name or meta.json)" for path in others]
     else:
-        chosen = [_named(name, [*finished], folder, store, task) for name in names]
-    for name in (name for name in finished if name in chosen):  # by step
-        checkpoint, records = finished[name], store.folder / name
-        meta = dict(checkpoint.meta)
+        chosen = [_named(name, chosen, folder, store, task) for name in names]
+    for name, checkpoint in finished.items():  # by step
+        if name not in chosen:
+            continue
+        records, meta = store.folder / name, dict(checkpoint.meta)
         files = meta.pop("files")  # sizes and digests, which the results do not show
         digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
         problem = checkpoints.damage(checkpoint)

@@ -16,9 +16,8 @@ from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.config.sweeps import may_change
 from pods.figures import reading
-from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike
-from pods.figures.published import listed
-from pods.figures.reading import QUANTITIES, Run
+from pods.figures.figure import Absent, Figure, FigureConfig, Note, Unlike
+from pods.figures.reading import QUANTITIES, Run, listed
 from pods.figures.statistics import mean_and_error, seconds_a_step
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
@@ -39,7 +38,7 @@ class Series:
     quantities: dict[str, np.ndarray]
     hours: np.ndarray  # (marks,)
     measured: bool  # every run has train_seconds; else the published grid
-    seconds_per_step: SecondsPerStep | None = None
+    seconds_per_step: dict[str, float] | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
     first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
@@ -64,7 +63,7 @@ def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], lis
             notes.append(Note(f"{error}; skipped", figure.name * isinstance(error, Unlike)))
         finally:
             for note in notes:
-                warn(note.text)
+                print(f"warning: {note.text}", file=sys.stderr)  # stdout is for results
         left_out += [note.left_out for note in notes if note.left_out]
     return drawable, left_out
 
@@ -94,11 +93,6 @@ def figures(config: FigureConfig) -> list[Figure]:
 
 def _named(name: str) -> Figure:
     return typed(Figure, compose(f"figure/{name}", []).figure)
-
-
-def warn(message: str) -> None:
-    """One line on stderr: stdout is for results."""
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def finish(left_out: list[str]) -> None:

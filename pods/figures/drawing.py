@@ -83,8 +83,8 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
             for index, (arm, values) in enumerate(arms[title].items()):
                 draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
             axes.set(title=title, xlabel=x)
-        axes.legend(loc="lower right")
         canvas.axes[0].set_ylabel("Correct, % of test questions")
+        _legend(canvas)
     return canvas
 
 
@@ -137,12 +137,16 @@ def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
 
 
 def _frame(canvas: Canvas, title: str, series: list[Series]) -> None:
-    """A title of one line, the legend outside of the axes, and a line if speeds differ."""
-    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    """A title of one line, the legend, and a line above it if speeds differ."""
     characters = int(12 * canvas.get_figwidth())  # in a line
     canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
-    look = {"title": fill(uneven_speed(series), characters), "title_fontsize": 8, "ncols": 2}
-    canvas.legend(handles, labels, loc="outside lower center", **look)
+    _legend(canvas, title=fill(uneven_speed(series), characters), title_fontsize=8)
+
+
+def _legend(canvas: Canvas, **look: object) -> None:
+    """Outside of the axes, where it hides nothing."""
+    handles = canvas.axes[0].get_legend_handles_labels()
+    canvas.legend(*handles, loc="outside lower center", ncols=2, **look)
 
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
@@ -170,10 +174,10 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
     for index, arm in enumerate(series):
-        cost, bottom = arm.seconds_per_step, 0.0
-        parts = [cost.generate, cost.update] if cost else [seconds_per_step(arm)]
+        parts, bottom = arm.seconds_per_step or {"generate": seconds_per_step(arm)}, 0.0
         look = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
-        for part, alpha in zip(parts, (None, 0.45), strict=False):
+        for name, part in parts.items():
+            alpha = 0.45 if name == "update" else None
             bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **look)
             bottom += part
         axes.bar_label(bar, [f"{bottom:.2f}"], padding=2)

@@ -136,13 +136,11 @@ class RunFolder:
 
 def trains(path: Path) -> bool:
     """Whether a training holds the lock of this folder."""
-    if not (path / ".lock").is_file():
-        return False
-    with open(path / ".lock") as lock:
-        try:
+    try:
+        with open(path / ".lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except OSError as error:  # there is no lock, or it is held
+        return isinstance(error, BlockingIOError)
     return False
 
 
