@@ -6,7 +6,6 @@ uv run scripts/speedup.py figure=gsm8k_main 'runs={A: [my-grpo-*], B: [my-pods-*
 """
 
 import json
-import sys
 from dataclasses import asdict
 
 from pydantic import Field
@@ -22,18 +21,15 @@ class SpeedupConfig(FigureConfig):
 
 @command("speedup", SpeedupConfig)
 def main(config: SpeedupConfig) -> None:
-    figures, left_out = curves.read_all(config, fewest=2)
+    figures, left_out = curves.read_all(config, fewest=2, greedy=True)
     content, pairs = {}, []
-    for figure, series in curves.with_greedy(figures, config.results_dir):
+    for figure, series in figures:
         of_figure = speedup.pairs(figure, series, config)
         pairs += [(figure.name, pair) for pair in of_figure]
         headline = speedup.headline(figure, of_figure)
         if headline or config.runs:  # of three arms JSON has the first pair at its top
             first = asdict(headline or of_figure[0])
             content[figure.name] = first | {"pairs": [*map(asdict, of_figure)]}
-        elif figure.baseline:
-            text = f"{figure.baseline} or {figure.pods} has no results; no headline speed-up"
-            print(f"warning: figure {figure.name}: {text}", file=sys.stderr)
     if config.as_json:
         print(json.dumps(content, indent=1))
     elif pairs:

@@ -125,7 +125,7 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     assert (facts["train"]["experiment"], "torch" in facts["versions"]) == ("quickstart", True)
     assert shown.out.count("checkpoint-4") == 8  # two tasks, two graders, in two parts of a table
     assert "engine: transformers (no CUDA device)" in shown.err
-    assert "checkpoint-4 after 10 s of training: gsm8k " in shown.err
+    assert "checkpoint-4: gsm8k " in shown.err
     assert max(map(len, shown.out.splitlines())) <= 100
     stores = [
         f"{name}{end}" for name in ("base-tiny", "fake") for end in (".json", ".meta.json", "")
@@ -166,7 +166,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         targets.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
-    config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 20])
+    config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 11, 20])
     training = SimpleNamespace(task=SimpleNamespace(name="own"))
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
     plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
@@ -178,11 +178,11 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         details[name] = scores.interval(values.mean(axis=0))
     for name, correct in (("v2", v2), ("strict", strict)):
         metrics = {"correct": correct.mean(axis=0), "both": (correct & formed).mean(axis=0)}
-        for k in (1, 3):
+        for k in (1, 3, 11):
             metrics[f"pass@{k}"] = np.array([stupid_pass_at_k(row, k) for row in correct.T])
         metrics["alike"] = np.array([len({*row}) == 1 for row in correct.T.tolist()], float)
         details["rewards"][name] = {key: scores.interval(row) for key, row in metrics.items()}
-    by_k = {str(k): details["rewards"]["v2"][f"pass@{k}"]["mean"] for k in (1, 3)}
+    by_k = {str(k): details["rewards"]["v2"][f"pass@{k}"]["mean"] for k in (1, 3, 11)}
     entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 & formed, "lengths": tokens}
     entry = {name: [*values.mean(axis=1)] for name, values in entry.items()}
     entry["examples"] = [
@@ -407,8 +407,6 @@ def test_a_run_that_still_trains_is_scored_with_what_it_has(folder, capsys):
         fcntl.flock(lock, fcntl.LOCK_EX)
         evaluate()
     assert "run=fake still trains: this scores its checkpoints 2, 4" in capsys.readouterr().err
-    evaluate()
-    assert "still trains" not in capsys.readouterr().err
 
 
 def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
@@ -439,13 +437,6 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
 
 def stupid_pass_at_k(row: list[int], k: int) -> float:
     return float(np.mean([any(subset) for subset in combinations(row, k)]))
-
-
-@pytest.mark.parametrize(("k", "repeats"), [(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)])
-def test_pass_at_k_equals_the_mean_over_all_subsets(k, repeats):
-    correct = np.random.default_rng(repeats).integers(0, 2, size=(40, repeats))
-    expected = [stupid_pass_at_k(row, k) for row in correct.tolist()]
-    np.testing.assert_allclose(scores.pass_at_k(correct, k), expected)
 
 
 @pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])

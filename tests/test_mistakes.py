@@ -84,10 +84,6 @@ $ plan.py
 accuracy=None: set run=<run>, or a share without a run
 $ plan.py accuracy=.5 cells=[[1,4,8]]
 cells: [1, 4, 8] must be [P,n,m] with P >= 1 and 2 <= m <= n
-$ plan.py accuracy=.5 window=[3]
-window=[3]: List should have at least 2 items ...
-$ plan.py accuracy=.5 cost.fixd=1
-cost.fixd=1: must be 'fixed', 'round', 'generate' or 'update'
 $ replay.py run=old
 run=old: no ledger checkpoints/old/rollouts.jsonl.gz; runs with one: none
 $ evaluate_run.py run=ol[de]

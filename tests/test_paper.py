@@ -3,7 +3,6 @@
 import itertools
 import re
 from fnmatch import fnmatch
-from functools import partial
 
 import pytest
 
@@ -28,7 +27,9 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            composed.run = sweeps.name(composed, overrides, partial(command.compose, "train"))
+            composed.run = sweeps.name(
+                composed, overrides, lambda rest: command.compose("train", rest)
+            )
             config = command.typed(TrainConfig, composed)
             settle(config)
             runs.add(config.run)

@@ -93,9 +93,8 @@ def publish(config: EvaluateConfig, run: str) -> Board:
         meta = {name.replace("/", "_"): line[name] for name in COUNTERS}
         meta["scores"] = {name: part["scores"] for name, part in parts.items()}
         entries = {name: results.Entry(**part["entry"]) for name, part in parts.items()}
-        table += scoreboard.lines(
-            run, f"step {line['step']}", line["train_seconds"], meta["scores"]
-        )
+        policy, seconds = f"step {line['step']}", line["train_seconds"]
+        table += scoreboard.lines(run, policy, seconds, meta["scores"])
         content[line["step"]] = results.Scores(entries, meta)
     facts = {"from_training": True, "train": training.model_dump()}
     claim = {"split": line["split"], "questions": line["scores"]["questions"]}

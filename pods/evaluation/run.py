@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -74,9 +73,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         folder, store = Path(config.output_dir) / run, Store(config.results_dir, run)
         checkpoints, skipped = targets.find(folder, config.checkpoints, store, names[0])
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    sample = {"sample": config.questions, "seed": config.seed}
-    load = partial(questions.load, config=training, tokenizer=tokenizer, **sample)
-    asked, sampling = [load(n, config.split) for n in names], choose.sampling(training, config)
+    sample, sampling = (config.questions, config.seed), choose.sampling(training, config)
+    asked = [questions.load(name, config.split, training, tokenizer, *sample) for name in names]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
     if run and trains(folder):
         steps = ", ".join(str(target.step) for target in checkpoints)
@@ -92,7 +90,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     for target in checkpoints[:1]:
         target.store.claim(claims, facts)
     try:
-        base = [Target(Store(config.results_dir, f"base-{training.model.name}", base=True))]
+        base = [Target(Store(config.results_dir, f"base-{training.model.name}"))]
         base[0].store.claim(claims, facts)
     except UserError as error:
         if not run:
@@ -132,8 +130,11 @@ def build(plan: Plan) -> Engine:
 def score_all(plan: Plan) -> Board:
     """The base model and every checkpoint; of validation questions the best is noted."""
     policies, files = [*plan.base, *plan.checkpoints], []
-    scored = score(plan, policies)
-    lines = [line for target in policies for line in lines_of(target, scored[target.name])]
+    scored, lines = score(plan, policies), []
+    for target in policies:
+        run, seconds = target.store.folder.name, target.meta.get("train_seconds")
+        names = (run, target.name) if target.weights else ("", run)
+        lines += scoreboard.lines(*names, seconds, scored[target.name])
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
     notes, validation = [], plan.config.split == "validation" and plan.checkpoints
@@ -143,8 +144,7 @@ def score_all(plan: Plan) -> Board:
         text = f"correct % is by {plan.versions[0]}, which was no reward of the training"
         notes.append(f"rewards.weights.correctness=0: {text}")
     for task in tasks if validation else ():
-        graded = [scored[target.name][task]["rewards"] for target in plan.checkpoints]
-        means = [metrics[plan.versions[0]]["correct"]["mean"] for metrics in graded]
+        means = [share(plan, scored[target.name][task]) for target in plan.checkpoints]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
         best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
         best.store.write_facts()
@@ -177,8 +177,8 @@ def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
             left[target.name] -= 1
             if not left[target.name]:
                 scored[target.name] = sum_up(plan, target)
-                lines = lines_of(target, scored[target.name])
-                bar.write(scoreboard.progress(lines), file=sys.stderr)
+                shares = (f"{task} {share(plan, x):.1%}" for task, x in scored[target.name].items())
+                bar.write(f"{target.name}: {', '.join(shares)} correct", file=sys.stderr)
     return scored
 
 
@@ -216,7 +216,6 @@ def sum_up(plan: Plan, target: Target) -> Details:
     return {task: details for task, (_, details) in by_task.items()}
 
 
-def lines_of(target: Target, details: Details) -> list[scoreboard.Line]:
-    run = target.store.folder.name
-    names = (run, target.name) if target.weights else ("", run)
-    return scoreboard.lines(*names, target.meta.get("train_seconds"), details)
+def share(plan: Plan, details: dict[str, Any]) -> float:
+    """Of correct completions by the first grader."""
+    return details["rewards"][plan.versions[0]]["correct"]["mean"]

@@ -1,4 +1,4 @@
-"""The console of an evaluation: a line per policy as it is finished, then one table of all."""
+"""The table with which an evaluation ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,16 +52,6 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
                 line[f"pass@{largest}"] = spread(metrics[f"pass@{largest}"])
             table.append(line)
     return table
-
-
-def progress(policy: list[Line]) -> str:
-    """A finished policy in one line: its accuracy on every task under the first grader."""
-    first, *_ = policy
-    own = [line for line in policy if line["graded by"] == first["graded by"]]
-    parts = [f"{line['task']} {line['correct %']} %" for line in own]
-    parts += [f"{line['task']} greedy {line['greedy %']} %" for line in own if "greedy %" in line]
-    after = f" after {first['after']} of training" if first["after"] else ""
-    return f"{first['policy']}{after}: {', '.join(parts)}"
 
 
 def show(boards: Sequence[Board]) -> None:

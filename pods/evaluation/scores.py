@@ -27,15 +27,13 @@ EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap inter
 
 def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
     """Add the missing grades; returns whether any was missing."""
-    added = False
-    for version in versions:
-        todo = [record for record in repeat if version not in record["correct"]]
-        texts, answers = [r["completion"] for r in todo], [r["answer"] for r in todo]
+    missing = [v for v in versions if any(v not in record["correct"] for record in repeat)]
+    texts, answers = [r["completion"] for r in repeat], [r["answer"] for r in repeat]
+    for version in missing:
         correct = rewards.score(texts, answers, version, kind)["correctness"]
-        for record, value in zip(todo, correct, strict=True):
+        for record, value in zip(repeat, correct, strict=True):
             record["correct"][version] = bool(value)
-        added = added or bool(todo)
-    return added
+    return bool(missing)
 
 
 def reward(

@@ -35,9 +35,8 @@ class Record(TypedDict):
 class Store:
     """The files of one run, or of one base model; UserError if another program wrote them."""
 
-    def __init__(self, results_dir: str, name: str, base: bool = False) -> None:
-        self.base, self.folder = base, Path(results_dir) / name
-        self.summary = Path(results_dir) / f"{name}.json"
+    def __init__(self, results_dir: str, name: str) -> None:
+        self.folder, self.summary = Path(results_dir) / name, Path(results_dir) / f"{name}.json"
         self.facts_path = self.summary.with_suffix(".meta.json")
         new = not (self.summary.exists() or self.facts_path.exists())
         self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
@@ -101,7 +100,7 @@ class Target:
     def publish(self, scores: ByTask) -> None:
         """Put the scores into the summary; details of a base model stand among the facts."""
         store, path = self.store, self.store.summary
-        if store.base:
+        if self.weights is None:
             run = policy = results.read_base(path) if path.exists() else results.Scores()
             policy.meta = store.facts.setdefault("details", {})
         else:

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -25,7 +24,6 @@ SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.lea
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
 UNEVEN = 1.1  # ratio of seconds a step from which a comparison by time is doubtful
-Drawable = tuple[Figure, "list[Series]"]
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,20 @@ class Series:
         return np.array([value for value in values if np.isfinite(value)])
 
 
-def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
-    """The figures with at least `fewest` arms, and the names left out; Absent if one was asked."""
+def read_all(
+    config: FigureConfig, fewest: int = 1, greedy: bool = False
+) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
+    """The figures with at least `fewest` arms, and the names left out; Absent if one was asked.
+    greedy: each is followed by the same by greedy completions, if two arms have them."""
     drawable, left_out, wanted = [], [], figures(config)
+    folder = Path(config.results_dir)
     for figure in wanted:
         notes: list[Note] = []
         try:
-            drawable.append((figure, read(figure, Path(config.results_dir), notes, fewest)))
+            drawable.append((figure, read(figure, folder, notes, fewest)))
+            with suppress(Absent):
+                if greedy:
+                    drawable.append((figure.greedy, read(figure.greedy, folder, [], fewest=2)))
         except Absent as error:
             if len(wanted) == 1:
                 raise
@@ -66,14 +71,6 @@ def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], lis
                 print(f"warning: {note.text}", file=sys.stderr)  # stdout is for results
         left_out += [note.left_out for note in notes if note.left_out]
     return drawable, left_out
-
-
-def with_greedy(drawable: list[Drawable], folder: str) -> Iterator[Drawable]:
-    """Every figure, and after it the same by greedy completions if two arms have them."""
-    for figure, series in drawable:
-        yield figure, series
-        with suppress(Absent):
-            yield figure.greedy, read(figure.greedy, Path(folder), [], fewest=2)
 
 
 def figures(config: FigureConfig) -> list[Figure]:
@@ -168,9 +165,7 @@ def _series(
     if not used:
         return None
     _compare_settings(figure, label, used, notes)
-    seeds = {run.name: run.settings.get("seed") for run in used}
-    if len({*seeds.values()} - {None}) == len(used):
-        used.sort(key=lambda run: seeds[run.name])
+    used.sort(key=lambda run: run.settings.get("seed", 0))  # published runs stay as they are
     arm = figure.series[label]
     return Series(
         label=label,
@@ -182,7 +177,7 @@ def _series(
         seconds_per_step=None if any(run.measured for run in used) else arm.seconds_per_step,
         base=base,
         first=[run.first for run in used if run.first],
-        seeds=[seeds[run.name] for run in used],
+        seeds=[run.settings.get("seed") for run in used],
         clock=used[0].settings.get("clock.name", "measured"),
     )
 

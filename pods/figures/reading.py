@@ -58,7 +58,7 @@ def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]
 
 def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, float]:
     """Accuracy and length of the first base file that has the figure's metric; {} without one."""
-    paths = [path for pattern in figure.base for path in results.find(folder, [pattern])]
+    paths = (path for pattern in figure.base for path in results.find(folder, [pattern]))
     for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
             base = results.read_base(path)
