@@ -7,7 +7,7 @@ uv run scripts/plan.py cost.fixed=2 cost.generate=.01 cost.update=.05 accuracy=.
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from pods.figures.planner import Cell
 
 FOLDER = CONFIG_DIR / "planning"
-
-
-class CostKeys(Section):
-    fixed: float | None = Field(ge=0)
-    round: float | None = Field(None, exclude=True)  # of the priced clock; PODS has one round
-    generate: float | None = Field(ge=0)
-    update: float | None = Field(ge=0)
+COSTS = ("fixed", "round", "generate", "update")  # PODS has one round
 
 
 class PlanConfig(Section):
@@ -43,7 +37,7 @@ class PlanConfig(Section):
     output_dir: Text
     out_dir: Text
     as_json: bool = Field(alias="json")
-    cost: CostKeys
+    cost: dict[Literal[*COSTS], Annotated[float, Field(ge=0)] | None]
 
 
 @command("plan", PlanConfig, FOLDER)
@@ -57,8 +51,7 @@ def main(config: PlanConfig) -> None:
     if not base.rate > 0:
         raise UserError(f"cells: {list(base[:3])}: no signal in it; put another first")
     verdict, name = planner.verdict(cells), config.run or config.experiment
-    picture = planner.heat_map(cells, base, f"{name}. {verdict}")
-    drawing.save(picture, Path(config.out_dir) / "plan" / name)
+    drawing.save(planner.heat_map(cells, base, name), Path(config.out_dir) / "plan" / name)
     table = pandas.DataFrame(cells).assign(relative=[cell.rate / base.rate for cell in cells])
     if config.as_json:
         rows = table.to_dict("records")
@@ -72,11 +65,8 @@ def main(config: PlanConfig) -> None:
 
 def check(config: PlanConfig) -> None:
     """Raise UserError with the first value that cannot be used."""
-    cost = config.cost.model_dump()
     if (config.run is None) == (config.accuracy is None):
         raise UserError(f"accuracy={config.accuracy}: set run=<run>, or a share without a run")
-    if config.run is None and None in cost.values() and {*cost.values()} != {None}:
-        raise UserError(f"cost={cost}: without a run set all three costs, or none")
     if config.run:
         ledger.find(config.output_dir, config.run)
     for cell in config.cells or []:
@@ -88,14 +78,14 @@ def predict(config: PlanConfig) -> tuple[list["Cell"], "Cell", list[str]]:
     """The cells, their baseline, and the source of the predictions."""
     from pods.figures import planner
 
-    costs = {name: value for name, value in config.cost.model_dump().items() if value is not None}
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])
         own = planner.Cell(*(train[size] for size in planner.SIZES))
-        cost = Prices(name="own", **costs) if costs else Prices(**price_list("l40s"))
+        cost = Prices(**price_list("l40s"))
     else:
         own, cost, rewards = planner.read(Path(config.output_dir) / config.run, config.window)
-        cost = cost.model_copy(update=costs)
+    known = {name: value for name, value in config.cost.items() if value is not None}
+    cost = cost.model_copy(update=known)
 
     def predicted(cell: "Cell") -> "Cell":
         sizes = (config.rule, cell.n, cell.m)

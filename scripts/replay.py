@@ -36,22 +36,20 @@ class ReplayConfig(Section):
 @command("replay", ReplayConfig)
 def main(config: ReplayConfig) -> None:
     path, name = ledger.find(config.output_dir, config.run), config.rule.name
-    from rich.console import Console  # a wrong run= waits for nothing
-    from rich.table import Column, Table
+    import pandas  # a wrong run= waits for nothing
 
     records = [record for record in ledger.read(path) if record["kept"]]
     if not records:
         raise UserError(f"run={config.run}: {path} holds no complete record yet")
-    title = f"{config.run}: {len(records)} prompts"
-    table = Table("rule", *(Column(column, justify="right") for column in COLUMNS), title=title)
-    table.add_row("the run", *row(records, [record["kept"] for record in records]))
+    rows = {"the run": row(records, [record["kept"] for record in records])}
     for rule in [name] if name else RULES:
         try:
-            table.add_row(rule, *row(records, again(rule, records, config)))
+            rows[rule] = row(records, again(rule, records, config))
         except ValueError as error:  # an unknown rule, or one that does not fit the rollouts
             if name:
                 raise UserError(f"rule.name={name}: {error}") from None
-    Console().print(table)
+    print(f"{config.run}: {len(records)} prompts")
+    print(pandas.DataFrame.from_dict(rows, "index", columns=COLUMNS).to_string())
 
 
 def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
@@ -74,9 +72,9 @@ def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
     rewards = [np.array(record["total"])[kept] for record, kept in pairs]
     spreads = [np.std(group) if np.ptp(group) else 0.0 for group in rewards]
     shared = [len(np.intersect1d(record["kept"], kept)) / len(kept) for record, kept in pairs]
-    m, alike = np.mean([len(group) for group in rewards]), np.full(len(pairs), 1 / len(pairs))
-    means = [np.concatenate(rewards).mean(), np.mean(np.square(spreads))]
-    means += [planner.signal(m, spreads, alike), np.mean(np.equal(spreads, 0)), np.mean(shared)]
+    m, variance = np.mean([len(group) for group in rewards]), np.mean(np.square(spreads))
+    means = [np.concatenate(rewards).mean(), variance, planner.signal(m, spreads)]
+    means += [np.mean(np.equal(spreads, 0)), np.mean(shared)]
     return [f"{m:.4g}", *map("{:.4f}".format, means)]
 
 

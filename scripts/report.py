@@ -33,8 +33,8 @@ def main(config: ReportConfig) -> None:
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
     sections, left_out, output_dir = [], [], Path(config.output_dir)
     if config.figure or config.runs:
-        drawable, left_out = curves.read_all(config)
-        for figure, series in curves.with_greedy(drawable, config.results_dir):
+        drawable, left_out = curves.read_all(config, greedy=True)
+        for figure, series in drawable:
             pairs = speedup.pairs(figure, series, config)
             text = drawing.caption(figure, series, speedup.headline(figure, pairs))
             picture = page.svg(drawing.main_figure(figure, series))

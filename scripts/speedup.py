@@ -7,7 +7,6 @@ uv run scripts/speedup.py figure=gsm8k_main 'runs={A: [my-grpo-*], B: [my-pods-*
 
 import json
 from dataclasses import asdict
-from typing import Literal
 
 from pydantic import Field
 
@@ -17,28 +16,24 @@ from pods.figures.figure import FigureConfig
 
 
 class SpeedupConfig(FigureConfig):
-    format: Literal["table", "latex"]
     as_json: bool = Field(alias="json")
 
 
 @command("speedup", SpeedupConfig)
 def main(config: SpeedupConfig) -> None:
-    figures, left_out = curves.read_all(config, fewest=2)
+    figures, left_out = curves.read_all(config, fewest=2, greedy=True)
     content, pairs = {}, []
-    for figure, series in curves.with_greedy(figures, config.results_dir):
+    for figure, series in figures:
         of_figure = speedup.pairs(figure, series, config)
         pairs += [(figure.name, pair) for pair in of_figure]
         headline = speedup.headline(figure, of_figure)
         if headline or config.runs:  # of three arms JSON has the first pair at its top
             first = asdict(headline or of_figure[0])
             content[figure.name] = first | {"pairs": [*map(asdict, of_figure)]}
-        elif figure.baseline:
-            arms = f"{figure.baseline} or {figure.pods}"
-            curves.warn(f"figure {figure.name}: {arms} has no results; no headline speed-up")
     if config.as_json:
         print(json.dumps(content, indent=1))
     elif pairs:
-        print(speedup.text(pairs, config.format))
+        print(speedup.text(pairs))
     else:
         print("no pair of arms has results")
     curves.finish(left_out)

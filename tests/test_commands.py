@@ -80,6 +80,8 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     assert sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")) == names
     jobs = [line for line in first.stderr.splitlines() if line.startswith("job ")]
     assert jobs[1].startswith(f"job 2: run={names[1]} (")
+    end = f"sweep: 2 of 2 jobs done\nnext: uv run evaluate_run.py 'run=[{','.join(names)}]'\n"
+    assert first.stdout.endswith(end)
     (tmp_path / "checkpoints" / names[1] / "checkpoint-2" / "meta.json").unlink()  # as by a kill
     again = processes.run(tmp_path, *keys)
     for name, step in zip(names, (2, 1), strict=True):

@@ -123,6 +123,9 @@ def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(saved, cap
         folder = RunFolder(compose(*RUN, override, "output_dir=."))
         with pytest.raises(UserError, match=f"another config: .*{re.escape(change)}; restore"):
             folder.refuse_changes()
+    Path("r").rename("s")
+    with pytest.raises(UserError, match=r"^run=s: .* has run=r: the folder was renamed; rename it"):
+        RunFolder(compose(*RUN, "run=s", "output_dir=.")).refuse_changes()
 
 
 HEAVY = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotlib"}

@@ -1,4 +1,4 @@
-"""pods/figures/published.py, reading.py and curves.py: irregular files never shift a curve."""
+"""pods/figures/reading.py and curves.py: irregular files never shift a curve."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pods.config.errors import UserError
-from pods.figures import curves, published, reading
+from pods.figures import curves, reading
 from pods.figures.figure import Absent, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
@@ -43,7 +43,7 @@ TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
     (TWO_ATTEMPTS, [None] * 16, "left out"),
 ])  # fmt: skip
 def test_marks_of_published_checkpoints(steps, marks, note):
-    by_index, notes = published.by_index(steps, 12)
+    by_index, notes = reading.by_index(steps, 12)
     assert by_index == marks
     assert note in "; ".join(notes)
     assert bool(notes) == bool(note), "a regular run has no note"
@@ -125,10 +125,10 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     assert "grpo-n4-seed0: checkpoint-0 is dropped" in notes
     assert "GRPO: averages runs of different settings: grpo-n4, grpo-n16" in notes
     for i, path in enumerate(tmp_path.glob("*.json")):
-        facts_file(tmp_path, path.stem, seed=i)
+        facts_file(tmp_path, path.stem, seed=i, lora={"rank": 8})
     assert "averages" not in read(tmp_path)[1], "equal in all but their names"
     facts_file(tmp_path, "grpo-n4-seed0", lora={"rank": 4})
-    assert "averages runs of different settings: lora.rank" in read(tmp_path)[1]
+    assert "runs of GRPO differ in lora.rank: 4 in grpo-n4-seed0; 8 in " in read(tmp_path)[1]
 
 
 def test_a_figure_shows_its_own_metric(tmp_path):
@@ -173,12 +173,12 @@ def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
     path = tmp_path / "toy-acc.csv"
     column = "data/grpo-s1-ga4 - eval/accuracy"
     path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
-    samples = published.read_csv(path)["grpo-s1-ga4"]
+    samples = reading.read_csv(path)["grpo-s1-ga4"]
     np.testing.assert_allclose(samples[:, [0, 2]], [[60, 0.5], [240, 0.8]])
     for content, words in (("time,value\n1,2\n", "no column eval/time"), ("", "not a CSV file")):
         path.write_text(content)
         with pytest.raises(UserError, match=words):
-            published.read_csv(path)
+            reading.read_csv(path)
     with pytest.raises(UserError, match="metric=both_acc: the export of figure=toy"):
         read(tmp_path, **EXPORT, metric="both_acc")
     with pytest.raises(Absent, match=r" has no toy-length\.csv; set results_dir to the"):

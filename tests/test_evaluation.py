@@ -1,6 +1,7 @@
 """evaluate_run.py and what stands below it, on random adapters and a few sums."""
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -123,7 +124,7 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     assert (facts["train"]["experiment"], "torch" in facts["versions"]) == ("quickstart", True)
     assert shown.out.count("checkpoint-4") == 8  # two tasks, two graders, in two parts of a table
     assert "engine: transformers (no CUDA device)" in shown.err
-    assert "checkpoint-4 after 10 s of training: gsm8k " in shown.err
+    assert "checkpoint-4: gsm8k " in shown.err
     assert max(map(len, shown.out.splitlines())) <= 100
     stores = [
         f"{name}{end}" for name in ("base-tiny", "fake") for end in (".json", ".meta.json", "")
@@ -169,7 +170,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
     plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
     plan.functions = []
-    run.score(plan, None, [target])  # nothing is missing
+    run.score(plan, [target])  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
@@ -320,7 +321,7 @@ def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
 
 
 MISTAKES = [  # further ones: tests/test_mistakes.py
-    (None, "run=null checkpoints=last", "checkpoints=last: a base model has no checkpoints; set"),
+    (None, "run=null checkpoints=last", "run=null: a base model has no checkpoints; set run"),
     (None, "checkpoints=3", "checkpoints=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
     (None, "split=validation tasks=[math500]", "tasks=math500: has no validation split"),
     (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
@@ -400,6 +401,13 @@ def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
     for chosen, step in ({}, 4), ({"gsm8k": "checkpoint-2"}, 2):
         store.facts["best"] = chosen
         assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
+
+
+def test_a_run_that_still_trains_is_scored_with_what_it_has(folder, capsys):
+    with open(folder / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        evaluate()
+    assert "run=fake still trains: this scores its checkpoints 2, 4" in capsys.readouterr().err
 
 
 def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():

@@ -4,6 +4,7 @@ docs/paper.md trains every arm of every figure."""
 import itertools
 import re
 from fnmatch import fnmatch
+from functools import partial
 
 import pytest
 import yaml
@@ -116,7 +117,7 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            composed.run = sweeps.name(composed, overrides)
+            composed.run = sweeps.name(composed, overrides, partial(command.compose, "train"))
             config = command.typed(TrainConfig, composed)
             settle(config)
             runs.add(config.run)

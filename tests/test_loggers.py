@@ -22,7 +22,6 @@ def no_account(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("WANDB_SILENT", "true")
     yield
     wandb.teardown()
 
@@ -62,7 +61,7 @@ def test_metrics_and_events_have_every_step(tmp_path):
     assert values == [(step, float(step)) for step in range(1, 6)]
 
 
-def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, monkeypatch):
+def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("WANDB_MODE", "offline")
     ids = []
     for _ in range(2):
@@ -70,6 +69,7 @@ def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, 
             ids.append(wandb.run.id)
             assert (wandb.run.name, wandb.run.group) == ("a-pods-seed3-P-2", "a-pods-P-2")
             assert wandb.run.config["optimizer"]["learning_rate"] == 1e-3
+    assert capfd.readouterr() == ("", ""), "wandb is quiet"
     assert ids[0] == ids[1] != "a-pods-seed3-P-2"  # two folders may hold runs of one name
 
 

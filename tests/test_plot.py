@@ -85,8 +85,6 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     error = printed(capsys, SPEEDUP, *where, code=2)[1]
     assert "runs: arithmetic both_acc, axes of quickstart" in error
     assert "no arithmetic both_acc" in error
-    error = printed(capsys, PLOT, "figure=math_main", where[0], code=2)[1]
-    assert "matches Instruct-MATH-NF-512-8-8-*" in error
 
 
 def test_axes_and_seconds_per_step():

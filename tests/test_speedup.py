@@ -186,5 +186,3 @@ def test_a_threshold_that_is_never_reached_is_null(capsys, tmp_path):
     assert max(map(len, "".join(tables).splitlines())) <= 100
     cells = [published[k].split("|")[i].strip() for k, i in ((2, 3), (2, 4), (2, 5), (5, 3))]
     assert cells == ["45.00% (0.9 of best)", "not reached vs 30 min", "not reached", "-"]
-    latex, _ = printed(capsys, *command, "format=latex")
-    assert r"gsm8k\_main & GRPO-PODS vs GRPO & 2 vs 2" in latex

@@ -14,13 +14,14 @@ from tests.configs import composed
 
 NAME = "quickstart-pods-max_variance-n8-m4-seed0"
 RUNS = [
-    ("optimizer.learning_rate=1e-3", f"{NAME}-optimizer.learning_rate-0.001"),
+    ("optimizer.learning_rate=2e-3", f"{NAME}-optimizer.learning_rate-0.002"),
+    ("rewards=v2 prompts_per_step=8,4 optimizer.learning_rate=1e-3", NAME),  # all by default
     ("seed=3 rule=random kept_per_prompt=2", "quickstart-pods-random-n8-m2-seed3"),
     ("algorithm=grpo", "quickstart-grpo-all-n4-m4-seed0"),
     ("algorithm=dapo algorithm.params.rounds=2", "quickstart-dapo-rounds2-n4-m4-seed0"),
     ("algorithm=speed rule=random", "quickstart-speed-n8-m4-seed0-rule-random"),
     ("rewards=strict rule.params.k=1", f"{NAME}-rewards-strict-rule.params.k-1"),
-    ("task.system=null backend.warmup=true", f"{NAME}-task.system-null-backend.warmup-true"),
+    ("task.system=null backend.warmup=true", f"{NAME}-backend.warmup-true-task.system-null"),
     (f"task.system={'x' * 50}", f"{NAME}-task.system-77cf1206"),  # a hash of a long value
     ("rewards.functions.f=a/b.py:g", "quickstart-pods-max_variance-f-n8-m4-seed0"
      "-rewards.functions.f-a_b.py_g"),
@@ -39,8 +40,14 @@ def test_what_is_overridden_and_not_in_the_name_is_appended(monkeypatch, command
     sweeps.note_swept(["-m", *command.split()])
     job = [override.partition(",")[0] for override in command.split()]
     config = composed(*job)
-    config.run = sweeps.name(config, job)
+    config.run = sweeps.name(config, job, lambda overrides: composed(*overrides))
     assert config.run == name
+
+
+def test_the_summary_of_a_sweep_names_what_failed():
+    jobs = [("a", ""), ("b", "run=b: a reason"), ("c", "")]
+    next_command = "next: uv run evaluate_run.py 'run=[a,c]'"
+    assert sweeps.summary(jobs) == f"sweep: 2 of 3 jobs done\nb: run=b: a reason\n{next_command}"
 
 
 def test_help_has_the_commands_own_keys_and_groups_with_comments():

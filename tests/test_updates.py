@@ -25,7 +25,7 @@ CASES = {  # the last: two updates on each generation, of which both ends of the
 
 @pytest.mark.parametrize("case", CASES)
 def test_updates_computed_by_hand(case):
-    """Temperature, k3, reductions, ratios, reward weights, clipping and decay. Plain gradient steps:
+    """Temperature, k3, reductions, ratios, reward weights, clipping, decay. Plain gradient steps:
     AdamW would move an entry whose gradient is rounding noise by a whole learning rate."""
     overrides = [*SETTINGS, *CASES[case]]
     trainer = build(overrides, dataset=rows())

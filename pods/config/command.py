@@ -78,19 +78,29 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
 
 def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
-    a sweep makes the key `run` of trainings distinct."""
+    trainings get their key `run`, distinct in a sweep, which ends with a summary."""
+    names_run = schema is TrainConfig
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
+        jobs: list[tuple[str, str]] = []  # of a sweep in this process: run, error
+
         @functools.wraps(main)
         def job(config: DictConfig) -> None:
-            sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+            facts = HydraConfig.get()
+            sweep, overrides = facts.mode == RunMode.MULTIRUN, list(facts.overrides.task)
+            run, line = "", " ".join(text.lstrip("+") for text in overrides)
             try:
+                if names_run:
+                    config.run = sweeps.name(config, overrides, functools.partial(compose, name))
+                    run, line = config.run, f"run={config.run} ({line})"
                 if sweep:
-                    sweeps.begin_job(config, names_run=schema is TrainConfig)
+                    print(f"job {facts.job.num + 1}: {line}", file=sys.stderr, flush=True)
                 main(typed(schema, config))
+                jobs.append((run, ""))
             except Exception as error:
                 if sweep:
-                    raise  # Hydra names the job of the sweep and runs the others
+                    jobs.append((run, explain(error)))
+                    raise  # Hydra runs the others
                 _report_and_exit(error)
 
         @functools.wraps(main)
@@ -105,7 +115,12 @@ def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Calla
                         raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
                     sweeps.note_swept(sys.argv[1:])
                     sys.argv[1:] = settable(sys.argv[1:], folder)
-                    hydra.main(config_path=str(folder), config_name=name, version_base=None)(job)()
+                    run = hydra.main(config_path=str(folder), config_name=name, version_base=None)
+                    try:
+                        run(job)()
+                    finally:
+                        if names_run and len(jobs) > 1:
+                            print(sweeps.summary(jobs))
                 sys.stdout.flush()
             except BrokenPipeError:  # `... | head` has read enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit

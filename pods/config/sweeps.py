@@ -1,12 +1,11 @@
-"""Names of runs and of a sweep's jobs: the key `run`, and the keys that are overridden beside it. A
-key that a resumed run may change is in the name only if the sweep is over it."""
+"""Names of runs: the key `run`, and the keys that are overridden beside it. A key that a resumed
+run may change is in the name only if a sweep is over it."""
 
 import hashlib
 import os
 import re
-import sys
+from collections.abc import Callable
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
@@ -19,6 +18,7 @@ MAY_CHANGE = (
 )  # fmt: skip
 NAMED_BY_RULE = ("grpo", "grpo_ga", "pods")  # algorithms whose rule is in the run's name
 SWEPT = "PODS_SWEPT"  # variable with the keys of a sweep, also for jobs in other processes
+Compose = Callable[[list[str]], DictConfig]
 LONGEST = 40  # characters of a value in a name; a longer one is shown by its hash
 
 
@@ -56,36 +56,39 @@ def note_swept(arguments: list[str]) -> None:
     os.environ[SWEPT] = ",".join(override.key_or_group for override in swept)
 
 
-def name(config: DictConfig, overrides: list[str]) -> str:
-    """`config.run` and the overrides that it lacks; run=<name> gets only the keys of the sweep."""
-    run = OmegaConf.to_container(config, resolve=False)["run"]
+def name(config: DictConfig, overrides: list[str], compose: Compose) -> str:
+    """`config.run` and the overrides that it lacks; run=<name> gets only the keys of the sweep. One
+    config has one name: the order of the overrides does not count, nor do those without effect."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    run = plain["run"]
     stated = ["run", *re.findall(r"\$\{([\w.]+)\}", run)]
     if "${arm:}" in run:
         stated += ["algorithm.name", "algorithm.params", "advantage.name"]
         stated += ["rule.name"] if config.algorithm.name in NAMED_BY_RULE else []
     parsed = OverridesParser.create().parse_overrides(overrides)
     named = any(override.key_or_group == "run" for override in parsed)
-    for override in parsed:
+    for override in sorted(parsed, key=lambda override: override.key_or_group):
         key = override.key_or_group
         swept = key in os.environ.get(SWEPT, "").split(",")
         # A group is stated by its name, a parameter by all of them.
         is_stated = any(f"{other}.".startswith(f"{key}.") for other in stated)
         is_stated |= "algorithm.params" in stated and key.startswith("algorithm.params.")
         if not is_stated and (swept or not (named or may_change(key))):
-            value = override.get_value_element_as_str()
-            value = {"True": "true", "False": "false"}.get(value, value)
-            value = re.sub(r"[^\w.+-]+", "_", value).strip("_")
-            if len(value) > LONGEST:
-                value = hashlib.sha256(value.encode()).hexdigest()[:8]
-            run += f"-{key}-{value}"
+            others = compose([other.input_line for other in parsed if other is not override])
+            if named or OmegaConf.to_container(others, resolve=False) != plain:
+                value = override.get_value_element_as_str()
+                value = {"True": "true", "False": "false"}.get(value, value)
+                value = re.sub(r"[^\w.+-]+", "_", value).strip("_")
+                if len(value) > LONGEST:
+                    value = hashlib.sha256(value.encode()).hexdigest()[:8]
+                run += f"-{key}-{value}"
     return run
 
 
-def begin_job(config: DictConfig, names_run: bool) -> None:
-    """Name the run of this job, and print job, run and overrides on stderr."""
-    number, overrides = HydraConfig.get().job.num + 1, list(HydraConfig.get().overrides.task)
-    line = " ".join(text.lstrip("+") for text in overrides)
-    if names_run:
-        config.run = name(config, overrides)
-        line = f"run={config.run} ({line})"
-    print(f"job {number}: {line}", file=sys.stderr, flush=True)
+def summary(jobs: list[tuple[str, str]]) -> str:
+    """What a sweep shows at its end; jobs: run, and why it failed, if it did."""
+    failed = [f"{run}: {error}" for run, error in jobs if error]
+    done = ",".join(run for run, error in jobs if not error)
+    lines = [f"sweep: {len(jobs) - len(failed)} of {len(jobs)} jobs done", *failed]
+    lines += [f"next: uv run evaluate_run.py 'run=[{done}]'"] if done else []
+    return "\n".join(lines)

@@ -31,6 +31,8 @@ def listed(value: object) -> list[str]:
 
 
 Names = Annotated[list[Text], BeforeValidator(listed)]
+Tasks = Annotated[list[Literal[*tasks.NAMES]], BeforeValidator(listed)]
+Graders = Annotated[list[Literal[*VERSIONS]], BeforeValidator(listed)]
 
 
 class OneCheckpoint(Section):
@@ -56,12 +58,12 @@ class EvaluateConfig(Section):
     experiment: Text | None
     model: Text | None
     checkpoints: Names
-    tasks: Names
+    tasks: Tasks
     questions: int | None = Field(ge=1)
     repeats: int = Field(ge=1)
     greedy: bool
     seed: int = Field(ge=0)
-    rewards: Names
+    rewards: Graders
     pass_at: list[Annotated[int, Field(ge=1)]]
     split: Literal["test", "validation"]
     from_training: bool
@@ -85,19 +87,13 @@ def check(config: EvaluateConfig) -> None:
     for name in config.checkpoints or ["null"]:
         if name not in ("all", "best", "last") and not name.isdigit():
             raise UserError(f"checkpoints={name}: must be all, best, last, or a list of steps")
-    for key, known in (("tasks", tasks.NAMES), ("rewards", VERSIONS)):
-        for name in getattr(config, key):
-            if name not in known:
-                raise UserError(f"{key}={name}: unknown; choose from {', '.join(known)}")
     sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
     if len(asked := [f"{key}={value}" for key, value in sources.items() if value]) > 1:
         raise UserError(f"{' '.join(asked)}: each says what is scored; set one")
     if config.model and not config.tasks:
         raise UserError(f"model={config.model}: no run says the task; set tasks=[gsm8k]")
-    for key, default in (("checkpoints", ["all"]), ("from_training", ["False"])):
-        if not config.run and (value := listed(getattr(config, key))) != default:
-            words = ",".join(value).lower()
-            raise UserError(f"{key}={words}: a base model has no checkpoints; set run")
+    if not config.run and (config.checkpoints != ["all"] or config.from_training):
+        raise UserError("run=null: a base model has no checkpoints; set run, or leave these keys")
     if not asked:
         known = ", ".join(_known(config.output_dir)) or "none"
         raise UserError(

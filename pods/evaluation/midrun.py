@@ -83,23 +83,22 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
     lines = read_metrics(path) if path.is_file() else []
     problem = "" if lines else "has no evaluation"
-    if any("greedy" not in line for line in lines):
-        problem = "was made by an earlier version"
-    elif len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
+    if len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
         problem = "has evaluations of different questions"
     if problem:
         raise UserError(f"from_training=true: {path} {problem}; score the checkpoints instead")
-    content, rows = {}, []
+    content, table = {}, []
     for line in lines:
         parts = {line["task"]: line, line["task"] + results.GREEDY: line["greedy"]}
         meta = {name.replace("/", "_"): line[name] for name in COUNTERS}
         meta["scores"] = {name: part["scores"] for name, part in parts.items()}
         entries = {name: results.Entry(**part["entry"]) for name, part in parts.items()}
-        rows += scoreboard.rows(run, f"step {line['step']}", line["train_seconds"], meta["scores"])
+        policy, seconds = f"step {line['step']}", line["train_seconds"]
+        table += scoreboard.lines(run, policy, seconds, meta["scores"])
         content[line["step"]] = results.Scores(entries, meta)
     facts = {"from_training": True, "train": training.model_dump()}
     claim = {"split": line["split"], "questions": line["scores"]["questions"]}
     store.claim(dict.fromkeys(parts, claim), facts | results.facts_of(folder / "meta.json"))
     store.write_facts()
     save(results.write, store.summary, content)
-    return Board(rows, [NOTE], [store.summary, store.facts_path], [])
+    return Board(table, [NOTE], [store.summary, store.facts_path], [])

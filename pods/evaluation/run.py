@@ -6,10 +6,8 @@ A finished repeat is on disk at once, and a restart generates only the missing o
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,15 +22,14 @@ from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, moved, training_config
 from pods.evaluation.questions import Questions
-from pods.evaluation.scoreboard import Board, Row
+from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Record, Store, Target
 from pods.models.policy import load_tokenizer
-from pods.runs.folder import provenance
+from pods.runs.folder import provenance, trains
 from pods.runs.results import GREEDY
 from pods.scoring import Reward, RewardError
 
-Rows = dict[tuple[str, str], Row]  # (policy, task) -> scores
-LoadEngine = Callable[[], Engine]  # loads it at the first call
+Details = dict[str, dict[str, Any]]  # task -> scores
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,7 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
     plan = plan_of(config, run)
     print("\n".join(plan.messages), file=sys.stderr)
     try:
-        with ExitStack() as stack:
-            engine = cache(lambda: stack.enter_context(build(plan)))
-            return score_all(plan, engine)
+        return score_all(plan)
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
@@ -78,10 +73,15 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         folder, store = Path(config.output_dir) / run, Store(config.results_dir, run)
         checkpoints, skipped = targets.find(folder, config.checkpoints, store, names[0])
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    sample = {"sample": config.questions, "seed": config.seed}
-    load = partial(questions.load, config=training, tokenizer=tokenizer, **sample)
-    asked, sampling = [load(n, config.split) for n in names], choose.sampling(training, config)
+    sample, sampling = (config.questions, config.seed), choose.sampling(training, config)
+    asked = [questions.load(name, config.split, training, tokenizer, *sample) for name in names]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
+    if run and trains(folder):
+        steps = ", ".join(str(target.step) for target in checkpoints)
+        messages.append(
+            f"run={run} still trains: this scores its checkpoints {steps}; for later ones run the "
+            "same command again"
+        )
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
     asked = greedy if sampling.temperature == 0 else asked + greedy * config.greedy
     settings = settings_of(config, trained, sampling, engine[0])
@@ -90,7 +90,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     for target in checkpoints[:1]:
         target.store.claim(claims, facts)
     try:
-        base = [Target(Store(config.results_dir, f"base-{training.model.name}", base=True))]
+        base = [Target(Store(config.results_dir, f"base-{training.model.name}"))]
         base[0].store.claim(claims, facts)
     except UserError as error:
         if not run:
@@ -127,12 +127,16 @@ def build(plan: Plan) -> Engine:
     return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
-def score_all(plan: Plan, engine: LoadEngine) -> Board:
+def score_all(plan: Plan) -> Board:
     """The base model and every checkpoint; of validation questions the best is noted."""
     policies, files = [*plan.base, *plan.checkpoints], []
-    scored = score(plan, engine, policies)
-    tasks = dict.fromkeys(task for _, task in scored)  # greedy ones stand beside the sampled ones
-    rows = [scored[target.name, task] for task in tasks for target in policies]
+    scored, lines = score(plan, policies), []
+    for target in policies:
+        run, seconds = target.store.folder.name, target.meta.get("train_seconds")
+        names = (run, target.name) if target.weights else ("", run)
+        lines += scoreboard.lines(*names, seconds, scored[target.name])
+    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
     notes, validation = [], plan.config.split == "validation" and plan.checkpoints
     if len(policies) > 2 and not validation:
         notes = ["picking the best row overstates accuracy; see split=validation"]
@@ -140,39 +144,42 @@ def score_all(plan: Plan, engine: LoadEngine) -> Board:
         text = f"correct % is by {plan.versions[0]}, which was no reward of the training"
         notes.append(f"rewards.weights.correctness=0: {text}")
     for task in tasks if validation else ():
-        graded = [scored[t.name, task].details["rewards"] for t in plan.checkpoints]
-        means = [metrics[plan.versions[0]]["correct"]["mean"] for metrics in graded]
+        means = [share(plan, scored[target.name][task]) for target in plan.checkpoints]
         best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
         best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
         best.store.write_facts()
         notes.append(f"{best.name}: best on {task}; score it once: split=test checkpoints=best")
     for store in dict.fromkeys(target.store for target in policies):
         files += [store.summary, store.facts_path, store.folder]
-    return Board(rows, notes, files, plan.skipped)
+    return Board(lines, notes, files, plan.skipped)
 
 
-def score(plan: Plan, engine: LoadEngine, policies: Sequence[Target]) -> Rows:
+def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
     """Generate and record the missing repeats; a policy is summed up when its last one is there."""
-    works, rows = list(missing(plan, policies)), {}
+    works, scored = list(missing(plan, policies)), {}
     left = Counter(work.label[0].name for work in works)
     for target in policies:
         if target.weights:
             target.store.facts["weights"][target.name] = target.digest
         target.store.write_facts()  # first, so that no file is ever without them
         if not left[target.name]:
-            rows |= sum_up(plan, target)
+            scored[target.name] = sum_up(plan, target)
+    if not works:  # nor is an engine built
+        return scored
     total = sum(len(work.requests) for work in works)
-    with tqdm(total=total, unit=" completions", leave=False, disable=None) as bar:
-        for work, groups in engine().generate(works, advance=bar.update) if works else ():
+    bar = tqdm(total=total, unit=" completions", leave=False, disable=None)
+    with build(plan) as engine, bar:
+        for work, groups in engine.generate(works, advance=bar.update):
             target, q, path = work.label
             repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
             grade(plan, q, repeat)
             targets.write(path, repeat)
             left[target.name] -= 1
             if not left[target.name]:
-                rows |= (scored := sum_up(plan, target))
-                bar.write(scoreboard.line([*scored.values()]), file=sys.stderr)
-    return rows
+                scored[target.name] = sum_up(plan, target)
+                shares = (f"{task} {share(plan, x):.1%}" for task, x in scored[target.name].items())
+                bar.write(f"{target.name}: {', '.join(shares)} correct", file=sys.stderr)
+    return scored
 
 
 def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
@@ -194,10 +201,9 @@ def grade(plan: Plan, q: Questions, repeat: list[Record]) -> bool:
     return scores.grade(repeat, plan.versions, q.kind) or added
 
 
-def sum_up(plan: Plan, target: Target) -> Rows:
+def sum_up(plan: Plan, target: Target) -> Details:
     """The scores of one policy from all its records, written to its summary."""
-    by_task, run = {}, target.store.folder.name
-    names = (run, target.name) if target.weights else ("", run)
+    by_task = {}
     for q in plan.questions:
         paths = target.store.repeats(target.name, q.task)
         repeats = [targets.read(path) for path in paths]
@@ -207,6 +213,9 @@ def sum_up(plan: Plan, target: Target) -> Rows:
         prompts = [row.prompt for row in q.rows]
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
     target.publish(by_task)
-    details = {task: details for task, (_, details) in by_task.items()}
-    rows = scoreboard.rows(*names, target.meta.get("train_seconds"), details)
-    return {(target.name, row.task): row for row in rows}
+    return {task: details for task, (_, details) in by_task.items()}
+
+
+def share(plan: Plan, details: dict[str, Any]) -> float:
+    """Of correct completions by the first grader."""
+    return details["rewards"][plan.versions[0]]["correct"]["mean"]

@@ -27,15 +27,13 @@ EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap inter
 
 def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
     """Add the missing grades; returns whether any was missing."""
-    added = False
-    for version in versions:
-        todo = [record for record in repeat if version not in record["correct"]]
-        texts, answers = [r["completion"] for r in todo], [r["answer"] for r in todo]
+    missing = [v for v in versions if any(v not in record["correct"] for record in repeat)]
+    texts, answers = [r["completion"] for r in repeat], [r["answer"] for r in repeat]
+    for version in missing:
         correct = rewards.score(texts, answers, version, kind)["correctness"]
-        for record, value in zip(todo, correct, strict=True):
+        for record, value in zip(repeat, correct, strict=True):
             record["correct"][version] = bool(value)
-        added = added or bool(todo)
-    return added
+    return bool(missing)
 
 
 def reward(
@@ -78,9 +76,9 @@ def summary(
          "format_correct": str(record["well_formed"])}
         for prompt, record in zip(prompts[:EXAMPLES], repeats[0], strict=False)
     ]  # fmt: skip
+    of_all = {"format": formed, "tokens": tokens, "clipped": clipped}
     details = {"questions": len(repeats[0]), "repeats": len(repeats)}
-    for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
-        details[name] = interval(values.mean(axis=1))
+    details |= {name: interval(values.mean(axis=1)) for name, values in of_all.items()}
     details["rewards"] = {version: graded[version] for version in versions}
     if own := repeats[0][0].get("rewards"):
         by_name = {name: column(lambda record, name=name: record["rewards"][name]) for name in own}

@@ -35,9 +35,8 @@ class Record(TypedDict):
 class Store:
     """The files of one run, or of one base model; UserError if another program wrote them."""
 
-    def __init__(self, results_dir: str, name: str, base: bool = False) -> None:
-        self.base, self.folder = base, Path(results_dir) / name
-        self.summary = Path(results_dir) / f"{name}.json"
+    def __init__(self, results_dir: str, name: str) -> None:
+        self.folder, self.summary = Path(results_dir) / name, Path(results_dir) / f"{name}.json"
         self.facts_path = self.summary.with_suffix(".meta.json")
         new = not (self.summary.exists() or self.facts_path.exists())
         self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
@@ -101,7 +100,7 @@ class Target:
     def publish(self, scores: ByTask) -> None:
         """Put the scores into the summary; details of a base model stand among the facts."""
         store, path = self.store, self.store.summary
-        if store.base:
+        if self.weights is None:
             run = policy = results.read_base(path) if path.exists() else results.Scores()
             policy.meta = store.facts.setdefault("details", {})
         else:
@@ -140,15 +139,16 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
     """The checkpoints of a run to score, by step, and a line for each that cannot be scored."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
+    chosen = [*finished]
     if "all" in names or not finished:
-        chosen, others = [*finished], {*folder.glob("checkpoint-*")}
-        others -= {checkpoint.path for checkpoint in finished.values()}
-        problems += [f"{path}: not finished (by its name or meta.json)" for path in sorted(others)]
+        others = (path for path in sorted(folder.glob("checkpoint-*")) if path.name not in chosen)
+        problems += [f"{path}: not finished (by its name or meta.json)" for path in others]
     else:
-        chosen = [_named(name, [*finished], folder, store, task) for name in names]
-    for name in (name for name in finished if name in chosen):  # by step
-        checkpoint, records = finished[name], store.folder / name
-        meta = dict(checkpoint.meta)
+        chosen = [_named(name, chosen, folder, store, task) for name in names]
+    for name, checkpoint in finished.items():  # by step
+        if name not in chosen:
+            continue
+        records, meta = store.folder / name, dict(checkpoint.meta)
         files = meta.pop("files")  # sizes and digests, which the results do not show
         digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
         problem = checkpoints.damage(checkpoint)

@@ -1,6 +1,6 @@
 """Results -> figures: curves, comparisons with intervals, drawings, the HTML page, the planner.
 
-figure (the keys) -> published, reading -> curves -> statistics, speedup -> drawing, page
+figure (the keys) -> reading -> curves -> statistics, speedup -> drawing, page
 """
 
 from pathlib import Path

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,18 +15,15 @@ from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.config.sweeps import may_change
 from pods.figures import reading
-from pods.figures.figure import Absent, Figure, FigureConfig, Note, SecondsPerStep, Unlike
-from pods.figures.published import listed
-from pods.figures.reading import QUANTITIES, Run
+from pods.figures.figure import Absent, Figure, FigureConfig, Note, Unlike
+from pods.figures.reading import QUANTITIES, Run, listed
 from pods.figures.statistics import mean_and_error, seconds_a_step
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
-OF_ONE_RUN = ("seed", "run", "model.path")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
 UNEVEN = 1.1  # ratio of seconds a step from which a comparison by time is doubtful
-Drawable = tuple[Figure, "list[Series]"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Series:
     quantities: dict[str, np.ndarray]
     hours: np.ndarray  # (marks,)
     measured: bool  # every run has train_seconds; else the published grid
-    seconds_per_step: SecondsPerStep | None = None
+    seconds_per_step: dict[str, float] | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
     first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
@@ -52,36 +48,29 @@ class Series:
         return np.array([value for value in values if np.isfinite(value)])
 
 
-def read_all(config: FigureConfig, fewest: int = 1) -> tuple[list[Drawable], list[str]]:
-    """The figures with at least `fewest` arms, and the names left out; Absent if one was asked."""
+def read_all(
+    config: FigureConfig, fewest: int = 1, greedy: bool = False
+) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
+    """The figures with at least `fewest` arms, and the names left out; Absent if one was asked.
+    greedy: each is followed by the same by greedy completions, if two arms have them."""
     drawable, left_out, wanted = [], [], figures(config)
+    folder = Path(config.results_dir)
     for figure in wanted:
         notes: list[Note] = []
         try:
-            series = read(figure, Path(config.results_dir), notes)
-            if len(series) < fewest:
-                text = f"figure={figure.name}: only {series[0].label} has results"
-                raise Absent(f"{text}, two arms are needed")
-            drawable.append((figure, series))
+            drawable.append((figure, read(figure, folder, notes, fewest)))
+            with suppress(Absent):
+                if greedy:
+                    drawable.append((figure.greedy, read(figure.greedy, folder, [], fewest=2)))
         except Absent as error:
             if len(wanted) == 1:
                 raise
-            name = figure.name if isinstance(error, Unlike) else ""
-            notes.append(Note(f"{error}; skipped", name))
+            notes.append(Note(f"{error}; skipped", figure.name * isinstance(error, Unlike)))
         finally:
             for note in notes:
-                warn(note.text)
+                print(f"warning: {note.text}", file=sys.stderr)  # stdout is for results
         left_out += [note.left_out for note in notes if note.left_out]
     return drawable, left_out
-
-
-def with_greedy(drawable: list[Drawable], folder: str) -> Iterator[Drawable]:
-    """Every figure, and after it the same by greedy completions if two arms have them."""
-    for figure, series in drawable:
-        yield figure, series
-        with suppress(Absent):
-            if len(greedy := read(figure.greedy, Path(folder), [])) > 1:
-                yield figure.greedy, greedy
 
 
 def figures(config: FigureConfig) -> list[Figure]:
@@ -91,22 +80,16 @@ def figures(config: FigureConfig) -> list[Figure]:
         arms = config.applied(figure.with_arms(config.runs))
         print(f"runs: {arms.dataset} {arms.metric}, axes of {figure.name}", file=sys.stderr)
         return [arms]
-    figures = [figure]
-    if figure.name == "all":
-        as_written = vars(_named("all"))
-        changes = {key: value for key, value in figure if value != as_written[key]}
-        names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
-        figures = [_named(name).model_copy(update=changes) for name in sorted(names)]
-    return [config.applied(figure) for figure in figures]
+    if figure.name != "all":
+        return [config.applied(figure)]
+    as_written = vars(_named("all"))
+    changes = {key: value for key, value in figure if value != as_written[key]}
+    names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
+    return [config.applied(_named(name).model_copy(update=changes)) for name in sorted(names)]
 
 
 def _named(name: str) -> Figure:
     return typed(Figure, compose(f"figure/{name}", []).figure)
-
-
-def warn(message: str) -> None:
-    """One line on stderr: stdout is for results."""
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def finish(left_out: list[str]) -> None:
@@ -116,8 +99,8 @@ def finish(left_out: list[str]) -> None:
         raise Skipped(f"left out, for the reasons above: {names}; the rest is done")
 
 
-def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
-    """The arms that have files; Absent if none has, Unlike if runs must not be compared."""
+def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> list[Series]:
+    """The arms that have files; Absent if too few have, Unlike if runs must not be compared."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     runs, name = reading.runs(figure, folder, notes), f"figure={figure.name}"
@@ -127,8 +110,10 @@ def read(figure: Figure, folder: Path, notes: list[Note]) -> list[Series]:
         wanted = chain(figure.wandb_export or [], *(arm.runs for arm in figure.series.values()))
         text = f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}"
         raise Absent(f"{text}; run evaluate_run.py first, or set another results_dir")
-    for label in (label for label, arm in arms.items() if arm is None):
-        notes.append(Note(f"figure {figure.name}: no results of {label}, drawn without it"))
+    if len(present) < fewest:
+        raise Absent(f"{name}: only {present[0].label} has results, two arms are needed")
+    missing = [label for label, arm in arms.items() if arm is None]
+    notes += [Note(f"figure {figure.name}: no results of {x}, drawn without it") for x in missing]
     if len(clocks := {arm.clock: arm.label for arm in present}) > 1:
         parts = ", ".join(f"{clock} of {label}" for clock, label in clocks.items())
         text = f"{name}: seconds of two clocks cannot be compared: {parts}"
@@ -179,17 +164,8 @@ def _series(
         notes.append(Note(text, run.name))
     if not used:
         return None
-    _refuse_unlike(figure, label, used, notes)
-    names = list(dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in used))
-    names = names if len(names) > 1 else []
-    if "seed" in used[0].settings:  # our results say what differs, whatever the runs are called
-        values = {k: {json.dumps(run.settings.get(k)) for run in used} for k in used[0].settings}
-        names = [k for k in values if len(values[k]) > 1 and not (may_change(k) or k in OF_ONE_RUN)]
-    if names:
-        notes.append(Note(f"{label}: averages runs of different settings: {listed(names)}"))
-    seeds = {run.name: run.settings.get("seed") for run in used}
-    if len({*seeds.values()} - {None}) == len(used):
-        used.sort(key=lambda run: seeds[run.name])
+    _compare_settings(figure, label, used, notes)
+    used.sort(key=lambda run: run.settings.get("seed", 0))  # published runs stay as they are
     arm = figure.series[label]
     return Series(
         label=label,
@@ -201,22 +177,27 @@ def _series(
         seconds_per_step=None if any(run.measured for run in used) else arm.seconds_per_step,
         base=base,
         first=[run.first for run in used if run.first],
-        seeds=[seeds[run.name] for run in used],
+        seeds=[run.settings.get("seed") for run in used],
         clock=used[0].settings.get("clock.name", "measured"),
     )
 
 
-def _refuse_unlike(figure: Figure, label: str, runs: list[Run], notes: list[Note]) -> None:
-    """Raise Unlike if our runs of one arm differ in settings; published ones get a note."""
-    for key in LIKE:
-        names: dict[str, list[str]] = {}
+def _compare_settings(figure: Figure, label: str, runs: list[Run], notes: list[Note]) -> None:
+    """Note in what the runs of one arm differ; Unlike if they are ours and must not be averaged."""
+    ours = all("seed" in run.settings for run in runs)
+    names = list(dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in runs))
+    if len(names) > 1 and not ours:
+        notes.append(Note(f"{label}: averages runs of different settings: {listed(names)}"))
+    for key in dict.fromkeys(key for run in runs for key in run.settings):
+        by_value: dict[str, list[str]] = {}
         for run in (run for run in runs if key in run.settings):  # null is a value
             value = run.settings[key]
             value = Path(value).name if key == "model.path" else value  # of any folder
-            names.setdefault(json.dumps(value), []).append(run.name)
-        if len(names) > 1:
-            parts = "; ".join(f"{value} in {listed(group)}" for value, group in names.items())
+            by_value.setdefault(json.dumps(value), []).append(run.name)
+        may_differ = key in ("seed", "run") or (may_change(key) and key not in LIKE)
+        if len(by_value) > 1 and not may_differ:
+            parts = "; ".join(f"{value} in {listed(group)}" for value, group in by_value.items())
             line = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
-            if all("seed" in run.settings for run in runs):
+            if ours and key in LIKE:
                 raise Unlike(f"{line}; compare them as arms: runs={{A: [...], B: [...]}}")
-            notes.append(Note(f"{line}; averaged, because published files do not say why"))
+            notes.append(Note(f"{line}; averaged"))

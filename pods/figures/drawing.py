@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from pods.config.errors import UserError
 from pods.figures import COLOURS, STYLE, speedup
@@ -81,17 +81,23 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
         canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
         for axes, title in zip(canvas.subplots(1, len(arms), sharey=True), arms, strict=True):
             for index, (arm, values) in enumerate(arms[title].items()):
-                mean, error, n = mean_and_error(100 * values)
-                look, half = style(index, None), t95(n - 1) * error
-                axes.plot(seconds, mean, label=arm, markersize=4, **look)
-                colour = look["color"]
-                axes.fill_between(
-                    seconds, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0
-                )
+                draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
             axes.set(title=title, xlabel=x)
-        axes.legend(loc="lower right")
         canvas.axes[0].set_ylabel("Correct, % of test questions")
+        _legend(canvas)
     return canvas
+
+
+def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:
+    """The mean over runs, (runs, marks) in 0..most, with Student's band; of two runs both, thin."""
+    mean, sem, n = mean_and_error(values)
+    axes.plot(x, mean, markersize=4, linewidth=1.6, **look)
+    if len(values) == 2:
+        axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
+    if len(values) >= FEWEST_FOR_BAND:
+        half = np.where(n >= FEWEST_FOR_BAND, t95(n - 1) * sem, np.nan)
+        band = np.clip([mean - half, mean + half], 0, most)
+        axes.fill_between(x, *band, color=look["color"], alpha=0.2, linewidth=0)
 
 
 def save(canvas: Canvas, stem: Path) -> None:
@@ -102,7 +108,7 @@ def save(canvas: Canvas, stem: Path) -> None:
         canvas.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
 
 
-def style(index: int, colour: str | None) -> dict[str, object]:
+def style(index: int, colour: str | None = None) -> dict[str, object]:
     """Colour, line and marker of the index-th arm."""
     look = {"color": colour or COLOURS[index % len(COLOURS)]}
     return look | {"linestyle": LINES[index % len(LINES)], "marker": MARKERS[index % len(MARKERS)]}
@@ -131,17 +137,21 @@ def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
 
 
 def _frame(canvas: Canvas, title: str, series: list[Series]) -> None:
-    """A title of one line, the legend outside of the axes, and a line if speeds differ."""
-    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    """A title of one line, the legend, and a line above it if speeds differ."""
     characters = int(12 * canvas.get_figwidth())  # in a line
     canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
-    look = {"title": fill(uneven_speed(series), characters), "title_fontsize": 8, "ncols": 2}
-    canvas.legend(handles, labels, loc="outside lower center", **look)
+    _legend(canvas, title=fill(uneven_speed(series), characters), title_fontsize=8)
+
+
+def _legend(canvas: Canvas, **look: object) -> None:
+    """Outside of the axes, where it hides nothing."""
+    handles = canvas.axes[0].get_legend_handles_labels()
+    canvas.legend(*handles, loc="outside lower center", ncols=2, **look)
 
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
-    """A line for each arm with Student's band; of few runs every one, thin."""
-    scale, most = (100.0, 100.0) if quantity == "value" else (1.0, np.inf)
+    """A line for each arm with its runs."""
+    scale, most = (100, 100) if quantity == "value" else (1, np.inf)
     accuracy = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
     axes.set_ylabel(accuracy if quantity == "value" else "Mean completion length, tokens")
     for index, arm in enumerate(series):
@@ -150,41 +160,32 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
         if len(start) and (x in ("time", "gpu_hours") or not arm.first):
             start = np.broadcast_to(start, len(values))  # one base for all runs
             at, values = np.insert(at, 0, 0.0), np.column_stack([start, values])
-        mean, sem, n = mean_and_error(values)
-        there = (n > 0) & np.isfinite(at)
-        at, mean, half, values = at[there], mean[there], (t95(n - 1) * sem)[there], values[:, there]
-        look, runs = style(index, arm.colour), len(arm.runs)
+        there, runs = np.isfinite(values).any(axis=0) & np.isfinite(at), len(arm.runs)
         label = f"{arm.label} ({runs} run{'s' * (runs > 1)})"
-        axes.plot(at, mean, label=label, markersize=4, linewidth=1.6, **look)
-        if runs == 2:
-            axes.plot(at, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
-        if runs >= FEWEST_FOR_BAND:
-            half = np.where(n[there] >= FEWEST_FOR_BAND, half, np.nan)
-            band = np.clip([mean - half, mean + half], 0, most)
-            axes.fill_between(at, *band, color=look["color"], alpha=0.2, linewidth=0)
+        look = style(index, arm.colour) | {"label": label}
+        draw(axes, at[there], values[:, there], most, look)
     axes.set_xlabel(_x_label(figure, x, all(arm.measured for arm in series), series[0].clock))
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
     axes.set_xlim(left=min(left, -0.02 * right))  # show time 0 also without a base
-    if x.startswith("tokens"):
-        axes.xaxis.set_major_formatter(EngFormatter())
-    axes.yaxis.set_major_locator(MaxNLocator(8))
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
     for index, arm in enumerate(series):
-        cost, bottom = arm.seconds_per_step, 0.0
-        parts = [cost.generate, cost.update] if cost else [seconds_per_step(arm)]
+        parts, bottom = arm.seconds_per_step or {"generate": seconds_per_step(arm)}, 0.0
         look = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
-        for part, alpha in zip(parts, (None, 0.45), strict=False):
+        for name, part in parts.items():
+            alpha = 0.45 if name == "update" else None
             bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **look)
             bottom += part
         axes.bar_label(bar, [f"{bottom:.2f}"], padding=2)
     split = any(arm.seconds_per_step for arm in series)
     axes.set_title("full: inference, light: update" if split else "training time / steps")
     axes.set_ylabel("Seconds per step")
-    axes.set_xticks(range(len(series)), [arm.label for arm in series], rotation=40, ha="right")
+    labels = [shorten(arm.label, 16, placeholder=" ...") for arm in series]  # the legend has all
+    axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
 

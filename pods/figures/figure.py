@@ -13,15 +13,10 @@ UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
 
 
-class SecondsPerStep(Section):
-    generate: float
-    update: float
-
-
 class FigureSeries(Section):
     runs: list[Text] = Field(default_factory=list)
     colour: Text | None = None
-    seconds_per_step: SecondsPerStep | None = None
+    seconds_per_step: dict[Literal["generate", "update"], float] | None = None
 
 
 class Figure(Section):

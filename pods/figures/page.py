@@ -118,16 +118,16 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
         group["correct"] = [value > 0 for value in record["rewards"].get("correctness", [])]
         text = json.dumps(group, separators=(",", ":")).replace("<", "\\u003c")  # closes no element
         groups[record["step"]].append(text)
-    blocks = {
-        step: f'<script type="application/json" id="step-{step}">[{",".join(texts)}]</script>'
+    newest_first = [
+        f'<script type="application/json" id="step-{step}">[{",".join(texts)}]</script>'
         for step, texts in sorted(groups.items(), reverse=True)
-    }
-    steps, every = list(blocks), 1  # newest first
-    while every < len(steps) and sum(len(blocks[step]) for step in steps[::every]) > most:
+    ]
+    count, every = len(newest_first), 1
+    while every < count and sum(map(len, newest_first[::every])) > most:
         every += 1  # browsers cannot open a page of gigabytes
-    shown = steps[::every][::-1]
-    note = f"{len(shown)} of {len(steps)} steps are shown, evenly spaced" if every > 1 else ""
-    return section("Rollouts, kept and dropped", "\n".join(blocks[step] for step in shown), note)
+    shown = newest_first[::every][::-1]
+    note = f"{len(shown)} of {count} steps are shown, evenly spaced" if every > 1 else ""
+    return section("Rollouts, kept and dropped", "\n".join(shown), note)
 
 
 def svg(canvas: Canvas) -> str:

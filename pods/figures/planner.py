@@ -81,7 +81,7 @@ def signal_of_rewards(
             further = np.where(own, rng.choice(group, more), rng.choice(every, more))
             group_of_n = np.concatenate([rng.permutation(group)[:n], further])
             spreads.append(spread(rule, group_of_n, m, rng))
-    return signal(m, spreads, np.full(len(spreads), 1 / len(spreads)))
+    return signal(m, spreads)
 
 
 def spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | None) -> float:
@@ -90,10 +90,12 @@ def spread(rule: str, rewards: np.ndarray, m: int, rng: np.random.Generator | No
     return float(np.std(kept)) if np.ptp(kept) else 0.0  # equal floats can have a std of 1e-17
 
 
-def signal(m: float, spreads: list[float], weights: np.ndarray) -> float:
-    """J of spreads with weights that add up to 1; 0 if every spread is 0."""
-    alive = float(weights @ (np.array(spreads) > 0))
-    return m * float(weights @ np.array(spreads)) ** 2 / alive if alive else 0.0
+def signal(m: float, spreads: list[float], weights: np.ndarray | None = None) -> float:
+    """J of spreads, alike or with weights that add up to 1; 0 if every spread is 0."""
+    values = np.array(spreads)
+    weights = np.full(len(values), 1 / len(values)) if weights is None else weights
+    alive = float(weights @ (values > 0))
+    return m * float(weights @ values) ** 2 / alive if alive else 0.0
 
 
 def read(folder: Path, window: list[int] | None) -> tuple[Cell, Prices, list[np.ndarray]]:
@@ -177,5 +179,5 @@ def heat_map(cells: list[Cell], base: Cell, title: str) -> Canvas:
         axes.set(xticks=range(len(ns)), xticklabels=ns, xlabel="n, rollouts per prompt")
         axes.set(yticks=range(len(ms)), yticklabels=ms, ylabel="m, kept per prompt")
         canvas.colorbar(image, label=f"speed / that of {base}")
-        canvas.suptitle(f"{title}\nP = {prompts}", fontsize=9, wrap=True)
+        canvas.suptitle(f"{title}, P = {prompts}", fontsize=9)
     return canvas

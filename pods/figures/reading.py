@@ -1,36 +1,42 @@
 """Result files, or a wandb export, as runs on a figure's time grid.
 
-Measured train_seconds give a checkpoint its time; published files have the checkpoint's index.
+Measured train_seconds give a checkpoint its time. Published files have none: the i-th checkpoint is
+i grid intervals old. An aborted attempt or a lost file would shift the curve; both show in the
+step increments, equal in a healthy run.
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 
 from pods.config.errors import UserError
 from pods.config.keys import flat
-from pods.figures import published
 from pods.figures.figure import Absent, Figure, Note
-from pods.figures.published import listed
 from pods.runs import results
 from pods.runs.results import Entry, Results, Scores
 
 QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
 EXPORT_REACH = 420.0  # s, the longest pause between exported samples
 FAR = 120.0  # s: a mark that takes a farther sample is reported
+SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
+MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds the search
+# A run's column `data/<run> - <metric>`; wandb adds the copies __MIN and __MAX.
+VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run on the figure's grid: (marks,) arrays with NaN for gaps; lengths in tokens."""
+    """One run on the figure's grid: a row for each mark, NaN for gaps; lengths in tokens."""
 
     name: str
-    quantities: dict[str, np.ndarray]
+    quantities: pandas.DataFrame
     measured: bool  # seconds are train_seconds of the file
     settings: dict[str, Any]  # of training and evaluation; published files have none
     first: dict[str, float] = field(default_factory=dict)  # exported: drawn at time 0 too
@@ -52,7 +58,7 @@ def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]
 
 def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, float]:
     """Accuracy and length of the first base file that has the figure's metric; {} without one."""
-    paths = [path for pattern in figure.base for path in results.find(folder, [pattern])]
+    paths = (path for pattern in figure.base for path in results.find(folder, [pattern]))
     for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
             base = results.read_base(path)
@@ -81,17 +87,15 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
 def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
     """A result file with its train_seconds, or without any with those of the published grid."""
     steps = [step for step in content if step > 0]
-    points = [_point(content[step], figure) | {"steps": float(step)} for step in steps]
-    quantities = {q: np.array([p[q] for p in points]) for q in QUANTITIES}
+    points = [_point(content[step], figure) | {"steps": step} for step in steps]
+    samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
     texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
-    measured = bool(np.isfinite(quantities["seconds"]).any())
-    end = float(np.nanmax(quantities["seconds"])) if measured else 0.0
+    end = float(samples.seconds.max()) if (measured := samples.seconds.notna().any()) else 0.0
     if not measured:
-        expected = figure.checkpoints or len(steps)
-        marks, remarks = published.by_index(steps, expected)
+        marks, remarks = by_index(steps, figure.checkpoints or len(steps))
         texts += remarks
-        quantities["seconds"] = figure.grid_seconds * np.array([m or math.nan for m in marks])
-    on_grid, faults = _on_grid(quantities, figure.grid, figure.grid_seconds / 2, end)
+        samples["seconds"] = [figure.grid_seconds * (mark or math.nan) for mark in marks]
+    on_grid, faults = _on_grid(samples, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
     # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
     facts = results.facts_of(path.with_suffix(".meta.json"))
@@ -101,7 +105,7 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
         settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries)
     if scored := (facts.get("tasks") or {}).get(figure.dataset):
         settings["questions"] = scored.get("questions")
-    return Run(path.stem, on_grid, measured, settings)
+    return Run(path.stem, on_grid, bool(measured), settings)
 
 
 def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
@@ -113,7 +117,7 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
     if missing := [path.name for path in paths if not path.is_file()]:
         text = f"{key}: results_dir={folder} has no {missing[0]}"
         raise Absent(f"{text}; set results_dir to the folder with both files")
-    accuracies, lengths = map(published.read_csv, paths)
+    accuracies, lengths = map(read_csv, paths)
     texts, used = [], []
     for name in sorted(accuracies | lengths, key=results.run_order):
         if name not in accuracies or name not in lengths:
@@ -121,13 +125,12 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
             texts.append(f"{name}: only in {only.name}; the run is left out")
             continue
         accuracy, length = accuracies[name], lengths[name]
-        quantities = dict.fromkeys(QUANTITIES, np.full(len(accuracy), np.nan))
-        quantities |= dict(zip(("seconds", "steps", "value"), accuracy.T, strict=True))
-        quantities["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
-        on_grid, faults = _on_grid(quantities, figure.grid, EXPORT_REACH, math.inf)
+        samples = pandas.DataFrame(accuracy, columns=["seconds", "steps", "value"])
+        samples["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
+        samples = samples.reindex(columns=QUANTITIES)
+        on_grid, faults = _on_grid(samples, figure.grid, EXPORT_REACH, math.inf)
         texts += [f"{name}: {text}" for text in faults]
-        first = {name: float(column[0]) for name, column in quantities.items()}
-        used.append(Run(name, on_grid, False, {}, first))
+        used.append(Run(name, on_grid, False, {}, samples.iloc[0].to_dict()))
     patterns = {label: arm.runs for label, arm in figure.series.items()}
     if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
         text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
@@ -140,21 +143,17 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
 
 
 def _on_grid(
-    quantities: dict[str, np.ndarray], grid: np.ndarray, reach: float, end: float
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The quantities at the grid times, (marks,), and the irregularities up to `end` s in words."""
-    index = nearest(quantities["seconds"], grid, reach)
-    known, gaps = index >= 0, np.full(len(grid), np.nan)
-    values = {
-        name: np.where(known, column[index], np.nan) if len(column) else gaps
-        for name, column in quantities.items()
-    }
+    samples: pandas.DataFrame, grid: np.ndarray, reach: float, end: float
+) -> tuple[pandas.DataFrame, list[str]]:
+    """The samples at the grid times, and the irregularities up to `end` s in words."""
+    index = nearest(samples.seconds.to_numpy(), grid, reach)
+    known, values = index >= 0, samples.reindex(index)  # -1 is no row: all NaN
     texts = []
     if len(empty := grid[~known & (grid < end)]):
         texts.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
-    if len(far := grid[np.abs(values["seconds"] - grid) > max(FAR, grid[0] / 2)]):
+    if len(far := grid[np.abs(values.seconds - grid) > max(FAR, grid[0] / 2)]):
         texts.append(f"the checkpoint used at {_times(far)} s is over {FAR:g} s away")
-    if len(blank := values["steps"][known & np.isnan(values["value"])]):
+    if len(blank := values.steps[known & values.value.isna()]):
         texts.append(f"no value at steps {_times(blank)}; left empty")
     return values, texts
 
@@ -178,3 +177,86 @@ def _mean(values: list[Any]) -> float:
     """Mean of the finite numbers; NaN without any."""
     finite = [float(x) for x in values if isinstance(x, int | float) and math.isfinite(x)]
     return float(np.mean(finite)) if finite else math.nan
+
+
+def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[str]]:
+    """Grid mark (1, 2, ...) or None of each ascending step, and the decisions in words."""
+    if len(steps) == expected or not steps:
+        return list(range(1, len(steps) + 1)), []
+    stale = _stale(steps) if len(steps) > expected else ()
+    marks: list[int | None] = [None] * len(steps)
+    count = f"checkpoints where {expected} are expected"
+    if stale is None:
+        fault = "at increments that fit no single attempt; the run is left out"
+        return marks, [f"{len(steps)} {count}, {fault}"]
+    notes, mark, late, own = [], 0, [], [i for i in range(len(steps)) if i not in stale]
+    if dropped := [steps[i] for i in stale]:
+        notes.append(f"steps {listed(dropped)} are left from an aborted attempt and are dropped")
+    jumps = _jumps([steps[i] for i in own], expected - len(own))
+    for i, jump in zip(own, jumps, strict=True):
+        marks[i] = mark = mark + jump
+        late += [steps[i]] * (jump > 1)
+    if late:
+        notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
+    if mark != expected:
+        end = "the curve ends early" if mark < expected else f"the first {expected} count"
+        notes.append(f"{mark} {count}; {end}")
+    return marks, notes
+
+
+def listed(items: list) -> str:
+    """The first eight, separated by commas."""
+    return ", ".join(map(str, items[:8])) + (", ..." if len(items) > 8 else "")
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """{run: (samples, 3): seconds, optimiser steps, value}, by time, of complete rows; the file has
+    `data/<run> - _step` in micro-steps (ga per optimiser step)."""
+    try:
+        table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
+    except ValueError as error:
+        raise UserError(f"{path}: not a CSV file ({error}); export the runs again") from None
+    table = table.apply(pandas.to_numeric, errors="coerce")
+    runs = {match["run"]: name for name in table if (match := VALUE.fullmatch(name))}
+    if "eval/time" not in table or not runs:
+        text = f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'"
+        raise UserError(f"{text}; export the runs from wandb with eval/time as the x axis")
+    samples = {}
+    for run, name in runs.items():
+        ga = int(match[1]) if (match := re.search(r"-ga(\d+)", run)) else 1
+        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.nan) / ga
+        columns = table[["eval/time"]].assign(steps=steps, value=table[name]).to_numpy()
+        known = np.isfinite(columns[:, [0, 2]]).all(axis=1)
+        if known.any():
+            samples[run] = np.array(sorted(columns[known].tolist()))
+    return samples
+
+
+def _stale(steps: list[int]) -> tuple[int, ...] | None:
+    """Fewest checkpoints to drop so that no increment is short, and the rest is most even."""
+    for count in range(min(MOST_STALE, len(steps) - 2) + 1):
+        unevenness = {}
+        for drop in combinations(range(len(steps)), count):
+            relative = _relative(np.delete(steps, drop))
+            if relative.min() >= SHORT:
+                unevenness[drop] = np.sum(np.log(relative) ** 2)
+        if unevenness:
+            return min(unevenness, key=unevenness.get)
+    return None
+
+
+def _jumps(steps: list[int], lacking: int) -> list[int]:
+    """Grid intervals before each checkpoint: 1, or more for some of the `lacking`."""
+    relative, jumps = _relative(steps), [1] * len(steps)
+    for i in np.argsort(-relative):
+        if relative[i] > LONG and lacking > 0:
+            missing = min(max(1, round(relative[i]) - 1), lacking)
+            jumps[i] += missing
+            lacking -= missing
+    return jumps
+
+
+def _relative(steps: np.ndarray | list[int]) -> np.ndarray:
+    """The step increments over their median."""
+    increments = np.diff(steps, prepend=0)
+    return increments / np.median(increments)

@@ -163,31 +163,29 @@ def time_to_target(
     )
 
 
-def text(pairs: list[tuple[str, Speedup]], form: str) -> str:
-    """Both tables; form: table (Markdown) | latex (booktabs). pairs: figure name, comparison."""
-    lead, parts = "% " if form == "latex" else "", []
+def text(pairs: list[tuple[str, Speedup]]) -> str:
+    """Both tables as Markdown; pairs: figure name, comparison."""
+    parts = []
     for title, note, row in TABLES:
         table = pandas.DataFrame([row(name, pair) for name, pair in pairs])
-        latex = form == "latex" and table.to_latex(index=False, escape=True).rstrip()
-        body = latex or markdown(table, WIDTH)
-        note = fill(note, WIDTH, initial_indent=lead, subsequent_indent=lead)
-        parts.append(f"{lead}{title}\n\n{body}\n\n{note}")
+        parts += [title, markdown(table, WIDTH), fill(note, WIDTH)]
     return "\n\n".join(parts)
 
 
 def markdown(table: pandas.DataFrame, width: float = math.inf, names: int = 2) -> str:
     """An aligned table of texts; what does not fit goes on below, after the first `names` again."""
-    lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines, columns = [[*table], ["---"] * table.shape[1], *table.to_numpy()], []
+    for cells in zip(*lines, strict=True):
+        columns.append([cell.ljust(max(map(len, cells))) for cell in cells])
     blocks, room = [], 0.0
-    for index in range(names, len(widths)):
-        if room < widths[index] + 3:
-            blocks.append([*range(names)])
-            room = width - 1 - sum(size + 3 for size in widths[:names])
-        blocks[-1].append(index)
-        room -= widths[index] + 3
-    rows = [[" | ".join(line[i].ljust(widths[i]) for i in b) for line in lines] for b in blocks]
-    return "\n\n".join("\n".join(f"| {row} |" for row in block) for block in rows)
+    for column in columns[names:]:
+        if room < (size := len(column[0]) + 3):
+            blocks.append(columns[:names])
+            room = width - 1 - sum(len(name[0]) + 3 for name in columns[:names])
+        blocks[-1] = [*blocks[-1], column]
+        room -= size
+    rows = ([f"| {' | '.join(row)} |" for row in zip(*block, strict=True)] for block in blocks)
+    return "\n\n".join(map("\n".join, rows))
 
 
 def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:

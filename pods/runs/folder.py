@@ -91,6 +91,11 @@ class RunFolder:
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
         configs = load_config(self.saved_config), self.config
         before, now = (flat(config.model_dump()) for config in configs)
+        if (former := before["run"]) != run:
+            remedy = f"rename it to {former}, or set run={run} in that file"
+            raise UserError(
+                f"run={run}: {self.saved_config} has run={former}: the folder was renamed; {remedy}"
+            )
         changes = {
             key: f"{key} ({before.get(key)} -> {now.get(key)})"
             for key in sorted(before | now)
@@ -123,6 +128,16 @@ class RunFolder:
         """Add facts to the run's meta.json."""
         facts = facts_of(self.meta) | facts
         write_atomic(self.meta, json.dumps(facts, indent=2) + "\n")
+
+
+def trains(path: Path) -> bool:
+    """Whether a training holds the lock of this folder."""
+    try:
+        with open(path / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:  # there is no lock, or it is held
+        return isinstance(error, BlockingIOError)
+    return False
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -97,6 +97,7 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
             id=identity.read_text(),
             resume="allow",
             dir=str(folder),
+            settings={"silent": True},  # its lines would come between the console's
         )
     if config.logger.tensorboard:
         yield TensorBoardTracker("tensorboard", folder)
