@@ -30,6 +30,10 @@ class Prompt(str):
         return prompt
 
 
+class AlgorithmError(RuntimeError):
+    """An algorithm or an advantage function raised, or returned what cannot be trained on."""
+
+
 class Visit(NamedTuple):
     """The rollouts of a question in one step."""
 
@@ -64,6 +68,13 @@ class Completion:
     token_ids: list[int]
     clipped: bool  # ended by the length limit
     logprobs: list[float] | None = None  # nats, of each token under the sampling temperature
+
+
+@dataclass(frozen=True)
+class Rollout:
+    prompt_ids: list[int]
+    completion: Completion
+    text: str | list[dict[str, str]]  # as reward functions see it; or the messages of a chat
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,20 +13,9 @@ import pandas as pd
 from pods import advantages
 from pods.advantages import Advantage
 from pods.algorithms import Algorithm
-from pods.batch import Batch, Completion, Prompt, Selection, Step, Visit
+from pods.batch import AlgorithmError, Batch, Prompt, Rollout, Selection, Step, Visit
 from pods.clock import Clock
 from pods.rules import checked
-
-
-class AlgorithmError(RuntimeError):
-    """An algorithm or an advantage function raised, or returned what cannot be trained on."""
-
-
-@dataclass(frozen=True)
-class Rollout:
-    prompt_ids: list[int]
-    completion: Completion
-    text: str | list[dict[str, str]]  # as reward functions see it; or the messages of a chat
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,8 @@ import trl
 from accelerate.utils import set_seed
 
 from pods import ranks
-from pods.batch import Completion, Prompt
+from pods.batch import AlgorithmError, Completion, Prompt, Rollout
 from pods.order import DataOrder
-from pods.rollouts import AlgorithmError, Rollout
 
 Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
 

@@ -19,11 +19,11 @@ from transformers import PreTrainedModel as Model
 
 from pods import ranks
 from pods.algorithms import DRAWS_M, OWN_ADVANTAGES, Algorithm, prepared
-from pods.batch import Prompt, Selection, seed_of
+from pods.batch import Prompt, Rollout, Selection, Step, Visit, seed_of
 from pods.clock import Clock
 from pods.files import write_atomic
 from pods.order import Stream
-from pods.rollouts import Driver, Record, Rollout, Step, Visit
+from pods.rollouts import Driver, Record
 from pods.seam import Tensors, TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint

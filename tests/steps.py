@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pods.batch import Batch, Selection
+from pods.batch import Batch, Prompt, Rollout, Selection, Step
 from pods.engines import Completion
-from pods.rollouts import Prompt, Record, Rollout, Step
+from pods.rollouts import Record
 
 
 def step_of(

@@ -12,8 +12,7 @@ from scipy.stats import binom
 
 from pods.advantages import over_all
 from pods.algorithms import ALGORITHMS, exploration, prepared
-from pods.batch import Batch, Selection
-from pods.rollouts import Visit
+from pods.batch import Batch, Selection, Visit
 from pods.rules import RULES, keep
 
 NAN = float("nan")

@@ -14,11 +14,11 @@ from trl.trainer.utils import RepeatSampler
 
 from pods import advantages
 from pods.algorithms import ALGORITHMS
-from pods.batch import Selection
+from pods.batch import AlgorithmError, Prompt, Rollout, Selection, Step, Visit
 from pods.clock import Clock
 from pods.engines import Completion
 from pods.order import DataOrder, Stream
-from pods.rollouts import AlgorithmError, Driver, Prompt, Rollout, Step, Visit
+from pods.rollouts import Driver
 
 NAN = float("nan")
 

@@ -35,8 +35,8 @@ from pods.evaluation.config import (
     runs,
     training_config,
 )  # fmt: skip
-from pods.evaluation.questions import Question, Questions
-from pods.evaluation.targets import Store, Target
+from pods.evaluation.questions import Questions
+from pods.evaluation.targets import Question, Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs import results
 from tests.fake_run import TINY, add_checkpoint, make_run

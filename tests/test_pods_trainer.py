@@ -10,9 +10,8 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from pods import PodsConfig, PodsTrainer
-from pods.batch import Selection
+from pods.batch import Rollout, Selection
 from pods.engines import Completion
-from pods.rollouts import Rollout
 from tests.conftest import ROOT
 
 MODEL = str(ROOT / "pods" / "tiny_policy")

@@ -11,12 +11,11 @@ import trl
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
 
-from pods.batch import Selection
+from pods.batch import AlgorithmError, Selection
 from pods.clock import Clock
 from pods.engines import choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import load_tokenizer, load_transformers
-from pods.rollouts import AlgorithmError
 from pods.training import logs
 from pods.training.build import build_trainer
 from tests.configs import compose

@@ -19,9 +19,8 @@ from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Engine, LivePolicy, Work
 from pods.evaluation import questions, scoreboard, scores
 from pods.evaluation.config import EvaluateConfig, training_config
-from pods.evaluation.questions import Question
 from pods.evaluation.scoreboard import Board
-from pods.evaluation.targets import Record, Store, save
+from pods.evaluation.targets import Question, Record, Store, save
 from pods.runs import results
 from pods.runs.folder import read_metrics
 

@@ -8,23 +8,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import rewards
 from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
-from pods.evaluation.targets import Record
+from pods.evaluation.targets import Question, Record
 from pods.tasks import read_prompts
-
-
-class Question(NamedTuple):
-    id: str
-    answer: str
-    prompt: str
-    prompt_ids: list[int]
-    columns: dict[str, Any] | None = None  # of the data set, for reward functions
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 import rewards
-from pods.evaluation.questions import Question
-from pods.evaluation.targets import Record
+from pods.evaluation.targets import Question, Record
 from pods.runs import results
 from pods.scoring import Reward
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from pods.config.errors import UserError
 from pods.files import write_atomic
@@ -17,6 +17,14 @@ from pods.models import is_adapter
 from pods.runs import checkpoints, results
 
 ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
+
+
+class Question(NamedTuple):
+    id: str
+    answer: str
+    prompt: str
+    prompt_ids: list[int]
+    columns: dict[str, Any] | None = None  # of the data set, for reward functions
 
 
 class Record(TypedDict):

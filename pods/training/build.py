@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, set_seed
 
 from pods import ranks
+from pods.batch import Prompt, Rollout
 from pods.clock import Clock
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
@@ -17,7 +18,6 @@ from pods.config.keys import TrainConfig
 from pods.engines import Engine, LivePolicy, Request, Work, choose, seed_of, texts
 from pods.engines.trl import TrlEngine, generation_arguments
 from pods.models.policy import Policy
-from pods.rollouts import Prompt, Rollout
 from pods.scoring import Rewards
 from pods.tasks import encode_prompt
 from pods.trainer import PodsConfig, PodsTrainer

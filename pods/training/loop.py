@@ -18,11 +18,11 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from pods import ranks
+from pods.batch import AlgorithmError
 from pods.clock import Clock, priced
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
-from pods.rollouts import AlgorithmError
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance, read_metrics

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from pods import ranks
-from pods.batch import Row
+from pods.batch import Prompt, Rollout, Row
 from pods.engines import Completion, LivePolicy, Request, Work
-from pods.rollouts import Prompt, Rollout
 from pods.trainer import PodsTrainer
 
 
