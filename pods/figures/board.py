@@ -44,7 +44,8 @@ def table(cells: dict[str, Cell], marks: Marks) -> str:
         for rival in RIVALS:
             row[f"- {rival}, points"] = speedup.points(ahead(arm, rival, marks))
             row[f"p, {rival}"] = f"{adjusted[rival][arm]:.2g}" if arm in adjusted[rival] else "-"
-        rows.append(row | {"times as fast as grpo": sooner(arm, marks)})
+        faster = "-" if arm == "grpo" else sooner(arm, marks)
+        rows.append(row | {"times as fast as grpo": faster})
     return speedup.markdown(pandas.DataFrame(rows))
 
 
