@@ -35,7 +35,7 @@ from pods.figures.board import Cell
 from pods.runs.folder import provenance, read_metrics
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
-FINALISTS = 4  # cells of an arm that are tuned on more seeds than the first
+FINALISTS = 3  # cells of an arm that are tuned on more seeds than the first
 PRELOADED = ["pods.training.build", "pods.training.loop", "pods.evaluation.midrun"]
 
 
