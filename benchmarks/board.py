@@ -158,7 +158,7 @@ def plan(config: BoardConfig) -> str:
     rewards = [(np.arange(size) < count).astype(float) for count in counts]
     measured: dict[tuple[int, int, int], float] = {}
     for training, marks in stored(config, "tune").items():
-        if training.arm in board.RIVALS:
+        if training.arm in board.RIVALS and training.seed == TUNING[0]:
             sizes, mean = training.cell[:3], float(np.mean(marks["accuracy"]))
             measured[sizes] = max(mean, measured.get(sizes, 0))
     return planner.beside(measured, Prices(**price_list(config.clock)), rewards)

@@ -176,10 +176,32 @@ def gfpo(step: Step, metric: str = "length"):
     return np.concatenate(kept)
 
 
-FUNCTIONS = (grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo)
+def thin(step: Step, pool: int = 2, look: int = 2):
+    """GRPO's gradient in expectation from few rows of many prompts: at most m/2 correct and m/2
+    wrong ones of each, weighted for those of their kind that are left out (ours: docs/board.md).
+
+    pool: P times as many prompts are drawn. look: from that many times as many in the data's order,
+    those that were all correct at their last visit coming last; 1: all are drawn.
+    """
+    prompts = [*step.prompts, *step.fresh((look * pool - 1) * step.P)]
+    prompts.sort(key=lambda prompt: streak(step.history, prompt)[0])
+    batch = yield prompts[: pool * step.P], step.n
+    kept, weights = [], []
+    for p in batch.alive:
+        for kind in halves(batch, batch.groups[p]):
+            part = kind[: max(1, step.m // 2)]
+            kept += [*part]
+            weights += [len(kind) / len(part)] * len(part)
+    kept, weights = np.array(kept[: step.budget], int), np.array(weights[: step.budget])
+    return Selection(kept, all_advantages(batch)[kept] * weights * len(kept) / len(batch))
+
+
+FUNCTIONS = (
+    grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo, thin,
+)  # fmt: skip
 ALGORITHMS: dict[str, Algorithm] = {function.__name__: function for function in FUNCTIONS}
 DRAWS_M = ("grpo", "dapo", "greso")  # draw m rollouts of a prompt and train on all: n plays no part
-OWN_ADVANTAGES = ("cppo", "max_abs_advantage", "d3s")  # the key `advantage` is not theirs
+OWN_ADVANTAGES = ("cppo", "max_abs_advantage", "d3s", "thin")  # the key `advantage` is not theirs
 KINDS: dict[str, tuple[dict[str, Callable], str]] = {  # built-in functions, first arguments
     "algorithm": (ALGORITHMS, "step"),
     "rule": (RULES, "rewards, m, rng"),

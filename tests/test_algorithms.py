@@ -4,7 +4,7 @@ import ast
 import inspect
 import warnings
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -342,3 +342,26 @@ def test_an_algorithm_has_at_most_20_lines_without_its_docstring(name):
     (function,) = ast.parse(inspect.getsource(ALGORITHMS[name])).body
     docstring = function.body[0]
     assert function.end_lineno - (docstring.end_lineno - docstring.lineno + 1) <= 20
+
+
+def test_thin_gives_the_gradient_of_all_rollouts_in_expectation():
+    rewards, scores = np.array([1.0, 0, 0, 0, 0, 1, 0]), np.random.default_rng(0).normal(size=7)
+    ends = []
+    for order in permutations(range(4)):  # of the first prompt; each of the others has one pair
+        order = np.array([*order, 4, 5, 6])
+        batch = groups(rewards[order[:4]], rewards[order[4:6]], rewards[order[6:]], correct=True)
+        _, value = drive("thin", step_of(3, 4, 2), batch)
+        assert len(value.kept) == 4
+        ends.append(np.mean(value.advantages * scores[order][value.kept]))
+    whole = groups(rewards[:4], rewards[4:6], rewards[6:], correct=True)
+    assert np.mean(ends) == pytest.approx(np.mean(over_all(whole, np.arange(7)) * scores))
+
+
+def test_thin_draws_solved_prompts_last_and_keeps_to_the_budget():
+    history = {"p0": [Visit(0, 1.0, 1.0, False)], "f1": [Visit(0, 0.5, 0.5, True)]}
+    batch = groups(*[[1.0, 0.0, 0.0, 1.0]] * 4, correct=True)
+    asked, value = drive("thin", step_of(2, 4, 2, history), batch)
+    assert asked == [(["p1", "f0", "f1", "f2"], 4)]
+    assert kept_of(value) == [0, 1, 4, 5]
+    ((prompts, _),), _ = drive("thin", step_of(2, 4, 2, history), batch, look=1)
+    assert prompts == ["p1", "f0", "f1", "p0"]
