@@ -4,6 +4,7 @@ Types and bounds: tests/test_config.py; rules across keys: tests/test_check.py.
 """
 
 import shlex
+import sys
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
@@ -33,6 +34,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(("command", "answer"), transcript(), ids=[c for c, _ in transcript()])
 def test_a_mistake_is_one_line(folder, monkeypatch, capsys, command, answer):
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # my.py's would count as a file
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # as in a new process
     script, *arguments = shlex.split(command)
     path = script if (ROOT / script).is_file() else f"scripts/{script}"
