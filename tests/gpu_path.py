@@ -258,6 +258,35 @@ def engine_settings(folder):
     }
 
 
+def four_bit():
+    """How many matrices vLLM's plugin quantises, those that only transformers does with our
+    settings, and those that differ."""
+    from bitsandbytes.nn import Linear4bit
+    from vllm_bnb_plugin import bitsandbytes_loader as plugin
+
+    config = compose("model.load_in_4bit=true", "model.dtype=bfloat16")
+    tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
+    modules = load_transformers(config, tokenizer).model.named_modules()
+    weights = {f"{n}.weight": m.weight for n, m in modules if isinstance(m, Linear4bit)}
+    plugin.current_platform = SimpleNamespace(device_type="cpu")
+    plugin.get_tensor_model_parallel_world_size = lambda: 1
+    plugin.get_tensor_model_parallel_rank = lambda: 0
+    loader, states = object.__new__(plugin.BitsAndBytesModelLoader), {}
+    loader.target_modules = [name.removesuffix(".weight") for name in weights]
+    loader.tp_disabled_modules = loader.unsharded_weights_modules = []
+    loader.column_sharded_weights_modules, loader.maybe_fused_weights_modules = [], {}
+    plain = load_transformers(compose("model.dtype=bfloat16"), tokenizer).model.state_dict()
+    loader._hf_weight_iter = lambda *_: ((name, name, value) for name, value in plain.items())
+    differ = []
+    for name, ours in dict(loader._unquantized_generator([], True, states)).items():
+        if name in states:
+            state, own = states[name], weights.pop(name)
+            pairs = [(ours.flatten(), own.flatten()), (state.absmax, own.quant_state.absmax)]
+            pairs += [(state.state2.absmax, own.quant_state.state2.absmax)]
+            differ += [name] * (not all(torch.equal(*pair) for pair in pairs))
+    return [len(states), [*weights], differ]
+
+
 def unsloth_alone(folder):
     """What only Unsloth's side has: its loaders, and training on its engine."""
     import vllm
@@ -276,5 +305,6 @@ def unsloth_alone(folder):
         "default_sequences": inspect.signature(load_vllm).parameters["max_num_seqs"].default,
         "training": [training(folder / f"corrected-{yes}", yes) for yes in (False, True)],
         "missing_names": [name for name in NAMES if name not in source],
+        "four_bit": four_bit(),
         "settings": engine_settings(folder),
     }

@@ -84,6 +84,10 @@ def test_vllm_is_asked_for_what_the_guard_and_the_seeds_need(sides):
     assert settings["ours"] == [True, "bitsandbytes", "raw_logprobs", 64]
 
 
+def test_vllm_and_the_trainer_quantise_to_the_same_bits(sides):
+    assert sides["unsloth"]["four_bit"] == [21, [], []]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_inside_unsloths_trainer_is_that_of_trls(sides, case):
     plain, rewritten = (sides[side]["cases"][case] for side in ("plain", "unsloth"))

@@ -4,7 +4,7 @@
 
 Our trainer on a CPU, inside TRL's GRPOTrainer or the one that Unsloth rewrites; the last line on
 stdout is the result as JSON. `import unsloth` rewrites nothing without a GPU, so its functions are
-called here. Not covered: Unsloth's kernels, a real vLLM, torch.compile, 4-bit weights.
+called here. Not covered: Unsloth's kernels, a real vLLM, torch.compile, a step in 4 bits.
 """
 
 import importlib.abc
