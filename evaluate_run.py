@@ -11,15 +11,14 @@ The same command goes on where it was stopped. config/evaluate/evaluate.yaml lis
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import Skipped, UserError
-from pods.evaluation.config import EvaluateConfig, check, renamed_keys, runs, training_config
+from pods.evaluation.config import EvaluateConfig, check, runs, training_config
 from pods.models import locate
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
 def main(config: EvaluateConfig) -> None:
     check(config)
-    with renamed_keys({"model.path": "model" if config.model else "model_path", "task": "tasks"}):
-        evaluate(config)
+    evaluate(config)
 
 
 def evaluate(config: EvaluateConfig) -> None:

@@ -1,8 +1,6 @@
 """The keys of config/evaluate/evaluate.yaml and their rules, and the runs and models they name."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import filter as matching
 from pathlib import Path
 from typing import Annotated, Literal
@@ -128,24 +126,13 @@ def _known(output_dir: str) -> list[str]:
     return sorted((path.parents[1].name for path in paths), key=run_order)
 
 
-@contextmanager
-def renamed_keys(names: dict[str, str]) -> Iterator[None]:
-    """Errors of shared code begin with this command's name of their key; names: theirs -> ours."""
-    try:
-        yield
-    except UserError as error:
-        error.key = names.get(error.key, error.key)
-        raise
-
-
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names."""
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
     trained, name = load_config(folder / SAVED), config.checkpoint.removeprefix("checkpoint-")
     training = moved(trained, config.model_path)
-    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
-        (target,), _ = targets.find(folder, [name], store, trained.task.name)
-        locate(training.model.path)
+    (target,), _ = targets.find(folder, [name], store, trained.task.name)
+    locate(training.model.path)
     return training, target
 
 

@@ -78,8 +78,8 @@ def refuse_missing(source: str) -> None:
     path = Path(source)
     local = path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith(".")
     if local and not path.exists():
-        line = f"{source}: no such file or folder (from {Path.cwd()}); correct the path"
-        raise UserError(line, key="task.source")
+        problem = f"no such file or folder (from {Path.cwd()})"
+        raise UserError(f"task.source={source}: {problem}; correct the path")
 
 
 def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
@@ -93,7 +93,7 @@ def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
     refuse_missing(source)
     hub, _, subset = source.partition(":")
     remedy = "give a JSONL file, a folder or a hub id (hub_id:subset if it has several)"
-    splits = download("task.source", source, hub, subset or None, remedy)
+    splits = download(f"task.source={source}", hub, subset or None, remedy)
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
     return parts if len(parts) > 1 else _divided(source, list(*parts.values()))
 

@@ -111,22 +111,22 @@ def _hub(task: Task, split: str) -> Iterator[Placed]:
     numbers, file = count(1), f"{task.name}/{split}.jsonl"
     remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:
-        rows = download("task", task.name, task.hub, subset, remedy, split=task.splits[split])
+        rows = download(f"task={task.name}", task.hub, subset, remedy, split=task.splits[split])
         source = f"{task.hub}/{subset}" if subset else task.hub
         for row in task.select(rows, split) if task.select else rows:
             number = next(numbers)
             yield f"{source}, {split} row {number}", number, row
 
 
-def download(key: str, value: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
-    """One split of a hub data set, or all. UserError names key=value and `remedy`."""
+def download(setting: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
+    """One split of a hub data set, or all. UserError names `setting` (key=value) and `remedy`."""
     import datasets
 
     try:
         return datasets.load_dataset(hub, subset, **split)
     except Exception as error:  # the hub's client raises a dozen unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{value}: cannot get {hub} ({reason}); {remedy}", key) from None
+        raise UserError(f"{setting}: cannot get {hub} ({reason}); {remedy}") from None
 
 
 def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
