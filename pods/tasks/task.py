@@ -54,8 +54,9 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset
     for place, number, row in source:
         try:
             example = _example(task, row, number, legacy)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise UserError(f"{place}: {error}; {task.remedy}") from None
+        except Exception as error:  # ours of a bad row is a ValueError; the user's code raises any
+            reason = error if isinstance(error, ValueError) else repr(error)
+            raise UserError(f"{place}: {reason}; {task.remedy}") from None
         if (first := places.setdefault(example["id"], place)) != place:
             remedy = "ids must be unique in a split; change or remove the id"
             raise UserError(f"{place}: id {example['id']!r} is also the id of {first}; {remedy}")
@@ -71,8 +72,8 @@ def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
     identity = next((row[name] for name in ID_COLUMNS if row.get(name) is not None), number)
     question, answer = task.question(row), task.gold(row, legacy)
     for name, value in (("question", question), ("gold answer", answer)):
-        if not value.strip():
-            raise ValueError(f"the {name} is empty")
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"the {name} must be text, is {reprlib.repr(value)}")
     ours = {"id": str(identity), "question": question, "answer": answer, "kind": task.kind}
     # `prompt` is written later, by the code that renders the question
     return ours | {name: row[name] for name in row if name not in (*ours, "prompt")}
