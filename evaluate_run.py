@@ -17,12 +17,8 @@ from pods.models import locate
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
 def main(config: EvaluateConfig) -> None:
-    check(config)
-    evaluate(config)
-
-
-def evaluate(config: EvaluateConfig) -> None:
     """Score the runs in turn, then show one table; a run that cannot be scored is skipped."""
+    check(config)
     names = runs(config.run, config.output_dir) or [None]
     if len(names) == 1 and not config.from_training:  # a missing model waits for no torch
         locate(config.model_path or training_config(config, names[0]).model.path)

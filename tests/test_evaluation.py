@@ -26,7 +26,7 @@ from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, Work, choose
 from pods.evaluation import questions, run, scores, targets
-from pods.evaluation.config import SAVED, EvaluateConfig, check, moved, runs, training_config
+from pods.evaluation.config import SAVED, EvaluateConfig, moved, runs, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.targets import Question, Store, Target
 from pods.models.policy import load_tokenizer
@@ -87,9 +87,7 @@ def configured(*overrides: str) -> EvaluateConfig:
 
 
 def evaluate(*overrides: str) -> None:
-    config = configured(*overrides)
-    check(config)
-    evaluate_run.evaluate(config)
+    evaluate_run.main.__wrapped__(configured(*overrides))
 
 
 def tree(folder: str) -> dict[str, bytes]:
@@ -420,7 +418,7 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     config = configured("run=[fake*,fake]", "checkpoints=last")
     assert runs(config.run, "checkpoints") == ["fake", "fake9", "fake10"]
     with pytest.raises(Skipped, match=r"run=fake9: checkpoints/fake9: has no checkpoint yet"):
-        evaluate_run.evaluate(config)
+        evaluate_run.main.__wrapped__(config)
     shown = capsys.readouterr().out
     assert shown.count("correct %") == 1
     for row in ("base-tiny ", "fake10 +checkpoint-2 ", "fake +checkpoint-4 "):

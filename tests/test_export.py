@@ -87,6 +87,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
     [
         (["checkpoint=best"], "checkpoints/fake: no checkpoint has validation scores"),
         (["checkpoint=3"], "checkpoints/fake: has no checkpoint-3; it has 2, 4"),
+        (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
         (["checkpoint=good"], "checkpoint=good: set best, last or checkpoint-<step>"),
         (["run=f*"], "run=f*: matches fake, full; name one"),
         (["run=full", "merge=false"], "has no adapter, but all weights; drop it"),

@@ -42,14 +42,6 @@ class OneCheckpoint(Section):
     output_dir: Text
     results_dir: Text
 
-    def check(self) -> None:
-        """Every rule of these keys, before anything heavy loads. Raises UserError."""
-        if not re.fullmatch(r"best|last|(checkpoint-)?\d+", self.checkpoint):
-            raise UserError(f"checkpoint={self.checkpoint}: set best, last or checkpoint-<step>")
-        if len(names := runs([self.run], self.output_dir)) > 1:
-            raise UserError(f"run={self.run}: matches {', '.join(names)}; name one")
-        self.run = names[0]
-
 
 class EvaluateConfig(Section):
     run: Names
@@ -127,7 +119,13 @@ def _known(output_dir: str) -> list[str]:
 
 
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
-    """The config of a run's training, and the checkpoint that `checkpoint=` names."""
+    """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
+    the run becomes its name. Raises UserError before anything heavy loads."""
+    if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
+        raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
+    if len(names := runs([config.run], config.output_dir)) > 1:
+        raise UserError(f"run={config.run}: matches {', '.join(names)}; name one")
+    config.run = names[0]
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
     trained, name = load_config(folder / SAVED), config.checkpoint.removeprefix("checkpoint-")
     training = moved(trained, config.model_path)

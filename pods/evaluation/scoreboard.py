@@ -37,19 +37,14 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
             if greedy := by_task.get(task + GREEDY):
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
             line |= {"both %": spread(metrics["both"]), "format %": spread(details["format"])}
-            line |= {
-                "tokens": spread(details["tokens"], 1),
-                "clipped %": spread(details["clipped"]),
-            }
+            line |= {"tokens": spread(details["tokens"], 1)}
+            line |= {"clipped %": spread(details["clipped"])}
             own = details.get("functions", {})
             line |= {name: spread(value, 1, digits=3) for name, value in own.items()}
             if "alike" in metrics:
                 line["alike"] = f"{metrics['alike']['mean']:.1%}"
-            largest = max(
-                (int(name[5:]) for name in metrics if name.startswith("pass@")), default=1
-            )
-            if largest > 1:
-                line[f"pass@{largest}"] = spread(metrics[f"pass@{largest}"])
+            by_k = [name for name in metrics if name.startswith("pass@") and name != "pass@1"]
+            line |= {name: spread(metrics[name]) for name in by_k[-1:]}
             table.append(line)
     return table
 
