@@ -31,7 +31,7 @@ def main(config: EvaluateConfig) -> None:
             boards.append(score(config, name))
             skipped += boards[-1].skipped
         except UserError as error:
-            if len(names) == 1 or type(error) is not UserError:
+            if len(names) == 1 or error.exit_code != UserError.exit_code:
                 raise
             skipped.append(f"run={name}: {error}")
     scoreboard.show(boards)

@@ -32,7 +32,7 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
         for grader, metrics in details["rewards"].items() if task not in beside else ():
             asked = f"{details['questions']} x {details['repeats']}"
             line = dict(zip(NAMES, (run, task, grader, asked), strict=True))
-            line |= {"policy": policy, "after": duration(seconds)}
+            line |= {"policy": policy, "after": "" if seconds is None else f"{seconds:,.0f} s"}
             line["correct %"] = spread(metrics["correct"])
             if greedy := by_task.get(task + GREEDY):
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
@@ -69,9 +69,3 @@ def spread(value: dict[str, float], scale: float = 100, digits: int = 1) -> str:
     """The mean and its interval, from lower to upper."""
     mean, low, high = (f"{scale * value[key]:.{digits}f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None or seconds < 600:
-        return "" if seconds is None else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
