@@ -11,19 +11,14 @@ The same command goes on where it was stopped. config/evaluate/evaluate.yaml lis
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import Skipped, UserError
-from pods.evaluation.config import EvaluateConfig, check, renamed_keys, runs, training_config
+from pods.evaluation.config import EvaluateConfig, check, runs, training_config
 from pods.models import locate
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
 def main(config: EvaluateConfig) -> None:
-    check(config)
-    with renamed_keys({"model.path": "model" if config.model else "model_path", "task": "tasks"}):
-        evaluate(config)
-
-
-def evaluate(config: EvaluateConfig) -> None:
     """Score the runs in turn, then show one table; a run that cannot be scored is skipped."""
+    check(config)
     names = runs(config.run, config.output_dir) or [None]
     if len(names) == 1 and not config.from_training:  # a missing model waits for no torch
         locate(config.model_path or training_config(config, names[0]).model.path)
@@ -36,7 +31,7 @@ def evaluate(config: EvaluateConfig) -> None:
             boards.append(score(config, name))
             skipped += boards[-1].skipped
         except UserError as error:
-            if len(names) == 1 or type(error) is not UserError:
+            if len(names) == 1 or error.exit_code != UserError.exit_code:
                 raise
             skipped.append(f"run={name}: {error}")
     scoreboard.show(boards)

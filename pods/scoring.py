@@ -28,7 +28,7 @@ MADE_UP = {  # beside the columns of a question, for one call before a model loa
 }
 
 
-class RewardError(RuntimeError):
+class RewardError(UserError):
     """A reward function raised or returned something other than one finite number each."""
 
 

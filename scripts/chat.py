@@ -29,7 +29,6 @@ def main(config: ChatConfig) -> None:
     from pods.engines import choose  # --help waits for no torch
     from pods.models.policy import load_tokenizer
 
-    config.check()
     training, trained = find_one(config)
     tokenizer, task = load_tokenizer(training.model.path, training.model.pad_token), training.task
     sampling, kind = choose.sampling(training, config), task.kind or tasks.TASKS[task.name].kind

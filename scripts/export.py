@@ -38,11 +38,10 @@ class ExportConfig(OneCheckpoint):
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
 def main(config: ExportConfig) -> None:
-    config.check()
+    training, target = find_one(config)
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
     if (out := Path(config.out or f"exports/{name}")).exists():
         raise UserError(f"out={out}: exists; remove it, or set out=<a new folder>")
-    training, target = find_one(config)
     if not config.merge and target.lora_rank is None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
     from pods.models.policy import load_tokenizer  # --help and mistakes wait for no torch

@@ -26,15 +26,7 @@ from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, Work, choose
 from pods.evaluation import questions, run, scores, targets
-from pods.evaluation.config import (
-    SAVED,
-    EvaluateConfig,
-    check,
-    moved,
-    renamed_keys,
-    runs,
-    training_config,
-)  # fmt: skip
+from pods.evaluation.config import SAVED, EvaluateConfig, moved, runs, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.targets import Question, Store, Target
 from pods.models.policy import load_tokenizer
@@ -95,10 +87,7 @@ def configured(*overrides: str) -> EvaluateConfig:
 
 
 def evaluate(*overrides: str) -> None:
-    config = configured(*overrides)
-    check(config)
-    with renamed_keys({"task": "tasks"}):
-        evaluate_run.evaluate(config)
+    evaluate_run.main.__wrapped__(configured(*overrides))
 
 
 def tree(folder: str) -> dict[str, bytes]:
@@ -322,16 +311,16 @@ def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
 
 MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "run=null checkpoints=last", "run=null: a base model has no checkpoints; set run"),
-    (None, "checkpoints=3", "checkpoints=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
-    (None, "split=validation tasks=[math500]", "tasks=math500: has no validation split"),
+    (None, "checkpoints=3", "checkpoints/fake: has no checkpoint-3; it has 2, 4"),
+    (None, "split=validation tasks=[math500]", "task=math500: has no validation split"),
     (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
     (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
     (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
     (lambda _: FACTS.write_text("[1]"), "", "results_dir=results: results/fake.json was not writ"),
     (lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")], "",
-     "checkpoints=all: checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "),
+     "checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "),
     (lambda folder: make_run(folder.parent, "empty", steps=()), "run=empty",
-     "checkpoints=all: checkpoints/empty has none yet; wait for one"),
+     "checkpoints/empty: has no checkpoint yet; wait for one"),
 ]  # fmt: skip
 
 
@@ -428,8 +417,8 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     make_run(Path("checkpoints"), "fake9", steps=())
     config = configured("run=[fake*,fake]", "checkpoints=last")
     assert runs(config.run, "checkpoints") == ["fake", "fake9", "fake10"]
-    with pytest.raises(Skipped, match=r"run=fake9: checkpoints=last: .* has none yet"):
-        evaluate_run.evaluate(config)
+    with pytest.raises(Skipped, match=r"run=fake9: checkpoints/fake9: has no checkpoint yet"):
+        evaluate_run.main.__wrapped__(config)
     shown = capsys.readouterr().out
     assert shown.count("correct %") == 1
     for row in ("base-tiny ", "fake10 +checkpoint-2 ", "fake +checkpoint-4 "):

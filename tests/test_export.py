@@ -85,12 +85,13 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["checkpoint=best"], "checkpoint=best: no checkpoint of checkpoints/fake has validation"),
-        (["checkpoint=3"], "checkpoint=3: no such checkpoint in checkpoints/fake; it has 2, 4"),
+        (["checkpoint=best"], "checkpoints/fake: no checkpoint has validation scores"),
+        (["checkpoint=3"], "checkpoints/fake: has no checkpoint-3; it has 2, 4"),
+        (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
         (["checkpoint=good"], "checkpoint=good: set best, last or checkpoint-<step>"),
         (["run=f*"], "run=f*: matches fake, full; name one"),
         (["run=full", "merge=false"], "has no adapter, but all weights; drop it"),
-        (["run=full", "model_path=nowhere/at/all"], "model_path=nowhere/at/all: no such folder"),
+        (["run=full", "model_path=nowhere/at/all"], "model.path=nowhere/at/all: no such folder"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(overrides, line, capsys):

@@ -37,7 +37,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_texts_are_kept_as_asked(tmp_path):
     for texts, with_text in (("all", 3), ("first", 1), ("none", 0)):
-        records = [*ledger.read(write(tmp_path / texts, 1, texts))]
+        records = [*ledger.read(write(tmp_path / f"{texts}.gz", 1, texts))]
         for key in ("prompt", "completions"):
             assert sum(key in record for record in records) == with_text
 

@@ -43,7 +43,7 @@ ROWS = {name: row for name, (row, *_) in CASES.items()}
 BAD = [  # task, the second row's changes (None: the column is missing), what the error says
     ("gsm8k", {"answer": None}, "column 'answer' is missing; found question"),
     ("gsm8k", {"answer": "no marker"}, 'has no "####"'),
-    ("gsm8k", {"answer": "work #### "}, "the gold answer is empty"),
+    ("gsm8k", {"answer": "work #### "}, "the gold answer must be text, is ''"),
     ("math", {"solution": "nothing boxed"}, "has no \\boxed{...}"),
     ("math", {"solution": "\\boxed{\\frac{1}{2}"}, "never closed"),
     ("amc23", {"answer": True, "id": 1}, "must be text or a number, is True"),

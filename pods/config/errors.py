@@ -2,17 +2,9 @@
 
 
 class UserError(Exception):
-    """A mistake that the user can correct: one line with key, value, rule and remedy; `key`: the
-    key that it begins with, if another command has another name for it."""
+    """A mistake that the user can correct: one line with key, value, rule and remedy."""
 
     exit_code = 2
-
-    def __init__(self, text: str, key: str = "") -> None:
-        super().__init__(text)
-        self.key = key
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.args[0]}" if self.key else str(self.args[0])
 
 
 class Skipped(UserError):

@@ -1,8 +1,6 @@
 """The keys of config/evaluate/evaluate.yaml and their rules, and the runs and models they name."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import filter as matching
 from pathlib import Path
 from typing import Annotated, Literal
@@ -43,14 +41,6 @@ class OneCheckpoint(Section):
     model_path: Text | None
     output_dir: Text
     results_dir: Text
-
-    def check(self) -> None:
-        """Every rule of these keys, before anything heavy loads. Raises UserError."""
-        if not re.fullmatch(r"best|last|(checkpoint-)?\d+", self.checkpoint):
-            raise UserError(f"checkpoint={self.checkpoint}: set best, last or checkpoint-<step>")
-        if len(names := runs([self.run], self.output_dir)) > 1:
-            raise UserError(f"run={self.run}: matches {', '.join(names)}; name one")
-        self.run = names[0]
 
 
 class EvaluateConfig(Section):
@@ -100,8 +90,6 @@ def check(config: EvaluateConfig) -> None:
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
         )
-    if config.data_dir and not Path(config.data_dir).is_dir():
-        raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
     if Path(config.results_dir).is_file():
         raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
     if config.from_training:
@@ -128,24 +116,19 @@ def _known(output_dir: str) -> list[str]:
     return sorted((path.parents[1].name for path in paths), key=run_order)
 
 
-@contextmanager
-def renamed_keys(names: dict[str, str]) -> Iterator[None]:
-    """Errors of shared code begin with this command's name of their key; names: theirs -> ours."""
-    try:
-        yield
-    except UserError as error:
-        error.key = names.get(error.key, error.key)
-        raise
-
-
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
-    """The config of a run's training, and the checkpoint that `checkpoint=` names."""
+    """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
+    the run becomes its name. Raises UserError before anything heavy loads."""
+    if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
+        raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
+    if len(names := runs([config.run], config.output_dir)) > 1:
+        raise UserError(f"run={config.run}: matches {', '.join(names)}; name one")
+    config.run = names[0]
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
     trained, name = load_config(folder / SAVED), config.checkpoint.removeprefix("checkpoint-")
     training = moved(trained, config.model_path)
-    with renamed_keys({"model.path": "model_path", "checkpoints": "checkpoint"}):
-        (target,), _ = targets.find(folder, [name], store, trained.task.name)
-        locate(training.model.path)
+    (target,), _ = targets.find(folder, [name], store, trained.task.name)
+    locate(training.model.path)
     return training, target
 
 

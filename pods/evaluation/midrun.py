@@ -9,7 +9,6 @@ evaluate_run.py has the whole protocol, with repeats.
 import json
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,24 +55,22 @@ class MidRun:
         return shares
 
     def score(self, live: LivePolicy, step: int, greedy: bool) -> dict[str, Any]:
-        """Who was correct, the published entry and our details."""
-        version, records = self.config.rewards.version, partial(self.records, live, step, greedy)
-        records = ranks.split(records, self.rows)
+        """Who was correct, the published entry and our details: of one completion of each question,
+        from a seed that training never uses."""
+        q, config, version = self.questions, self.config, self.config.rewards.version
+
+        def graded(mine: list[Question]) -> list[Record]:
+            requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
+            work = Work(requests, live, EVALUATION, greedy=greedy)
+            ((_, groups),) = self.engine.generate([work])
+            records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
+            scores.grade(records, [version], q.kind)
+            return records
+
+        records = ranks.split(graded, self.rows)
         entry, details = scores.summary([records], [version])
         correct = [int(record["correct"][version]) for record in records]
         return {"correct": correct, "entry": asdict(entry), "scores": details}
-
-    def records(
-        self, live: LivePolicy, step: int, greedy: bool, mine: list[Question]
-    ) -> list[Record]:
-        """One graded completion of each question, from a seed that training never uses."""
-        q, config = self.questions, self.config
-        requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
-        work = Work(requests, live, EVALUATION, greedy=greedy)
-        ((_, groups),) = self.engine.generate([work])
-        records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
-        scores.grade(records, [config.rewards.version], q.kind)
-        return records
 
 
 def publish(config: EvaluateConfig, run: str) -> Board:

@@ -27,7 +27,7 @@ from pods.evaluation.targets import Record, Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance, trains
 from pods.runs.results import GREEDY
-from pods.scoring import Reward, RewardError
+from pods.scoring import Reward
 
 Details = dict[str, dict[str, Any]]  # task -> scores
 
@@ -194,10 +194,7 @@ def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
 def grade(plan: Plan, q: Questions, repeat: list[Record]) -> bool:
     """Add the missing grades, and on the run's own task the values of its reward functions."""
     functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
-    try:
-        added = scores.reward(repeat, q.rows, functions, plan.tokenizer) if functions else False
-    except RewardError as error:
-        raise UserError(f"rewards.functions: {error}; correct the function") from error
+    added = scores.reward(repeat, q.rows, functions, plan.tokenizer) if functions else False
     return scores.grade(repeat, plan.versions, q.kind) or added
 
 

@@ -32,24 +32,19 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
         for grader, metrics in details["rewards"].items() if task not in beside else ():
             asked = f"{details['questions']} x {details['repeats']}"
             line = dict(zip(NAMES, (run, task, grader, asked), strict=True))
-            line |= {"policy": policy, "after": duration(seconds)}
+            line |= {"policy": policy, "after": "" if seconds is None else f"{seconds:,.0f} s"}
             line["correct %"] = spread(metrics["correct"])
             if greedy := by_task.get(task + GREEDY):
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
             line |= {"both %": spread(metrics["both"]), "format %": spread(details["format"])}
-            line |= {
-                "tokens": spread(details["tokens"], 1),
-                "clipped %": spread(details["clipped"]),
-            }
+            line |= {"tokens": spread(details["tokens"], 1)}
+            line |= {"clipped %": spread(details["clipped"])}
             own = details.get("functions", {})
             line |= {name: spread(value, 1, digits=3) for name, value in own.items()}
             if "alike" in metrics:
                 line["alike"] = f"{metrics['alike']['mean']:.1%}"
-            largest = max(
-                (int(name[5:]) for name in metrics if name.startswith("pass@")), default=1
-            )
-            if largest > 1:
-                line[f"pass@{largest}"] = spread(metrics[f"pass@{largest}"])
+            by_k = [name for name in metrics if name.startswith("pass@") and name != "pass@1"]
+            line |= {name: spread(metrics[name]) for name in by_k[-1:]}
             table.append(line)
     return table
 
@@ -74,9 +69,3 @@ def spread(value: dict[str, float], scale: float = 100, digits: int = 1) -> str:
     """The mean and its interval, from lower to upper."""
     mean, low, high = (f"{scale * value[key]:.{digits}f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None or seconds < 600:
-        return "" if seconds is None else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

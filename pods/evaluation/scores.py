@@ -60,7 +60,7 @@ def summary(
         return np.array([[float(value(record)) for record in repeat] for repeat in repeats]).T
 
     formed, tokens, clipped = map(column, map(itemgetter, ("well_formed", "tokens", "clipped")))
-    ks, graded = [k for k in pass_at if k <= len(repeats)], {}
+    ks, graded = sorted(k for k in pass_at if k <= len(repeats)), {}
     for version in reversed(versions):  # the first one last, for the entry
         correct = column(lambda record, version=version: record["correct"][version])
         metrics = {"correct": correct.mean(axis=1), "both": (correct * formed).mean(axis=1)}

@@ -168,8 +168,7 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
         else:
             targets.append(Target(store, name, checkpoint.step, checkpoint.path, meta, digest))
     if not targets:
-        why = "; ".join(problems) or f"{folder} has none yet; wait for one"
-        raise UserError(f"{','.join(names)}: {why}", key="checkpoints")
+        raise UserError("; ".join(problems) or f"{folder}: has no checkpoint yet; wait for one")
     return targets, problems
 
 
@@ -181,8 +180,7 @@ def _named(name: str, finished: list[str], folder: Path, store: Store, task: str
     if path in finished:
         return path
     steps = ", ".join(path.removeprefix("checkpoint-") for path in finished)
-    text = f"{name}: no such checkpoint in {folder}; it has {steps}"
     if path is None:
-        text = f"best: no checkpoint of {folder} has validation scores on {task}; run "
-        text += "evaluate_run.py split=validation, or train with evaluation.split=validation"
-    raise UserError(text, key="checkpoints")
+        remedy = "run evaluate_run.py split=validation, or train with evaluation.split=validation"
+        raise UserError(f"{folder}: no checkpoint has validation scores on {task}; {remedy}")
+    raise UserError(f"{folder}: has no {path}; it has {steps}")

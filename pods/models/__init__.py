@@ -16,8 +16,7 @@ def locate(path: str) -> str:
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):
-        line = f"{path}: no such folder; give a folder or a hub id (org/name)"
-        raise UserError(line, key="model.path")
+        raise UserError(f"model.path={path}: no such folder; give a folder or a hub id (org/name)")
     return path
 
 
@@ -37,6 +36,6 @@ def named_loading_errors(path: str, share: str) -> Iterator[None]:
             remedy = "raise it if the KV cache lacks room, else lower it"
             raise OutOfMemory(f"{share}: not enough memory; {remedy} ({error})") from error
         if isinstance(error, OSError | ValueError):
-            raise UserError(f"{path}: {error}", key="model.path") from error
+            raise UserError(f"model.path={path}: {error}") from error
         line = f"the engine did not start; {FALLBACK}, or set another engine ({error})"
         raise RunFailed(line) from error

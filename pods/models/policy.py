@@ -46,7 +46,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     except (OSError, ValueError) as error:
         reason = f"no model folder, and the hub did not give it ({type(error).__name__})"
         remedy = "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
-        raise UserError(f"{path}: {reason}; {remedy}", key="model.path") from error
+        raise UserError(f"model.path={path}: {reason}; {remedy}") from error
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():
             raise UserError(f"model.pad_token={pad_token}: not a token of {path}; name one")
@@ -54,7 +54,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         rule = f"its pad token must differ from its end token {tokenizer.eos_token!r}"
         remedy = "set model.pad_token=<another special token>"  # masks are rebuilt from it
-        raise UserError(f"{path}: {rule}; {remedy}", key="model.path")
+        raise UserError(f"model.path={path}: {rule}; {remedy}")
     return tokenizer
 
 
@@ -79,7 +79,7 @@ def load_model(path: str, dtype: str, **settings: Any) -> Model:
     try:
         return AutoModelForCausalLM.from_pretrained(locate(path), use_safetensors=True, **settings)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {error}", key="model.path") from error
+        raise UserError(f"model.path={path}: {error}") from error
 
 
 def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:

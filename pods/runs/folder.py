@@ -115,11 +115,8 @@ class RunFolder:
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
             self.note(config_hash=config_hash(self.config), **provenance())
-        ledger.forget_after(self.ledger, step)
-        for path in (self.metrics, self.evaluations):
-            if path.is_file():
-                lines = [line for line in read_metrics(path) if line["step"] <= step]
-                write_atomic(path, "".join(json.dumps(line) + "\n" for line in lines))
+        for path in (self.metrics, self.evaluations, self.ledger):
+            ledger.forget_after(path, step)
         for checkpoint in checkpoints.find(self.path):
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)
@@ -142,8 +139,7 @@ def trains(path: Path) -> bool:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The metric lines of a run, one dict a step; a last line torn by a kill is left out."""
-    lines = path.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return list(ledger.read(path))
 
 
 def config_hash(config: TrainConfig) -> str:

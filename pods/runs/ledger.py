@@ -55,9 +55,10 @@ def short(values: np.ndarray) -> list[float]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a ledger in order of writing, up to the place that a kill tore."""
-    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(path, "rt") as lines:
-        yield from map(json.loads, lines)
+    """The records of a file of lines, compressed or not, up to the place that a kill tore."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with suppress(EOFError, zlib.error, gzip.BadGzipFile), opened(path, "rt") as lines:
+        yield from (json.loads(line) for line in lines if line.endswith("\n"))
 
 
 def find(output_dir: str, run: str) -> Path:
@@ -73,4 +74,5 @@ def forget_after(path: Path, step: int) -> None:
     """Drop the records after `step`, and a torn end: a resumed run writes them again."""
     if path.is_file():
         lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
-        write_atomic(path, gzip.compress("".join(lines).encode()))
+        text = "".join(lines).encode()
+        write_atomic(path, gzip.compress(text) if path.suffix == ".gz" else text)

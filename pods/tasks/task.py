@@ -54,8 +54,9 @@ def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset
     for place, number, row in source:
         try:
             example = _example(task, row, number, legacy)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise UserError(f"{place}: {error}; {task.remedy}") from None
+        except Exception as error:  # ours of a bad row is a ValueError; the user's code raises any
+            reason = error if isinstance(error, ValueError) else repr(error)
+            raise UserError(f"{place}: {reason}; {task.remedy}") from None
         if (first := places.setdefault(example["id"], place)) != place:
             remedy = "ids must be unique in a split; change or remove the id"
             raise UserError(f"{place}: id {example['id']!r} is also the id of {first}; {remedy}")
@@ -71,8 +72,8 @@ def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
     identity = next((row[name] for name in ID_COLUMNS if row.get(name) is not None), number)
     question, answer = task.question(row), task.gold(row, legacy)
     for name, value in (("question", question), ("gold answer", answer)):
-        if not value.strip():
-            raise ValueError(f"the {name} is empty")
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"the {name} must be text, is {reprlib.repr(value)}")
     ours = {"id": str(identity), "question": question, "answer": answer, "kind": task.kind}
     # `prompt` is written later, by the code that renders the question
     return ours | {name: row[name] for name in row if name not in (*ours, "prompt")}
@@ -111,22 +112,22 @@ def _hub(task: Task, split: str) -> Iterator[Placed]:
     numbers, file = count(1), f"{task.name}/{split}.jsonl"
     remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:
-        rows = download("task", task.name, task.hub, subset, remedy, split=task.splits[split])
+        rows = download(f"task={task.name}", task.hub, subset, remedy, split=task.splits[split])
         source = f"{task.hub}/{subset}" if subset else task.hub
         for row in task.select(rows, split) if task.select else rows:
             number = next(numbers)
             yield f"{source}, {split} row {number}", number, row
 
 
-def download(key: str, value: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
-    """One split of a hub data set, or all. UserError names key=value and `remedy`."""
+def download(setting: str, hub: str, subset: str | None, remedy: str, **split: str) -> Any:
+    """One split of a hub data set, or all. UserError names `setting` (key=value) and `remedy`."""
     import datasets
 
     try:
         return datasets.load_dataset(hub, subset, **split)
     except Exception as error:  # the hub's client raises a dozen unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{value}: cannot get {hub} ({reason}); {remedy}", key) from None
+        raise UserError(f"{setting}: cannot get {hub} ({reason}); {remedy}") from None
 
 
 def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
