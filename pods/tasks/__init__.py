@@ -61,7 +61,8 @@ def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Datas
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
     facts = own.define(task, split) if task.name == "own" else TASKS[task.name]
     if split != "test" and "train" not in facts.splits:
-        raise UserError(f"task={task.name}: has no {split} split, a test set; name another task")
+        remedy = "name another task"
+        raise UserError(f"task={task.name}: has no {split} split, a test set; {remedy}")
     carved = split != "test" and "validation" not in facts.splits
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
     dataset = read(facts, "train" if carved else split, data_dir, task.legacy_gold)
