@@ -9,6 +9,8 @@ from collections.abc import Callable
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from pods.config.errors import UserError
+
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
     "budget.", "max_steps", "logger.", "checkpoint.", "ledger.", "evaluation.",
@@ -47,8 +49,11 @@ def note_swept(arguments: list[str]) -> None:
     """Remember the keys that a command line sweeps over; Hydra tells a job only its own values."""
     texts = [argument for argument in arguments if not argument.startswith("-")]
     overrides = OverridesParser.create().parse_overrides(texts)
-    swept = [override.key_or_group for override in overrides if override.is_sweep_override()]
-    os.environ[SWEPT] = ",".join(swept)
+    swept = [override for override in overrides if override.is_sweep_override()]
+    if swept and not {"-m", "--multirun"} & set(arguments):
+        remedy = "several values are a sweep, add -m; a list is written key=[a,b]"
+        raise UserError(f"{swept[0].input_line}: {remedy}")
+    os.environ[SWEPT] = ",".join(override.key_or_group for override in swept)
 
 
 def name(config: DictConfig, overrides: list[str], compose: Compose) -> str:
