@@ -95,6 +95,7 @@ class EngineSampler:
     tokenizer: PreTrainedTokenizerBase
     config: TrainConfig
     logprobs: bool  # whether rollouts keep them
+    guard: Guard | None  # compares them with the trainer's
 
     def __call__(
         self, wanted: list[tuple[Prompt, int]], model: PreTrainedModel, step: int
@@ -106,7 +107,10 @@ class EngineSampler:
             seeds = [seed_of(self.config.seed, step, prompts[0], index) for index in indices]
             requests.append(Request(encode_prompt(prompts[0].row["prompt"], self.tokenizer), seeds))
         work = Work(requests, LivePolicy(model, step))
-        ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
+        due = self.guard is not None and self.guard.due(step)
+        ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs or due)
+        if self.guard is not None:
+            self.guard.check(work, groups, step)
         completions = [completion for group in groups for completion in group]
         if not self.logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
@@ -119,11 +123,11 @@ def sampler_of(
     trainer: PodsTrainer, config: TrainConfig, policy: Policy, engine: Engine | None
 ) -> EngineSampler:
     """Rollouts by the engine, compared with the trainer if possible."""
-    engine = engine or TrlEngine(trainer, policy.end_tokens)
+    engine, guard = engine or TrlEngine(trainer, policy.end_tokens), None
     if choose.gives_logprobs(config.engine.name, config):
-        engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
+        guard = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
     elif config.engine.name != "trl":
         ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
     # TRL's loss corrects by them; algorithms see them.
     logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
-    return EngineSampler(engine, policy.tokenizer, config, logprobs)
+    return EngineSampler(engine, policy.tokenizer, config, logprobs, guard)

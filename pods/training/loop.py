@@ -187,8 +187,8 @@ class RunCallback(TrainerCallback):
 
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
-        trainer, record = self.trainer, self.trainer.newest
-        others = trainer.packing() | getattr(trainer.sampler.engine, "metrics", {})  # of the guard
+        trainer, record, guard = self.trainer, self.trainer.newest, self.trainer.sampler.guard
+        others = trainer.packing() | (guard.metrics if guard else {})
         metrics, known = self.meter.line(record, self.clock, others), self.watch.problem
         metrics |= self.watch(metrics)
         if (problem := self.watch.problem) != known:
