@@ -21,7 +21,7 @@ class Faulty:
     def __init__(self, engine, base=False, offset=0.0):
         self.engine, self.base, self.offset, self.asked = engine, base, offset, []
 
-    def generate(self, works, *, logprobs=False, advance=None):
+    def generate(self, works, *, logprobs=False):
         self.asked.append(logprobs)
         for work in works:
             served = replace(work, weights=None) if self.base else work

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods.config.keys import TrainConfig
-from pods.engines import Advance, Groups, Limits, LivePolicy, Request, Sampling, Weights, Work
+from pods.engines import Answers, Groups, Limits, LivePolicy, Request, Sampling, Weights, Work
 from pods.engines.decoding import decode, speed_up
 from pods.models import is_adapter, policy
 
@@ -39,15 +39,13 @@ class TransformersEngine(AbstractContextManager):
         self._disk: LivePolicy | None = None  # `_loaded` with an adapter; its version is the folder
         self._merged: MergedCopy | None = None  # of the newest policy that can be merged
 
-    def generate(
-        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, Groups]]:
+    def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         for work in works:
             with self._serving(work.weights) as model:
-                groups = self._groups(model, work, logprobs, advance)
+                groups = self._groups(model, work, logprobs)
             yield work, groups
 
-    def _groups(self, model: Model, work: Work, logprobs: bool, advance: Advance | None) -> Groups:
+    def _groups(self, model: Model, work: Work, logprobs: bool) -> Groups:
         requests, sampling = work.requests, self._sampling
         if work.full_length:
             sampling = replace(sampling, ends=(), stop=())
@@ -67,8 +65,6 @@ class TransformersEngine(AbstractContextManager):
             completions = decode(model, self._tokenizer, parts, sampling, logprobs)
             for (i, _), completion in zip(chunk, completions, strict=True):
                 groups[i].append(completion)
-            if advance:
-                advance(len(chunk))
         return groups
 
     @contextmanager
