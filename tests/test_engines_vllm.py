@@ -188,7 +188,7 @@ def test_unsloths_engine_gets_each_version_of_the_adapter_once_and_sleeps_after_
 def test_the_adapter_of_the_published_setting_fits_the_ram_disk(engines):
     with torch.device("meta"):
         base = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **QWEN_3B))
-        lora = policy.lora_arguments(compose("experiment=gsm8k_qwen").lora)
+        lora = compose("experiment=gsm8k_qwen").lora.model_dump(by_alias=True)
         adapted = get_peft_model(base, LoraConfig(**lora, task_type="CAUSAL_LM"))
     size = 2 * adapted.num_parameters(only_trainable=True)  # bytes, in 16 bits
     assert size == pytest.approx(239.4e6, rel=1e-3)
