@@ -7,7 +7,6 @@ algorithm="grpo" the weights equal those of GRPOTrainer to the bit.
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +142,7 @@ class PodsTrainer(TrlSeam):
 
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank draws its share."""
-        work = self.rollouts_by_trl
-        if self.sampler is not None:
-            work = partial(self.sampler, model=self.model, step=self.state.global_step)
+        work = self.rollouts_by_trl if self.sampler is None else self.sampler
         return ranks.split(work, list(zip(prompts, indices, strict=True)))
 
     def hand_over(self, record: Record) -> tuple[Tensors, Record]:
