@@ -44,25 +44,19 @@ class DataOrder:
 class Stream:
     """The prompts of one step and those after it, all of them different while the data has others.
 
-    rows: (P,) rows that TRL sends for the step. place: of the first of them in the data's order.
-    earlier: fresh prompts that earlier steps took, by which the order has moved on. order: None for
-    a streamed data set, which has no fresh prompts.
+    rows: (P,) rows that TRL sends for the step. place: of its first prompt in the data's
+    order; `next` is that after its newest. order: None for a streamed data set, which has no fresh
+    prompts.
     """
 
-    def __init__(self, rows: list[Row], place: int, earlier: int, order: DataOrder | None) -> None:
-        self.order, self.columns = order, list(rows[0])
-        self.next, self.after = place + earlier, place + earlier + len(rows)
+    def __init__(self, rows: list[Row], place: int, order: DataOrder | None) -> None:
+        self.order, self.columns, self.next = order, list(rows[0]), place
         self.indices: set[int] = set()  # rows of the data set that are in the step
         if order is None:
             self.own = [prompt_of(row, place + i) for i, row in enumerate(rows)]
-            self.next = self.after
+            self.next += len(rows)
         else:
             self.own = self.fresh(len(rows))
-
-    @property
-    def taken(self) -> int:
-        """By how many prompts, beside its own, the step has moved the order on."""
-        return self.next - self.after
 
     def fresh(self, count: int) -> list[Prompt]:
         """The next `count` prompts of the data that are not in the step."""

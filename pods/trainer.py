@@ -7,7 +7,6 @@ algorithm="grpo" the weights equal those of GRPOTrainer to the bit.
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,21 +129,20 @@ class PodsTrainer(TrlSeam):
         if self.sampler:  # TRL shuffles rows, and its generation samples, from torch's state
             set_seed(seed_of(seed, number, ranks.rank()) % 2**32)
         rows = ranks.gather(inputs)[:: self.num_generations]  # each comes m times in a row
-        stream = Stream(rows, self.generation * len(rows), self.fresh_drawn, self.data_order)
+        place = self.generation * len(rows)
+        stream = Stream(rows, place + self.fresh_drawn, self.data_order)
         own, n, m = stream.own, self.args.rollouts_per_prompt, self.num_generations
         rng = np.random.default_rng([seed, self.generation])
         step = Step(number, len(own), n, m, own, stream.fresh, self.history, rng)
         batch, self.newest = self.hand_over(self.driver(step))
-        self.fresh_drawn += stream.taken
+        self.fresh_drawn = stream.next - place - len(rows)
         for prompt, visit in self.newest.visits():
             self.history.setdefault(str(prompt), []).append(visit)
         return batch
 
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank draws its share."""
-        work = self.rollouts_by_trl
-        if self.sampler is not None:
-            work = partial(self.sampler, model=self.model, step=self.state.global_step)
+        work = self.rollouts_by_trl if self.sampler is None else self.sampler
         return ranks.split(work, list(zip(prompts, indices, strict=True)))
 
     def hand_over(self, record: Record) -> tuple[Tensors, Record]:

@@ -84,7 +84,7 @@ def trainer_of(config, policy, folder, engine=None):
             warm_up(trainer, limits.max_prompt_length, limits.max_completion_length)
 
         def on_step_end(self, args, state, *_, **__):
-            guarded = getattr(trainer.sampler.engine, "metrics", {})
+            guarded = trainer.sampler.guard.metrics if trainer.sampler.guard else {}
             steps.append({"kept": trainer.newest.selection.kept.tolist(), **guarded})
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})

@@ -261,7 +261,7 @@ def test_a_resumed_run_continues_in_the_epoch_it_is_in():
 
 def stream(order, data, step, earlier):
     """The prompts of this step; TRL sends the rows at its own place."""
-    return Stream([data[order.index(step * 3 + i)] for i in range(3)], step * 3, earlier, order)
+    return Stream([data[order.index(step * 3 + i)] for i in range(3)], step * 3 + earlier, order)
 
 
 def test_fresh_prompts_go_on_in_the_order_and_never_repeat_one_of_the_step():
@@ -270,27 +270,26 @@ def test_fresh_prompts_go_on_in_the_order_and_never_repeat_one_of_the_step():
     first = stream(order, data, 0, 0)
     prompts = first.own + first.fresh(2)
     assert prompts == by_place[:5]
-    assert (first.taken, first.fresh(0)) == (2, [])
+    assert (first.next, first.fresh(0)) == (5, [])
     assert [prompt.row for prompt in prompts] == [data[int(prompt)] for prompt in prompts]
-    earlier, passed = first.taken, 5
+    earlier, passed = 2, 5
     for step in range(1, 9):
         now = stream(order, data, step, earlier)
         prompts = now.own + now.fresh(1) + now.fresh(1)
         assert len(set(prompts)) == 5
         places = iter(by_place[passed:])  # the order is kept; only those of the step are left out
         assert all(prompt in places for prompt in prompts)
-        earlier += now.taken
-        passed = 3 * (step + 1) + earlier
-        again = stream(order, data, step, earlier - now.taken)  # a resume at this step
+        again = stream(order, data, step, earlier)  # a resume at this step
+        passed, earlier = now.next, now.next - 3 * (step + 1)
         assert again.own + again.fresh(2) == prompts
     assert len(again.fresh(9)) == 9  # no other prompt is left: they repeat
 
 
 def test_a_question_is_named_by_its_id_and_a_streamed_data_set_has_no_fresh_ones():
     rows = [{"prompt": "1+1", "id": "sum-7"}, {"prompt": "2+2", "id": "sum-9"}]
-    streamed = Stream(rows, 4, 0, None)
+    streamed = Stream(rows, 4, None)
     assert streamed.own == ["sum-7", "sum-9"]
-    assert Stream([{"prompt": "1+1"}], 4, 0, None).own == ["4"]
+    assert Stream([{"prompt": "1+1"}], 4, None).own == ["4"]
     assert streamed.fresh(0) == []
     with pytest.raises(ValueError, match="a streamed data set has no fresh prompts"):
         streamed.fresh(1)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import chdir, nullcontext
 from functools import partial
 from itertools import combinations
@@ -43,7 +43,7 @@ SUMMARY, FACTS = Path("results/fake.json"), Path("results/fake.meta.json")
 class Instant:
     """An engine that answers at once, by the seed, or greedily 0."""
 
-    def generate(self, works: list[Work], advance: Callable[[int], None]) -> Iterator[tuple]:
+    def generate(self, works: list[Work]) -> Iterator[tuple]:
         texts = (f"<think></think><answer>{i}</answer>"[i % 3 :] for i in range(10))
         tokenizer = load_tokenizer(str(TINY))
         ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]

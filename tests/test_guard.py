@@ -21,7 +21,7 @@ class Faulty:
     def __init__(self, engine, base=False, offset=0.0):
         self.engine, self.base, self.offset, self.asked = engine, base, offset, []
 
-    def generate(self, works, *, logprobs=False, advance=None):
+    def generate(self, works, *, logprobs=False):
         self.asked.append(logprobs)
         for work in works:
             served = replace(work, weights=None) if self.base else work
@@ -35,7 +35,7 @@ class Faulty:
 
 def guarded(**fault):
     trainer = build(SETTINGS, dataset=rows(), wrap=lambda engine: Faulty(engine, **fault))
-    return trainer, trainer.sampler.engine, trainer.sampler.engine.engine
+    return trainer, trainer.sampler.guard, trainer.sampler.engine
 
 
 def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
@@ -52,7 +52,7 @@ def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
     assert max(metrics.get("engine/logprob_gap", 0) for metrics in seen) < 1e-4
     assert engine.asked == [True, True, True, True, False, True]  # the second is the probe
     plain = build(SETTINGS, dataset=rows())
-    plain.sampler = replace(plain.sampler, engine=plain.sampler.engine.engine)
+    plain.sampler.guard = None
     plain.train()
     weights = [t.model.state_dict() for t in (trainer, plain)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())

@@ -83,9 +83,9 @@ def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch
 
 def test_counters_add_up_over_steps_and_go_on_from_a_checkpoint():
     step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5])
-    meter = logs.Meter(SimpleNamespace(timeouts=2))
     saved = {"tokens_generated": 100, "tokens_trained": 50, "rollouts_generated": 80}
-    meter.restore(saved | {"rollouts_trained": 30, "step": 9})
+    saved |= {"rollouts_trained": 30, "step": 9}
+    meter = logs.Meter(SimpleNamespace(timeouts=2), saved)
     for k in (1, 2):
         meter.updates = [{"loss": 1.0, "kl": None}, {"loss": 2.0 * k, "grad_norm": 4.0}]
         line = meter.line(step, Clock(), {"engine/logprob_gap": 3.0})

@@ -200,7 +200,7 @@ def scripted(trainer):
     """Rollout i of a prompt is a function of both, of 2 to 7 tokens; each third is clipped."""
     end = trainer.processing_class.eos_token_id
 
-    def draw(wanted, model, step):
+    def draw(wanted):
         rollouts = []
         for prompt, i in wanted:
             random = np.random.default_rng([int(prompt), i])

@@ -112,8 +112,8 @@ def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
                 "optimizer.max_grad_norm=0", f"engine.importance_sampling_correction={correction}",
                 "trl={vllm_importance_sampling_mode: token_truncate}"]  # fmt: skip
         trainer = build(keys, dataset=rows())
-        engine = trainer.sampler.engine.engine  # without the guard
-        trainer.sampler = replace(trainer.sampler, engine=SimpleNamespace(generate=shifted(engine)))
+        sampler = trainer.sampler
+        sampler.engine, sampler.guard = SimpleNamespace(generate=shifted(sampler.engine)), None
         before = adapter(trainer)
         trainer.train()
         moved = [(before[name] - value).flatten() for name, value in adapter(trainer).items()]

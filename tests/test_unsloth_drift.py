@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from pods.models import unsloth
-from pods.models.policy import lora_arguments
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.unsloth_drift import CASES
@@ -72,7 +71,7 @@ def test_the_loader_takes_what_we_pass(sides):
     config = compose()
     engine = unsloth.engine_arguments(config).keys()
     assert engine <= loader["from_pretrained"] | loader["load_vllm"]
-    assert lora_arguments(config.lora).keys() <= loader["get_peft_model"]
+    assert config.lora.model_dump(by_alias=True).keys() <= loader["get_peft_model"]
     assert sides["unsloth"]["default_sequences"] == unsloth.UNSLOTH_DEFAULT_SEQUENCES
     assert sides["unsloth"]["missing_names"] == []
 

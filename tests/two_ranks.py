@@ -78,4 +78,4 @@ class Fixed:
 def fixed_rollouts():
     """The same completions however many ranks draw them; log-probabilities are not compared."""
     choose.build_for_training = Fixed
-    build.Guard = lambda engine, *_: engine
+    build.Guard = lambda *_: None

@@ -1,7 +1,7 @@
 """Engines turn prompts into completions by one protocol for training, evaluation and the guard."""
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,16 +79,14 @@ class Work:
 
 
 Groups = list[list[Completion]]  # one list per request, one completion per seed
-Advance = Callable[[int], None]  # receives the number of completions just finished
+Answers = Iterator[tuple[Work, Groups]]  # in the order of the works
 
 
 class Engine(AbstractContextManager, Protocol):
     """A context manager: its memory is freed at the end of the block."""
 
-    def generate(
-        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, Groups]]:
-        """The completions of each work, in its order."""
+    def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
+        """The completions of each work."""
 
 
 def texts(

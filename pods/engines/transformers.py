@@ -23,7 +23,7 @@ from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods.config.keys import TrainConfig
-from pods.engines import Advance, Groups, Limits, LivePolicy, Request, Sampling, Weights, Work
+from pods.engines import Answers, Groups, Limits, LivePolicy, Request, Sampling, Weights, Work
 from pods.engines.decoding import decode, speed_up
 from pods.models import is_adapter, policy
 
@@ -35,20 +35,17 @@ class TransformersEngine(AbstractContextManager):
         self._config, self._tokenizer, self._size = config, tokenizer, limits.max_sequences
         ends = sampling.ends or tuple(policy.end_tokens(config.model.path, tokenizer))
         self._sampling = replace(sampling, ends=ends)
-        self._live: MergedCopy | None = None
         self._loaded, self._path = None, ""  # the model from `_path` on disk
-        self._disk: Model | None = None  # `_loaded` with the adapter in `_weights`
-        self._weights: Path | None = None
+        self._disk: LivePolicy | None = None  # `_loaded` with an adapter; its version is the folder
+        self._merged: MergedCopy | None = None  # of the newest policy that can be merged
 
-    def generate(
-        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, Groups]]:
+    def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         for work in works:
             with self._serving(work.weights) as model:
-                groups = self._groups(model, work, logprobs, advance)
+                groups = self._groups(model, work, logprobs)
             yield work, groups
 
-    def _groups(self, model: Model, work: Work, logprobs: bool, advance: Advance | None) -> Groups:
+    def _groups(self, model: Model, work: Work, logprobs: bool) -> Groups:
         requests, sampling = work.requests, self._sampling
         if work.full_length:
             sampling = replace(sampling, ends=(), stop=())
@@ -68,31 +65,28 @@ class TransformersEngine(AbstractContextManager):
             completions = decode(model, self._tokenizer, parts, sampling, logprobs)
             for (i, _), completion in zip(chunk, completions, strict=True):
                 groups[i].append(completion)
-            if advance:
-                advance(len(chunk))
         return groups
 
     @contextmanager
     def _serving(self, weights: Weights) -> Iterator[Model]:
         """The model that decodes for `weights`; a live one is in training mode again afterwards."""
-        if not isinstance(weights, LivePolicy):
-            yield self._from_disk(weights)
-        elif can_be_merged(weights.model):
-            if self._live is None or self._live.source is not weights.model:
-                self._live = MergedCopy(weights.model)
-            yield self._live.refreshed(weights.version)
+        live = weights if isinstance(weights, LivePolicy) else self._from_disk(weights)
+        if can_be_merged(live.model):
+            if self._merged is None or self._merged.source is not live.model:
+                self._merged = MergedCopy(live.model)
+            yield self._merged.refreshed(live.version)
         else:
-            training = weights.model.training
+            training = live.model.training
             try:
-                yield plain(weights.model.eval())
+                yield plain(live.model.eval())
             finally:
-                weights.model.train(training)
+                live.model.train(training)
 
-    def _from_disk(self, weights: Path | None) -> Model:
+    def _from_disk(self, weights: Path | None) -> LivePolicy:
         """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
-        if self._disk is not None and weights == self._weights:
+        if self._disk is not None and weights == self._disk.version:
             return self._disk
-        self._disk = None  # free the one before
+        self._disk = self._merged = None  # free the one before
         if isinstance(self._loaded, PeftModel):
             self._loaded = self._loaded.unload()  # base weights were never touched
         adapter = weights if weights and is_adapter(weights) else None
@@ -104,13 +98,11 @@ class TransformersEngine(AbstractContextManager):
             self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
         if adapter:
             self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()
-        merged = can_be_merged(self._loaded)
-        self._disk = MergedCopy(self._loaded).refreshed(adapter) if merged else plain(self._loaded)
-        self._path, self._weights = path, weights
+        self._path, self._disk = path, LivePolicy(self._loaded, weights)
         return self._disk
 
     def __exit__(self, *error: object) -> None:
-        self._live = self._loaded = self._disk = None
+        self._loaded = self._disk = self._merged = None
         gc.collect()
         torch.cuda.empty_cache()
 

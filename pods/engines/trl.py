@@ -3,11 +3,11 @@
 TRL takes no seed per completion: it samples from torch's generator, which each step reseeds.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Advance, Completion, Groups, Work
+from pods.engines import EVALUATION, Answers, Completion, Work
 
 
 class TrlEngine:
@@ -17,9 +17,7 @@ class TrlEngine:
     def __init__(self, trainer: Any, ends: Sequence[int]) -> None:
         self.trainer, self.ends = trainer, list(ends)
 
-    def generate(
-        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, Groups]]:
+    def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]

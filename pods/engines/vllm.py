@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from pods import ranks
 from pods.config.errors import EngineError, OutOfMemory
 from pods.config.keys import TrainConfig
-from pods.engines import Advance, Completion, Groups, Limits, LivePolicy, Sampling, Weights, Work
+from pods.engines import Answers, Completion, Limits, LivePolicy, Sampling, Weights, Work
 from pods.models import FALLBACK, is_adapter, locate, named_loading_errors
 from pods.models.policy import end_tokens
 
@@ -66,22 +66,18 @@ class VllmEngine(AbstractContextManager):
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         self._model, self._llm = self._base, llm or self._start(self._base)
 
-    def generate(
-        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, Groups]]:
+    def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         window: list[Work] = []
         for work in works:
             full = sum(map(_size, window)) >= self._limits.window
             if window and (full or self._model_of(work) != self._model_of(window[0])):
-                yield from self._together(window, logprobs, advance)
+                yield from self._together(window, logprobs)
                 window = []
             window.append(work)
         if window:
-            yield from self._together(window, logprobs, advance)
+            yield from self._together(window, logprobs)
 
-    def _together(
-        self, works: Sequence[Work], logprobs: bool, advance: Advance | None
-    ) -> Iterator[tuple[Work, Groups]]:
+    def _together(self, works: Sequence[Work], logprobs: bool) -> Answers:
         if (model := self._model_of(works[0])) != self._model:
             self._stop()  # free it before the next one loads
             self._llm, self._model = self._start(model), model
@@ -99,8 +95,6 @@ class VllmEngine(AbstractContextManager):
             raise EngineError(f"{line}. {FALLBACK}") from error
         for work in works:
             yield work, [[_completion(next(outputs)) for _ in r.seeds] for r in work.requests]
-            if advance:
-                advance(_size(work))
 
     def _params(self, seed: int, logprobs: bool, work: Work) -> SamplingParams:
         sampling, full = self._sampling, work.full_length
@@ -205,7 +199,7 @@ class UnslothEngine(VllmEngine):
         """Under a new id and name, as Unsloth's trainer does it; the tensors stay on the card."""
         return model.load_lora(self._folder.name, load_tensors=True)
 
-    def generate(self, works: Iterable[Work], **settings: Any) -> Iterator[tuple[Work, Groups]]:
+    def generate(self, works: Iterable[Work], **settings: Any) -> Answers:
         yield from super().generate(works, **settings)  # wakes one that sleeps: Unsloth's patch
         if self._config.engine.standby:
             self._llm.sleep()

@@ -169,7 +169,8 @@ def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
     total = sum(len(work.requests) for work in works)
     bar = tqdm(total=total, unit=" completions", leave=False, disable=None)
     with build(plan) as engine, bar:
-        for work, groups in engine.generate(works, advance=bar.update):
+        for work, groups in engine.generate(works):
+            bar.update(len(work.requests))
             target, q, path = work.label
             repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
             grade(plan, q, repeat)

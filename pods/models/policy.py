@@ -11,7 +11,7 @@ import torch
 
 from pods import ranks
 from pods.config.errors import UserError
-from pods.config.keys import Lora, TrainConfig
+from pods.config.keys import TrainConfig
 from pods.models import locate
 
 if TYPE_CHECKING:
@@ -99,12 +99,7 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
             bnb_4bit_use_double_quant=True,  # as Unsloth and vLLM's plugin quantise
             bnb_4bit_compute_dtype=getattr(torch, keys.dtype),
         )
-    model, lora = load_model(keys.path, keys.dtype, **settings), lora_arguments(config.lora)
-    adapter = LoraConfig(**lora, task_type="CAUSAL_LM") if config.lora.rank else None
-    ends = end_tokens(keys.path, tokenizer)
-    return Policy(model, tokenizer, adapter, device, ends)
-
-
-def lora_arguments(lora: Lora) -> dict[str, Any]:
-    """PEFT's and Unsloth's names of the config's keys."""
-    return lora.model_dump(by_alias=True)
+    model, lora = load_model(keys.path, keys.dtype, **settings), config.lora
+    names = lora.model_dump(by_alias=True)
+    adapter = LoraConfig(**names, task_type="CAUSAL_LM") if lora.rank else None
+    return Policy(model, tokenizer, adapter, device, end_tokens(keys.path, tokenizer))

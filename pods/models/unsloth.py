@@ -11,7 +11,7 @@ import torch
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.models import locate, named_loading_errors
-from pods.models.policy import Policy, end_tokens, lora_arguments
+from pods.models.policy import Policy, end_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -83,7 +83,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
         )
     model = FastLanguageModel.get_peft_model(
         model,
-        **lora_arguments(config.lora),
+        **config.lora.model_dump(by_alias=True),
         use_gradient_checkpointing="unsloth" if config.backend.gradient_checkpointing else False,
         random_state=config.seed,  # seeds again: building the engine reset every generator
         max_seq_length=length,

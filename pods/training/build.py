@@ -1,13 +1,13 @@
 """TRL's trainer for a run: every argument by value, our rollouts, rewards and clock."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from datasets import Dataset
 from omegaconf import OmegaConf
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, set_seed
+from transformers import PrinterCallback, set_seed
 
 from pods import ranks
 from pods.batch import Prompt, Rollout
@@ -67,10 +67,12 @@ def build_trainer(
         processing_class=policy.tokenizer,
         reward_funcs=rewards.functions,
         peft_config=policy.peft_config,
-        sampler=partial(sampler_of, config=config, policy=policy, engine=engine),
+        sampler=partial(EngineSampler, config=config, policy=policy, engine=engine),
         clock=clock,
         schedule_seconds=config.budget.train_seconds if by_seconds else None,
     )
+    if trainer.sampler.guard is None and config.engine.name != "trl":
+        ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
     trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
     policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
@@ -86,44 +88,36 @@ def refuse_changes(arguments: PodsConfig, wanted: dict[str, Any]) -> None:
         raise UserError(f"the trainer replaced {', '.join(changed)} by other defaults")
 
 
-@dataclass(frozen=True)
 class EngineSampler:
-    """Rollouts of a training by one of our engines, each with a seed made of (seed, step, question,
-    index): a resumed run repeats them, and runs that differ in n, P or ranks share them."""
+    """Rollouts of a training by an engine, each with a seed made of (seed, step, question, index):
+    a resumed run repeats them, and runs that differ in n, P or ranks share them."""
 
-    engine: Engine
-    tokenizer: PreTrainedTokenizerBase
-    config: TrainConfig
-    logprobs: bool  # whether rollouts keep them
+    def __init__(
+        self, trainer: PodsTrainer, config: TrainConfig, policy: Policy, engine: Engine | None
+    ) -> None:
+        self.trainer, self.config, self.tokenizer = trainer, config, policy.tokenizer
+        self.engine = engine or TrlEngine(trainer, policy.end_tokens)
+        self.guard, keys = None, config.engine
+        if choose.gives_logprobs(keys.name, config):
+            self.guard = Guard(self.engine, trainer, keys.max_logprob_gap, keys.check_every)
+        # Whether rollouts keep them: TRL's loss corrects by them; algorithms see them.
+        self.logprobs = keys.importance_sampling_correction or config.algorithm.needs_logprobs
 
-    def __call__(
-        self, wanted: list[tuple[Prompt, int]], model: PreTrainedModel, step: int
-    ) -> list[Rollout]:
-        """A rollout of `model` for each prompt, with its index among those of its question."""
-        requests = []
+    def __call__(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
+        """A rollout for each prompt, with its index among those of its question."""
+        requests, step = [], self.trainer.state.global_step
         for _, pairs in groupby(wanted, key=lambda pair: id(pair[0])):  # neighbours of one prompt
             prompts, indices = zip(*pairs, strict=True)
             seeds = [seed_of(self.config.seed, step, prompts[0], index) for index in indices]
             requests.append(Request(encode_prompt(prompts[0].row["prompt"], self.tokenizer), seeds))
-        work = Work(requests, LivePolicy(model, step))
-        ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs)
+        work = Work(requests, LivePolicy(self.trainer.model, step))
+        due = self.guard is not None and self.guard.due(step)
+        ((_, groups),) = self.engine.generate([work], logprobs=self.logprobs or due)
+        if self.guard is not None:
+            self.guard.check(work, groups, step)
         completions = [completion for group in groups for completion in group]
         if not self.logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
         prompt_ids = [list(request.prompt) for request in requests for _ in request.seeds]
         written = texts(self.tokenizer, completions, self.config.sampling.stop)
         return [Rollout(*row) for row in zip(prompt_ids, completions, written, strict=True)]
-
-
-def sampler_of(
-    trainer: PodsTrainer, config: TrainConfig, policy: Policy, engine: Engine | None
-) -> EngineSampler:
-    """Rollouts by the engine, compared with the trainer if possible."""
-    engine = engine or TrlEngine(trainer, policy.end_tokens)
-    if choose.gives_logprobs(config.engine.name, config):
-        engine = Guard(engine, trainer, config.engine.max_logprob_gap, config.engine.check_every)
-    elif config.engine.name != "trl":
-        ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
-    # TRL's loss corrects by them; algorithms see them.
-    logprobs = config.engine.importance_sampling_correction or config.algorithm.needs_logprobs
-    return EngineSampler(engine, policy.tokenizer, config, logprobs)

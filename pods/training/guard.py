@@ -1,7 +1,7 @@
 """Proof that an engine samples from the policy that is trained, by log-probabilities of both: one
 that holds the base weights, or an old adapter, gives rollouts without any error."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from accelerate.utils import is_peft_model
 from transformers import PreTrainedModel
 
 from pods.config.errors import RunFailed
-from pods.engines import EVALUATION, Advance, Completion, Engine, LivePolicy, Request, Work
+from pods.engines import EVALUATION, Completion, Engine, LivePolicy, Request, Work
 from pods.models import FALLBACK
 from pods.seam import TrlSeam
 
@@ -22,7 +22,7 @@ PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the r
 
 @dataclass
 class Guard:
-    """An engine of a training, compared with the trainer. Whoever opened the engine closes it."""
+    """Compares the rollouts of a training's engine with the trainer."""
 
     engine: Engine
     trainer: TrlSeam
@@ -31,19 +31,6 @@ class Guard:
     metrics: dict[str, float] = field(default_factory=dict)  # of the newest step
     proof: dict[str, float] = field(default_factory=dict)  # of the one probe, maybe in the warm-up
     calls: int = 0
-
-    def generate(
-        self, works: Iterable[Work], *, logprobs: bool = False, advance: Advance | None = None
-    ) -> Iterator[tuple[Work, list[list[Completion]]]]:
-        """As the protocol. Raises RunFailed if the rollouts are not the policy's."""
-        for work in works:
-            checked = work.label != EVALUATION and not work.full_length
-            step = self.trainer.state.global_step
-            wanted = logprobs or (checked and self.due(step))
-            ((_, groups),) = self.engine.generate([work], logprobs=wanted, advance=advance)
-            if checked:
-                self.check(work, groups, step)
-            yield work, groups
 
     def due(self, step: int) -> bool:
         """Whether the rollouts of `step` are compared, and so need log-probabilities."""
@@ -54,7 +41,8 @@ class Guard:
         return step < FIRST_STEPS or step % self.check_every < self.trainer.num_iterations
 
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
-        """Compare the first completions of a round, if due, and probe once."""
+        """Compare the first completions of a round, if due, and probe once. Raises RunFailed if
+        the rollouts are not the policy's."""
         policy, gaps = work.weights, {}
         if self.due(step):
             gap = self.gap(work.requests, groups)

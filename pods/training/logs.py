@@ -33,16 +33,14 @@ COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollout
 
 
 class Meter:
-    """The metric lines of a run, and their counters over the run."""
+    """The metric lines of a run, and their counters over the run, which go on from a checkpoint's
+    `meta`."""
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: Scorer, meta: dict[str, Any]) -> None:
         self.scorer = scorer
-        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.counters = {name: meta.get(name.replace("/", "_"), 0) for name in COUNTERS}
         self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
         self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first line
-
-    def restore(self, meta: dict[str, Any]) -> None:
-        self.counters = {name: meta[name.replace("/", "_")] for name in COUNTERS}
 
     def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
         """Of the step, its phases (s, GiB) and update, and counters; others: trainer and engine."""

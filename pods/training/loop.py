@@ -32,7 +32,6 @@ from pods.training.logs import Logger, Meter, Metrics, open_loggers
 from pods.training.warm_up import warm_up
 from pods.training.watch import Watch
 
-Evaluate = Callable[[LivePolicy, int, Metrics], Metrics]  # of the step -> eval/*
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -118,19 +117,18 @@ class RunCallback(TrainerCallback):
     folder: RunFolder
     trainer: PodsTrainer
     rewards: Rewards
-    evaluate: Evaluate | None
+    evaluate: Callable[[LivePolicy, int, Metrics], Metrics] | None  # of the step -> eval/*
     start: Checkpoint | None  # where the run goes on
     stack: ExitStack  # closes the loggers
 
     def __post_init__(self) -> None:
-        self.clock, self.meter = self.trainer.clock, Meter(self.rewards.scorer)
+        meta = self.start.meta if self.start else {}
+        self.clock, self.meter = self.trainer.clock, Meter(self.rewards.scorer, meta)
         self.stop, self.watch = Stop(self.config, self.clock), Watch(self.config)
         self.saves = Save(self.config, self.folder, self.trainer, self.start)
         self.loggers: list[Logger] = []
         if self.start is not None:
-            meta = self.start.meta
             self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
-            self.meter.restore(meta)
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if self.start is not None:
@@ -187,8 +185,8 @@ class RunCallback(TrainerCallback):
 
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
-        trainer, record = self.trainer, self.trainer.newest
-        others = trainer.packing() | getattr(trainer.sampler.engine, "metrics", {})  # of the guard
+        trainer, record, guard = self.trainer, self.trainer.newest, self.trainer.sampler.guard
+        others = trainer.packing() | (guard.metrics if guard else {})
         metrics, known = self.meter.line(record, self.clock, others), self.watch.problem
         metrics |= self.watch(metrics)
         if (problem := self.watch.problem) != known:
