@@ -141,15 +141,13 @@ def uneven_speed(series: list[Series]) -> str:
 
 def to_json(series: list[Series]) -> dict[str, Any]:
     """The content of curves.json; marks without any run are absent."""
-    content = {}
+    content, names = {}, ("time_hours", "mean", "sem", "n_runs")
     for arm in series:
-        mean, sem, n = mean_and_error(arm.quantities["value"])
-        columns = [column[n > 0].tolist() for column in (arm.hours, mean, sem, n)]
-        if len(start := arm.start("value")):
-            first = (0.0, *(float(x[0]) for x in mean_and_error(start[:, None])[:2]), len(start))
-            columns = [[x, *column] for x, column in zip(first, columns, strict=True)]
-        names = ("time_hours", "mean", "sem", "n_runs")
-        content[arm.label] = dict(zip(names, columns, strict=True))
+        start = np.zeros(1), *mean_and_error(arm.start("value")[:, None])
+        marks = arm.hours, *mean_and_error(arm.quantities["value"])
+        columns = [np.concatenate(parts) for parts in zip(start, marks, strict=True)]
+        known = (column[columns[3] > 0].tolist() for column in columns)
+        content[arm.label] = dict(zip(names, known, strict=True))
     return {"series": content}
 
 
