@@ -9,7 +9,6 @@ Trainings are processes of one thread, in shuffled order; what is stored is not 
 
 import io
 import json
-import os
 import random
 import re
 import runpy
@@ -47,7 +46,7 @@ class Arm(Section):
 
 class BoardConfig(Section):
     algorithm: Text | None
-    cell: list[float] | None = Field(min_length=4, max_length=4)
+    cell: Cell | None
     stage: Literal["tune", "report", "plan"]
     seeds: int = Field(ge=1, le=len(UNSEEN))
     budget: float = Field(gt=0)
@@ -57,6 +56,7 @@ class BoardConfig(Section):
     results_dir: Text
     out_dir: Text
     as_json: bool = Field(alias="json")
+    settings: list[Text]
     prompts: list[int]
     learning_rates: list[float]
     arms: dict[Text, Arm]
@@ -100,11 +100,9 @@ def main(config: BoardConfig) -> None:
     picture = drawing.panels(panels, seconds, f"seconds of training, priced: {config.clock}")
     drawing.save(picture, Path(config.out_dir) / "board")
     if config.as_json and config.algorithm:
-        against = {
-            metric: board.against_rivals(config.algorithm, marks[metric]) for metric in marks
-        }
-        against["against"] = against.pop("accuracy")
-        print(json.dumps({"arm": config.algorithm, "seeds": list(seeds)} | against))
+        against, greedy = (board.against_rivals(config.algorithm, own) for own in marks.values())
+        facts = {"arm": config.algorithm, "seeds": list(seeds)}
+        print(json.dumps(facts | {"against": against, "greedy": greedy}))
 
 
 def tune(config: BoardConfig, arms: list[str]) -> None:
@@ -143,8 +141,7 @@ def ranked(config: BoardConfig, arm: str) -> list[Cell]:
 def cell_of(config: BoardConfig, arm: str) -> Cell:
     """The best cell of tuning; of one's own algorithm, untuned, that of PODS."""
     if config.cell and arm == config.algorithm:
-        P, n, m, rate = config.cell
-        return Cell(int(P), int(n), int(m), rate)
+        return config.cell
     cells = ranked(config, arm) or (ranked(config, "pods") if arm not in config.arms else [])
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
@@ -173,7 +170,7 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
     context.set_forkserver_preload(PRELOADED)
     facts = {"commit": provenance()["git_commit"]}
     with ProcessPoolExecutor(config.jobs, context, max_tasks_per_child=1) as pool:
-        futures = {pool.submit(train, *task(config, t)): t for t in missing}
+        futures = {pool.submit(train, config, training): training for training in missing}
         done = track(as_completed(futures), "", len(futures), console=Console(stderr=True))
         for future in done if futures else ():
             training = futures[future]
@@ -201,21 +198,19 @@ def stored(config: BoardConfig, stage: str) -> Results:
     return results
 
 
-def task(config: BoardConfig, training: Training) -> tuple[Training, Path, list[str]]:
-    """A training, its folder and its command line."""
+def command_line(config: BoardConfig, training: Training, run: str) -> list[str]:
+    """The keys of a training."""
     arm, (P, n, m, rate) = config.arms.get(training.arm), training.cell
     name = "algorithm.name" if arm is None else "algorithm"
     own = arm.overrides if arm and arm.overrides else [f"{name}={training.arm}"]
-    run = f"{config.stage}-{training.run}"
-    arguments = [
+    return [
         *own,
+        *config.settings,
         f"prompts_per_step={P}",
         f"rollouts_per_prompt={n}",
         f"kept_per_prompt={m}",
         f"micro_batch_size={min(P * m, 64)}",
         f"optimizer.learning_rate={rate}",
-        "optimizer.schedule=linear",
-        "optimizer.warmup_steps=0.1",
         f"clock={training.clock}",
         f"budget.train_seconds={training.budget}",
         f"evaluation.every_seconds={training.budget / board.MARKS}",
@@ -223,28 +218,23 @@ def task(config: BoardConfig, training: Training) -> tuple[Training, Path, list[
         f"seed={training.seed}",
         f"run={run}",
         f"output_dir={config.output_dir}",
-        "checkpoint.every_seconds=null",
-        "ledger.texts=none",
-        "logger=[]",
-        "backend.threads=1",
     ]
-    return training, Path(config.output_dir) / run, arguments
 
 
-def train(training: Training, folder: Path, arguments: list[str]) -> dict[str, list[float]]:
+def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
     """train.py in this process, and the accuracies at the marks, 0 from where the loss diverged.
     Raises UserError with the line of any other failure."""
-    said, diverged = io.StringIO(), None
-    sys.argv = ["train.py", *arguments]
+    run, said, diverged = f"{config.stage}-{training.run}", io.StringIO(), None
+    sys.argv = ["train.py", *command_line(config, training, run)]
     try:
-        with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(said):
+        with redirect_stdout(io.StringIO()), redirect_stderr(said):
             runpy.run_path(str(CONFIG_DIR.parent / "train.py"), run_name="__main__")
     except SystemExit as error:
         diverged = re.search(r"(loss|grad_norm) is (nan|inf)", said.getvalue())
         if not diverged:
             line = (said.getvalue().splitlines() or [f"exit code {error.code}"])[-1]
             raise UserError(f"{training.run}: {line}") from error
-    file = folder / "evaluations.jsonl"
+    file = Path(config.output_dir) / run / "evaluations.jsonl"
     lines = read_metrics(file) if file.is_file() else []
     seconds = [line["train_seconds"] for line in lines]
     marks = training.budget / board.MARKS * np.arange(1, board.MARKS + 1)

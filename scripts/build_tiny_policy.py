@@ -27,7 +27,6 @@ from pods.config.keys import Section
 from pods.tasks import arithmetic
 
 SHIPPED = Path(__file__).parents[1] / "pods" / "tiny_policy"
-TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 MUON_RATE, ADAMW_RATE, WARMUP_STEPS, BATCH_SIZE = 0.03, 4e-3, 20, 64
 
 
@@ -40,17 +39,14 @@ class BuildConfig(Section):
     half_share: float
     half_odds: float
     slip_odds: float
-    lost_tag_share: float
 
 
 def texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
     """Endless (question, completion)."""
     rng = random.Random(config.seed)
     for problem in arithmetic.problems("base", config.seed):
-        text = worked_out(problem.question, config, rng)
-        if rng.random() < config.lost_tag_share:
-            text = text.replace(rng.choice(TAGS), "")
-        yield problem.question, text
+        yield problem.question, worked_out(problem.question, config, rng)
+        rng.random()  # an option drew it when the shipped weights were trained
 
 
 def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:

@@ -21,40 +21,36 @@ from pods.runs import ledger
 COLUMNS = ("kept a prompt", "mean reward", "variance", "J", "no signal", "as the run")
 
 
-class OptionalRule(Function):
-    name: Text | None = None
-
-
 class ReplayConfig(Section):
     run: Text
     output_dir: Text
     kept_per_prompt: int | None = Field(gt=0)
     seed: int = Field(ge=0)
-    rule: OptionalRule = Field(default_factory=OptionalRule)
+    rule: Function | None = None
 
 
 @command("replay", ReplayConfig)
 def main(config: ReplayConfig) -> None:
-    path, name = ledger.find(config.output_dir, config.run), config.rule.name
+    path = ledger.find(config.output_dir, config.run)
     import pandas  # a wrong run= waits for nothing
 
     records = [record for record in ledger.read(path) if record["kept"]]
     if not records:
         raise UserError(f"run={config.run}: {path} holds no complete record yet")
     rows = {"the run": row(records, [record["kept"] for record in records])}
-    for rule in [name] if name else RULES:
+    for rule in [config.rule] if config.rule else [Function(name=name) for name in RULES]:
         try:
-            rows[rule] = row(records, again(rule, records, config))
+            rows[rule.name] = row(records, again(rule, records, config))
         except ValueError as error:  # an unknown rule, or one that does not fit the rollouts
-            if name:
-                raise UserError(f"rule.name={name}: {error}") from None
+            if config.rule:
+                raise UserError(f"rule.name={rule.name}: {error}") from None
     print(f"{config.run}: {len(records)} prompts")
     print(pandas.DataFrame.from_dict(rows, "index", columns=COLUMNS).to_string())
 
 
-def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
+def again(rule: Function, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
     """The indices that the rule keeps of each prompt's rollouts."""
-    function, choices = prepared("rule", rule, config.rule.params), []
+    function, choices = prepared("rule", rule.name, rule.params), []
     for number, record in enumerate(records):
         m, n = config.kept_per_prompt or len(record["kept"]), len(record["total"])
         if m > n:

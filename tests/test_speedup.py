@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -178,11 +179,10 @@ def test_a_threshold_that_is_never_reached_is_null(capsys, tmp_path):
     assert (result["fraction_of_best"], result["threshold"]) == (0.9, 0.45)
     assert result["pods_hours"] is result["speedup"] is result["time_to_target"]["ratio"] is None
     assert result["ci95"] == [0.0, 0.0]
-    tables = printed(capsys, *command)[0].split("Published definition")
-    ours, published = ([x for x in part.splitlines() if x.startswith("|")] for part in tables)
-    assert ours[1].count("---") == ours[0].count("|") - 1
-    assert "| -40.0 [-40.0, -40.0]  |" in ours[2]
-    assert "a bound [not reached, " in ours[5], "the table goes on below"
-    assert max(map(len, "".join(tables).splitlines())) <= 100
-    cells = [published[k].split("|")[i].strip() for k, i in ((2, 3), (2, 4), (2, 5), (5, 3))]
-    assert cells == ["45.00% (0.9 of best)", "not reached vs 30 min", "not reached", "-"]
+    lines = printed(capsys, *command)[0].splitlines()
+    assert max(map(len, lines)) <= 100
+    rows = [re.split(r"  +", line.strip(" \\")) for line in lines if "GRPO-PODS vs GRPO" in line]
+    assert len(rows) >= 3, "the table of our comparison goes on below, named again"
+    assert "-40.0 [-40.0, -40.0]" in rows[0]
+    assert any(cell.startswith("a bound [not reached, ") for row in rows for cell in row)
+    assert rows[-1][-3:] == ["not reached vs 30 min", "not reached", "-"]

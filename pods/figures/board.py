@@ -77,14 +77,9 @@ def holm(rival: str, marks: Marks) -> dict[str, float]:
 
 def against_rivals(arm: str, marks: Marks) -> dict[str, Any]:
     """Differences in percentage points, with their intervals."""
-    results = {rival: ahead(arm, rival, marks) for rival in RIVALS}
-    return {
-        rival: {
-            "difference": 100 * result.difference,
-            "ci95": result.ci95 and [100 * end for end in result.ci95],
-        }
-        for rival, result in results.items()
-    }
+    percent = {name: 100 * values for name, values in marks.items()}
+    results = {rival: ahead(arm, rival, percent) for rival in RIVALS}
+    return {rival: {"difference": x.difference, "ci95": x.ci95} for rival, x in results.items()}
 
 
 def shown(marks: dict[str, Marks], name: str) -> Marks:

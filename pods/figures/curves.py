@@ -47,6 +47,11 @@ class Series:
         values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
         return np.array([value for value in values if np.isfinite(value)])
 
+    def seconds_a_step(self) -> np.ndarray:
+        """(runs, 3): of the whole run, of its first and of its last third."""
+        runs = zip(self.quantities["steps"], self.quantities["seconds"], strict=True)
+        return np.array([seconds_a_step(*run) for run in runs])
+
 
 def read_all(
     config: FigureConfig, fewest: int = 1, greedy: bool = False
@@ -127,8 +132,7 @@ def uneven_speed(series: list[Series]) -> str:
     """One line if seconds a step differ between an arm's runs or between the ends of one run."""
     speeds: list[tuple[str, np.ndarray]] = []
     for arm in (arm for arm in series if arm.measured and arm.clock == "measured"):
-        parts = zip(arm.quantities["steps"], arm.quantities["seconds"], strict=True)
-        by_run = np.array([seconds_a_step(*part) for part in parts])
+        by_run = arm.seconds_a_step()
         speeds.append((f"Runs of {arm.label}", by_run[:, 0]))
         thirds = zip(arm.runs, by_run[:, 1:], strict=True)
         speeds += [(f"First and last third of {run}", values) for run, values in thirds]
@@ -141,15 +145,13 @@ def uneven_speed(series: list[Series]) -> str:
 
 def to_json(series: list[Series]) -> dict[str, Any]:
     """The content of curves.json; marks without any run are absent."""
-    content = {}
+    content, names = {}, ("time_hours", "mean", "sem", "n_runs")
     for arm in series:
-        mean, sem, n = mean_and_error(arm.quantities["value"])
-        columns = [column[n > 0].tolist() for column in (arm.hours, mean, sem, n)]
-        if len(start := arm.start("value")):
-            first = (0.0, *(float(x[0]) for x in mean_and_error(start[:, None])[:2]), len(start))
-            columns = [[x, *column] for x, column in zip(first, columns, strict=True)]
-        names = ("time_hours", "mean", "sem", "n_runs")
-        content[arm.label] = dict(zip(names, columns, strict=True))
+        start = np.zeros(1), *mean_and_error(arm.start("value")[:, None])
+        marks = arm.hours, *mean_and_error(arm.quantities["value"])
+        columns = [np.concatenate(parts) for parts in zip(start, marks, strict=True)]
+        known = (column[columns[3] > 0].tolist() for column in columns)
+        content[arm.label] = dict(zip(names, known, strict=True))
     return {"series": content}
 
 

@@ -17,7 +17,7 @@ from pods.figures import COLOURS, STYLE, speedup
 from pods.figures.curves import Series, uneven_speed
 from pods.figures.figure import UNITS, Figure
 from pods.figures.speedup import Speedup
-from pods.figures.statistics import mean_and_error, seconds_a_step, t95
+from pods.figures.statistics import mean_and_error, t95
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^DvPX"
@@ -174,7 +174,8 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
     for index, arm in enumerate(series):
-        parts, bottom = arm.seconds_per_step or {"generate": seconds_per_step(arm)}, 0.0
+        parts = arm.seconds_per_step or {"generate": arm.seconds_a_step()[:, 0].mean()}
+        bottom = 0.0
         look = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
         for name, part in parts.items():
             alpha = 0.45 if name == "update" else None
@@ -188,9 +189,3 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
-
-
-def seconds_per_step(arm: Series) -> float:
-    """Mean over runs of training time over optimiser steps at the run's last mark."""
-    runs = zip(arm.quantities["steps"], arm.quantities["seconds"], strict=True)
-    return float(np.mean([seconds_a_step(*run)[0] for run in runs]))

@@ -80,8 +80,8 @@ def curves(arms: dict[str, list[Steps]]) -> Canvas:
     rows = -(-len(panels) // 3)
     with style.context(STYLE):
         canvas = Canvas(figsize=(10.5, 2.6 * rows), layout="constrained")
-        grid = canvas.subplots(rows, 3, squeeze=False).ravel()
-        for axes, (title, names) in zip(grid, panels.items(), strict=False):
+        for place, (title, names) in enumerate(panels.items(), 1):
+            axes = canvas.add_subplot(rows, 3, place, title=title)
             for colour, (label, runs) in zip(COLOURS * len(arms), arms.items(), strict=False):
                 for run, name in ((run, name) for run in runs for name in names if name in run):
                     values = run.set_index("train_seconds")[name].dropna()
@@ -89,12 +89,9 @@ def curves(arms: dict[str, list[Steps]]) -> Canvas:
                     dash = "--" if name.startswith(("kept/", "eval/greedy")) else "-"
                     axes.plot(smooth.index, smooth, dash, color=colour, linewidth=1.1)
                 axes.plot([], [], color=colour, label=label)
-            axes.set_title(title)
-        for axes in grid[len(panels) :]:
-            axes.set_visible(False)
         canvas.supxlabel("training time, s", fontsize=9)
         if len(arms) > 1:
-            canvas.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+            canvas.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return canvas
 
 
@@ -102,11 +99,10 @@ def phase_rows(arms: dict[str, list[Steps]]) -> list[dict[str, str]]:
     """Mean seconds of a step by arm and phase."""
     rows = []
     for label, runs in arms.items():
-        steps = pandas.concat(runs)
-        means = steps.reindex(columns=[f"seconds/{name}" for name in STEP_PHASES]).fillna(0).mean()
-        cells = zip((*STEP_PHASES, "step"), [*means, means.sum()], strict=True)
-        seconds = {phase: f"{value:.3g}" for phase, value in cells}
-        rows.append({"": label, "steps": f"{len(steps):,}", **seconds})
+        steps = pandas.concat(runs).rename(columns=lambda name: name.removeprefix("seconds/"))
+        means = steps.reindex(columns=STEP_PHASES).fillna(0).mean()
+        means["step"] = means.sum()
+        rows.append({"": label, "steps": f"{len(steps):,}", **means.map("{:.3g}".format)})
     return rows
 
 

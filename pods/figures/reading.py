@@ -7,6 +7,7 @@ step increments, equal in a healthy run.
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain, combinations
@@ -150,16 +151,12 @@ def _on_grid(
     known, values = index >= 0, samples.reindex(index)  # -1 is no row: all NaN
     texts = []
     if len(empty := grid[~known & (grid < end)]):
-        texts.append(f"no checkpoint near {_times(empty)} s; the marks stay empty")
+        texts.append(f"no checkpoint near {listed(empty)} s; the marks stay empty")
     if len(far := grid[np.abs(values.seconds - grid) > max(FAR, grid[0] / 2)]):
-        texts.append(f"the checkpoint used at {_times(far)} s is over {FAR:g} s away")
+        texts.append(f"the checkpoint used at {listed(far)} s is over {FAR:g} s away")
     if len(blank := values.steps[known & values.value.isna()]):
-        texts.append(f"no value at steps {_times(blank)}; left empty")
+        texts.append(f"no value at steps {listed(blank)}; left empty")
     return values, texts
-
-
-def _times(values: np.ndarray) -> str:
-    return listed([f"{value:g}" for value in values])
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
@@ -204,9 +201,10 @@ def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[st
     return marks, notes
 
 
-def listed(items: list) -> str:
+def listed(items: Iterable[str | float]) -> str:
     """The first eight, separated by commas."""
-    return ", ".join(map(str, items[:8])) + (", ..." if len(items) > 8 else "")
+    texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
+    return ", ".join(texts[:8]) + (", ..." if len(texts) > 8 else "")
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:

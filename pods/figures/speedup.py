@@ -164,28 +164,21 @@ def time_to_target(
 
 
 def text(pairs: list[tuple[str, Speedup]]) -> str:
-    """Both tables as Markdown; pairs: figure name, comparison."""
+    """Both tables; pairs: figure name, comparison."""
     parts = []
     for title, note, row in TABLES:
         table = pandas.DataFrame([row(name, pair) for name, pair in pairs])
-        parts += [title, markdown(table, WIDTH), fill(note, WIDTH)]
+        table = table.set_index([*table][:2]).rename_axis(columns=None)  # again where it goes on
+        parts += [title, table.to_string(line_width=WIDTH, sparsify=False), fill(note, WIDTH)]
     return "\n\n".join(parts)
 
 
-def markdown(table: pandas.DataFrame, width: float = math.inf, names: int = 2) -> str:
-    """An aligned table of texts; what does not fit goes on below, after the first `names` again."""
-    lines, columns = [[*table], ["---"] * table.shape[1], *table.to_numpy()], []
-    for cells in zip(*lines, strict=True):
-        columns.append([cell.ljust(max(map(len, cells))) for cell in cells])
-    blocks, room = [], 0.0
-    for column in columns[names:]:
-        if room < (size := len(column[0]) + 3):
-            blocks.append(columns[:names])
-            room = width - 1 - sum(len(name[0]) + 3 for name in columns[:names])
-        blocks[-1] = [*blocks[-1], column]
-        room -= size
-    rows = ([f"| {' | '.join(row)} |" for row in zip(*block, strict=True)] for block in blocks)
-    return "\n\n".join(map("\n".join, rows))
+def markdown(table: pandas.DataFrame) -> str:
+    """An aligned table of texts."""
+    lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = ([*map(str.ljust, line, widths)] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in aligned)
 
 
 def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:
