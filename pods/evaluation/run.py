@@ -25,6 +25,7 @@ from pods.evaluation.questions import Questions
 from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Record, Store, Target
 from pods.models.policy import load_tokenizer
+from pods.runs import ledger
 from pods.runs.folder import provenance, trains
 from pods.runs.results import GREEDY
 from pods.scoring import Reward
@@ -204,7 +205,7 @@ def sum_up(plan: Plan, target: Target) -> Details:
     by_task = {}
     for q in plan.questions:
         paths = target.store.repeats(target.name, q.task)
-        repeats = [targets.read(path) for path in paths]
+        repeats = [ledger.read(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
             if grade(plan, q, repeat):
                 targets.write(path, repeat)

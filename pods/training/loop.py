@@ -25,7 +25,7 @@ from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
-from pods.runs.folder import RunFolder, config_hash, provenance, read_metrics
+from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, Metrics, open_loggers
@@ -132,7 +132,7 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if self.start is not None:
-            for line in ranks.from_main(lambda: read_metrics(self.folder.metrics)):
+            for line in ranks.from_main(lambda: ledger.read(self.folder.metrics)):
                 self.watch(line)
         if ranks.is_main():
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)
