@@ -64,13 +64,11 @@ class Stop:
 class Save:
     """The checkpoints of a run, new or continued from `start`, and the best by validation."""
 
-    def __init__(
-        self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, start: Checkpoint | None
-    ) -> None:
-        self.config, self.folder, self.trainer = config, folder, trainer
+    def __init__(self, folder: RunFolder, trainer: PodsTrainer, start: Checkpoint | None) -> None:
+        self.config, self.folder, self.trainer = folder.config, folder, trainer
         self.step = start.step if start else 0  # of the newest checkpoint
         self.best: dict[str, str | float] | None = start and start.meta.get("checkpoint_best")
-        self.provenance = {"config_hash": config_hash(config), **provenance()}
+        self.provenance = {"config_hash": config_hash(self.config), **provenance()}
 
     def improved(self, step: int, metrics: Metrics) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
@@ -125,7 +123,7 @@ class RunCallback(TrainerCallback):
         meta = self.start.meta if self.start else {}
         self.clock, self.meter = self.trainer.clock, Meter(self.rewards.scorer, meta)
         self.stop, self.watch = Stop(self.config, self.clock), Watch(self.config)
-        self.saves = Save(self.config, self.folder, self.trainer, self.start)
+        self.saves = Save(self.folder, self.trainer, self.start)
         self.loggers: list[Logger] = []
         if self.start is not None:
             self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
