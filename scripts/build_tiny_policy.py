@@ -46,11 +46,11 @@ class BuildConfig(Section):
 def texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
     """Endless (question, completion)."""
     rng = random.Random(config.seed)
-    for problem in arithmetic.problems("base", config.seed):
-        text = worked_out(problem.question, config, rng)
+    for question, _ in arithmetic.problems("base", config.seed):
+        text = worked_out(question, config, rng)
         if rng.random() < config.lost_tag_share:
             text = text.replace(rng.choice(TAGS), "")
-        yield problem.question, text
+        yield question, text
 
 
 def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:
