@@ -26,7 +26,7 @@ from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, Work, choose
 from pods.evaluation import questions, run, scores, targets
-from pods.evaluation.config import SAVED, EvaluateConfig, moved, runs, training_config
+from pods.evaluation.config import SAVED, EvaluateConfig, runs, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.targets import Question, Store, Target
 from pods.models.policy import load_tokenizer
@@ -405,7 +405,7 @@ def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     assert late - early == {"gsm8k.sample2", "gsm8k.sample2.greedy"}
     facts = json.loads(FACTS.read_text())["tasks"]["gsm8k.sample2"]
     assert (facts["questions"], facts["sampled_from"]) == (2, 5)
-    training = moved(training_config(configured(), "fake"), None, "data")
+    training = training_config(configured(), "fake").moved(None, "data")
     load = partial(questions.load, "gsm8k", "train", training, load_tokenizer(str(TINY)))
     small, large, other = ([row.id for row in load(*s).rows] for s in ((5, 0), (9, 0), (5, 1)))
     assert set(small) < set(large)

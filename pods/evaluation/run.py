@@ -20,7 +20,7 @@ from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights
 from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, scoreboard, scores, targets
-from pods.evaluation.config import EvaluateConfig, moved, training_config
+from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Record, Store, Target
@@ -67,7 +67,7 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     """Raises UserError if the command cannot be carried out."""
     engine, trained = choose.for_evaluation(config.engine), training_config(config, run)
-    training = moved(trained, config.model_path, config.data_dir)
+    training = trained.moved(config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]
     checkpoints, skipped, base = [], [], []
     if run:
