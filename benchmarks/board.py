@@ -31,7 +31,8 @@ from pods.config.errors import UserError
 from pods.config.keys import Prices, Section, Text, price_list
 from pods.figures import board, drawing, planner
 from pods.figures.board import Cell
-from pods.runs.folder import provenance, read_metrics
+from pods.runs import ledger
+from pods.runs.folder import provenance
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
 FINALISTS = 3  # cells of an arm that are tuned on more seeds than the first
@@ -191,7 +192,7 @@ def stored(config: BoardConfig, stage: str) -> Results:
     """The results in the files of a stage, one a line."""
     results: Results = {}
     for file in filter(Path.is_file, files(config, stage)):
-        for line in read_metrics(file):
+        for line in ledger.read(file):
             line["cell"] = Cell(*line["cell"])
             training = Training(**{name: line[name] for name in Training._fields})
             results[training] = {name: line[name] for name in board.METRICS}
@@ -235,7 +236,7 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
             line = (said.getvalue().splitlines() or [f"exit code {error.code}"])[-1]
             raise UserError(f"{training.run}: {line}") from error
     file = Path(config.output_dir) / run / "evaluations.jsonl"
-    lines = read_metrics(file) if file.is_file() else []
+    lines = ledger.read(file) if file.is_file() else []
     seconds = [line["train_seconds"] for line in lines]
     marks = training.budget / board.MARKS * np.arange(1, board.MARKS + 1)
     after = np.searchsorted(seconds, marks)  # one step may pass two marks

@@ -218,7 +218,13 @@ def prepared(
     without the function) or ValueError (an unknown name, a parameter that the function lacks).
     """
     built_in, arguments = KINDS[kind]
-    function, params = functions.named(kind, name, built_in), params or {}
+    function, params = name, params or {}
+    if isinstance(name, str):
+        path = functions.is_path(name)
+        function = functions.load(f"{kind}.name", name) if path else built_in.get(name)
+    if function is None:
+        names = ", ".join(built_in)
+        raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")
     if kind == "algorithm":
         if not inspect.isgeneratorfunction(function):
             raise ValueError(f"{name}: no generator function; it must yield (prompts, count)")

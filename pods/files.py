@@ -1,9 +1,6 @@
 """Files that matter: a reader sees the old one or the new one, never half of one."""
 
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -30,17 +27,3 @@ def sync_folder(path: Path | str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
-    """A temporary folder that takes the place of `folder` when the block ends without an error."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        shutil.rmtree(folder, ignore_errors=True)
-        os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # only there when the block or rename failed

@@ -44,8 +44,8 @@ class BuildConfig(Section):
 def texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
     """Endless (question, completion)."""
     rng = random.Random(config.seed)
-    for problem in arithmetic.problems("base", config.seed):
-        yield problem.question, worked_out(problem.question, config, rng)
+    for question, _ in arithmetic.problems("base", config.seed):
+        yield question, worked_out(question, config, rng)
         rng.random()  # an option drew it when the shipped weights were trained
 
 

@@ -8,6 +8,7 @@ docs/export.md says how to score the folder, how to load it and how to make a GG
 import json
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -17,7 +18,6 @@ from pods.config.errors import UserError
 from pods.config.keys import Model, Text, TrainConfig
 from pods.evaluation.config import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
-from pods.files import replaced
 from pods.models import is_adapter, locate
 from pods.runs import results
 from pods.tasks import rendered
@@ -48,7 +48,9 @@ def main(config: ExportConfig) -> None:
 
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     prompt = rendered("<the question>", tokenizer, training.task, training.model)
-    with replaced(out) as folder:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
+        (folder := Path(temporary) / out.name).mkdir()
         if config.merge:
             merged(training.model, target.weights).save_pretrained(folder)
         else:
@@ -58,6 +60,7 @@ def main(config: ExportConfig) -> None:
             (folder / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
         tokenizer.save_pretrained(folder)
         (folder / "README.md").write_text(card(config, training, target, prompt))
+        folder.rename(out)
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
 
 

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 
 from pods import trainer
 from pods.runs import checkpoints, ledger
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from rewards import functions
 
 STEP = 4

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from pods.figures import board
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.conftest import ROOT
 

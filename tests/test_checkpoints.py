@@ -52,7 +52,7 @@ def test_steps_are_in_order_and_the_oldest_lose_their_training_state(run):
         assert all((c.path / "adapter_model.safetensors").is_file() for c in finished)
         assert [checkpoints.damage(c) for c in finished] == [None] * 4
     (run / "checkpoint-2" / "latest").touch()  # DeepSpeed's instead of optimizer.pt
-    assert checkpoints.at(run / "checkpoint-2").resumable
+    assert checkpoints.find(run, "checkpoint-2")[0].resumable
 
 
 def truncated(path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from pods.runs import checkpoints, results
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import write_questions

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from pods.runs import checkpoints
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import rollouts, write_questions

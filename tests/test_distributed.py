@@ -17,7 +17,7 @@ from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.models.policy import Policy
 from pods.runs import checkpoints
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from pods.trainer import PodsConfig
 from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments

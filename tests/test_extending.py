@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pods.runs import ledger
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.conftest import ROOT
 

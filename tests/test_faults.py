@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pods.runs import checkpoints, ledger
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from tests import faults, processes
 
 SETTINGS = [

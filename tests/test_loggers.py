@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pods.clock import Clock
 from pods.config.errors import UserError
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from pods.training import check, logs
 from tests.configs import compose
 from tests.steps import step_of

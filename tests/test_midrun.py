@@ -14,7 +14,7 @@ from pods.evaluation.midrun import MidRun
 from pods.evaluation.targets import Store
 from pods.models.policy import load_tokenizer
 from pods.runs import checkpoints, ledger, results
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.configs import compose
 from tests.fake_run import make_run

@@ -83,7 +83,7 @@ def test_random_is_uniform_and_seeded():
         ("max_reward", [1.0, 2.0], 0, "m=0"),
         ("max_variance", [1.0, 2.0], 3, "n=2"),
         ("max_variance", [[1.0], [2.0]], 1, "1-D"),
-        ("all", [1.0, 2.0], 1, "must equal n=2"),
+        ("all", [1.0, 2.0], 1, "returned 2 indices, not 1"),
         ("best", [1.0], 1, "valid rules: max_variance"),
         ("max_variance", [], 1, "n=0"),
     ],

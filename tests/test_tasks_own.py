@@ -50,7 +50,7 @@ def test_a_file_is_divided(expected, tmp_path, capsys):
     assert parts["train"] == own(source)["question"][:]  # the same in every run
     assert f"task=own: {test} of the {count} questions of {source}" in capsys.readouterr().err
     if count < 5:
-        with pytest.raises(UserError, match=r"has no test questions .* one file of at least 5 row"):
+        with pytest.raises(UserError, match=r"has no test split .* one file of at least 5 row"):
             own(source, "test")
         with pytest.raises(UserError, match="leaves no validation questions"):
             own(source, "validation")
@@ -61,7 +61,7 @@ def test_a_folder(tmp_path):
         own("./absent")
     write(tmp_path / "test.jsonl", rows(3, start=100))
     assert len(own(str(tmp_path), "test")) == 3
-    with pytest.raises(UserError, match=r"has no train questions \(its splits: test\); give train"):
+    with pytest.raises(UserError, match=r"no validation split \(its splits: test\); give train"):
         own(str(tmp_path), "validation")
     write(tmp_path / "train.jsonl", rows(20))
     assert sizes(str(tmp_path)) == [16, 4, 3]

@@ -17,7 +17,7 @@ import pytest
 
 from pods.models import ROOT
 from pods.runs import ledger
-from pods.runs.folder import read_metrics
+from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.fake_run import add_checkpoint, make_run
 

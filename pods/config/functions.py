@@ -34,18 +34,6 @@ def load(key: str, value: str) -> Callable:
     return function
 
 
-def named(kind: str, name: str | Callable, built_in: dict[str, Callable]) -> Callable:
-    """Built in, in a file, or itself. Raises UserError (no such file or function) or ValueError."""
-    if not isinstance(name, str):
-        return name
-    if is_path(name):
-        return load(f"{kind}.name", name)
-    if name not in built_in:
-        names = ", ".join(built_in)
-        raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")
-    return built_in[name]
-
-
 def with_params(function: Callable, arguments: str, params: dict[str, Any]) -> Callable:
     """The function with its parameters; ValueError unless it takes these positional `arguments`."""
     signature, positional = inspect.signature(function), arguments.split(", ")

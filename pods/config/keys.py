@@ -253,6 +253,11 @@ class TrainConfig(Section):
     engine: EngineConfig
     logger: Logger = Field(default_factory=Logger)
 
+    def moved(self, path: str | None, data_dir: str | None = None) -> "TrainConfig":
+        """With the places of model and data that a command replaces."""
+        model = self.model.model_copy(update={"path": path or self.model.path})
+        return self.model_copy(update={"model": model, "data_dir": data_dir or self.data_dir})
+
 
 def reward_weights(rewards: Rewards) -> dict[str, float]:
     """Weight of every reward function; an own one without a weight counts once."""

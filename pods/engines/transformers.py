@@ -93,8 +93,7 @@ class TransformersEngine(AbstractContextManager):
         path = self._config.model.path if adapter or not weights else str(weights)
         if path != self._path:
             self._loaded = None  # free the one before
-            keys = self._config.model.model_copy(update={"path": path})
-            config = self._config.model_copy(update={"model": keys})
+            config = self._config.moved(path)
             self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
         if adapter:
             self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()

@@ -128,7 +128,7 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     config.run = names[0]
     folder, store = Path(config.output_dir) / config.run, Store(config.results_dir, config.run)
     trained, name = load_config(folder / SAVED), config.checkpoint.removeprefix("checkpoint-")
-    training = moved(trained, config.model_path)
+    training = trained.moved(config.model_path)
     (target,), _ = targets.find(folder, [name], store, trained.task.name)
     locate(training.model.path)
     return training, target
@@ -149,9 +149,3 @@ def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
         composed.model.update(name=name, path=config.model, pad_token=None, load_in_4bit=False)
     composed.experiment = "none"
     return typed(TrainConfig, composed)
-
-
-def moved(training: TrainConfig, path: str | None, data_dir: str | None = None) -> TrainConfig:
-    """The training's config with the places of model and data that a command replaces."""
-    model = training.model.model_copy(update={"path": path or training.model.path})
-    return training.model_copy(update={"model": model, "data_dir": data_dir or training.data_dir})

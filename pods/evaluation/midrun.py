@@ -20,8 +20,7 @@ from pods.evaluation import questions, scoreboard, scores
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Question, Record, Store, save
-from pods.runs import results
-from pods.runs.folder import read_metrics
+from pods.runs import ledger, results
 
 COUNTERS = ("train_seconds", "tokens/generated", "tokens/trained")
 NOTE = "one completion per question; picking the best row overstates accuracy"
@@ -77,7 +76,7 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     """Write results/<run>.json and its facts from the evaluations of a run; no model is loaded."""
     training, folder = training_config(config, run), Path(config.output_dir) / run
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
-    lines = read_metrics(path) if path.is_file() else []
+    lines = ledger.read(path) if path.is_file() else []
     problem = "" if lines else "has no evaluation"
     if len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
         problem = "has evaluations of different questions"

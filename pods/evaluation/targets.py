@@ -134,11 +134,6 @@ def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
         raise UserError(f"{path}: {error.strerror}; {remedy}") from error
 
 
-def read(path: Path) -> list[Record]:
-    """The records of one repeat."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def write(path: Path, records: list[Record]) -> None:
     save(write_atomic, path, "".join(json.dumps(record) + "\n" for record in records))
 

@@ -19,7 +19,6 @@ from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
 from pods.figures import COLOURS, STYLE
 from pods.runs import ledger
-from pods.runs.folder import read_metrics
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step
 SINGLE = {
@@ -50,7 +49,7 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
     sections = [section(f"Run {folder.name}", "".join(facts))]
     sections += step_sections({folder.name: [folder.name]}, folder.parent)
     if (path := folder / "rollouts.jsonl.gz").is_file():
-        sections.append(rollouts_section(list(ledger.read(path)), 1e6 * megabytes))
+        sections.append(rollouts_section(ledger.read(path), 1e6 * megabytes))
     return sections
 
 
@@ -59,7 +58,7 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     steps: dict[str, list[Steps]] = defaultdict(list)
     for label, runs in arms.items():
         for path in (output_dir / run / "metrics.jsonl" for run in runs):
-            if path.is_file() and (lines := read_metrics(path)):
+            if path.is_file() and (lines := ledger.read(path)):
                 steps[label].append(pandas.DataFrame(lines))
     if not steps:
         return []

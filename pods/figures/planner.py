@@ -25,7 +25,6 @@ from pods.config.keys import Prices
 from pods.figures import STYLE, speedup
 from pods.rules import select
 from pods.runs import ledger
-from pods.runs.folder import read_metrics
 
 SIZES = ("prompts_per_step", "rollouts_per_prompt", "kept_per_prompt")
 FEWEST_STEPS = 10  # with fewer, J and the costs are mostly noise
@@ -103,7 +102,7 @@ def read(folder: Path, window: list[int] | None) -> tuple[Cell, Prices, list[np.
     first, last = window or (1, np.inf)
     records = ledger.read(ledger.find(str(folder.parent), folder.name))
     steps = {step: list(group) for step, group in groupby(records, lambda record: record["step"])}
-    lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["step"] in steps]
+    lines = [line for line in ledger.read(folder / "metrics.jsonl") if line["step"] in steps]
     lines = [line for line in lines if first <= line["step"] <= last]
     if len(lines) < FEWEST_STEPS:
         text = f"run={folder.name}: has {len(lines)} steps, a plan needs {FEWEST_STEPS} or more"

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -92,17 +93,12 @@ def prune(run_folder: Path, keep: int | None) -> None:
 
 def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
     """The finished checkpoints of a run by step; folders without a readable meta.json are not."""
-    checkpoints = [at(path) for path in run_folder.glob(name)]
-    return sorted(filter(None, checkpoints), key=lambda checkpoint: checkpoint.step)
-
-
-def at(path: Path) -> Checkpoint | None:
-    """The finished checkpoint in this folder, if it is one."""
-    try:
-        meta = json.loads((path / "meta.json").read_text())
-        return Checkpoint(path, int(path.name.removeprefix("checkpoint-")), meta)
-    except (OSError, ValueError):
-        return None
+    checkpoints = []
+    for path in run_folder.glob(name):
+        with suppress(OSError, ValueError):
+            step = int(path.name.removeprefix("checkpoint-"))
+            checkpoints.append(Checkpoint(path, step, json.loads((path / "meta.json").read_text())))
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
 def damage(checkpoint: Checkpoint) -> str | None:
@@ -122,9 +118,10 @@ def damage(checkpoint: Checkpoint) -> str | None:
 
 def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
-    unreadable = sorted(path for path in run.glob(name) if at(path) is None)
-    problems = [f"{path}: meta.json is missing or unreadable" for path in unreadable]
-    for checkpoint in reversed(find(run, name)):
+    finished = find(run, name)
+    others = sorted({*run.glob(name)} - {checkpoint.path for checkpoint in finished})
+    problems = [f"{path}: meta.json is missing or unreadable" for path in others]
+    for checkpoint in reversed(finished):
         removed = "" if checkpoint.resumable else "its training state was removed (checkpoint.keep)"
         if not (problem := damage(checkpoint) or removed):
             return checkpoint, problems

@@ -137,11 +137,6 @@ def trains(path: Path) -> bool:
     return False
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The metric lines of a run, one dict a step; a last line torn by a kill is left out."""
-    return list(ledger.read(path))
-
-
 def config_hash(config: TrainConfig) -> str:
     """A short hash of the keys that a resume may not change."""
     fixed = {k: v for k, v in flat(config.model_dump()).items() if not may_change(k)}

@@ -54,11 +54,13 @@ def short(values: np.ndarray) -> list[float]:
     return [float(str(value)) for value in np.asarray(values, dtype=np.float32)]
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read(path: Path) -> list[dict[str, Any]]:
     """The records of a file of lines, compressed or not, up to the place that a kill tore."""
+    contents: list[dict[str, Any]] = []
     opened = gzip.open if path.suffix == ".gz" else open
     with suppress(EOFError, zlib.error, gzip.BadGzipFile), opened(path, "rt") as lines:
-        yield from (json.loads(line) for line in lines if line.endswith("\n"))
+        contents.extend(json.loads(line) for line in lines if line.endswith("\n"))
+    return contents
 
 
 def find(output_dir: str, run: str) -> Path:

@@ -59,10 +59,12 @@ def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Datas
         raise UserError(problem)
     if split not in SPLITS:
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
-    facts = own.define(task, split) if task.name == "own" else TASKS[task.name]
-    if split != "test" and "train" not in facts.splits:
-        remedy = "name another task"
-        raise UserError(f"task={task.name}: has no {split} split, a test set; {remedy}")
+    facts = own.define(task) if task.name == "own" else TASKS[task.name]
+    if (needed := "test" if split == "test" else "train") not in facts.splits:
+        remedy = f"give {needed}.jsonl in a folder, or one file of at least 5 rows"
+        remedy = remedy if task.name == "own" else "name another task"
+        line = f"has no {split} split (its splits: {', '.join(facts.splits) or 'none'}); {remedy}"
+        raise UserError(f"task={task.name}: {line}")
     carved = split != "test" and "validation" not in facts.splits
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
     dataset = read(facts, "train" if carved else split, data_dir, task.legacy_gold)

@@ -4,7 +4,6 @@ import hashlib
 import random
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import NamedTuple
 
 from pods.tasks.task import Task, numbered
 
@@ -12,18 +11,14 @@ SIZES = {"train": 400, "validation": 256, "test": 256}
 # Percent of all questions that belong to each split; the tiny policy learnt from `base`.
 SHARES = {"base": 26, "train": 50, "validation": 12, "test": 12}
 LARGEST = 19  # running values are 0..19; none is negative: the v1 and v2 rewards take "-5" for 5
-
-
-class Problem(NamedTuple):
-    question: str
-    answer: str
+Problem = tuple[str, str]  # question, answer
 
 
 def rows(split: str) -> list[dict[str, str]]:
     """The rows of train, validation or test: always the same ones, no question twice."""
     answers: dict[str, str] = {}
-    for problem in problems(split):
-        answers[problem.question] = problem.answer
+    for question, answer in problems(split):
+        answers[question] = answer
         if len(answers) == SIZES[split]:
             break
     return [
@@ -36,9 +31,9 @@ def problems(split: str, seed: int = 0) -> Iterator[Problem]:
     """Endless problems of one split (also `base`), with repetitions, drawn from `seed`."""
     rng = random.Random(f"{split} {seed}")
     while True:
-        problem = draw(rng)
-        if split_of(problem.question) == split:
-            yield problem
+        question, answer = draw(rng)
+        if split_of(question) == split:
+            yield question, answer
 
 
 def draw(rng: random.Random) -> Problem:
@@ -48,7 +43,7 @@ def draw(rng: random.Random) -> Problem:
         move = rng.choice([d for d in range(-9, 10) if d and 0 <= value + d <= LARGEST])
         question += f"{move:+d}"
         value += move
-    return Problem(f"{question}=?", str(value))
+    return f"{question}=?", str(value)
 
 
 def split_of(question: str) -> str:

@@ -37,10 +37,9 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "epsilon_high": loss.epsilon if loss.epsilon_high is None else loss.epsilon_high,
         "bf16": config.model.dtype == "bfloat16",
         "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
+        "ddp_backend": "gloo" if policy.device == "cpu" and ranks.zero_stage() else None,
         "dataloader_pin_memory": policy.device != "cpu",
     }
-    if policy.device == "cpu" and ranks.zero_stage():
-        arguments["ddp_backend"] = "gloo"  # see ranks.start
     arguments |= generation_arguments(config, policy.end_tokens, choose.vllm_mode(config))
     return arguments | config.trl.model_dump(exclude_none=True)
 

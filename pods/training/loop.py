@@ -25,7 +25,7 @@ from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
-from pods.runs.folder import RunFolder, config_hash, provenance, read_metrics
+from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, Metrics, open_loggers
@@ -64,13 +64,11 @@ class Stop:
 class Save:
     """The checkpoints of a run, new or continued from `start`, and the best by validation."""
 
-    def __init__(
-        self, config: TrainConfig, folder: RunFolder, trainer: PodsTrainer, start: Checkpoint | None
-    ) -> None:
-        self.config, self.folder, self.trainer = config, folder, trainer
+    def __init__(self, folder: RunFolder, trainer: PodsTrainer, start: Checkpoint | None) -> None:
+        self.config, self.folder, self.trainer = folder.config, folder, trainer
         self.step = start.step if start else 0  # of the newest checkpoint
         self.best: dict[str, str | float] | None = start and start.meta.get("checkpoint_best")
-        self.provenance = {"config_hash": config_hash(config), **provenance()}
+        self.provenance = {"config_hash": config_hash(self.config), **provenance()}
 
     def improved(self, step: int, metrics: Metrics) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
@@ -125,14 +123,14 @@ class RunCallback(TrainerCallback):
         meta = self.start.meta if self.start else {}
         self.clock, self.meter = self.trainer.clock, Meter(self.rewards.scorer, meta)
         self.stop, self.watch = Stop(self.config, self.clock), Watch(self.config)
-        self.saves = Save(self.config, self.folder, self.trainer, self.start)
+        self.saves = Save(self.folder, self.trainer, self.start)
         self.loggers: list[Logger] = []
         if self.start is not None:
             self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if self.start is not None:
-            for line in ranks.from_main(lambda: read_metrics(self.folder.metrics)):
+            for line in ranks.from_main(lambda: ledger.read(self.folder.metrics)):
                 self.watch(line)
         if ranks.is_main():
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)

@@ -17,7 +17,7 @@ STEPS = 3  # the first compiles, so the seconds leave it out
 def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     """Call `train` with the config of a short run in a temporary folder, and report it."""
     from pods.runs import ledger
-    from pods.runs.folder import provenance, read_metrics  # imports torch
+    from pods.runs.folder import provenance  # imports torch
 
     facts = provenance()
     if ranks.is_main():
@@ -28,7 +28,7 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     try:
         train(short(config, folder))
         if ranks.is_main():
-            print(report(config, read_metrics(folder / "trial" / "metrics.jsonl")))
+            print(report(config, ledger.read(folder / "trial" / "metrics.jsonl")))
             print(formed(ledger.read(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
         if ranks.is_main():
