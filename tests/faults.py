@@ -10,7 +10,6 @@ from accelerate import Accelerator
 
 from pods import trainer
 from pods.runs import checkpoints, ledger
-from pods.runs.ledger import read as read_metrics
 from rewards import functions
 
 STEP = 4
@@ -19,7 +18,7 @@ STEP = 4
 def trained(run):
     """Whether the run has finished a step."""
     file = run / "metrics.jsonl"
-    return file.is_file() and bool(read_metrics(file))
+    return file.is_file() and bool(ledger.read(file))
 
 
 def kill():

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from pods.figures import board
-from pods.runs.ledger import read as read_metrics
+from pods.runs import ledger
 from tests import processes
 from tests.conftest import ROOT
 
@@ -78,7 +78,7 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
 
 
 def test_what_was_tried_is_stored():
-    runs = read_metrics(ROOT / "benchmarks" / "results" / "board" / "tries.jsonl")
+    runs = ledger.read(ROOT / "benchmarks" / "results" / "board" / "tries.jsonl")
     row = re.compile(r"\| `(\w+)` \| .+ \| 8, (\d), (\S+) \| (\d) \| (\S+) \| (\S+) \|")
     rows = row.findall((ROOT / "docs" / "board.md").read_text())
     assert {row[0] for row in rows} == {run["arm"] for run in runs}

@@ -13,8 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pods.runs import checkpoints
-from pods.runs.ledger import read as read_metrics
+from pods.runs import checkpoints, ledger
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import rollouts, write_questions
@@ -71,7 +70,7 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(folder, tmp_path, s
             torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=0)
         assert max((v - start[name]).abs().max() for name, v in ours.items()) > 4e-5
         start = ours
-    norms = [[m["grad_norm"] for m in read_metrics(p / "r" / "metrics.jsonl")] for p in (one, two)]
+    norms = [[m["grad_norm"] for m in ledger.read(p / "r" / "metrics.jsonl")] for p in (one, two)]
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
     saved = checkpoints.find(two / "r")
     assert [checkpoints.damage(c) for c in saved] == [None] * 2

@@ -16,8 +16,7 @@ from pods import ranks
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.models.policy import Policy
-from pods.runs import checkpoints
-from pods.runs.ledger import read as read_metrics
+from pods.runs import checkpoints, ledger
 from pods.trainer import PodsConfig
 from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments
@@ -88,7 +87,7 @@ def reference(tmp_path_factory):
 
 
 def test_one_writer_and_its_files(reference):
-    metrics = read_metrics(reference / "metrics.jsonl")
+    metrics = ledger.read(reference / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
     seconds = [line[f"seconds/{phase}"] for line in metrics for phase in ("generate", "update")]
     assert metrics[-1]["train_seconds"] == pytest.approx(sum(seconds))

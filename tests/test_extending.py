@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from pods.runs import ledger
-from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.conftest import ROOT
 
@@ -56,7 +55,7 @@ def test_an_algorithm_with_two_rounds(run):
         assert min(counts) >= 6  # algorithm.params.first
         assert sum(counts) in (15, 16)  # P n, the second round rounded down
         assert [len(record["kept"]) for record in records] == [4, 4]
-    assert [line["generate/rounds"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2]
+    assert [line["generate/rounds"] for line in ledger.read(run / "metrics.jsonl")] == [2, 2]
 
 
 def test_an_algorithm_with_history(run):
@@ -96,6 +95,6 @@ def test_a_reward_and_a_data_set_countdown(run):
 
 
 def test_an_engine(run):
-    lines = read_metrics(run / "metrics.jsonl")
+    lines = ledger.read(run / "metrics.jsonl")
     assert max(line["engine/logprob_gap"] for line in lines) < 1e-3
     assert lines[0]["engine/probe_gap_without_adapter"] > 0.01

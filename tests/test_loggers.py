@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pods.clock import Clock
 from pods.config.errors import UserError
-from pods.runs.ledger import read as read_metrics
+from pods.runs import ledger
 from pods.training import check, logs
 from tests.configs import compose
 from tests.steps import step_of
@@ -55,7 +55,7 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
 
 def test_metrics_and_events_have_every_step(tmp_path):
     log(tmp_path, range(1, 6), "logger=[tensorboard]").close()
-    assert read_metrics(tmp_path / "metrics.jsonl")[4] == {"step": 5, "train_seconds": 5.0}
+    assert ledger.read(tmp_path / "metrics.jsonl")[4] == {"step": 5, "train_seconds": 5.0}
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     values = [(event.step, event.value) for event in events.Scalars("train_seconds")]
     assert values == [(step, float(step)) for step in range(1, 6)]

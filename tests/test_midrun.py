@@ -14,7 +14,6 @@ from pods.evaluation.midrun import MidRun
 from pods.evaluation.targets import Store
 from pods.models.policy import load_tokenizer
 from pods.runs import checkpoints, ledger, results
-from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.configs import compose
 from tests.fake_run import make_run
@@ -38,14 +37,14 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     adapter = "checkpoint-4/adapter_model.safetensors"
     assert (plain / adapter).read_bytes() == (evaluated / adapter).read_bytes()
     assert not (plain / "evaluations.jsonl").exists()
-    metrics = read_metrics(evaluated / "metrics.jsonl")
+    metrics = ledger.read(evaluated / "metrics.jsonl")
     meta = json.loads((evaluated / "checkpoint-4" / "meta.json").read_text())
     seconds = sum(line["eval/seconds"] for line in metrics)
     assert 0 < seconds <= meta["outside_seconds"]["evaluate"]
     phases = [v for line in metrics for k, v in line.items() if k.startswith("seconds/")]
     assert metrics[-1]["train_seconds"] == pytest.approx(sum(phases))
     assert meta["train_seconds"] == metrics[-1]["train_seconds"]
-    lines = read_metrics(evaluated / "evaluations.jsonl")
+    lines = ledger.read(evaluated / "evaluations.jsonl")
     assert [line["step"] for line in lines] == [line["step"] for line in metrics] == [1, 2, 3, 4]
     for line, step in zip(lines, metrics, strict=True):
         shared = {k: v for k, v in step.items() if k.startswith("eval/") or k in COUNTS}
@@ -73,7 +72,7 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
 
     midrun.engine = Engine()
     metrics = midrun(LivePolicy(None, 7), 7, COUNTS | {"other": 1})
-    (line,) = read_metrics(path)
+    (line,) = ledger.read(path)
     prompts = [row.prompt_ids for row in midrun.questions.rows[:5]]
     assert [request.prompt for request in works[0].requests] == prompts
     assert line.items() >= {"step": 7, "correct": [1, 1, 1, 0, 0], **COUNTS}.items()

@@ -17,7 +17,6 @@ import pytest
 
 from pods.models import ROOT
 from pods.runs import ledger
-from pods.runs.ledger import read as read_metrics
 from tests import processes
 from tests.fake_run import add_checkpoint, make_run
 
@@ -101,7 +100,7 @@ SMALL = ["rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "ma
 
 
 def gaps(run):
-    return [line["engine/logprob_gap"] for line in read_metrics(run / "metrics.jsonl")]
+    return [line["engine/logprob_gap"] for line in ledger.read(run / "metrics.jsonl")]
 
 
 def texts(run):
@@ -119,7 +118,7 @@ def sweep(tmp_path_factory, train):
 
 def test_training_follows_the_live_adapter_and_each_job_frees_its_engine(sweep):
     """engine=vllm in train.py itself; engine and trainer agree at every step."""
-    lines = read_metrics(sweep / "s6" / "metrics.jsonl")
+    lines = ledger.read(sweep / "s6" / "metrics.jsonl")
     assert len(lines) == 6
     assert max(gaps(sweep / "s6") + gaps(sweep / "s4")) < 0.01  # nats
     assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]
@@ -182,7 +181,7 @@ def test_a_step_is_finished_at_a_signal_and_a_dead_engine_is_one_line(
     assert [path.name for path in run.glob("checkpoint-*")] == saved
     assert line in said
     assert max(gaps(run)) < 0.01
-    assert read_metrics(run / "metrics.jsonl")[0]["engine/probe_gap"] < 0.01
+    assert ledger.read(run / "metrics.jsonl")[0]["engine/probe_gap"] < 0.01
     processes.wait_for(lambda: subprocess.run(["pgrep", "-g", str(group)]).returncode, [])
 
 
@@ -208,7 +207,7 @@ def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):
     script = {"script": "tests/vllm_train.py", "ranks": 2}
     run = train(tmp_path, *keys, **script).run
     assert max(gaps(run)) < 0.02  # nats; an update makes 0.1
-    assert [len(e["correct"]) for e in read_metrics(run / "evaluations.jsonl")] == [5] * 3
+    assert [len(e["correct"]) for e in ledger.read(run / "evaluations.jsonl")] == [5] * 3
     assert [len(group) for group in texts(run)] == [8] * 6
     assert all(len(set(group)) > 1 for group in texts(run))
     text = train(tmp_path / "text", *keys, "sampling.stop=[never]", "max_steps=1", **script).run
