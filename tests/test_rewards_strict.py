@@ -37,7 +37,8 @@ WRONG = {
            "x^2 = \\boxed{18}", "x < \\boxed{18}", "~18", "18</answer><answer>17",
            "18" + " x" * 500],
     "5": ["5e", "5e1", "2x=5", "-x=5", "x + 1 = 5", "|x| = 5", "\\sqrt{x} = 5", "y = 2x = 5",
-          "2 * price = 5", "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5"],
+          "2 * price = 5", "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5",
+          "3 = 4 = 5"],
     "0.5": ["50%"], "0.3": ["0.\\overline{3}"], "18\\%": ["18"], "-18": ["18"], "34": ["3 4"],
     "32": ["\\binom{3}{2}"], "x=5": ["y=5"], "2x=5": ["5"],
     "5h": ["5"],  # math-verify takes h for a unit unless it is told not to

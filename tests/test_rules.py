@@ -64,6 +64,13 @@ def test_cases(rule, rewards, m, kept, why):
     assert list(select(rule, rewards, m)) == kept, why
 
 
+def test_a_rule_of_the_users_takes_its_parameters():
+    def run(rewards, m, rng, start=0):
+        return range(start, start + m)
+
+    assert list(select(run, np.zeros(4), 2, start=1)) == [1, 2]
+
+
 def test_random_is_uniform_and_seeded():
     draws = [
         tuple(select("random", np.zeros(4), 2, rng=np.random.default_rng(s))) for s in range(600)
