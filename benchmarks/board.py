@@ -191,7 +191,7 @@ def files(config: BoardConfig, stage: str) -> list[Path]:
 def stored(config: BoardConfig, stage: str) -> Results:
     """The results in the files of a stage, one a line."""
     results: Results = {}
-    for file in filter(Path.is_file, files(config, stage)):
+    for file in files(config, stage):
         for line in ledger.read(file):
             line["cell"] = Cell(*line["cell"])
             training = Training(**{name: line[name] for name in Training._fields})
@@ -235,8 +235,7 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
         if not diverged:
             line = (said.getvalue().splitlines() or [f"exit code {error.code}"])[-1]
             raise UserError(f"{training.run}: {line}") from error
-    file = Path(config.output_dir) / run / "evaluations.jsonl"
-    lines = ledger.read(file) if file.is_file() else []
+    lines = ledger.read(Path(config.output_dir) / run / "evaluations.jsonl")
     seconds = [line["train_seconds"] for line in lines]
     marks = training.budget / board.MARKS * np.arange(1, board.MARKS + 1)
     after = np.searchsorted(seconds, marks)  # one step may pass two marks

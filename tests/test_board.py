@@ -77,6 +77,15 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     assert "rank correlation of {} ({} to {})".format(*rank) in page
 
 
+def test_pods_with_more_prompts_is_stored():
+    runs = ledger.read(ROOT / "benchmarks" / "results" / "board" / "wide.jsonl")
+    unseen = [run for run in runs if run["seed"] >= 100]
+    assert [run["cell"] for run in unseen] == [[16, 4, 2, 0.002]] * 10
+    sampled, greedy = (100 * np.mean([run[x] for run in unseen]) for x in ("accuracy", "greedy"))
+    page = " ".join((ROOT / "docs" / "board.md").read_text().split())
+    assert f"mean of {sampled:.1f} % at temperature 1 and of {greedy:.1f} % greedily" in page
+
+
 def test_what_was_tried_is_stored():
     runs = ledger.read(ROOT / "benchmarks" / "results" / "board" / "tries.jsonl")
     row = re.compile(r"\| `(\w+)` \| .+ \| 8, (\d), (\S+) \| (\d) \| (\S+) \| (\S+) \|")

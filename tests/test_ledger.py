@@ -22,6 +22,7 @@ def write(path: Path, steps: int, texts: str = "first") -> Path:
 
 
 def test_what_is_written_is_read(tmp_path):
+    assert ledger.read(tmp_path / "rollouts.jsonl.gz") == []  # as after a copy without it
     records = list(ledger.read(write(tmp_path / "rollouts.jsonl.gz", 3)))
     assert [(r["step"], r["group"]) for r in records] == [*product((1, 2, 3), (0, 1, 2))]
     total = [0.0, 1.0, 0.5, 0.2]  # float32 with the digits it has

@@ -51,6 +51,15 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     assert [c.step for c in checkpoints.find(folder.path)] == steps
 
 
+def test_a_folder_that_gives_no_lock_is_one_line(tmp_path):
+    (tmp_path / "r" / ".lock").mkdir(parents=True)  # as a file system without locks refuses
+    with (
+        pytest.raises(UserError, match=r"^output_dir=.*: no lock .* choose another output_dir"),
+        folder_of(tmp_path),
+    ):
+        pass
+
+
 def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
     folder, tmp_path, capsys
 ):

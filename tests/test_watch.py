@@ -18,6 +18,8 @@ DEAD, LOST = {"all/zero_variance_groups": 1.0}, {"all/reward_mean": 0.3}
         ("", [DEAD] * 50, ["no signal", "harder"]),
         ("", [DEAD | {"all/clipped_ratio": 1.0}] * 50, ["max_completion_length=48"]),
         ("", [{}] * 50 + [LOST] * 50, ["fell from 0.8 to 0.3", "optimizer.learning_rate=0.001"]),
+        ("", [{"all/reward_mean": -3.0}] * 150, []),  # a reward may be a penalty
+        ("", [{"all/reward_mean": r} for r in (-2.0, -4.0) for _ in range(50)], ["from -2 to -"]),
         ("", [{"all/format_mean": 0.0}] * 50, ["earned format", "task.system"]),
         ("rewards.weights.format=0", [{"all/format_mean": 0.0}] * 50, []),
         ("rewards=v1", [{"all/format_mean": 0.0}] * 50, []),  # correct answers earn none

@@ -76,7 +76,7 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     """Write results/<run>.json and its facts from the evaluations of a run; no model is loaded."""
     training, folder = training_config(config, run), Path(config.output_dir) / run
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
-    lines = ledger.read(path) if path.is_file() else []
+    lines = ledger.read(path)
     problem = "" if lines else "has no evaluation"
     if len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
         problem = "has evaluations of different questions"

@@ -140,7 +140,7 @@ def uneven_speed(series: list[Series]) -> str:
     if worst.max() <= UNEVEN * worst.min():
         return ""
     text = f"{where} took {worst.min():.3g} to {worst.max():.3g} s a step"
-    return f"{text}: measured times hold the machine's load; clock=l40s prices every step alike"
+    return f"{text}: measured times hold load and lengths; clock=l40s leaves the load out"
 
 
 def to_json(series: list[Series]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     steps: dict[str, list[Steps]] = defaultdict(list)
     for label, runs in arms.items():
         for path in (output_dir / run / "metrics.jsonl" for run in runs):
-            if path.is_file() and (lines := ledger.read(path)):
+            if lines := ledger.read(path):
                 steps[label].append(pandas.DataFrame(lines))
     if not steps:
         return []

@@ -51,6 +51,9 @@ class RunFolder:
             line = f"{path.read_text() or 'another process'} is training in {self.path}"
             remedy = "wait for it, stop it, or set run=<another name>"
             raise UserError(f"run={self.config.run}: {line}; {remedy}") from error
+        except OSError as error:
+            line = f"output_dir={self.config.output_dir}: no lock {path} ({error.strerror})"
+            raise UserError(f"{line}; choose another output_dir") from error
         self._lock.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 

@@ -55,10 +55,11 @@ def short(values: np.ndarray) -> list[float]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of lines, compressed or not, up to the place that a kill tore."""
+    """The records of a file of lines, compressed or not, up to a torn end; of no file none."""
     contents: list[dict[str, Any]] = []
     opened = gzip.open if path.suffix == ".gz" else open
-    with suppress(EOFError, zlib.error, gzip.BadGzipFile), opened(path, "rt") as lines:
+    torn = EOFError, zlib.error, gzip.BadGzipFile
+    with suppress(FileNotFoundError, *torn), opened(path, "rt") as lines:
         contents.extend(json.loads(line) for line in lines if line.endswith("\n"))
     return contents
 

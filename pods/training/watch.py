@@ -13,7 +13,7 @@ class Watch:
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.problem = config, ""
         self.lines: list[dict[str, float]] = []  # of the window
-        self.best = 0.0  # highest mean reward of a window
+        self.best = float("-inf")  # highest mean reward of a window
         unpaid = config.rewards.version.startswith("v1")  # to correct answers at least
         self.formed = unpaid or not config.rewards.weights.get("format")
 
@@ -33,7 +33,7 @@ class Watch:
         if dead.all():
             sign = f"all rewards of a prompt are equal (mean {reward:.3g}): there is no signal"
             remedy = "choose harder or easier questions, or raise rollouts_per_prompt"
-        elif lost > max(noise, self.best / 2):
+        elif lost > max(noise, abs(self.best) / 2):
             sign = f"the mean reward fell from {self.best:.3g} to {reward:.3g}"
             rate = f"optimizer.learning_rate={self.config.optimizer.learning_rate}"
             remedy = f"lower {rate}, or raise loss.beta"
