@@ -20,6 +20,7 @@ NAMED_BY_RULE = ("grpo", "grpo_ga", "pods")  # algorithms whose rule is in the r
 SWEPT = "PODS_SWEPT"  # variable with the keys of a sweep, also for jobs in other processes
 Compose = Callable[[list[str]], DictConfig]
 LONGEST = 40  # characters of a value in a name; a longer one is shown by its hash
+LONGEST_TAIL = 120  # of all keys and values, likewise: a folder's name has at most 255
 
 
 def arm(*, _root_: DictConfig) -> str:
@@ -65,7 +66,7 @@ def name(config: DictConfig, overrides: list[str], compose: Compose) -> str:
     if "${arm:}" in run:
         stated += ["algorithm.name", "algorithm.params", "advantage.name"]
         stated += ["rule.name"] if config.algorithm.name in NAMED_BY_RULE else []
-    parsed = OverridesParser.create().parse_overrides(overrides)
+    parsed, tail = OverridesParser.create().parse_overrides(overrides), []
     named = any(override.key_or_group == "run" for override in parsed)
     for override in sorted(parsed, key=lambda override: override.key_or_group):
         key = override.key_or_group
@@ -79,10 +80,12 @@ def name(config: DictConfig, overrides: list[str], compose: Compose) -> str:
                 value = override.get_value_element_as_str()
                 value = {"True": "true", "False": "false"}.get(value, value)
                 value = re.sub(r"[^\w.+-]+", "_", value).strip("_")
-                if len(value) > LONGEST:
-                    value = hashlib.sha256(value.encode()).hexdigest()[:8]
-                run += f"-{key}-{value}"
-    return run
+                tail.append(f"{key}-{_short(value, LONGEST)}")
+    return f"{run}-{_short('-'.join(tail), LONGEST_TAIL)}" if tail else run
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def summary(jobs: list[tuple[str, str]]) -> str:

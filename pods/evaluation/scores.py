@@ -102,7 +102,7 @@ def interval(values: np.ndarray) -> Interval:
     mean, n = values.mean(), len(values)
     is_share = values.min() >= 0 and values.max() <= 1
     if is_share and n * min(mean, 1 - mean) < EDGE:
-        low, high = _wilson(values)
+        low, high = np.clip(_wilson(values), 0, 1)  # of 0 it rounds to -1e-18
     else:
         low, high = np.quantile(_resample_weights(n) @ values, [0.025, 0.975])
     return {"mean": float(mean), "low": float(low), "high": float(high)}
