@@ -23,8 +23,8 @@ RUNS = [
     ("rewards=strict rule.params.k=1", f"{NAME}-rewards-strict-rule.params.k-1"),
     ("task.system=null backend.warmup=true", f"{NAME}-backend.warmup-true-task.system-null"),
     (f"task.system={'x' * 50}", f"{NAME}-task.system-77cf1206"),  # a hash of a long value
-    (" ".join(f"rewards.functions.f{i}=my_rewards.py:f{i}" for i in (1, 2, 3)),  # of many
-     "quickstart-pods-max_variance-f1-f2-f3-n8-m4-seed0-8251a1e9"),
+    (" ".join(f"rewards.functions.f{i}=my_rewards.py:f{i}" for i in range(1, 5)),  # many
+     "quickstart-pods-max_variance-f1-f2-f3-f4-n8-m4-seed0-41d9f03e"),
     ("rewards.functions.f=a/b.py:g", "quickstart-pods-max_variance-f-n8-m4-seed0"
      "-rewards.functions.f-a_b.py_g"),
     ("advantage=rloo", "quickstart-pods-max_variance-rloo-n8-m4-seed0"),
