@@ -131,11 +131,13 @@ def trainings(
 
 
 def ranked(config: BoardConfig, arm: str) -> list[Cell]:
-    """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning."""
+    """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning; of other
+    budgets and clocks where it was never tuned at these."""
     means: dict[Cell, list[float]] = {}
-    for training, marks in stored(config, "tune").items():
-        if (training.arm, training.budget, training.clock) == (arm, config.budget, config.clock):
-            means.setdefault(training.cell, []).append(np.mean(marks["accuracy"]))
+    every = {t: marks for t, marks in stored(config, "tune").items() if t.arm == arm}
+    same = {t: marks for t, marks in every.items() if t[3:] == (config.budget, config.clock)}
+    for training, marks in (same or every).items():
+        means.setdefault(training.cell, []).append(np.mean(marks["accuracy"]))
     return sorted(means, key=lambda cell: (-len(means[cell]), -np.mean(means[cell])))
 
 
@@ -176,7 +178,7 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
         for future in done if futures else ():
             training = futures[future]
             results[training] = future.result()
-            file = files(config, config.stage)[training.arm not in config.arms]
+            file = files(config, config.stage)[config.algorithm not in (None, *config.arms)]
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as lines:
                 lines.write(json.dumps(training._asdict() | results[training] | facts) + "\n")
@@ -184,7 +186,7 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
 
 
 def files(config: BoardConfig, stage: str) -> list[Path]:
-    """Results of the arms, and of one's own algorithms."""
+    """Results of the arms; of the trainings of commands with one's own algorithm."""
     return [Path(folder) / f"{stage}.jsonl" for folder in (config.results_dir, config.output_dir)]
 
 

@@ -65,7 +65,7 @@ def sooner(arm: str, marks: Marks) -> str:
 
 def holm(rival: str, marks: Marks) -> dict[str, float]:
     """p values of the arms that differ from the rival, adjusted for their number (Holm 1979)."""
-    averages = {arm: values.mean(axis=1) for arm, values in marks.items()}
+    averages = {arm: values.mean(axis=1) for arm, values in marks.items() if len(values) > 1}
     others = [arm for arm in averages if not np.array_equal(averages[arm], averages[rival])]
     raw = {arm: ttest_rel(averages[arm], averages[rival]).pvalue for arm in others}
     adjusted, largest = {}, 0.0

@@ -86,7 +86,8 @@ def curves(arms: dict[str, list[Steps]]) -> Canvas:
                     values = run.set_index("train_seconds")[name].dropna()
                     smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
                     dash = "--" if name.startswith(("kept/", "eval/greedy")) else "-"
-                    axes.plot(smooth.index, smooth, dash, color=colour, linewidth=1.1)
+                    mark = "." if len(values) < 20 else ""  # one evaluation is no line
+                    axes.plot(smooth.index, smooth, mark + dash, color=colour, linewidth=1.1)
                 axes.plot([], [], color=colour, label=label)
         canvas.supxlabel("training time, s", fontsize=9)
         if len(arms) > 1:
