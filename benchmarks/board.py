@@ -253,6 +253,5 @@ def noise(completions: list[str], **columns: Any) -> list[float]:
 
 
 if __name__ == "__main__":
-    plain = [f"algorithm={a}" if re.match(r"[^=-][^=]*$", a) else a for a in sys.argv[1:]]
-    sys.argv[1:] = plain
+    sys.argv[1:] = [f"algorithm={a}" if re.match(r"[^=-][^=]*$", a) else a for a in sys.argv[1:]]
     main()

@@ -32,10 +32,8 @@ def main(config: SpeedupConfig) -> None:
             content[figure.name] = first | {"pairs": [*map(asdict, of_figure)]}
     if config.as_json:
         print(json.dumps(content, indent=1))
-    elif pairs:
-        print(speedup.text(pairs))
     else:
-        print("no pair of arms has results")
+        print(speedup.text(pairs) if pairs else "no pair of arms has results")
     curves.finish(left_out)
 
 

@@ -1,1 +1,0 @@
-"""Checkpoints -> results: one engine a run, every checkpoint an adapter, crash-safe records."""

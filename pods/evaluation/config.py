@@ -83,7 +83,7 @@ def check(config: EvaluateConfig) -> None:
     if config.model and not config.tasks:
         raise UserError(f"model={config.model}: no run says the task; set tasks=[gsm8k]")
     if not config.run and (config.checkpoints != ["all"] or config.from_training):
-        raise UserError("run=null: a base model has no checkpoints; set run, or leave these keys")
+        raise UserError("run=null: has no checkpoints; set run, or drop checkpoints, from_training")
     if not asked:
         known = ", ".join(_known(config.output_dir)) or "none"
         raise UserError(

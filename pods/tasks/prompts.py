@@ -21,6 +21,8 @@ def render_prompt(
 ) -> str:  # fmt: skip
     """The prompt as text; system None: the published text, "": none; date: for templates that show
     today's; variables: others of the chat template, such as enable_thinking."""
+    if style not in SYSTEM["math"]:
+        raise UserError(f"task.style={style}: unknown; one of {', '.join(SYSTEM['math'])}")
     system = SYSTEM["math"][style] if system is None else system
     if style == "base":
         return f"{system}Problem: {question}\nSolution: "
