@@ -318,7 +318,7 @@ def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
 
 
 MISTAKES = [  # further ones: tests/test_mistakes.py
-    (None, "run=null checkpoints=last", "run=null: a base model has no checkpoints; set run"),
+    (None, "run=null checkpoints=last", "run=null: has no checkpoints; set run"),
     (None, "checkpoints=3", "checkpoints/fake: has no checkpoint-3; it has 2, 4"),
     (None, "split=validation tasks=[math500]", "task=math500: has no validation split"),
     (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
