@@ -58,8 +58,8 @@ def show(boards: Sequence[Board]) -> None:
         table = table.drop(columns=shared)
         keys = [*table][: [*table].index("after")]  # named again where the table goes on below
         table = table.set_index(keys).rename_axis(columns=None)
-        print(table.to_string(line_width=WIDTH, sparsify=False), "[ ]: 95 % interval", sep="\n")
-        print(*dict.fromkeys(note for board in boards for note in board.notes), sep="\n")
+        notes = ["[ ]: 95 % interval", *(note for board in boards for note in board.notes)]
+        print(table.to_string(line_width=WIDTH, sparsify=False), *dict.fromkeys(notes), sep="\n")
     if files := [*dict.fromkeys(path for board in boards for path in board.files)]:
         more = f" and {len(files) - 6} more" * (len(files) > 6)
         print(f"wrote {', '.join(path.name for path in files[:6])}{more} in {files[0].parent}")
