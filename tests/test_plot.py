@@ -34,7 +34,7 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tm
     keys = ("~figure.series.GRPO-GA", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
     out = tmp_path / "out" / "quickstart"
     assert printed(capsys, PLOT, "figure=quickstart", *keys) == (f"{out}\n", "")
-    assert (out / "main.txt").read_text().count("Mean over runs (GRPO 2, GRPO-PODS 2).") == 1
+    assert (out / "main.txt").read_text().count("Mean over runs (GRPO: 2, GRPO-PODS: 2).") == 1
     for name, magic in (("main.png", PNG), ("length.png", PNG), ("main.pdf", PDF)):
         assert (out / name).read_bytes().startswith(magic)
     assert b"/FontFile2" in (out / "main.pdf").read_bytes(), "fonts are embedded as TrueType"

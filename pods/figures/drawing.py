@@ -61,7 +61,7 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
 def caption(figure: Figure, series: list[Series], headline: Speedup | None = None) -> str:
     """What a paper prints below a picture: the runs, what bands and lines are, the statistics."""
     counts = [len(arm.runs) for arm in series]
-    runs = ", ".join(f"{arm.label} {len(arm.runs)}" for arm in series)
+    runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
     parts = [f"{figure.title}.", f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."]
     if max(counts) >= FEWEST_FOR_BAND:
         parts.append("Bands: Student's 95% interval over runs.")
