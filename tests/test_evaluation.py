@@ -158,7 +158,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     training = SimpleNamespace(task=SimpleNamespace(name="own"))
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
     plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
-    plan.functions = {}
+    plan.functions = []
     run.score(plan, [target])  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
@@ -228,8 +228,7 @@ def test_another_grader_costs_no_generation(monkeypatch):
 
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
     function = (
-        "def brevity(completions, question, trainer_state, **_):\n"
-        "    return [-len(c) for c in completions]\n"
+        "def brevity(completions, question, **_):\n    return [-len(c) for c in completions]\n"
     )
     Path("mine.py").write_text(function)
     config = OmegaConf.load(folder / SAVED)
@@ -238,21 +237,14 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     OmegaConf.save(config, folder / SAVED)
     monkeypatch.setattr(choose, "build", None)  # no engine is built
     evaluate()
-    paths = [*Path("results/fake").rglob("gsm8k/repeat-*.jsonl")]
-    records = [record for path in paths for record in ledger.read(path)]
-    assert all(r["rewards"] == {"mine.py:brevity": -len(r["completion"])} for r in records)
+    repeats = [ledger.read(path) for path in Path("results/fake").rglob("gsm8k/repeat-*.jsonl")]
+    assert all(r["rewards"] == {"brevity": -len(r["completion"])} for rows in repeats for r in rows)
     mean = np.mean([-len(r["completion"]) for r in ledger.read(LAST)])
     details = results.read(SUMMARY)[4].meta["scores"]["gsm8k.greedy"]["functions"]["brevity"]
     assert details["mean"] == pytest.approx(mean)
     shown = capsys.readouterr().out
     assert "brevity" in shown
     assert "rewards.weights.correctness=0: correct % is by v2, which was no reward" in shown
-    Path("theirs.py").write_text(function.replace("-len(c)", "7"))  # another one of that name
-    config.rewards.functions = {"brevity": "theirs.py:brevity"}
-    OmegaConf.save(config, folder / SAVED)
-    evaluate()
-    scored = json.loads(Path("results/base-tiny.meta.json").read_text())["details"]["scores"]
-    assert scored["gsm8k"]["functions"]["brevity"]["mean"] == 7
 
 
 def test_more_repeats_and_tasks_keep_what_is_there():

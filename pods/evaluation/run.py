@@ -46,7 +46,7 @@ class Plan:
     base: list[Target]  # the base model, unless its scores here were made otherwise
     checkpoints: list[Target]  # by step
     questions: list[Questions]
-    functions: dict[str, Reward]  # of the training, the user's, by file:function
+    functions: list[Reward]  # of the training, the user's
     skipped: list[str]  # a line for each checkpoint that cannot be scored
     messages: list[str]
 
@@ -99,10 +99,10 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         base = []
         messages.append(f"base model not scored: {error}")
     versions = config.rewards or [training.rewards.version]
-    functions = {
-        path: Reward(name, load_function(f"rewards.functions.{name}", path))
+    functions = [
+        Reward(name, load_function(f"rewards.functions.{name}", path))
         for name, path in training.rewards.functions.items()
-    }
+    ]
     return Plan(
         config, training, engine, sampling, versions, tokenizer, base, checkpoints, asked,
         functions, skipped, messages,
@@ -195,7 +195,7 @@ def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
 
 def grade(plan: Plan, q: Questions, repeat: list[Record]) -> bool:
     """Add the missing grades, and on the run's own task the values of its reward functions."""
-    functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else {}
+    functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
     added = scores.reward(repeat, q.rows, functions, plan.tokenizer) if functions else False
     return scores.grade(repeat, plan.versions, q.kind) or added
 
@@ -209,8 +209,8 @@ def sum_up(plan: Plan, target: Target) -> Details:
         for path, repeat in zip(paths, repeats, strict=True):
             if grade(plan, q, repeat):
                 targets.write(path, repeat)
-        others = plan.config.pass_at, [row.prompt for row in q.rows], plan.functions
-        by_task[q.task] = scores.summary(repeats, plan.versions, *others)
+        prompts = [row.prompt for row in q.rows]
+        by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
     target.publish(by_task)
     return {task: details for task, (_, details) in by_task.items()}
 

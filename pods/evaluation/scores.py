@@ -5,7 +5,7 @@ because the repeats of one question are not independent. In arrays axis 0 is the
 the repeat.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import comb
 from operator import itemgetter
@@ -16,7 +16,7 @@ import numpy as np
 import rewards
 from pods.evaluation.targets import Question, Record
 from pods.runs import results
-from pods.scoring import MADE_UP, Reward
+from pods.scoring import Reward
 
 Interval = dict[str, float]  # mean, low, high
 EXAMPLES = 5  # completions kept per dataset, as in the published files
@@ -36,23 +36,23 @@ def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
 
 
 def reward(
-    repeat: list[Record], rows: Sequence[Question], functions: Mapping[str, Reward], tokenizer: Any
+    repeat: list[Record], rows: Sequence[Question], functions: Sequence[Reward], tokenizer: Any
 ) -> bool:
     """Add the missing values of the training's own reward functions; returns whether any was."""
-    missing = [path for path in functions if path not in repeat[0].get("rewards", {})]
+    missing = [f for f in functions if f.__name__ not in repeat[0].get("rewards", {})]
     texts = [record["completion"] for record in repeat]
-    columns = MADE_UP | {name: [row.columns[name] for row in rows] for name in rows[0].columns}
+    columns = {name: [row.columns[name] for row in rows] for name in rows[0].columns}
     columns |= {"prompts": [row.prompt for row in rows], "completions": texts}
     columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    for path in missing:
-        for record, value in zip(repeat, functions[path](**columns), strict=True):
-            record.setdefault("rewards", {})[path] = value
+    for function in missing:
+        for record, value in zip(repeat, function(**columns), strict=True):
+            record.setdefault("rewards", {})[function.__name__] = value
     return bool(missing)
 
 
 def summary(
     repeats: list[list[Record]], versions: Sequence[str], pass_at: Sequence[int] = (),
-    prompts: Sequence[str] = (), functions: Mapping[str, Reward] | None = None,
+    prompts: Sequence[str] = (),
 ) -> tuple[results.Entry, dict[str, Any]]:  # fmt: skip
     """The published entry by the first grader, one number a repeat, and every metric's interval."""
 
@@ -79,10 +79,9 @@ def summary(
     details = {"questions": len(repeats[0]), "repeats": len(repeats)}
     details |= {name: interval(values.mean(axis=1)) for name, values in of_all.items()}
     details["rewards"] = {version: graded[version] for version in versions}
-    stored = repeats[0][0].get("rewards", {})  # of a base model, by functions of other runs too
-    for path in filter(stored.__contains__, functions or ()):
-        values = column(lambda record, path=path: record["rewards"][path]).mean(axis=1)
-        details.setdefault("functions", {})[functions[path].__name__] = interval(values)
+    if own := repeats[0][0].get("rewards"):
+        by_name = {name: column(lambda record, name=name: record["rewards"][name]) for name in own}
+        details["functions"] = {k: interval(values.mean(axis=1)) for k, values in by_name.items()}
     return results.Entry(*entry, examples), details
 
 

@@ -37,7 +37,7 @@ class Record(TypedDict):
     clipped: bool
     well_formed: bool
     correct: dict[str, bool]  # by grader
-    rewards: NotRequired[dict[str, float]]  # by file:function of the training's own rewards
+    rewards: NotRequired[dict[str, float]]  # by reward function of the training
 
 
 class Store:
