@@ -158,7 +158,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     training = SimpleNamespace(task=SimpleNamespace(name="own"))
     asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
     plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
-    plan.functions = []
+    plan.functions, plan.tokenizer = [], None
     run.score(plan, [target])  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
@@ -245,6 +245,11 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     shown = capsys.readouterr().out
     assert "brevity" in shown
     assert "rewards.weights.correctness=0: correct % is by v2, which was no reward" in shown
+    Path("other.py").write_text(function.replace("-len(c)", "7"))
+    config.rewards.functions.brevity = "other.py:brevity"  # another one of the same name
+    OmegaConf.save(config, folder / SAVED)
+    evaluate()
+    assert {r["rewards"]["brevity"] for r in ledger.read(LAST)} == {7}
 
 
 def test_more_repeats_and_tasks_keep_what_is_there():

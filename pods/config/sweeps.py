@@ -19,8 +19,7 @@ MAY_CHANGE = (
 NAMED_BY_RULE = ("grpo", "grpo_ga", "pods")  # algorithms whose rule is in the run's name
 SWEPT = "PODS_SWEPT"  # variable with the keys of a sweep, also for jobs in other processes
 Compose = Callable[[list[str]], DictConfig]
-LONGEST = 40  # characters of a value in a name; a longer one is shown by its hash
-LONGEST_TAIL = 120  # of all keys and values, likewise: a folder's name has at most 255
+LONGEST, LONGEST_TAIL = 40, 120  # characters of a value and of all keys in a name; else a hash
 
 
 def arm(*, _root_: DictConfig) -> str:

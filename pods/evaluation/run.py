@@ -174,8 +174,7 @@ def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
             bar.update(len(work.requests))
             target, q, path = work.label
             repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
-            grade(plan, q, repeat)
-            targets.write(path, repeat)
+            targets.write(path, repeat)  # graded where its policy is summed up
             left[target.name] -= 1
             if not left[target.name]:
                 scored[target.name] = sum_up(plan, target)
@@ -194,10 +193,10 @@ def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
 
 
 def grade(plan: Plan, q: Questions, repeat: list[Record]) -> bool:
-    """Add the missing grades, and on the run's own task the values of its reward functions."""
+    """Add the missing grades; on the run's own task, set the values of its reward functions."""
     functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
-    added = scores.reward(repeat, q.rows, functions, plan.tokenizer) if functions else False
-    return scores.grade(repeat, plan.versions, q.kind) or added
+    changed = scores.reward(repeat, q.rows, functions, plan.tokenizer)
+    return scores.grade(repeat, plan.versions, q.kind) or changed
 
 
 def sum_up(plan: Plan, target: Target) -> Details:

@@ -38,16 +38,18 @@ def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
 def reward(
     repeat: list[Record], rows: Sequence[Question], functions: Sequence[Reward], tokenizer: Any
 ) -> bool:
-    """Add the missing values of the training's own reward functions; returns whether any was."""
-    missing = [f for f in functions if f.__name__ not in repeat[0].get("rewards", {})]
-    texts = [record["completion"] for record in repeat]
-    columns = {name: [row.columns[name] for row in rows] for name in rows[0].columns}
-    columns |= {"prompts": [row.prompt for row in rows], "completions": texts}
-    columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    for function in missing:
-        for record, value in zip(repeat, function(**columns), strict=True):
-            record.setdefault("rewards", {})[function.__name__] = value
-    return bool(missing)
+    """Set the values of the training's own reward functions, anew: a function of this name may have
+    been another one, and a base model serves many runs. Returns whether any differs."""
+    columns = {name: [row.columns[name] for row in rows] for name in rows[0].columns or ()}
+    columns["prompts"] = [row.prompt for row in rows]
+    columns["completions"] = texts = [record["completion"] for record in repeat]
+    if functions:
+        columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    values = {function.__name__: function(**columns) for function in functions}
+    old = [record.get("rewards", {}) for record in repeat]
+    for i, record in enumerate(repeat):
+        record["rewards"] = {name: numbers[i] for name, numbers in values.items()}
+    return old != [record["rewards"] for record in repeat]
 
 
 def summary(
