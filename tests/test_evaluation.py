@@ -228,7 +228,7 @@ def test_another_grader_costs_no_generation(monkeypatch):
 
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
     function = (
-        "def brevity(completions, question, **_):\n    return [-len(c) for c in completions]\n"
+        "def brevity(completions, trainer_state, **_):\n    return [-len(c) for c in completions]\n"
     )
     Path("mine.py").write_text(function)
     config = OmegaConf.load(folder / SAVED)

@@ -16,7 +16,7 @@ import numpy as np
 import rewards
 from pods.evaluation.targets import Question, Record
 from pods.runs import results
-from pods.scoring import Reward
+from pods.scoring import MADE_UP, Reward
 
 Interval = dict[str, float]  # mean, low, high
 EXAMPLES = 5  # completions kept per dataset, as in the published files
@@ -40,16 +40,16 @@ def reward(
 ) -> bool:
     """Set the values of the training's own reward functions, anew: a function of this name may have
     been another one, and a base model serves many runs. Returns whether any differs."""
-    columns = {name: [row.columns[name] for row in rows] for name in rows[0].columns or ()}
+    columns = MADE_UP | {k: [row.columns[k] for row in rows] for k in rows[0].columns or ()}
     columns["prompts"] = [row.prompt for row in rows]
     columns["completions"] = texts = [record["completion"] for record in repeat]
     if functions:
         columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
     values = {function.__name__: function(**columns) for function in functions}
-    old = [record.get("rewards", {}) for record in repeat]
-    for i, record in enumerate(repeat):
+    old = [record.pop("rewards", {}) for record in repeat]
+    for i, record in enumerate(repeat if functions else ()):
         record["rewards"] = {name: numbers[i] for name, numbers in values.items()}
-    return old != [record["rewards"] for record in repeat]
+    return old != [record.get("rewards", {}) for record in repeat]
 
 
 def summary(

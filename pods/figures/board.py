@@ -30,8 +30,7 @@ class Cell(NamedTuple):
 
 def text(cells: dict[str, Cell], marks: dict[str, Marks]) -> str:
     """A Markdown table for each metric."""
-    tables = [f"{TITLES[name]}\n\n{table(cells, marks[name])}" for name in METRICS]
-    return "\n\n".join(tables)
+    return "\n\n".join(f"{TITLES[name]}\n\n{table(cells, marks[name])}" for name in METRICS)
 
 
 def table(cells: dict[str, Cell], marks: Marks) -> str:

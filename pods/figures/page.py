@@ -17,6 +17,7 @@ from matplotlib.figure import Figure as Canvas
 
 from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
+from pods.config.mistakes import nearest
 from pods.figures import COLOURS, STYLE
 from pods.runs import ledger
 
@@ -42,7 +43,8 @@ def page(title: str, sections: list[str]) -> str:
 def run_sections(folder: Path, megabytes: float) -> list[str]:
     """Config, curves, seconds and rollouts of a run, as far as its folder has the files."""
     if not folder.is_dir():
-        raise UserError(f"run={folder.name}: no folder {folder}; set output_dir to that of the run")
+        names = nearest(folder.name, sorted(path.name for path in folder.parent.glob("*/")))
+        raise UserError(f"run={folder.name}: no folder {folder}; output_dir has {names}")
     folded = "<details><summary>{}</summary><pre>{}</pre></details>"
     paths = [p for p in (folder / ".hydra" / "config.yaml", folder / "meta.json") if p.is_file()]
     facts = [folded.format(path.name, html.escape(path.read_text())) for path in paths]

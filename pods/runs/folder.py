@@ -126,8 +126,7 @@ class RunFolder:
 
     def note(self, **facts: Any) -> None:
         """Add facts to the run's meta.json."""
-        facts = facts_of(self.meta) | facts
-        write_atomic(self.meta, json.dumps(facts, indent=2) + "\n")
+        write_atomic(self.meta, json.dumps(facts_of(self.meta) | facts, indent=2) + "\n")
 
 
 def trains(path: Path) -> bool:

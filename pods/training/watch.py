@@ -29,18 +29,18 @@ class Watch:
         reward, noise = rewards.mean(), 3 * rewards.std() / WINDOW**0.5
         self.best = max(self.best, reward)
         lost = self.best - reward
-        sign = ""
-        if dead.all():
-            sign = f"all rewards of a prompt are equal (mean {reward:.3g}): there is no signal"
-            remedy = "choose harder or easier questions, or raise rollouts_per_prompt"
-        elif lost > max(noise, abs(self.best) / 2):
+        sign, fell = "", lost > max(noise, abs(self.best) / 2)
+        if fell:
             sign = f"the mean reward fell from {self.best:.3g} to {reward:.3g}"
             rate = f"optimizer.learning_rate={self.config.optimizer.learning_rate}"
             remedy = f"lower {rate}, or raise loss.beta"
+        elif dead.all():
+            sign = f"all rewards of a prompt are equal (mean {reward:.3g}): there is no signal"
+            remedy = "choose harder or easier questions, or raise rollouts_per_prompt"
         elif not self.formed:
             sign = "no completion has earned format"
             remedy = "see the prompt with trial=true, and set task.system"
-        if steps["all/clipped_ratio"].mean() > 0.5:
+        if steps["all/clipped_ratio"].mean() > 0.5 and not fell:
             limit = self.config.sampling.max_completion_length
             remedy = f"most rollouts are clipped: raise sampling.max_completion_length={limit}"
         if sign and not self.problem:
