@@ -72,6 +72,9 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     rows = re.findall(r"(?m)^\|.*[+-]\d+\.\d \[.*$", (ROOT / "README.md").read_text())
     assert len(rows) >= 10
     assert {*rows} <= {*shown.splitlines()}
+    for page in ("README.md", "docs/board.md"):  # the paragraph that says what the tables show
+        said = re.search(r"(?s)\n`thin`.*?\n\n", (ROOT / page).read_text())[0]
+        assert {*re.findall(r"\d+\.\d+", said)} <= {*re.findall(r"\d+\.\d+", shown)}
     plan = processes.run(tmp_path, "stage=plan", **settings).stdout
     rank = re.search(r"rank correlation (\S+) \[(\S+), (\S+)\]", plan).groups()
     page = " ".join((ROOT / "docs" / "planner.md").read_text().split())

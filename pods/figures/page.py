@@ -23,12 +23,13 @@ from pods.runs import ledger
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step
 SINGLE = {
-    "eval/accuracy": "accuracy",
-    "eval/greedy_accuracy": "accuracy",
+    **dict.fromkeys(["eval/accuracy", "eval/greedy_accuracy"], "accuracy"),
+    **dict.fromkeys(["seconds/generate", "seconds/update"], "seconds of a step"),
     "entropy": "entropy, nats",
     "all/clipped_ratio": "share of clipped completions",
     "all/zero_variance_groups": "share of groups with equal rewards",
 }
+DASHED = ("kept/", "eval/greedy", "seconds/update")
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
 OF_GROUP = ("question_id", "answer", "rewards", "total", "kept", "lengths", "prompt", "completions")
 
@@ -65,7 +66,7 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     if not steps:
         return []
     return [
-        section("Curves", svg(curves(steps)), "full: all n, sampled; dashed: the m kept, greedy"),
+        section("Curves", svg(curves(steps)), "n, sampled, generate; dashed: m, greedy, update"),
         section("Seconds of a step, by phase", table(phase_rows(steps))),
     ]
 
@@ -87,7 +88,7 @@ def curves(arms: dict[str, list[Steps]]) -> Canvas:
                 for run, name in ((run, name) for run in runs for name in names if name in run):
                     values = run.set_index("train_seconds")[name].dropna()
                     smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
-                    dash = "--" if name.startswith(("kept/", "eval/greedy")) else "-"
+                    dash = "--" if name.startswith(DASHED) else "-"
                     mark = "." if len(values) < 20 else ""  # one evaluation is no line
                     axes.plot(smooth.index, smooth, mark + dash, color=colour, linewidth=1.1)
                 axes.plot([], [], color=colour, label=label)
