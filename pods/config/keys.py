@@ -230,7 +230,7 @@ class TrainConfig(Section):
     max_steps: int | None = Field(gt=0)
     resume: Text
     trial: bool
-    stop_on_collapse: bool = False
+    stop_on_collapse: bool
     data_dir: Text | None
     output_dir: Text
     task: Task

@@ -1,5 +1,5 @@
-"""rollouts.jsonl.gz, the record of every rollout: one line per prompt and step, one gzip member per
-step. It is only appended to, so that a kill can tear only the last member."""
+"""rollouts.jsonl.gz, every rollout: a line per prompt and step, a gzip member per step, appended:
+a kill tears only the last one. `read` and `forget_after` serve every file of lines."""
 
 import gzip
 import json
