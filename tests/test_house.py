@@ -1,5 +1,8 @@
-"""Sizes, floors and circles of imports (those inside functions too), the import rules, and private
-names of TRL, transformers' Trainer and Unsloth in pods/seam.py alone."""
+"""Mass and density of the code, floors and circles of imports (those inside functions too), the
+import rules, and private names of TRL, transformers' Trainer and Unsloth in pods/seam.py alone.
+
+Mass: nodes of the syntax tree without docstrings, imports and contexts, what a reader takes in.
+Density: nodes for each line of code, how tightly it is packed."""
 
 import ast
 import inspect
@@ -13,7 +16,8 @@ from transformers import Trainer
 
 from tests.conftest import ROOT
 
-FLOORS, FILES, LINES, LINES_OF_A_FILE = 8, 90, 10_000, 300
+FLOORS, FILES, LINES_OF_A_FILE = 8, 100, 300
+MASS, DENSITY, DENSITY_OF_A_FILE = 58_500, 9.0, 14.0
 NAMES = subprocess.getoutput(f"cd {ROOT} && git ls-files '*.py' ':!tests'").split()
 SOURCES = {name: (ROOT / name).read_text() for name in NAMES}
 MODULES = {re.sub(r"(/__init__)?\.py$", "", name).replace("/", "."): name for name in SOURCES}
@@ -27,10 +31,41 @@ for name, source in SOURCES.items():
 EDGES = [(a, b, dirname(a), dirname(b)) for a in GRAPH for b in GRAPH[a] if b != "pods/__init__.py"]
 
 
-def test_sizes_floors_and_circles() -> None:
+def mass_and_lines(source: str) -> tuple[int, int]:
+    """Nodes of the syntax tree, and lines of code; neither counts docstrings and imports."""
+    tree = ast.parse(source)
+    uncounted: set[ast.AST] = set()
+    without_code: set[int] = set()  # line numbers
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            uncounted |= {node, *node.names}
+            without_code |= set(range(node.lineno, node.end_lineno + 1))
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if documented and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            uncounted |= {docstring, docstring.value}
+            without_code |= set(range(docstring.lineno, docstring.end_lineno + 1))
+    contexts = ast.Load | ast.Store | ast.Del
+    mass = sum(not isinstance(node, contexts) for node in ast.walk(tree) if node not in uncounted)
+    lines = 0
+    for number, line in enumerate(source.splitlines(), 1):
+        bare = line.strip()
+        lines += bool(bare) and not bare.startswith("#") and number not in without_code
+    return mass, lines
+
+
+def test_mass_and_density() -> None:
+    sizes = {name: mass_and_lines(source) for name, source in SOURCES.items()}
+    dense = {name: mass / lines for name, (mass, lines) in sizes.items() if lines}
+    assert {name: value for name, value in dense.items() if value > DENSITY_OF_A_FILE} == {}
+    mass, lines = map(sum, zip(*sizes.values(), strict=True))
+    assert mass <= MASS
+    assert mass / lines <= DENSITY
+
+
+def test_files_floors_and_circles() -> None:
     lines = {name: source.count("\n") for name, source in SOURCES.items()}
     assert {name: count for name, count in lines.items() if count > LINES_OF_A_FILE} == {}
-    assert sum(lines.values()) <= LINES
     assert len(lines) <= FILES
     floors: dict[str, int] = {}
     for name in TopologicalSorter(GRAPH).static_order():  # CycleError names the circle
