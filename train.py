@@ -36,16 +36,17 @@ def train(config: TrainConfig) -> None:
             from pods.models import policy, unsloth
 
             ranks.say(choose.settle(config))
-            policy.set_threads(config.backend.threads)
+            policy.set_threads(config.threads)
             load = policy.load_transformers
-            if config.backend.name == "unsloth":
+            if config.backend == "unsloth":
                 load = unsloth.load_unsloth
                 unsloth.import_unsloth(config)  # before the packages that it rewrites
             from pods import scoring, tasks  # torch and TRL
             from pods.evaluation import midrun
             from pods.runs import folder as runs
-            from pods.training import build, loop
+            from pods.training import build, loop, trl_keys
 
+            trl_keys.refuse_unknown(config)
             loop.restore_signals(stack)
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)

@@ -28,7 +28,8 @@ from rich.progress import track
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import Prices, Section, Text, price_list
+from pods.config.keys import Section, Text
+from pods.config.prices import read_prices
 from pods.figures import board, drawing, planner
 from pods.figures.board import Cell
 from pods.runs import ledger
@@ -161,7 +162,7 @@ def plan(config: BoardConfig) -> str:
         if training.arm in board.RIVALS and training.seed == TUNING[0]:
             sizes, mean = training.cell[:3], float(np.mean(marks["accuracy"]))
             measured[sizes] = max(mean, measured.get(sizes, 0))
-    return planner.beside(measured, Prices(**price_list(config.clock)), rewards)
+    return planner.beside(measured, read_prices(config.clock), rewards)
 
 
 def run(config: BoardConfig, trainings: list[Training]) -> Results:
@@ -204,8 +205,7 @@ def stored(config: BoardConfig, stage: str) -> Results:
 def command_line(config: BoardConfig, training: Training, run: str) -> list[str]:
     """The keys of a training."""
     arm, (P, n, m, rate) = config.arms.get(training.arm), training.cell
-    name = "algorithm.name" if arm is None else "algorithm"
-    own = arm.overrides if arm and arm.overrides else [f"{name}={training.arm}"]
+    own = arm.overrides if arm and arm.overrides else [f"algorithm={training.arm}"]
     return [
         *own,
         *config.settings,

@@ -179,7 +179,7 @@ PARTS = {  # seconds at most, function, keys of its training on a GPU
     "merged-16bit": (120, speed, "backend=unsloth engine=unsloth"),
     "learns-vllm": (200, learns, "backend=unsloth engine=vllm"),
     "speed-vllm": (120, speed, "backend=unsloth engine=vllm model.load_in_4bit=true"),
-    "standby": (120, speed, "backend=unsloth engine=unsloth engine.standby=true"),
+    "standby": (120, speed, "backend=unsloth engine=unsloth vllm.standby=true"),
 }
 
 

@@ -1,12 +1,12 @@
 """Which rollouts are drawn and which are trained on: PODS and its rivals, one function each.
 
-    uv run train.py algorithm=dapo algorithm.params.rounds=2
-    uv run train.py algorithm.name=my_file.py:my_algorithm
+    uv run train.py algorithm=dapo algorithm_kwargs.rounds=2
+    uv run train.py algorithm=my_file.py:my_algorithm
 
 An algorithm is a generator. It yields (prompts, count), with one count or a count for each prompt,
 as often as it likes, and receives the Batch of every rollout of the step so far; a prompt asked for
 again gets further rollouts. It returns the indices to train on, or a Selection with advantages: at
-most `step.budget` of them. Its parameters after `step` are the config keys algorithm.params.<name>.
+most `step.budget` of them. Its parameters after `step` are the config keys algorithm_kwargs.<name>.
 
     step.number     optimiser steps done before this one
     step.P, .n, .m  prompts of a step, rollouts per prompt, rollouts per prompt that are trained on
@@ -221,7 +221,7 @@ def prepared(
     function, params = name, params or {}
     if isinstance(name, str):
         path = functions.is_path(name)
-        function = functions.load(f"{kind}.name", name) if path else built_in.get(name)
+        function = functions.load(kind, name) if path else built_in.get(name)
     if function is None:
         names = ", ".join(built_in)
         raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")

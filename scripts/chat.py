@@ -31,12 +31,12 @@ def main(config: ChatConfig) -> None:
 
     training, trained = find_one(config)
     tokenizer, task = load_tokenizer(training.model.path, training.model.pad_token), training.task
-    sampling, kind = choose.sampling(training, config), task.kind or tasks.TASKS[task.name].kind
+    sampling, kind = choose.sampling(training, config), tasks.kind_of(task)
     name, _ = choose.for_evaluation(config.engine)
     with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
-            text = tasks.rendered(question, tokenizer, task, training.model)
+            text = tasks.render_for(question, tokenizer, task, training.model, kind)
             prompt = tasks.encode_prompt(text, tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import UserError
-from pods.config.keys import Prices, Section, Text, price_list
+from pods.config.keys import Section, Text
+from pods.config.prices import read_prices
 from pods.runs import ledger
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def predict(config: PlanConfig) -> tuple[list["Cell"], "Cell", list[str]]:
     if config.run is None:
         train = compose("train", [f"experiment={config.experiment}"])
         own = planner.Cell(*(train[size] for size in planner.SIZES))
-        cost = Prices(**price_list("l40s"))
+        cost = read_prices("l40s")
     else:
         own, cost, rewards = planner.read(Path(config.output_dir) / config.run, config.window)
     known = {name: value for name, value in config.cost.items() if value is not None}

@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 SMALL = [  # a short run of two prompts a step, whose end and checkpoints go by steps
     "run=r", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4",
     "micro_batch_size=2", "sampling.max_completion_length=8", "budget.train_seconds=null",
-    "checkpoint.every_seconds=null", "ledger.texts=all",
+    "checkpoint.every_seconds=null", "ledger_texts=all",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 
 PAPER = {  # the same in every setting of the paper
     "lora.rank": 64, "lora.alpha": 64, "prompts_per_step": 1, "sampling.max_prompt_length": 512,
-    "advantage.name": "kept", "model.load_in_4bit": True, "engine.gpu_memory_utilization": 0.5,
+    "advantage": "kept", "model.load_in_4bit": True, "vllm.gpu_memory_utilization": 0.5,
 }  # fmt: skip
 PUBLISHED = {  # TRL's arguments, by the paper's appendix and the published configuration
     "learning_rate": 5e-6, "lr_scheduler_type": "constant", "warmup_steps": 0,
@@ -117,7 +117,9 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            composed.run = sweeps.name(composed, overrides, partial(command.compose, "train"))
+            composed.run = sweeps.name(
+                composed, overrides, set(), partial(command.compose, "train")
+            )
             config = command.typed(TrainConfig, composed)
             settle(config)
             runs.add(config.run)

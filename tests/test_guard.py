@@ -12,7 +12,7 @@ from pods.training.guard import Guard
 from tests.test_trainer import build, rows
 
 SETTINGS = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=5",
-            "sampling.temperature=0.9", "engine.check_every=4"]  # fmt: skip
+            "sampling.temperature=0.9", "guard.check_every=4"]  # fmt: skip
 
 
 class Faulty:

@@ -106,7 +106,7 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
     trainer = SimpleNamespace(clock=clock, is_deepspeed_enabled=False)
     monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
     monkeypatch.setattr(loop, "warm_up", warm)
-    config = compose("backend.warmup=true")
+    config = compose("warm_up=true")
     folder = SimpleNamespace(path=None, config=config)
     callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None, None)
     with ExitStack() as stack:

@@ -22,7 +22,7 @@ CASES = {
                 "sampling.max_completion_length=21", "trl={delta: 1.05, entropy_coef: 0.1}"],
     "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4",
                 "loss.type=dapo", "loss.beta=0.0"],
-    "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm.params.rounds=2"],
+    "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=2"],
 }  # fmt: skip
 
 

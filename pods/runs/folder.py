@@ -24,6 +24,7 @@ from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
 
+ENGINE = ("engine", "max_sequences", "vllm.", "trl.use_vllm", "trl.vllm_mode", "trl.vllm_server")
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
 
@@ -79,6 +80,7 @@ class RunFolder:
             ranks.say(f"{problem}; skipped, left as it is")
         if start is not None:
             self.refuse_changes()
+            self.refuse_shorter(start)
             before, now = start.meta.get("ranks", 1), ranks.world_size()
             if before != now:  # each has its part of the state
                 remedy = f"launch with --num_processes {before}, or set run=<another name>"
@@ -86,6 +88,29 @@ class RunFolder:
                 raise UserError(f"{line}; {remedy}")
             ranks.say(f"resuming {start.path}")
         return start
+
+    def refuse_shorter(self, start: Checkpoint) -> None:
+        """Raise UserError if this run would have ended before `start`: a finished run of a larger
+        budget never stands in for it."""
+        run, limit, budget = self.config.run, self.config.max_steps, self.config.budget
+        if limit is not None and start.step > limit:
+            raise UserError(
+                f"run={run}: {start.path} has more steps than max_steps={limit}; "
+                f"set run=<another name>, or max_steps={start.step}"
+            )
+        if budget.train_seconds is None:
+            return
+        before = start.step - self.config.updates_per_generation  # where it decided to go on
+        seconds = 0.0
+        for line in ledger.read(self.metrics):
+            if line["step"] <= before:
+                seconds = line["train_seconds"]
+        if seconds >= budget.train_seconds:
+            raise UserError(
+                f"run={run}: {start.path} has more seconds of training than "
+                f"budget.train_seconds={budget.train_seconds:g}; "
+                f"set run=<another name>, or a budget above {seconds:.1f}"
+            )
 
     def refuse_changes(self) -> None:
         """Raise UserError naming the keys in which the saved config of the run differs."""
@@ -109,7 +134,7 @@ class RunFolder:
             remedy = "restore these keys, or set run=<another name>"
             raise UserError(f"run={run} was started with another config: {line}; {remedy}")
         for key in changes:
-            if key.startswith("engine.") and before[key] != "auto":
+            if key.startswith(ENGINE) and before.get(key) != "auto":
                 ranks.say(f"run={run} resumes with another engine: {changes[key]}")
 
     def begin(self, start: Checkpoint | None) -> None:

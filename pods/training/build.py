@@ -41,7 +41,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "dataloader_pin_memory": policy.device != "cpu",
     }
     arguments |= generation_arguments(config, policy.end_tokens, choose.vllm_mode(config))
-    return arguments | config.trl.model_dump(exclude_none=True)
+    return arguments | config.trl
 
 
 def build_trainer(
@@ -70,7 +70,7 @@ def build_trainer(
         clock=clock,
         schedule_seconds=config.budget.train_seconds if by_seconds else None,
     )
-    if trainer.sampler.guard is None and config.engine.name != "trl":
+    if trainer.sampler.guard is None and config.engine != "trl":
         ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
     trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
@@ -96,11 +96,12 @@ class EngineSampler:
     ) -> None:
         self.trainer, self.config, self.tokenizer = trainer, config, policy.tokenizer
         self.engine = engine or TrlEngine(trainer, policy.end_tokens)
-        self.guard, keys = None, config.engine
-        if choose.gives_logprobs(keys.name, config):
-            self.guard = Guard(self.engine, trainer, keys.max_logprob_gap, keys.check_every)
+        self.guard = None
+        if choose.gives_logprobs(config.engine, config):
+            limits = config.guard
+            self.guard = Guard(self.engine, trainer, limits.max_logprob_gap, limits.check_every)
         # Whether rollouts keep them: TRL's loss corrects by them; algorithms see them.
-        self.logprobs = keys.importance_sampling_correction or config.algorithm.needs_logprobs
+        self.logprobs = choose.corrects(config) or config.needs_logprobs
 
     def __call__(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
         """A rollout for each prompt, with its index among those of its question."""

@@ -50,7 +50,7 @@ class Guard:
             if not gap <= self.max_gap:  # also if it is NaN
                 reason = f"log-probabilities of engine and trainer differ by {gap:.3f} nats"
                 remedy = f"the rollouts do not come from the trained policy; {FALLBACK}"
-                raise RunFailed(f"engine.max_logprob_gap={self.max_gap}: {reason}: {remedy}")
+                raise RunFailed(f"guard.max_logprob_gap={self.max_gap}: {reason}: {remedy}")
         if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
             self.proof = self.probe(work.requests, policy)
         self.calls += 1

@@ -137,7 +137,7 @@ class RunCallback(TrainerCallback):
         for number in SIGNALS:
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
-        if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
+        if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
             limits = self.config.sampling
             with self.clock.phase("warmup"):
                 warm_up(self.trainer, limits.max_prompt_length, limits.max_completion_length)
@@ -154,7 +154,7 @@ class RunCallback(TrainerCallback):
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
-            measured = self.config.clock.name == "measured"
+            measured = self.config.clock == "measured"
             self.clock.end_step(None if measured else self.priced_phases())
 
     def priced_phases(self) -> dict[str, float]:
@@ -196,7 +196,7 @@ class RunCallback(TrainerCallback):
             for logger in self.loggers:
                 logger(step, metrics)
             if ranks.is_main():
-                ledger.append(self.folder.ledger, record, self.config.ledger.texts)
+                ledger.append(self.folder.ledger, record, self.config.ledger_texts)
         better = self.saves.improved(step, metrics)
         over = self.stop.after(step) or bool(problem and self.config.stop_on_collapse)
         if over or better or self.saves.due(step):

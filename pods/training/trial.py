@@ -9,7 +9,7 @@ from typing import Any
 
 import rewards
 from pods import ranks
-from pods.config.keys import Logger, TrainConfig
+from pods.config.keys import TrainConfig
 
 STEPS = 3  # the first compiles, so the seconds leave it out
 
@@ -44,8 +44,8 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
     trial.max_steps = STEPS * config.updates_per_generation
     trial.budget.wall_seconds = trial.checkpoint.every_seconds = trial.checkpoint.every_steps = None
     trial.evaluation.every_seconds = None
-    trial.backend.warmup = True  # at the longest lengths
-    trial.logger, trial.ledger.texts = Logger(), "all"
+    trial.warm_up = True  # at the longest lengths
+    trial.logger, trial.ledger_texts = [], "all"
     return trial
 
 
