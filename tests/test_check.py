@@ -60,7 +60,10 @@ def test_a_broken_rule_is_named(overrides, parts):
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("deltta=4.0", "trl.deltta=4.0: TRL's GRPOConfig has no such argument; nearest: delta"),
+        (
+            "deltta=4.0",
+            "trl.deltta=4.0: TRL's GRPOConfig has no such argument; nearest: delta, beta",
+        ),
         ("delta=four", "trl.delta=four: must be a number, such as 0.5"),
         ("top_p=.5", "trl.top_p=0.5: has a key of its own; set sampling.top_p"),
         ("fp16=true", "trl.fp16=true: train.py needs False; leave it out"),

@@ -52,24 +52,25 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     assert [c.step for c in checkpoints.find(folder.path)] == steps
 
 
+BY_STEPS = "optimizer.schedule_by=seconds max_steps="  # the schedule stays as in the run
+
+
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        ("max_steps=99", "has more steps than max_steps=99; set run=<another name>, or max_steps="),
-        (
-            "budget.train_seconds=1",
-            "has more seconds of training than budget.train_seconds=1; set ",
-        ),
+        (f"{BY_STEPS}99", "has more steps than max_steps=99; set run=<another name>, or max_"),
+        ("budget.train_seconds=1", "has more seconds of training than budget.train_seconds=1; "),
     ],
+    ids=["fewer steps", "a smaller budget"],
 )
 def test_a_run_never_stands_in_for_a_shorter_one(folder, tmp_path, overrides, line):
     with pytest.raises(UserError, match=rf"^run=r: \S*checkpoint-100 {line}"):
-        folder_of(tmp_path, overrides).find_start()
+        folder_of(tmp_path, *overrides.split()).find_start()
 
 
 @pytest.mark.parametrize(
     "overrides",
-    ["max_steps=100", "budget.train_seconds=1.01", "max_steps=99 resume=r/checkpoint-10"],
+    [f"{BY_STEPS}100", "budget.train_seconds=1.01", f"{BY_STEPS}99 resume=r/checkpoint-10"],
     ids=["as many steps", "the last step began in time", "an earlier checkpoint"],
 )
 def test_a_run_that_would_have_come_as_far_goes_on(folder, tmp_path, monkeypatch, overrides):

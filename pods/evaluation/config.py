@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pods import tasks
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text, TrainConfig
@@ -16,6 +15,7 @@ from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
 from pods.models import locate
 from pods.runs.results import run_order
+from pods.tasks import splits
 from rewards import VERSIONS
 
 SAVED = ".hydra/config.yaml"  # in a run's folder
@@ -29,7 +29,7 @@ def listed(value: object) -> list[str]:
 
 
 Names = Annotated[list[Text], BeforeValidator(listed)]
-Tasks = Annotated[list[Literal[*tasks.NAMES]], BeforeValidator(listed)]
+Tasks = Annotated[list[Literal[*splits.NAMES]], BeforeValidator(listed)]
 Graders = Annotated[list[Literal[*VERSIONS]], BeforeValidator(listed)]
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import rewards
-from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
 from pods.evaluation.targets import Question, Record
-from pods.tasks import read_prompts
+from pods.tasks.prompts import encode_prompts
+from pods.tasks.splits import read_prompts, renamed
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def load(
     seed: int = 0,
 ) -> Questions:  # fmt: skip
     """One split of a task, prompted as in training; a larger `sample` contains smaller ones."""
-    data, dropped = read_prompts(config, tasks.renamed(config.task, name), split, tokenizer)
+    data, dropped = read_prompts(config, renamed(config.task, name), split, tokenizer)
     if not len(data):
         raise UserError(
             f"tasks={name}: all {dropped} prompts are longer than the run's "
@@ -85,6 +85,6 @@ def load(
         order = sorted(range(len(data)), key=lambda i: seed_of(seed, name, split, data[i]["id"]))
         data, total = data.select(sorted(order[:sample])), len(data)
         label += f".sample{sample}"
-    prompt_ids = tasks.encode_prompts(list(data["prompt"]), tokenizer)
+    prompt_ids = encode_prompts(list(data["prompt"]), tokenizer)
     rows = map(Question, data["id"], data["answer"], data["prompt"], prompt_ids, data)
     return Questions(label, kind, list(rows), dropped, total)

@@ -19,7 +19,7 @@ from pods.engines import Engine, LivePolicy, Request, Work, choose, seed_of, tex
 from pods.engines.trl import TrlEngine, generation_arguments
 from pods.models.policy import Policy
 from pods.scoring import Rewards
-from pods.tasks import encode_prompt
+from pods.tasks.prompts import encode_prompt
 from pods.trainer import PodsConfig, PodsTrainer
 from pods.training.guard import Guard
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import algorithms, ranks, tasks
+from pods import algorithms, ranks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
-from pods.tasks import own
+from pods.tasks import own, splits
 from rewards import NAMES
 
 
@@ -105,7 +105,7 @@ def engine(config: TrainConfig) -> Iterator[str]:
 
 def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
-    yield from tasks.problems(config.task)
+    yield from splits.problems(config.task)
     if functions.is_path(config.engine):
         functions.load("engine", config.engine)
     if config.task.gold and functions.is_path(config.task.gold):
@@ -196,7 +196,7 @@ def files(config: TrainConfig) -> Iterator[str]:
             f"output_dir={config.output_dir}: {nearest} may not be written; "
             "choose another output_dir"
         )
-    built_in = tasks.TASKS.get(config.task.name)
+    built_in = splits.TASKS.get(config.task.name)
     if built_in and config.data_dir and not built_in.rows and "train" in built_in.splits:
         file = Path(config.data_dir) / built_in.folder / "train.jsonl"
         if not file.is_file():
