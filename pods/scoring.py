@@ -17,7 +17,7 @@ from pods.config.errors import UserError
 from pods.config.functions import load
 from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
-from rewards import Scorer, Texts
+from pods.rewards import Scorer, Texts
 
 MADE_UP = {  # beside the columns of a question, for one call before a model loads
     "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"],

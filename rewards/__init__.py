@@ -6,13 +6,14 @@ import atexit
 import os
 from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
 
 import yaml
 
-from rewards import choice, functions, published, strict
-from rewards.tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
-from rewards.verifier import Pair, Verifier
+from pods.config.place import SUITE
+
+from . import choice, functions, published, strict
+from .tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
+from .verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 NAMES = [name for name, value in vars(functions).items() if callable(value)]  # of the rewards
@@ -85,7 +86,7 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 @cache
 def _scorer(version: str) -> Scorer:
     """One scorer per version for `grade` and `score`, with the deadline of config/rewards."""
-    defaults = Path(__file__).resolve().parents[1] / "config" / "rewards" / "_shared.yaml"
+    defaults = SUITE / "config" / "rewards" / "_shared.yaml"
     seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
     scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=seconds)
     atexit.register(scorer.close)

@@ -3,7 +3,7 @@
 
 import re
 
-from rewards.tags import last_closed_answer
+from .tags import last_closed_answer
 
 MAX_LENGTH = 2000  # characters; an option's own text may follow its letter
 LETTER = re.compile(r"\(?\s*([A-Za-z])\s*(?:[.)]*:(?P<text>.*)|[.)]+(?P<more>\s.*)?)?", re.DOTALL)

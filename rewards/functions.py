@@ -1,7 +1,7 @@
 """The built-in reward functions: one float for a completion, its gold answer, the grader's verdict
 and the version. A function's name is its key under `weights` in config/rewards/."""
 
-from rewards import tags as tag_scan
+from . import tags as tag_scan
 
 
 def correctness(completion: str, answer: str, correct: bool, version: str) -> float:

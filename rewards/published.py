@@ -7,10 +7,16 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from pylatexenc.latex2text import LatexNodes2Text
-from pylatexenc.latexwalker import LatexWalker
+try:
+    from pylatexenc.latex2text import LatexNodes2Text
+    from pylatexenc.latexwalker import LatexWalker
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "rewards: the graders need pylatexenc and math-verify; install pods-rl[suite]",
+        name=error.name,
+    ) from error
 
-from rewards import tags
+from . import tags
 
 MAX_LENGTH = 300  # characters; a longer text is taken for wrong: none of the data sets equals it
 MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen take 240

@@ -7,8 +7,8 @@ dollars a day". Numbers are compared exactly, words as text, all else by rewards
 import re
 from fractions import Fraction
 
-from rewards.tags import last_closed_answer
-from rewards.verifier import Pair
+from .tags import last_closed_answer
+from .verifier import Pair
 
 MAX_LENGTH = 600  # characters of an answer block; a longer one is wrong
 MAX_ALGEBRA = 200  # characters of a text for math-verify

@@ -11,8 +11,7 @@ from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
-import rewards
-from pods import tasks
+from pods import rewards, tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.engines import Limits, Request, Work, seed_of, texts
 from pods.evaluation.config import OneCheckpoint, find_one

@@ -26,6 +26,8 @@ for name, source in SOURCES.items():
     for node in ast.walk(ast.parse(source)):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             package = getattr(node, "module", None) or alias.name
+            if getattr(node, "level", 0):  # relative: of its own folder
+                package = ".".join(filter(None, [dirname(name).replace("/", "."), node.module]))
             file = MODULES.get(f"{package}.{alias.name}", MODULES.get(package, name))
             GRAPH[name] |= {file} - {name}
 EDGES = [(a, b, dirname(a), dirname(b)) for a in GRAPH for b in GRAPH[a] if b != "pods/__init__.py"]

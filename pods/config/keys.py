@@ -9,8 +9,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pods.config.errors import UserError
+from pods.config.place import SUITE
 
-CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
+CONFIG_DIR = SUITE / "config"
 COSTS = CONFIG_DIR / "planning" / "cost"
 
 # A run may be called 3: a number is taken as a text if the key is a text.

@@ -11,8 +11,8 @@ from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
+from pods.rewards import NAMES
 from pods.tasks import own
-from rewards import NAMES
 
 
 def settle(config: TrainConfig) -> None:

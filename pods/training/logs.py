@@ -20,8 +20,8 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.mistakes import one_line
 from pods.files import write_atomic
+from pods.rewards import Scorer
 from pods.rollouts import Record
-from rewards import Scorer
 
 Metrics = dict[str, float]
 Logger = Callable[[int, Metrics], None]  # (step, metrics)

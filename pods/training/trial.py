@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import rewards
-from pods import ranks
+from pods import ranks, rewards
 from pods.config.keys import Logger, TrainConfig
 
 STEPS = 3  # the first compiles, so the seconds leave it out
