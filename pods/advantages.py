@@ -39,10 +39,11 @@ def dr_grpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
 def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """Each reward function normalised as in `kept`, then the weighted sum (arXiv 2601.05242)."""
     parts = batch.by_function or {"rewards": batch.rewards}
-    return sum(
+    weighted = [
         batch.weights.get(name, 1.0) * over_kept(replace(batch, rewards=rewards), kept)
         for name, rewards in parts.items()
-    )
+    ]
+    return np.sum(weighted, axis=0)
 
 
 ADVANTAGES: dict[str, Advantage] = {

@@ -218,7 +218,8 @@ def prepared(
     without the function) or ValueError (an unknown name, a parameter that the function lacks).
     """
     built_in, arguments = KINDS[kind]
-    function, params = name, params or {}
+    params = params or {}
+    function = None if isinstance(name, str) else name
     if isinstance(name, str):
         path = functions.is_path(name)
         function = functions.load(f"{kind}.name", name) if path else built_in.get(name)

@@ -6,13 +6,14 @@ A rule is a function (rewards, m, rng, **params) -> m indices; docs/extending.md
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from pods.batch import Batch
 
 Rule = Callable[..., np.ndarray]  # (rewards, m, rng, **params) -> (m,) indices
-Rng = "np.random.Generator | None"  # a text: else np.random is imported for a type
+Rng: TypeAlias = "np.random.Generator | None"  # a text: else np.random is imported for a type
 
 
 def max_variance(rewards: np.ndarray, m: int, rng: Rng) -> np.ndarray:
@@ -100,7 +101,9 @@ def keep(batch: Batch, rule: str | Rule, m: int, rng: Rng = None) -> np.ndarray:
     return np.concatenate(kept)
 
 
-def checked(indices: Sequence[int], total: int, count: int | None, source: str) -> np.ndarray:
+def checked(
+    indices: Sequence[int] | np.ndarray, total: int, count: int | None, source: str
+) -> np.ndarray:
     """Distinct indices below `total`, `count` of them, ascending; ValueError naming the source."""
     values = np.unique(indices)
     if count is not None and np.shape(indices) != (count,):
