@@ -20,7 +20,7 @@ from pods.runs import checkpoints, ledger
 from pods.trainer import PodsConfig
 from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments
-from rewards import functions
+from rewards.functions import FUNCTIONS
 from tests import faults, processes, two_ranks
 from tests.configs import compose
 from tests.conftest import ROOT
@@ -144,7 +144,7 @@ def test_a_signal_while_the_ranks_answer_each_other_ends_the_next_step(monkeypat
 
 
 def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):
-    fault = rank_one(lambda: faults.before(functions, "tags", lambda *_: 1 / 0))
+    fault = rank_one(lambda: FUNCTIONS.update(tags=lambda graded: 1 / 0))
     done = run(tmp_path, "max_steps=40", fault=fault, codes=(1, 1))
     assert "raised ZeroDivisionError" in done[1].stderr.splitlines()[-1]
     assert "another process of the run ended" in done[0].stderr.splitlines()[-1]
