@@ -42,6 +42,11 @@ def ranks_of_machine() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
+def number_of_run() -> int:
+    """A number that the processes of one run share: the launcher's port, else the process's id."""
+    return int(os.environ.get("MASTER_PORT") or os.getpid())
+
+
 def in_process_group() -> bool:
     """Whether this process has joined a group of torch.distributed, its own or vLLM's."""
     import torch

@@ -1,7 +1,6 @@
 """`uv run train.py trial=true ...`: three steps of the training, which leave nothing on disk."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,7 +23,7 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
         print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
         print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device", flush=True)
     # On the run's disk, for all ranks.
-    folder = Path(config.output_dir) / f".trial-{os.environ.get('MASTER_PORT') or os.getpid()}"
+    folder = Path(config.output_dir) / f".trial-{ranks.number_of_run()}"
     try:
         train(short(config, folder))
         if ranks.is_main():
