@@ -28,9 +28,13 @@ from tests.test_faults import assert_same_run, lines, rollouts
 from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
-    *processes.SMALL, "max_steps=3", "checkpoint.every_steps=1", "clock=l40s",
-    "optimizer.schedule=constant", "evaluation.every_seconds=null",
-]  # fmt: skip
+    *processes.SMALL,
+    "max_steps=3",
+    "checkpoint.every_steps=1",
+    "clock=l40s",
+    "optimizer.schedule=constant",
+    "evaluation.every_seconds=null",
+]
 
 
 def run(folder, *overrides, **settings):
@@ -210,10 +214,19 @@ def test_a_lost_process_is_told_from_other_failures(monkeypatch):
 @pytest.mark.slow
 def test_the_launcher_starts_two_processes_of_one_run(tmp_path):
     command = [
-        sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file",
-        str(ROOT / "config" / "accelerate" / "cpu.yaml"), "--num_processes", "2",
-        str(ROOT / "train.py"), f"output_dir={tmp_path}", *processes.SMALL, "max_steps=2",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "accelerate.commands.accelerate_cli",
+        "launch",
+        "--config_file",
+        str(ROOT / "config" / "accelerate" / "cpu.yaml"),
+        "--num_processes",
+        "2",
+        str(ROOT / "train.py"),
+        f"output_dir={tmp_path}",
+        *processes.SMALL,
+        "max_steps=2",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=500)
     checkpoint, skipped = checkpoints.newest_intact(tmp_path / "r")
     assert (checkpoint.step, checkpoint.meta["ranks"], skipped) == (2, 2, [])
