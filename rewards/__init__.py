@@ -11,21 +11,24 @@ import yaml
 
 from pods.config.place import SUITE
 
-from . import choice, functions, published, strict
+from . import choice, published, strict
+from .functions import FUNCTIONS, Graded
 from .tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
 from .verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
-NAMES = [name for name, value in vars(functions).items() if callable(value)]  # of the rewards
-Texts = Sequence[str]
 
 
 def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
+    """Whether a completion gives the gold answer. kind: math, or choice for a letter.
+
+    Raises ValueError for an unknown version or kind.
+    """
     return _scorer(version).grade([completion], [answer], [kind])[0]
 
 
 def score(
-    completions: Texts, answers: Texts, version: str = "v2", kind: str = "math"
+    completions: Sequence[str], answers: Sequence[str], version: str = "v2", kind: str = "math"
 ) -> dict[str, list[float]]:
     """correctness, format and tags of every completion, unweighted; the trainer adds them up."""
     return _scorer(version).score(completions, answers, [kind] * len(completions))
@@ -36,27 +39,44 @@ class Scorer:
     strict, it starts no process, and an answer that only computer algebra can decide is wrong."""
 
     def __init__(
-        self, version: str, *, workers: int, deadline_seconds: float, names: Iterable[str] = NAMES
+        self,
+        version: str,
+        *,
+        workers: int,
+        deadline_seconds: float,
+        names: Iterable[str] = tuple(FUNCTIONS),
     ) -> None:
+        """workers: comparisons by math-verify at a time. names: keys of FUNCTIONS."""
         _check("version", version, VERSIONS)
-        self.version, self.names = version, tuple(names)
+        self.version = version
+        self.names = tuple(names)
         self.timeouts = 0  # completions so far that scored 0 because of the deadline
-        started = version == "strict" and workers > 0
-        self._verifier = Verifier(workers, deadline_seconds) if started else None
+        self._verifier = None
+        if version == "strict" and workers > 0:
+            self._verifier = Verifier(workers, deadline_seconds)
 
     def score(
-        self, completions: Texts, answers: Texts, kinds: Texts, prompts: Texts | None = None
+        self,
+        completions: Sequence[str],
+        answers: Sequence[str],
+        kinds: Sequence[str],
+        prompts: Sequence[str] | None = None,
     ) -> dict[str, list[float]]:
         """{name: one float per completion}, unweighted; prompts: they may open the first tag."""
+        prompts = prompts or [""] * len(completions)
         correct = self.grade(completions, answers, kinds)
-        pairs = zip(prompts or [""] * len(completions), completions, strict=True)
-        texts = [opened(prompt) + completion for prompt, completion in pairs]
-        rows = [(*row, self.version) for row in zip(texts, answers, correct, strict=True)]
-        return {name: [getattr(functions, name)(*row) for row in rows] for name in self.names}
+        rows = [
+            Graded(opened(prompt) + completion, verdict, self.version)
+            for prompt, completion, verdict in zip(prompts, completions, correct, strict=True)
+        ]
+        return {name: [FUNCTIONS[name](row) for row in rows] for name in self.names}
 
-    def grade(self, completions: Texts, answers: Texts, kinds: Texts) -> list[bool]:
-        rows = zip(completions, answers, kinds, strict=True)
-        decisions = [self._decide(*row) for row in rows]
+    def grade(
+        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
+    ) -> list[bool]:
+        """Whether each completion gives its gold answer."""
+        decisions = [self._decide(*row) for row in zip(completions, answers, kinds, strict=True)]
+        # Rollouts of one prompt often agree: each pair is compared once.
         pairs = list(dict.fromkeys(pair for pair in decisions if isinstance(pair, tuple)))
         if pairs and self._verifier:
             verdicts = dict(zip(pairs, self._verifier.ask(pairs), strict=True))
@@ -65,6 +85,7 @@ class Scorer:
         return [decision is True for decision in decisions]
 
     def _decide(self, completion: str, answer: str, kind: str) -> bool | Pair:
+        """The verdict, or the two texts that only computer algebra can compare."""
         _check("kind", kind, ("math", "choice"))
         if kind == "choice":
             return choice.is_correct(completion, answer)

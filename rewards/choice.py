@@ -16,6 +16,8 @@ def is_correct(completion: str, gold: str) -> bool:
     if answer is None or len(answer) > MAX_LENGTH:
         return False
     match = LETTER.fullmatch(answer)
-    if match is None or ANOTHER.search(match["text"] or match["more"] or ""):
+    if match is None:
+        return False
+    if ANOTHER.search(match["text"] or match["more"] or ""):
         return False
     return match[1].upper() == gold.strip().upper()

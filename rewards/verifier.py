@@ -14,9 +14,16 @@ from subprocess import PIPE, Popen
 
 MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
 WARM_UP = (  # parsers and sympy build tables on first use: a child takes a third of the time
-    "x^2+3x+2", "(x+1)(x+2)", "\\frac{\\sqrt{3}}{2}", "2\\pi-\\frac{1}{3}", "(3,-\\frac{\\pi}{2})",
-    "1,-2", "[1,2]\\cup(3,\\infty)", "x=5", "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
-)  # fmt: skip
+    "x^2+3x+2",
+    "(x+1)(x+2)",
+    "\\frac{\\sqrt{3}}{2}",
+    "2\\pi-\\frac{1}{3}",
+    "(3,-\\frac{\\pi}{2})",
+    "1,-2",
+    "[1,2]\\cup(3,\\infty)",
+    "x=5",
+    "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+)
 
 Pair = tuple[str, str]  # answer, gold answer
 Verdict = bool | None  # None: the deadline passed
@@ -47,25 +54,32 @@ class Verifier:
             os.killpg(self._server.pid, signal.SIGKILL)
 
     def _start(self) -> Popen:
-        root = Path(__file__).resolve().parents[1]  # python -c imports from its working directory
-        command, env = [sys.executable, "-c", self._code], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-        return Popen(command, cwd=root, env=env, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        return Popen(
+            [sys.executable, "-c", self._code],
+            cwd=Path(__file__).resolve().parents[1],  # python -c imports from its working directory
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,
+        )
 
 
 def serve(workers: int, deadline_seconds: float) -> None:
     """The server's loop: a line of pairs in, a line of verdicts out, until the trainer ends."""
-    trainer, replies, sys.stdout = os.getppid(), sys.stdout, sys.stderr
+    trainer = os.getppid()
+    replies = sys.stdout
+    sys.stdout = sys.stderr  # a parser that prints must not spoil the replies
     logging.disable()  # parsers warn about every text that is not mathematics
     for text in WARM_UP:
         equal(text, WARM_UP[0])
     for line in sys.stdin:
-        pairs, verdicts = json.loads(line), []
+        pairs = json.loads(line)
+        verdicts: list[Verdict] = []
         for start in range(0, len(pairs), workers):
             if os.getppid() != trainer:
                 return
             children = [_fork(pair, deadline_seconds) for pair in pairs[start : start + workers]]
-            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-            verdicts += [None if code == -signal.SIGALRM else code == 0 for code in codes]
+            verdicts += [_verdict(child) for child in children]
         print(json.dumps(verdicts), file=replies, flush=True)
 
 
@@ -81,6 +95,15 @@ def _fork(pair: Pair, deadline_seconds: float) -> int:
         code = int(not equal(*pair))
     finally:
         os._exit(code)
+
+
+def _verdict(child: int) -> Verdict:
+    """Wait for a child and read its verdict from how it ended."""
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGALRM:
+        return None
+    return code == 0
 
 
 def equal(answer: str, gold: str) -> bool:

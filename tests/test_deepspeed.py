@@ -20,20 +20,34 @@ from tests.test_faults import rollouts, write_questions
 from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
-    *processes.SMALL, "sampling.max_completion_length=48", "lora.rank=null", "lora.alpha=1",
-    "checkpoint.every_steps=1", "checkpoint.keep=1", "optimizer.schedule=constant",
-]  # fmt: skip
+    *processes.SMALL,
+    "sampling.max_completion_length=48",
+    "lora.rank=null",
+    "lora.alpha=1",
+    "checkpoint.every_steps=1",
+    "checkpoint.keep=1",
+    "optimizer.schedule=constant",
+]
 UPDATES = {2: ["prompts_per_step=1", *SGD], 3: ["prompts_per_step=2", *ADAM]}  # by ZeRO's stage
 TRIALS = {2: "gsm8k_h100", 3: "gsm8k_a100"}  # settings (e) and (f)
 
 
 def trial(folder, stage):
     return [
-        "trial=true", f"output_dir={folder / 'trials'}", f"experiment={TRIALS[stage]}",
-        "algorithm=pods", "model=tiny", f"data_dir={folder}", "task.system=''",
-        "task.validation_size=4", "rollouts_per_prompt=16", "kept_per_prompt=4",
-        "sampling.max_completion_length=16", "evaluation.every_seconds=0.001", "rewards.workers=1",
-    ]  # fmt: skip
+        "trial=true",
+        f"output_dir={folder / 'trials'}",
+        f"experiment={TRIALS[stage]}",
+        "algorithm=pods",
+        "model=tiny",
+        f"data_dir={folder}",
+        "task.system=''",
+        "task.validation_size=4",
+        "rollouts_per_prompt=16",
+        "kept_per_prompt=4",
+        "sampling.max_completion_length=16",
+        "evaluation.every_seconds=0.001",
+        "rewards.workers=1",
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from pods.runs import checkpoints, ledger
 from pods.trainer import PodsConfig
 from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments
-from rewards import functions
+from rewards.functions import FUNCTIONS
 from tests import faults, processes, two_ranks
 from tests.configs import compose
 from tests.conftest import ROOT
@@ -28,9 +28,13 @@ from tests.test_faults import assert_same_run, lines, rollouts
 from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
-    *processes.SMALL, "max_steps=3", "checkpoint.every_steps=1", "clock=l40s",
-    "optimizer.schedule=constant", "evaluation.every_seconds=null",
-]  # fmt: skip
+    *processes.SMALL,
+    "max_steps=3",
+    "checkpoint.every_steps=1",
+    "clock=l40s",
+    "optimizer.schedule=constant",
+    "evaluation.every_seconds=null",
+]
 
 
 def run(folder, *overrides, **settings):
@@ -144,7 +148,7 @@ def test_a_signal_while_the_ranks_answer_each_other_ends_the_next_step(monkeypat
 
 
 def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):
-    fault = rank_one(lambda: faults.before(functions, "tags", lambda *_: 1 / 0))
+    fault = rank_one(lambda: FUNCTIONS.update(tags=lambda graded: 1 / 0))
     done = run(tmp_path, "max_steps=40", fault=fault, codes=(1, 1))
     assert "raised ZeroDivisionError" in done[1].stderr.splitlines()[-1]
     assert "another process of the run ended" in done[0].stderr.splitlines()[-1]
@@ -210,10 +214,19 @@ def test_a_lost_process_is_told_from_other_failures(monkeypatch):
 @pytest.mark.slow
 def test_the_launcher_starts_two_processes_of_one_run(tmp_path):
     command = [
-        sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file",
-        str(ROOT / "config" / "accelerate" / "cpu.yaml"), "--num_processes", "2",
-        str(ROOT / "train.py"), f"output_dir={tmp_path}", *processes.SMALL, "max_steps=2",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "accelerate.commands.accelerate_cli",
+        "launch",
+        "--config_file",
+        str(ROOT / "config" / "accelerate" / "cpu.yaml"),
+        "--num_processes",
+        "2",
+        str(ROOT / "train.py"),
+        f"output_dir={tmp_path}",
+        *processes.SMALL,
+        "max_steps=2",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=500)
     checkpoint, skipped = checkpoints.newest_intact(tmp_path / "r")
     assert (checkpoint.step, checkpoint.meta["ranks"], skipped) == (2, 2, [])

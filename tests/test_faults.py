@@ -14,9 +14,16 @@ from pods.runs import checkpoints, ledger
 from tests import faults, processes
 
 SETTINGS = [
-    *processes.SMALL, "task=gsm8k", "task.system=''", "max_steps=6", "checkpoint.every_steps=2",
-    "loss.beta=0.04", "clock=l40s", "optimizer.schedule=constant", "evaluation.every_seconds=null",
-]  # fmt: skip
+    *processes.SMALL,
+    "task=gsm8k",
+    "task.system=''",
+    "max_steps=6",
+    "checkpoint.every_steps=2",
+    "loss.beta=0.04",
+    "clock=l40s",
+    "optimizer.schedule=constant",
+    "evaluation.every_seconds=null",
+]
 
 
 def write_questions(folder, count=8):
@@ -175,9 +182,13 @@ def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
 
 def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the_clock(folder):
     path = folder / "checkpoints" / "r"
-    by_time = ["optimizer.schedule=linear", "optimizer.schedule_by=seconds",
-               "optimizer.warmup_steps=0.5", "budget.train_seconds=1000",
-               "checkpoint.every_steps=null"]  # fmt: skip
+    by_time = [
+        "optimizer.schedule=linear",
+        "optimizer.schedule_by=seconds",
+        "optimizer.warmup_steps=0.5",
+        "budget.train_seconds=1000",
+        "checkpoint.every_steps=null",
+    ]
     first = processes.Process(folder, *keys(folder, *by_time, "max_steps=2000"))
     processes.wait_for(lambda: faults.trained(path), [first])
     in_the_way = f"output_dir={folder / 'checkpoints'}", "task=arithmetic"
@@ -213,9 +224,13 @@ def test_resume_rules(folder, reference):
     assert_same_run(path, reference)
 
 
-@pytest.mark.parametrize(("budget", "others"), [
-    ("train_seconds", ["seed=1", "updates_per_generation=2"]), ("wall_seconds", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("budget", "others"),
+    [
+        ("train_seconds", ["seed=1", "updates_per_generation=2"]),
+        ("wall_seconds", []),
+    ],
+)
 def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, others):
     limits = [f"budget.{budget}=0.5", "max_steps=null", "checkpoint.every_steps=null"]
     run(folder, *limits, *others, "checkpoint.every_seconds=0.2")

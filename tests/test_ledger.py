@@ -27,11 +27,19 @@ def test_what_is_written_is_read(tmp_path):
     assert [(r["step"], r["group"]) for r in records] == [*product((1, 2, 3), (0, 1, 2))]
     total = [0.0, 1.0, 0.5, 0.2]  # float32 with the digits it has
     assert records[0] == {
-        "step": 1, "group": 0, "question_id": "a", "prompt": "a?", "answer": "1",
+        "step": 1,
+        "group": 0,
+        "question_id": "a",
+        "prompt": "a?",
+        "answer": "1",
         "completions": ["<script>", "é\udc80"] * 2,  # hostile text stays text
-        "lengths": [1, 2, 3, 4], "clipped": [False, False, False, True], "total": total,
-        "rewards": {"correctness": total}, "kept": [0, 1], "advantages": [-1.0, -0.5],
-    }  # fmt: skip
+        "lengths": [1, 2, 3, 4],
+        "clipped": [False, False, False, True],
+        "total": total,
+        "rewards": {"correctness": total},
+        "kept": [0, 1],
+        "advantages": [-1.0, -0.5],
+    }
     others = [(r["kept"], r["advantages"], r["total"]) for r in records[1:3]]
     assert others == [([1, 2], [0.0, 0.5], [1.0] * 3), ([0], [1.0], [0.5])]
 

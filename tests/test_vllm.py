@@ -90,13 +90,23 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path, train)
 
 
 SETTINGS = [
-    "run=r", "prompts_per_step=2", "ledger.texts=all", "engine.check_every=1",
-    "budget.train_seconds=null", "checkpoint.every_seconds=null", "optimizer.schedule=constant",
+    "run=r",
+    "prompts_per_step=2",
+    "ledger.texts=all",
+    "engine.check_every=1",
+    "budget.train_seconds=null",
+    "checkpoint.every_seconds=null",
+    "optimizer.schedule=constant",
     "sampling.temperature=2",
-]  # fmt: skip
+]
 LIVE = [*SETTINGS, "engine=vllm", "rollouts_per_prompt=64"]
-SMALL = ["rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
-         "sampling.max_completion_length=16"]  # fmt: skip
+SMALL = [
+    "rollouts_per_prompt=8",
+    "kept_per_prompt=4",
+    "micro_batch_size=2",
+    "max_steps=3",
+    "sampling.max_completion_length=16",
+]
 
 
 def gaps(run):

@@ -17,9 +17,14 @@ from tests.test_trainer import build, rewards_of, rows
 
 LONGEST = {"prompt": 40, "completion": 48}
 SETTINGS = [
-    "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=2", "micro_batch_size=4",
-    "max_steps=1", "sampling.max_prompt_length=40", "sampling.max_completion_length=48",
-]  # fmt: skip
+    "rollouts_per_prompt=8",
+    "kept_per_prompt=4",
+    "prompts_per_step=2",
+    "micro_batch_size=4",
+    "max_steps=1",
+    "sampling.max_prompt_length=40",
+    "sampling.max_completion_length=48",
+]
 
 
 class Spy(TrainerCallback):

@@ -11,7 +11,7 @@ from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
-from pods.rewards import NAMES
+from pods.rewards import FUNCTIONS
 from pods.tasks import own
 
 
@@ -94,11 +94,11 @@ def task(config: TrainConfig) -> Iterator[str]:
 def rewards(config: TrainConfig) -> Iterator[str]:
     """The user's functions load under free names, and a reward has a weight other than 0."""
     for name, path in config.rewards.functions.items():
-        if name in NAMES or not name.isidentifier():
-            rule = f"the name must be an identifier other than {', '.join(NAMES)}"
+        if name in FUNCTIONS or not name.isidentifier():
+            rule = f"the name must be an identifier other than {', '.join(FUNCTIONS)}"
             yield f"rewards.functions.{name}={path}: {rule}; choose another name"
         functions.load(f"rewards.functions.{name}", path)
-    known = (*NAMES, *config.rewards.functions)
+    known = (*FUNCTIONS, *config.rewards.functions)
     for name, weight in config.rewards.weights.items():
         if name not in known:
             remedy = f"define it with rewards.functions.{name}=path/to/file.py:function"
