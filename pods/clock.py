@@ -90,11 +90,16 @@ class Clock:
 
 def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> dict[str, float]:
     """Seconds by phase of a step, from the lengths of the rollouts drawn and trained on."""
-    rows = len(drawn), len(trained)
-    if prices.tokens is not None:
-        rows = drawn.sum() / prices.tokens, trained.sum() / prices.tokens
-    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * rows[0]
-    return {"generate": float(generation), "update": float(prices.update * rows[1])}
+    if prices.tokens is None:
+        return step_seconds(prices, rounds, len(drawn), len(trained))
+    return step_seconds(prices, rounds, drawn.sum() / prices.tokens, trained.sum() / prices.tokens)
+
+
+def step_seconds(prices: Prices, rounds: int, drawn: float, trained: float) -> dict[str, float]:
+    """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step
+    with these numbers of rollouts."""
+    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * drawn
+    return {"generate": float(generation), "update": float(prices.update * trained)}
 
 
 def peak_memory() -> float | None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pods.config.errors import UserError
 
 CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
-COSTS = CONFIG_DIR / "planning" / "cost"
+COSTS = CONFIG_DIR / "prices"
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
@@ -128,7 +128,7 @@ class Budget(Section):
 
 
 class Prices(Section):
-    """What a step costs on a machine, in seconds (config/planning/cost); measured: no prices."""
+    """What a step costs on a machine, in seconds (config/prices); measured: no prices."""
 
     name: Text
     fixed: float = Field(0.0, ge=0)
