@@ -3,7 +3,6 @@
     uv run benchmarks/board.py                          # the stored results, as docs/board.md
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py stage=tune               # the grid of every arm: hours, resumes
-    uv run benchmarks/board.py stage=plan               # scripts/plan.py against the grid
 Trainings are processes of one thread, in shuffled order; what is stored is not repeated.
 """
 
@@ -28,8 +27,8 @@ from rich.progress import track
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import Prices, Section, Text, price_list
-from pods.figures import board, drawing, planner
+from pods.config.keys import Section, Text
+from pods.figures import board, drawing
 from pods.figures.board import Cell
 from pods.runs import ledger
 from pods.runs.folder import provenance
@@ -48,7 +47,7 @@ class Arm(Section):
 class BoardConfig(Section):
     algorithm: Text | None
     cell: Cell | None
-    stage: Literal["tune", "report", "plan"]
+    stage: Literal["tune", "report"]
     seeds: int = Field(ge=1, le=len(UNSEEN))
     budget: float = Field(gt=0)
     clock: Text
@@ -85,8 +84,6 @@ def main(config: BoardConfig) -> None:
     arms = [config.algorithm] if config.algorithm else list(config.arms)
     if config.stage == "tune":
         return tune(config, arms)
-    if config.stage == "plan":
-        return print(plan(config))
     cells = {arm: cell_of(config, arm) for arm in dict.fromkeys([*board.RIVALS, *arms])}
     seeds = UNSEEN[: config.seeds]
     wanted = trainings(config, {arm: [cell] for arm, cell in cells.items()}, seeds)
@@ -149,19 +146,6 @@ def cell_of(config: BoardConfig, arm: str) -> Cell:
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]
-
-
-def plan(config: BoardConfig) -> str:
-    """The planner against tuning: each size of GRPO and PODS at its best learning rate."""
-    facts = json.loads((Path(config.results_dir).parent / "environment.json").read_text())
-    counts, size = facts["correct"], facts["completions"]
-    rewards = [(np.arange(size) < count).astype(float) for count in counts]
-    measured: dict[tuple[int, int, int], float] = {}
-    for training, marks in stored(config, "tune").items():
-        if training.arm in board.RIVALS and training.seed == TUNING[0]:
-            sizes, mean = training.cell[:3], float(np.mean(marks["accuracy"]))
-            measured[sizes] = max(mean, measured.get(sizes, 0))
-    return planner.beside(measured, Prices(**price_list(config.clock)), rewards)
 
 
 def run(config: BoardConfig, trainings: list[Training]) -> Results:

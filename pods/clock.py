@@ -102,21 +102,18 @@ class Clock:
 
 
 def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> dict[str, float]:
-    """Seconds by phase of a step, from the lengths (tokens) of the rollouts drawn and trained on.
-
-    generate = fixed + round (rounds - 1) + generate * rows, update = update * rows, where rows are
-    rollouts, or tokens / prices.tokens if the list has that.
-    """
+    """Seconds by phase of a step, from the lengths (tokens) of the rollouts drawn and trained on: a
+    price is that of a rollout, or of `prices.tokens` tokens if the list has that."""
     if prices.tokens is None:
-        rows_drawn = len(drawn)
-        rows_trained = len(trained)
-    else:
-        rows_drawn = float(drawn.sum() / prices.tokens)
-        rows_trained = float(trained.sum() / prices.tokens)
-    return {
-        "generate": prices.fixed + prices.round * (rounds - 1) + prices.generate * rows_drawn,
-        "update": prices.update * rows_trained,
-    }
+        return step_seconds(prices, rounds, len(drawn), len(trained))
+    return step_seconds(prices, rounds, drawn.sum() / prices.tokens, trained.sum() / prices.tokens)
+
+
+def step_seconds(prices: Prices, rounds: int, drawn: float, trained: float) -> dict[str, float]:
+    """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step
+    with these numbers of rollouts."""
+    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * drawn
+    return {"generate": float(generation), "update": float(prices.update * trained)}
 
 
 def peak_memory() -> float | None:

@@ -3,7 +3,7 @@
     uv run scripts/replay.py run=<run>                    every built-in rule
     uv run scripts/replay.py run=<run> rule=max_reward    one rule beside the run's own choice
     uv run scripts/replay.py run=<run> rule.name=my_rules.py:longest kept_per_prompt=8
-Each rule selects again from the rollouts of every prompt; docs/planner.md explains the signal J.
+Each rule selects again from the rollouts of every prompt.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from pods.config.keys import Function, Section, Text
 from pods.rules import RULES, select
 from pods.runs import ledger
 
-COLUMNS = ("kept a prompt", "mean reward", "variance", "J", "no signal", "as the run")
+COLUMNS = ("kept a prompt", "mean reward", "variance", "no signal", "as the run")
 
 
 class ReplayConfig(Section):
@@ -62,14 +62,12 @@ def again(rule: Function, records: list[dict[str, Any]], config: ReplayConfig) -
 
 def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
     """Means over the prompts; `as the run`: share of the kept rollouts that the run kept too."""
-    from pods.figures import planner  # scipy and matplotlib
-
     pairs = list(zip(records, choices, strict=True))
     rewards = [np.array(record["total"])[kept] for record, kept in pairs]
     spreads = [np.std(group) if np.ptp(group) else 0.0 for group in rewards]
     shared = [len(np.intersect1d(record["kept"], kept)) / len(kept) for record, kept in pairs]
     m, variance = np.mean([len(group) for group in rewards]), np.mean(np.square(spreads))
-    means = [np.concatenate(rewards).mean(), variance, planner.signal(m, spreads)]
+    means = [np.concatenate(rewards).mean(), variance]
     means += [np.mean(np.equal(spreads, 0)), np.mean(shared)]
     return [f"{m:.4g}", *map("{:.4f}".format, means)]
 

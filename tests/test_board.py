@@ -75,10 +75,6 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     for page in ("README.md", "docs/board.md"):  # the paragraph that says what the tables show
         said = re.search(r"(?s)\n`thin`.*?\n\n", (ROOT / page).read_text())[0]
         assert {*re.findall(r"\d+\.\d+", said)} <= {*re.findall(r"\d+\.\d+", shown)}
-    plan = processes.run(tmp_path, "stage=plan", **settings).stdout
-    rank = re.search(r"rank correlation (\S+) \[(\S+), (\S+)\]", plan).groups()
-    page = " ".join((ROOT / "docs" / "planner.md").read_text().split())
-    assert "rank correlation of {} ({} to {})".format(*rank) in page
 
 
 def test_pods_with_more_prompts_is_stored():

@@ -12,7 +12,7 @@ from pods.config.errors import UserError
 from pods.config.place import SUITE
 
 CONFIG_DIR = SUITE / "config"
-COSTS = CONFIG_DIR / "planning" / "cost"
+COSTS = CONFIG_DIR / "prices"
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
@@ -129,7 +129,7 @@ class Budget(Section):
 
 
 class Prices(Section):
-    """What a step costs on a machine, in seconds (config/planning/cost); measured: no prices."""
+    """What a step costs on a machine, in seconds (config/prices); measured: no prices."""
 
     name: Text
     fixed: float = Field(0.0, ge=0)
