@@ -77,11 +77,11 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any], m: int = 4
     arguments = PodsConfig(
         output_dir=str(folder), algorithm="pods", num_generations=m, rollouts_per_prompt=m,
         per_device_train_batch_size=rows, gradient_accumulation_steps=2 * m // rows,
-        loss_type=loss, max_completion_length=8, max_steps=steps, optim="sgd", learning_rate=0.01,
+        loss_type=loss, max_completion_length=8, max_steps=steps, optim="sgd", learning_rate=0,
         lr_scheduler_type="constant", max_grad_norm=0, shuffle_dataset=False, use_cpu=True,
         bf16=False, report_to="none", save_strategy="no", disable_tqdm=True,
         gradient_checkpointing=False, epsilon_high=0.28,  # which Unsloth sets otherwise
-        **{"mask_truncated_completions": False} | settings,
+        **{"mask_truncated_completions": False, "beta": 0.0} | settings,
     )  # fmt: skip
     held: list[torch.Tensor] = []
 
