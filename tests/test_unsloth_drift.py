@@ -132,7 +132,7 @@ def test_rows_that_fill_a_step_count_nowhere_inside_unsloths_trainer(sides, case
 
 def close_to(gradients):
     """As near as float32 comes."""
-    return {"rtol": 0, "atol": 1e-5 * np.abs(gradients).max()}
+    return {"rtol": 0, "atol": 3e-5 * np.abs(gradients).max()}
 
 
 @pytest.mark.parametrize("correction", [False, True])
