@@ -26,7 +26,11 @@ from pods.rollouts import Driver, Record
 from pods.seam import Tensors, TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint
-MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")  # losses that divide by the number of rows
+# What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
+MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")
+MEAN_OVER_MICRO_BATCHES = ("bnpo",)
+MEAN_OVER_TOKENS = ("dapo", "cispo", "vespo")  # that count; other rows have none
+LOSSES = (*MEAN_OVER_ROWS, *MEAN_OVER_MICRO_BATCHES, *MEAN_OVER_TOKENS)
 Parameters = dict[str, Any] | None
 
 
@@ -48,9 +52,11 @@ class PodsConfig(trl.GRPOConfig):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         for name in PodsConfig.__annotations__:
             setattr(self, name, kwargs.pop(name, getattr(PodsConfig, name)))
+        self.typed_scale_rewards = kwargs.get("scale_rewards", "group")
         super().__init__(*args, **kwargs)  # not the generated one: Unsloth's sets more than fields
 
     def __post_init__(self) -> None:
+        self.scale_rewards = self.typed_scale_rewards  # for dr_grpo Unsloth turns it off
         super().__post_init__()
         for problem in self.problems():
             raise ValueError(problem)
@@ -64,6 +70,14 @@ class PodsConfig(trl.GRPOConfig):
             yield f"rollouts_per_prompt={n}: grpo_ga trains on all; set num_generations={n}"
         if algorithm in OWN_ADVANTAGES and self.advantage != "kept":
             yield f"advantage={self.advantage}: {algorithm} has its own; leave advantage=kept"
+        if self.loss_type not in LOSSES:
+            yield f"loss_type={self.loss_type}: must be one of {', '.join(LOSSES)}"
+        if self.n_gpu > 1 and not trl.GRPOTrainer.__name__.startswith("Unsloth"):  # it takes one
+            yield (
+                f"n_gpu={self.n_gpu}: a process on several GPUs draws and trains that many times "
+                "the rollouts; start one process a GPU with accelerate launch, or set "
+                "CUDA_VISIBLE_DEVICES=0"
+            )
         if self.engine != "trl":
             yield f"engine={self.engine}: must be trl; other engines belong to train.py"
         if algorithm in ("grpo", "grpo_ga") and self.advantage == "kept":
@@ -170,25 +184,42 @@ class PodsTrainer(TrlSeam):
             masked |= batch.clipped[mine]
         if filling or self.mask_truncated_completions:  # on all ranks, or on none
             self.mask_rows(tensors, torch.as_tensor(masked))
-        if filling and len(kept):
-            factor = torch.tensor(len(places) / len(kept), device=self.accelerator.device)
+        if filling:
+            share = torch.tensor(max(1, len(kept)) / len(places), device=self.accelerator.device)
             if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:
-                tensors["advantages"] *= factor  # not the entropy bonus, which has no rows
-            else:
-                tensors["fill_factor"] = factor
+                tensors["advantages"] /= share  # not the entropy bonus, which has no rows
+                share = torch.ones_like(share)
+            tensors["share_counted"] = share
         return tensors, record
 
     def compute_loss(self, model: Model, inputs: Tensors, *args: Any, **keys: Any) -> torch.Tensor:
-        """TRL's loss; rows that only fill the step count in no denominator."""
-        loss = super().compute_loss(model, inputs, *args, **keys)
-        factor = inputs.get("fill_factor")
-        if factor is not None and self.loss_type in MEAN_OVER_ROWS:
-            return loss * factor
-        if factor is not None and self.loss_type == "bnpo":  # a mean over micro-batches
-            parts = ranks.gather([self.micro_batches_counted()])
-            counted, every = map(sum, zip(*parts, strict=True))
-            return loss * every / max(1, counted)
-        return loss  # it divides by the number of tokens that count
+        """TRL's loss; rows that only fill the step count in no denominator.
+
+        Unsloth's backward pass ignores a factor on the loss that it returned. So what both trainers
+        divide by is scaled, as a tensor, for which Unsloth compiles its loss once.
+        """
+        if self.loss_type in MEAN_OVER_MICRO_BATCHES:  # else Unsloth takes the mean over tokens
+            inputs = {k: value for k, value in inputs.items() if k != "num_items_in_batch"}
+        if "share_counted" not in inputs:
+            return super().compute_loss(model, inputs, *args, **keys)
+        steps, masking = self.current_gradient_accumulation_steps, self.mask_truncated_completions
+        self.current_gradient_accumulation_steps = steps * self.share_counted(inputs)
+        self.mask_truncated_completions = True  # else Unsloth counts every token that is no pad
+        try:
+            return super().compute_loss(model, inputs, *args, **keys)
+        finally:
+            self.current_gradient_accumulation_steps = steps
+            self.mask_truncated_completions = masking
+
+    def share_counted(self, inputs: Tensors) -> torch.Tensor:
+        """() the share of what the loss is a mean over that counts."""
+        if self.loss_type in MEAN_OVER_ROWS:
+            return inputs["share_counted"]
+        if self.loss_type in MEAN_OVER_TOKENS:
+            return torch.ones_like(inputs["share_counted"])
+        parts = ranks.gather([self.micro_batches_counted()])
+        counted, every = map(sum, zip(*parts, strict=True))
+        return torch.full_like(inputs["share_counted"], max(1, counted) / every)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """transformers' schedule over steps, or over the milliseconds of training by the clock."""

@@ -29,9 +29,9 @@ def main(config: ChatConfig) -> None:
     from pods.models.policy import load_tokenizer
 
     training, trained = find_one(config)
+    name, _ = choose.for_evaluation(config.engine, training)
     tokenizer, task = load_tokenizer(training.model.path, training.model.pad_token), training.task
     sampling, kind = choose.sampling(training, config), task.kind or tasks.TASKS[task.name].kind
-    name, _ = choose.for_evaluation(config.engine)
     with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")

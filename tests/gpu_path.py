@@ -89,9 +89,17 @@ def trainer_of(config, policy, folder, engine=None):
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})
 
-    trainer = build_trainer(config, policy, rows(), rewards_of(), engine, Clock())
+    rewards = rewards_of()
+    if config.micro_batch_size == 2:  # of the cases that fill
+        rewards.functions, rewards.weights = [correctness], {"correctness": 1.0}
+    trainer = build_trainer(config, policy, rows(), rewards, engine, Clock())
     trainer.add_callback(Loop())
     return trainer, steps
+
+
+def correctness(completions, **_):
+    """Correct now and then, so that some groups have no signal."""
+    return [float(sum(map(ord, text)) % 4 == 0) for text in completions]
 
 
 def logged(trainer, name):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+import trl
 from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer, TrlParser
@@ -300,6 +301,7 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rollouts_per_prompt": 2}, {}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
     ({"engine": "vllm"}, {}, "engine=vllm: must be trl"),
+    ({"loss_type": "gspo"}, {}, "loss_type=gspo: must be one of grpo, .*vespo"),
     ({"algorithm": "cppo", "advantage": "rloo"}, {}, "advantage=rloo: cppo has its own; leave"),
     ({"scale_rewards": "batch"}, {}, r"scale_rewards=batch .* algorithm=pods uses neither"),
     ({"multi_objective_aggregation": "normalize_then_sum"}, {}, "normalize_then_sum"),
@@ -321,6 +323,18 @@ def test_what_does_not_fit_is_refused_in_one_line_before_the_model(values, argum
     with pytest.raises(ValueError, match=message) as raised:
         PodsTrainer("no/such/model", letters, **{"args": PodsConfig("out", **settings), **keys})
     assert "\n" not in str(raised.value)
+
+
+def test_one_process_on_several_cards_is_refused(monkeypatch):
+    """transformers would divide its batch among them, and TRL draw the rollouts of each."""
+    monkeypatch.setattr(transformers.TrainingArguments, "n_gpu", 2)
+    with pytest.raises(
+        ValueError, match=r"n_gpu=2: .* accelerate launch.* CUDA_VISIBLE_DEVICES=0$"
+    ):
+        PodsConfig("out", **SETTINGS)
+    unsloths = type("UnslothGRPOTrainer", (GRPOTrainer,), {})  # takes one card
+    monkeypatch.setattr(trl, "GRPOTrainer", unsloths)
+    assert PodsConfig("out", **SETTINGS).n_gpu == 2
 
 
 def test_a_reward_function_that_is_not_there_cannot_grade(tmp_path):

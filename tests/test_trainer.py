@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import transformers
 import trl
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
@@ -101,6 +102,46 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
     hand_over, trainer.hand_over = trainer.hand_over, checked
     trainer.train()
     assert len(steps) == 3
+
+
+def test_a_step_has_its_rollouts_also_where_several_cards_are_visible(monkeypatch):
+    monkeypatch.setattr(transformers.TrainingArguments, "n_gpu", 2)
+    trainer = build(["prompts_per_step=2", "micro_batch_size=8"], dataset=rows())
+    trainer.train()
+    assert len(trainer.newest.rollouts) == 2 * 8
+    assert len(trainer.newest.selection.kept) == 2 * 4
+
+
+def quantised(policy):
+    """As far as TRL looks: it casts the adapters of a 4-bit base to bfloat16."""
+    policy.model.is_loaded_in_4bit = True
+    return policy
+
+
+# An update of 5e-6 moves no bfloat16 number above 1.3e-3.
+TRAINED = {
+    "adapter": ([], lambda policy: policy),
+    "adapter of a 4-bit base": ([], quantised),
+    "every parameter": (["lora.rank=null", "lora.alpha=1"], lambda policy: policy),
+}
+
+
+@pytest.mark.parametrize(("keys", "changed"), TRAINED.values(), ids=TRAINED)
+def test_what_is_trained_is_float32_whatever_the_model_computes_in(keys, changed):
+    config = compose(*SHORT, "model.dtype=bfloat16", "max_steps=2", "engine=transformers", *keys)
+    policy = changed(policy_of(config))
+    base = {parameter.dtype for parameter in policy.model.parameters()}
+    engine = choose.build_for_training(config, policy)
+    trainer = build_trainer(config, policy, rows(), rewards_of(), engine, Clock())
+    trained = [p for p in trainer.model.parameters() if p.requires_grad]
+    assert {parameter.dtype for parameter in trained} == {torch.float32}
+    assert base == {torch.bfloat16}
+    if config.lora.rank:  # and the base keeps its type
+        others = {p.dtype for p in trainer.model.parameters() if not p.requires_grad}
+        assert others == {torch.bfloat16}
+    before = [parameter.detach().clone() for parameter in trained]
+    trainer.train()
+    assert any((p != b).any() for p, b in zip(trained, before, strict=True))
 
 
 def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():

@@ -66,7 +66,8 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
 
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     """Raises UserError if the command cannot be carried out."""
-    engine, trained = choose.for_evaluation(config.engine), training_config(config, run)
+    trained = training_config(config, run)
+    engine = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]
     checkpoints, skipped, base = [], [], []
