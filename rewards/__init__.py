@@ -4,6 +4,7 @@ Completions are untrusted, so work is bounded."""
 
 import atexit
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -19,12 +20,35 @@ from .verifier import Pair, Verifier
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 
 
-def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
-    """Whether a completion gives the gold answer. kind: math, or choice for a letter.
+def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool | None:
+    """Whether a completion gives the gold answer; None if a comparison by strict passed its
+    deadline, which says nothing about the answer. kind: math, or choice for a letter.
 
     Raises ValueError for an unknown version or kind.
     """
     return _scorer(version).grade([completion], [answer], [kind])[0]
+
+
+def grades(
+    completions: Sequence[str],
+    answers: Sequence[str],
+    version: str = "v2",
+    kind: str = "math",
+    deadline_seconds: float | None = None,
+) -> list[bool | None]:
+    """`grade` of many completions, several comparisons at a time; a line on stderr counts those
+    without a verdict. deadline_seconds: processor time of a comparison; None: config/rewards'."""
+    scorer = _scorer(version, deadline_seconds)
+    verdicts = scorer.grade(completions, answers, [kind] * len(completions))
+    missing = verdicts.count(None)
+    if missing:
+        print(
+            f"rewards={version}: {missing} of {len(verdicts)} completions without a verdict: their "
+            f"comparison took more than {scorer.deadline_seconds:g} s of processor time; "
+            "raise rewards.deadline_seconds",
+            file=sys.stderr,
+        )
+    return verdicts
 
 
 def score(
@@ -46,11 +70,13 @@ class Scorer:
         deadline_seconds: float,
         names: Iterable[str] = tuple(FUNCTIONS),
     ) -> None:
-        """workers: comparisons by math-verify at a time. names: keys of FUNCTIONS."""
+        """workers: comparisons by math-verify at a time. deadline_seconds: processor time of each.
+        names: keys of FUNCTIONS."""
         _check("version", version, VERSIONS)
         self.version = version
         self.names = tuple(names)
-        self.timeouts = 0  # completions so far that scored 0 because of the deadline
+        self.deadline_seconds = deadline_seconds
+        self.timeouts = 0  # completions so far without a verdict because of the deadline
         self._verifier = None
         if version == "strict" and workers > 0:
             self._verifier = Verifier(workers, deadline_seconds)
@@ -62,27 +88,31 @@ class Scorer:
         kinds: Sequence[str],
         prompts: Sequence[str] | None = None,
     ) -> dict[str, list[float]]:
-        """{name: one float per completion}, unweighted; prompts: they may open the first tag."""
+        """{name: one float per completion}, unweighted; without a verdict correctness is 0.
+
+        prompts: they may open the first tag.
+        """
         prompts = prompts or [""] * len(completions)
-        correct = self.grade(completions, answers, kinds)
+        verdicts = self.grade(completions, answers, kinds)
         rows = [
-            Graded(opened(prompt) + completion, verdict, self.version)
-            for prompt, completion, verdict in zip(prompts, completions, correct, strict=True)
+            Graded(opened(prompt) + completion, verdict is True, self.version)
+            for prompt, completion, verdict in zip(prompts, completions, verdicts, strict=True)
         ]
         return {name: [FUNCTIONS[name](row) for row in rows] for name in self.names}
 
     def grade(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
-    ) -> list[bool]:
-        """Whether each completion gives its gold answer."""
+    ) -> list[bool | None]:
+        """Whether each completion gives its gold answer; None: a comparison passed its deadline."""
         decisions = [self._decide(*row) for row in zip(completions, answers, kinds, strict=True)]
         # Rollouts of one prompt often agree: each pair is compared once.
         pairs = list(dict.fromkeys(pair for pair in decisions if isinstance(pair, tuple)))
+        verdicts: dict[Pair, bool | None] = dict.fromkeys(pairs, False)
         if pairs and self._verifier:
             verdicts = dict(zip(pairs, self._verifier.ask(pairs), strict=True))
-            decisions = [verdicts.get(decision, decision) for decision in decisions]
-            self.timeouts += decisions.count(None)
-        return [decision is True for decision in decisions]
+        decisions = [verdicts.get(decision, decision) for decision in decisions]
+        self.timeouts += decisions.count(None)
+        return decisions
 
     def _decide(self, completion: str, answer: str, kind: str) -> bool | Pair:
         """The verdict, or the two texts that only computer algebra can compare."""
@@ -105,11 +135,13 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 
 
 @cache
-def _scorer(version: str) -> Scorer:
-    """One scorer per version for `grade` and `score`, with the deadline of config/rewards."""
-    defaults = SUITE / "config" / "rewards" / "_shared.yaml"
-    seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
-    scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=seconds)
+def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
+    """One scorer per version and deadline; None: that of config/rewards."""
+    if deadline_seconds is None:
+        defaults = SUITE / "config" / "rewards" / "_shared.yaml"
+        deadline_seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
+    workers = min(4, os.cpu_count() or 1)
+    scorer = Scorer(version, workers=workers, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)
     return scorer
 

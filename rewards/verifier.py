@@ -1,5 +1,8 @@
 """math-verify for untrusted text: a server without CUDA or torch forks a child for each comparison.
-The kernel's timer ends a late child, even if the trainer was killed."""
+
+The deadline is time of the processor that the child used, so that a verdict does not depend on what
+else the machine does. The kernel's timers end a late child, even if the trainer was killed.
+"""
 
 import contextlib
 import json
@@ -13,6 +16,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
+WALL_SECONDS = 60.0  # for a child that waits without using the processor, for memory or a disk
 WARM_UP = (  # parsers and sympy build tables on first use: a child takes a third of the time
     "x^2+3x+2",
     "(x+1)(x+2)",
@@ -26,11 +30,12 @@ WARM_UP = (  # parsers and sympy build tables on first use: a child takes a thir
 )
 
 Pair = tuple[str, str]  # answer, gold answer
-Verdict = bool | None  # None: the deadline passed
+Verdict = bool | None  # None: the deadline passed, which says nothing about the two
 
 
 class Verifier:
-    """Compares pairs with math-verify, `workers` at a time."""
+    """Compares pairs with math-verify, `workers` at a time, each in at most `deadline_seconds` of
+    processor time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
         self._code = f"from rewards.verifier import serve; serve({workers}, {deadline_seconds})"
@@ -84,12 +89,14 @@ def serve(workers: int, deadline_seconds: float) -> None:
 
 
 def _fork(pair: Pair, deadline_seconds: float) -> int:
-    """The pid of a child that ends with code 0 if the two are equal; SIGALRM ends a late one."""
+    """The pid of a child that ends with code 0 if the two are equal; SIGPROF ends one that computes
+    too long, SIGALRM one that waits too long."""
     if pid := os.fork():
         return pid
     code = 1
     try:
-        signal.setitimer(signal.ITIMER_REAL, deadline_seconds)
+        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)  # time of the processor
+        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         with contextlib.suppress(ValueError, OSError):  # not every system has this limit
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         code = int(not equal(*pair))
@@ -101,7 +108,7 @@ def _verdict(child: int) -> Verdict:
     """Wait for a child and read its verdict from how it ended."""
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if code == -signal.SIGALRM:
+    if code in (-signal.SIGPROF, -signal.SIGALRM):
         return None
     return code == 0
 

@@ -1,5 +1,6 @@
 """The strict grader: what it credits, what it does not, and that no text can stall or fool it."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import psutil
 import pytest
 
 import rewards
-from rewards import Scorer
+from rewards import Scorer, verifier
 from tests.conftest import ROOT
 
 CORRECT = {  # gold: answers
@@ -184,19 +185,79 @@ def wait_until_gone(pids: list[int]) -> None:
     pytest.fail(f"processes {alive} outlived their scorer")
 
 
-def test_a_late_answer_scores_nothing_and_is_counted():
+def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
     batch = [block("(x+1)(x+2)")] * 2, ["x^2+3x+2"] * 2, ["math"] * 2  # needs computer algebra
     with closing(Scorer("strict", workers=1, deadline_seconds=1e-6)) as scorer:
         assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
         os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
-        assert scorer.grade(*batch) == [False, False]
+        assert scorer.grade(*batch) == [None, None]
         assert scorer.timeouts == 4
         scorer.close()  # twice is harmless
     wait_until_gone([scorer._verifier._server.pid])
     with closing(Scorer("strict", workers=0, deadline_seconds=1)) as scorer:
         assert scorer.grade(*batch) == [False, False]  # without computer algebra
         assert scorer.timeouts == 0
+
+
+def busy() -> None:
+    """Keep a core busy until killed, as another user's process does."""
+    while True:
+        pass
+
+
+def test_a_verdict_does_not_depend_on_the_load_of_the_machine():
+    """Eight busy processes on the one core that the comparisons may use: they wait, and count only
+    the processor's time that they use themselves."""
+    count = 6
+    golds = [f"(3,\\frac{{{k}\\pi}}{{2}})" for k in range(1, count + 1)]
+    answers = [block(f"(3,\\frac{{{2 * k}\\pi}}{{4}})") for k in range(1, count + 1)]
+    context = multiprocessing.get_context("spawn")
+    cores = os.sched_getaffinity(0)
+    neighbours = [context.Process(target=busy) for _ in range(8)]
+    os.sched_setaffinity(0, {min(cores)})  # inherited by every process that is started here
+    try:
+        for neighbour in neighbours:
+            neighbour.start()
+        with closing(Scorer("strict", workers=2, deadline_seconds=0.5)) as scorer:
+            assert scorer.grade(answers, golds, ["math"] * count) == [True] * count
+            assert scorer.timeouts == 0
+    finally:
+        os.sched_setaffinity(0, cores)
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.join()
+
+
+def test_a_comparison_that_waits_without_using_the_processor_ends_too(monkeypatch):
+    """In a child of the test: the verifier's own child, whose comparison sleeps."""
+    monkeypatch.setattr(verifier, "WALL_SECONDS", 0.2)
+
+    def wait(*pair: str) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the test runner may have a handler
+        time.sleep(60)
+
+    monkeypatch.setattr(verifier, "equal", wait)
+    assert verifier._verdict(verifier._fork(("1", "1"), deadline_seconds=30)) is None
+
+
+@pytest.mark.parametrize("gold", ["9" * 5000, "1." + "0" * 5000, "9" * 5000 + "x"])
+def test_a_gold_answer_of_any_length_is_graded(gold):
+    assert rewards.grades([block("9"), block("x")], [gold, gold], "strict") == [False, False]
+
+
+def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
+    pairs = [("(x+1)(x+2)", "x^2+3x+2"), ("18", "18"), ("17", "18")]
+    completions = [block(answer) for answer, _ in pairs]
+    golds = [gold for _, gold in pairs]
+    assert rewards.grades(completions, golds, "strict") == [True, True, False]
+    assert capsys.readouterr().err == ""
+    verdicts = rewards.grades(completions, golds, "strict", deadline_seconds=1e-6)
+    assert verdicts == [None, True, False]
+    assert capsys.readouterr().err == (
+        "rewards=strict: 1 of 3 completions without a verdict: their comparison took more than "
+        "1e-06 s of processor time; raise rewards.deadline_seconds\n"
+    )
 
 
 def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it():
