@@ -25,12 +25,12 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import track
 
+from pods import files
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text
 from pods.figures import board, drawing
 from pods.figures.board import Cell
-from pods.runs import ledger
 from pods.runs.folder import provenance
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
@@ -162,14 +162,14 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
         for future in done if futures else ():
             training = futures[future]
             results[training] = future.result()
-            file = files(config, config.stage)[config.algorithm not in (None, *config.arms)]
+            file = result_files(config, config.stage)[config.algorithm not in (None, *config.arms)]
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as lines:
                 lines.write(json.dumps(training._asdict() | results[training] | facts) + "\n")
     return results
 
 
-def files(config: BoardConfig, stage: str) -> list[Path]:
+def result_files(config: BoardConfig, stage: str) -> list[Path]:
     """Results of the arms; of the trainings of commands with one's own algorithm."""
     return [Path(folder) / f"{stage}.jsonl" for folder in (config.results_dir, config.output_dir)]
 
@@ -177,8 +177,8 @@ def files(config: BoardConfig, stage: str) -> list[Path]:
 def stored(config: BoardConfig, stage: str) -> Results:
     """The results in the files of a stage, one a line."""
     results: Results = {}
-    for file in files(config, stage):
-        for line in ledger.read(file):
+    for file in result_files(config, stage):
+        for line in files.read_lines(file):
             line["cell"] = Cell(*line["cell"])
             training = Training(**{name: line[name] for name in Training._fields})
             results[training] = {name: line[name] for name in board.METRICS}
@@ -221,7 +221,7 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
         if not diverged:
             line = (said.getvalue().splitlines() or [f"exit code {error.code}"])[-1]
             raise UserError(f"{training.run}: {line}") from error
-    lines = ledger.read(Path(config.output_dir) / run / "evaluations.jsonl")
+    lines = files.read_lines(Path(config.output_dir) / run / "evaluations.jsonl")
     seconds = [line["train_seconds"] for line in lines]
     marks = training.budget / board.MARKS * np.arange(1, board.MARKS + 1)
     after = np.searchsorted(seconds, marks)  # one step may pass two marks

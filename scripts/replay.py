@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from pods import files
 from pods.algorithms import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
@@ -34,7 +35,7 @@ def main(config: ReplayConfig) -> None:
     path = ledger.find(config.output_dir, config.run)
     import pandas  # a wrong run= waits for nothing
 
-    records = [record for record in ledger.read(path) if record["kept"]]
+    records = [record for record in files.read_lines(path) if record["kept"]]
     if not records:
         raise UserError(f"run={config.run}: {path} holds no complete record yet")
     rows = {"the run": row(records, [record["kept"] for record in records])}

@@ -8,7 +8,7 @@ import signal
 
 from accelerate import Accelerator
 
-from pods import trainer
+from pods import files, trainer
 from pods.runs import checkpoints, ledger
 from rewards.functions import FUNCTIONS
 
@@ -18,7 +18,7 @@ STEP = 4
 def trained(run):
     """Whether the run has finished a step."""
     file = run / "metrics.jsonl"
-    return file.is_file() and bool(ledger.read(file))
+    return file.is_file() and bool(files.read_lines(file))
 
 
 def kill():

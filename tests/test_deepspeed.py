@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pods.runs import checkpoints, ledger
+from pods import files
+from pods.runs import checkpoints
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import rollouts, write_questions
@@ -84,7 +85,9 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(folder, tmp_path, s
             torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=0)
         assert max((v - start[name]).abs().max() for name, v in ours.items()) > 4e-5
         start = ours
-    norms = [[m["grad_norm"] for m in ledger.read(p / "r" / "metrics.jsonl")] for p in (one, two)]
+    norms = [
+        [m["grad_norm"] for m in files.read_lines(p / "r" / "metrics.jsonl")] for p in (one, two)
+    ]
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
     saved = checkpoints.find(two / "r")
     assert [checkpoints.damage(c) for c in saved] == [None] * 2

@@ -12,11 +12,11 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from safetensors.torch import load_file
 
-from pods import ranks
+from pods import files, ranks
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.models.policy import Policy
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints
 from pods.trainer import PodsConfig
 from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments
@@ -91,7 +91,7 @@ def reference(tmp_path_factory):
 
 
 def test_one_writer_and_its_files(reference):
-    metrics = ledger.read(reference / "metrics.jsonl")
+    metrics = files.read_lines(reference / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
     seconds = [line[f"seconds/{phase}"] for line in metrics for phase in ("generate", "update")]
     assert metrics[-1]["train_seconds"] == pytest.approx(sum(seconds))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pods import files
 from pods.rules import RULES
 from pods.runs import ledger
 from tests.figures import in_process, ledger_file
@@ -22,8 +23,8 @@ def write(path: Path, steps: int, texts: str = "first") -> Path:
 
 
 def test_what_is_written_is_read(tmp_path):
-    assert ledger.read(tmp_path / "rollouts.jsonl.gz") == []  # as after a copy without it
-    records = list(ledger.read(write(tmp_path / "rollouts.jsonl.gz", 3)))
+    assert files.read_lines(tmp_path / "rollouts.jsonl.gz") == []  # as after a copy without it
+    records = list(files.read_lines(write(tmp_path / "rollouts.jsonl.gz", 3)))
     assert [(r["step"], r["group"]) for r in records] == [*product((1, 2, 3), (0, 1, 2))]
     total = [0.0, 1.0, 0.5, 0.2]  # float32 with the digits it has
     assert records[0] == {
@@ -46,19 +47,19 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_texts_are_kept_as_asked(tmp_path):
     for texts, with_text in (("all", 3), ("first", 1), ("none", 0)):
-        records = [*ledger.read(write(tmp_path / f"{texts}.gz", 1, texts))]
+        records = [*files.read_lines(write(tmp_path / f"{texts}.gz", 1, texts))]
         for key in ("prompt", "completions"):
             assert sum(key in record for record in records) == with_text
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):
     path = write(tmp_path / "rollouts.jsonl.gz", 2)
-    whole, before = path.stat().st_size, list(ledger.read(path))
+    whole, before = path.stat().st_size, list(files.read_lines(path))
     data = write(path, 1).read_bytes()
-    every = list(ledger.read(path))
+    every = list(files.read_lines(path))
     for cut in range(whole, len(data)):
         path.write_bytes(data[:cut])
-        records = list(ledger.read(path))
+        records = list(files.read_lines(path))
         assert before == records[:6]
         assert records == every[: len(records)]
 
@@ -66,10 +67,10 @@ def test_a_torn_end_is_dropped_at_every_length(tmp_path):
 def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     path = write(tmp_path / "rollouts.jsonl.gz", 5)
     path.write_bytes(path.read_bytes() + gzip.compress(b'{"step": 6}\n')[:-9])
-    ledger.forget_after(path, 2)
+    files.forget_after(path, 2)
     ledger.append(path, step_of({"c": [0.0, 1.0]}, [0, 1], number=2), "none")
-    assert [r["step"] for r in ledger.read(path)] == [1, 1, 1, 2, 2, 2, 3]
-    ledger.forget_after(tmp_path / "absent", 2)
+    assert [r["step"] for r in files.read_lines(path)] == [1, 1, 1, 2, 2, 2, 3]
+    files.forget_after(tmp_path / "absent", 2)
     assert not (tmp_path / "absent").exists()
 
 
@@ -80,9 +81,9 @@ def test_a_step_is_flushed_and_later_ones_are_dropped_beside_the_old_file(tmp_pa
     assert calls == []
     write(path, 12)
     calls.clear()
-    ledger.forget_after(path, 10)  # a kill leaves all of them or none
+    files.forget_after(path, 10)  # a kill leaves all of them or none
     assert calls == [of("fsync", path), of("rename", path)]
-    assert {r["step"] for r in ledger.read(path)} == set(range(1, 11))
+    assert {r["step"] for r in files.read_lines(path)} == set(range(1, 11))
 
 
 def replay(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list]:

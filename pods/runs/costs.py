@@ -11,6 +11,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from scipy.optimize import nnls
 
+from pods import files
 from pods.clock import step_seconds
 from pods.config.errors import UserError
 from pods.config.keys import Prices
@@ -36,9 +37,11 @@ class Sizes(NamedTuple):
 def of_run(folder: Path) -> tuple[Sizes, Prices]:
     """The sizes of a run and the prices of its steps. Raises UserError without a ledger or with
     fewer than FEWEST_STEPS steps."""
-    records = ledger.read(ledger.find(str(folder.parent), folder.name))
+    records = files.read_lines(ledger.find(str(folder.parent), folder.name))
     by_step = {step: list(group) for step, group in groupby(records, lambda r: r["step"])}
-    metrics = [line for line in ledger.read(folder / "metrics.jsonl") if line["step"] in by_step]
+    metrics = [
+        line for line in files.read_lines(folder / "metrics.jsonl") if line["step"] in by_step
+    ]
     config = OmegaConf.load(folder / ".hydra" / "config.yaml")
     sizes = Sizes(config.prompts_per_step, config.rollouts_per_prompt, config.kept_per_prompt)
     if config.clock.name != "measured":

@@ -14,13 +14,13 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pods import ranks
+from pods import files, ranks
 from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, flat
 from pods.config.sweeps import may_change
 from pods.files import write_atomic
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
 
@@ -138,7 +138,7 @@ class RunFolder:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
             self.note(config_hash=config_hash(self.config), **provenance())
         for path in (self.metrics, self.evaluations, self.ledger):
-            ledger.forget_after(path, step)
+            files.forget_after(path, step)
         for checkpoint in checkpoints.find(self.path):
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)

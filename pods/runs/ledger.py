@@ -1,12 +1,10 @@
 """rollouts.jsonl.gz, every rollout: a line per prompt and step, a gzip member per step, appended:
-a kill tears only the last one. `read` and `forget_after` serve every file of lines."""
+a kill tears only the last one."""
 
 import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,6 @@ import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
-from pods.files import write_atomic
 
 if TYPE_CHECKING:
     from pods.rollouts import Record  # pandas: a wrong run= is named before it loads
@@ -63,16 +60,6 @@ def short(values: np.ndarray) -> list[float]:
     return [float(str(value)) for value in np.asarray(values, dtype=np.float32)]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of lines, compressed or not, up to a torn end; of no file none."""
-    contents: list[dict[str, Any]] = []
-    opened = gzip.open if path.suffix == ".gz" else open
-    torn = EOFError, zlib.error, gzip.BadGzipFile
-    with suppress(FileNotFoundError, *torn), opened(path, "rt") as lines:
-        contents.extend(json.loads(line) for line in lines if line.endswith("\n"))
-    return contents
-
-
 def find(output_dir: str, run: str) -> Path:
     """The ledger of a run; without one UserError names those that have one."""
     path = Path(output_dir) / run / "rollouts.jsonl.gz"
@@ -80,11 +67,3 @@ def find(output_dir: str, run: str) -> Path:
         return path
     runs = sorted(ledger.parent.name for ledger in Path(output_dir).glob("*/rollouts.jsonl.gz"))
     raise UserError(f"run={run}: no ledger {path}; runs with one: {nearest(run, runs)}")
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop the records after `step`, and a torn end: a resumed run writes them again."""
-    if path.is_file():
-        lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
-        text = "".join(lines).encode()
-        write_atomic(path, gzip.compress(text) if path.suffix == ".gz" else text)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from pods import ranks
+from pods import files, ranks
 from pods.batch import AlgorithmError
 from pods.clock import Clock, priced
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
@@ -130,7 +130,7 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if self.start is not None:
-            for line in ranks.from_main(lambda: ledger.read(self.folder.metrics)):
+            for line in ranks.from_main(lambda: files.read_lines(self.folder.metrics)):
                 self.watch(line)
         if ranks.is_main():
             self.loggers = open_loggers(self.config, self.folder.path, self.stack)

@@ -14,7 +14,7 @@ STEPS = 3  # the first compiles, so the seconds leave it out
 
 def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     """Call `train` with the config of a short run in a temporary folder, and report it."""
-    from pods.runs import ledger
+    from pods import files
     from pods.runs.folder import provenance  # imports torch
 
     facts = provenance()
@@ -26,8 +26,8 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     try:
         train(short(config, folder))
         if ranks.is_main():
-            print(report(config, ledger.read(folder / "trial" / "metrics.jsonl")))
-            print(formed(ledger.read(folder / "trial" / "rollouts.jsonl.gz")))
+            print(report(config, files.read_lines(folder / "trial" / "metrics.jsonl")))
+            print(formed(files.read_lines(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
         if ranks.is_main():
             shutil.rmtree(folder, ignore_errors=True)
