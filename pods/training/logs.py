@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,6 +20,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.mistakes import one_line
 from pods.files import write_atomic
+from pods.metrics import summary
 from pods.rollouts import Record
 from rewards import Scorer
 
@@ -56,7 +57,7 @@ class Meter:
             "wall_seconds": clock.wall_seconds,
             **{f"seconds/{phase}": seconds for phase, seconds in clock.step.items()},
             **{f"peak_memory_gib/{phase}": gib for phase, gib in peaks.items()},
-            **record.summary(),
+            **summary(record),
             **self.counters,
             "score_timeouts": sum(ranks.gather([self.scorer.timeouts])),
             **others,
@@ -64,20 +65,28 @@ class Meter:
         }
 
 
-def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
-    """The loggers of config.logger, closed by `stack`."""
-    file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # line by line
-    loggers = [lambda step, line: print(json.dumps({"step": step, **line}), file=file)]
-    loggers += [Console(config)] if config.logger.console is not None else []
-    for tracker in trackers(config, folder):
-        try:
-            tracker.start()
-        except Exception as error:  # of the tracker's own types
-            remedy = "log in, or leave it out (wandb login, WANDB_MODE=offline)"
-            raise UserError(f"logger={tracker.name}: {one_line(error)}; {remedy}") from error
-        stack.callback(tracker.finish)
-        loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
-    return loggers
+@contextmanager
+def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
+    """The loggers of config.logger; on the main rank alone."""
+    if not ranks.is_main():
+        yield []
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # by line
+        loggers = [lambda step, line: print(json.dumps({"step": step, **line}), file=file)]
+        if config.logger.console is not None:
+            loggers.append(Console(config))
+        for tracker in trackers(config, folder):
+            try:
+                tracker.start()
+            except Exception as error:  # of the tracker's own types
+                raise UserError(
+                    f"logger={tracker.name}: {one_line(error)}; log in, or leave it out (wandb "
+                    "login, WANDB_MODE=offline)"
+                ) from error
+            stack.callback(tracker.finish)
+            loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
+        yield loggers
 
 
 def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
