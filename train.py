@@ -46,7 +46,7 @@ def train(config: TrainConfig) -> None:
             from pods.runs import folder as runs
             from pods.training import build, loop
 
-            loop.restore_signals(stack)
+            stack.enter_context(loop.restore_signals())
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             questions = tasks.load_prompts(config, tokenizer)
@@ -59,10 +59,10 @@ def train(config: TrainConfig) -> None:
             if engine is not None:
                 stack.enter_context(engine)
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
-            evaluate, generator = None, trainer.sampler.engine
+            evaluate = None
             if config.evaluation.every_seconds is not None:
-                evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
-            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
+                evaluate = midrun.MidRun(config, trainer.engine, tokenizer, folder.evaluations)
+            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start)
             trainer.add_callback(callback)
         loop.run(callback)
 

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from pods import files
-from pods.algorithms import prepared
+from pods.by_name import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Function, Section, Text

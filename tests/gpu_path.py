@@ -81,10 +81,11 @@ def trainer_of(config, policy, folder, engine=None):
     class Loop(TrainerCallback):
         def on_train_begin(self, *_, **__):
             limits = config.sampling
-            warm_up(trainer, limits.max_prompt_length, limits.max_completion_length)
+            lengths = limits.max_prompt_length, limits.max_completion_length
+            warm_up(trainer, trainer.engine, *lengths, trainer.keeps_logprobs)
 
         def on_step_end(self, args, state, *_, **__):
-            guarded = trainer.sampler.guard.metrics if trainer.sampler.guard else {}
+            guarded = trainer.guard.metrics if trainer.guard else {}
             steps.append({"kept": trainer.newest.selection.kept.tolist(), **guarded})
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
 
 import pytest
 import torch
@@ -139,8 +138,7 @@ def test_a_signal_while_the_ranks_answer_each_other_ends_the_next_step(monkeypat
         stop.receive(signal.SIGTERM, None)  # a slower rank has not answered yet
         return mine
 
-    with ExitStack() as stack:
-        loop.restore_signals(stack)
+    with loop.restore_signals():
         monkeypatch.setattr(ranks, "gather", gather)
         assert not stop.after(1)
         assert stop.after(2)

@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from trl.trainer import grpo_trainer
@@ -22,9 +23,19 @@ FULL = ["lora.rank=null", "lora.alpha=1"]
 TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
 CORRECTS = ["engine.importance_sampling_correction=true"]
-NEEDS, NARROW = ["algorithm.needs_logprobs=true"], ["sampling.top_p=.9", "sampling.temperature=.7"]
+NEEDS = [f"algorithm.name={__file__}:likely"]
+NARROW = ["sampling.top_p=.9", "sampling.temperature=.7"]
 MODE = "engine.vllm_mode=none"
 SIZES = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
+
+
+def likely(step):
+    """The half of the rollouts that the policy finds likeliest."""
+    batch = yield step.prompts, step.n
+    return np.argsort(-batch.logprobs)[: step.budget]
+
+
+likely.reads_logprobs = True
 
 
 @pytest.fixture
@@ -167,10 +178,10 @@ def test_a_command_chooses_before_anything_loads(
         (True, False, False, ["engine=vllm"], {}, "installed (uv sync --extra gpu); set engine=tr"),
         (False, True, False, ["engine=trl", "engine.vllm_mode=server", *FULL], {}, "no CUDA dev"),
         (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
-        (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "gives no log-probabilities"),
-        (True, True, True, [*NEEDS, "sampling.top_p=.9"], {}, "unsloth: algorithm.needs_logprobs"),
+        (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "likely reads log-prob"),
+        (True, True, True, [*NEEDS, "sampling.top_p=.9"], {}, ":likely reads log-probabilities"),
         (True, True, False, [*NEEDS, *NARROW, "engine=transformers"], {}, "transformers: as conf"),
-        (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "gives no log-probabilities"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "reads log-probabilities"),
         (True, True, False, [*CORRECTS, *FULL, "engine=trl", MODE], {}, "correction=true, and it"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
     ],

@@ -41,7 +41,7 @@ class Faulty:
 
 def guarded(**fault):
     trainer = build(SETTINGS, dataset=rows(), wrap=lambda engine: Faulty(engine, **fault))
-    return trainer, trainer.sampler.guard, trainer.sampler.engine
+    return trainer, trainer.guard, trainer.engine
 
 
 def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
@@ -58,7 +58,7 @@ def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
     assert max(metrics.get("engine/logprob_gap", 0) for metrics in seen) < 1e-4
     assert engine.asked == [True, True, True, True, False, True]  # the second is the probe
     plain = build(SETTINGS, dataset=rows())
-    plain.sampler.guard = None
+    plain.guard = None
     plain.train()
     weights = [t.model.state_dict() for t in (trainer, plain)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())

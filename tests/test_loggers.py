@@ -30,7 +30,7 @@ def log(folder: Path, steps: range, *overrides: str) -> ExitStack:
     """Log what a training of these steps logs; on exit the loggers are closed."""
     PartialState()
     stack = ExitStack()
-    for logger in logs.open_loggers(compose(*overrides), folder, stack):
+    for logger in stack.enter_context(logs.open_loggers(compose(*overrides), folder)):
         for step in steps:
             logger(step, {"train_seconds": float(step)})
     return stack

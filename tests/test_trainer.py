@@ -65,7 +65,7 @@ def build(overrides, *, dataset, algorithm=None, wrap=None):
     engine = wrap(engine) if wrap else engine
     trainer = build_trainer(config, policy, dataset, rewards_of(), engine, Clock())
     if algorithm is not None:
-        object.__setattr__(trainer.driver, "algorithm", algorithm)
+        trainer.driver.algorithm = algorithm
     return trainer
 
 
@@ -153,8 +153,8 @@ def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
                 "optimizer.max_grad_norm=0", f"engine.importance_sampling_correction={correction}",
                 "trl={vllm_importance_sampling_mode: token_truncate}"]  # fmt: skip
         trainer = build(keys, dataset=rows())
-        sampler = trainer.sampler
-        sampler.engine, sampler.guard = SimpleNamespace(generate=shifted(sampler.engine)), None
+        trainer.engine = SimpleNamespace(generate=shifted(trainer.engine))
+        trainer.guard = None
         before = adapter(trainer)
         trainer.train()
         moved = [(before[name] - value).flatten() for name, value in adapter(trainer).items()]
@@ -234,7 +234,7 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
 )  # fmt: skip
 def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clipped):
     likely = [-0.1 * i for i in range(len(drawn))]
-    completion = TrlEngine(None, [1, 2])._completion(drawn, likely)
+    completion = TrlEngine(None, [1, 2]).completion(drawn, likely)
     assert (completion.token_ids, completion.clipped) == (ids, clipped)
     assert completion.logprobs == likely[: len(ids)]
 

@@ -82,7 +82,6 @@ class Function(Section):
 
 class Algorithm(Function):
     max_rounds: int = Field(gt=0)
-    needs_logprobs: bool
 
 
 class Rewards(Section):

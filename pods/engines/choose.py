@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import torch
 from pydantic import BaseModel
 
 from pods import ranks
+from pods.by_name import needs_of_algorithm
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
@@ -120,10 +120,17 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     if through_trl and not full:  # 56 % of the base had changed after 100 merges in bfloat16
         reason = "TRL's vLLM merges the adapter into the live weights, which rounds the base"
         yield f"{reason}; set engine=vllm, or engine.vllm_mode=none"
-    for key in ("algorithm.needs_logprobs", "engine.importance_sampling_correction"):
-        if attrgetter(key)(config) and not gives_logprobs(name, config):
-            reason = f"{key}=true, and it gives no log-probabilities"
-            yield f"{reason}; set engine=transformers, or engine=vllm without top_k and top_p"
+    if not gives_logprobs(name, config):
+        if config.engine.importance_sampling_correction:
+            yield (
+                "engine.importance_sampling_correction=true, and it gives no log-probabilities; "
+                "set engine=transformers, or engine=vllm without top_k and top_p"
+            )
+        if needs_of_algorithm(config.algorithm.name).reads_logprobs:
+            yield (
+                f"algorithm={config.algorithm.name} reads log-probabilities, and it gives none; "
+                "set engine=transformers, or engine=vllm without top_k and top_p"
+            )
     if name == "vllm" or through_trl:
         obstacle = vllm_obstacle(None if through_trl else config.model.dtype)
         if obstacle:

@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import algorithms, ranks, tasks
+from pods import by_name, ranks, tasks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
+from pods.needs import Needs
 from pods.rewards import FUNCTIONS
 from pods.tasks import own
 
 
 def settle(config: TrainConfig) -> None:
-    """Set what follows from other keys, before `check`: GRPO-GA trains on all n, and a smaller
-    kept_per_prompt means its micro-batch (paper, section 4); a micro-batch holds at most a rank's
-    share of the step; a schedule follows what ends the run."""
+    """Set what follows from other keys, before `check`: an algorithm that trains on all n has m = n
+    and a smaller kept_per_prompt means its micro-batch (paper, section 4); a micro-batch holds at
+    most a rank's share of the step; a schedule follows what ends the run."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
-    if config.algorithm.name == "grpo_ga" and m < n:
+    needs = needs_of(config)
+    if needs.keeps_all and not needs.draws_m and m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
     share = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
@@ -43,15 +45,25 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
     for kind in ("rule", "advantage", "algorithm"):
         function = getattr(config, kind)
         try:
-            algorithms.prepared(kind, function.name, function.params)
+            by_name.prepared(kind, function.name, function.params)
         except ValueError as error:
             params = f" {kind}.params={function.params}" if function.params else ""
             yield f"{kind}.name={function.name}{params}: {error}"
     name, rule, advantage = config.algorithm.name, config.rule.name, config.advantage.name
-    if name in algorithms.ALGORITHMS and name != "pods" and rule not in ("all", "max_variance"):
+    needs = needs_of(config)
+    if not needs.takes_rule and rule not in ("all", "max_variance"):
         yield f"rule={rule}: algorithm={name} has no rule; leave rule out, or set algorithm=pods"
-    if name in algorithms.OWN_ADVANTAGES and advantage != "kept":
+    if needs.own_advantages and advantage != "kept":
         yield f"advantage={advantage}: algorithm={name} has its own; leave advantage=kept"
+
+
+def needs_of(config: TrainConfig) -> Needs:
+    """What the algorithm needs of the run. Raises UserError if there is no such algorithm."""
+    name = config.algorithm.name
+    try:
+        return by_name.needs_of_algorithm(name)
+    except ValueError as error:
+        raise UserError(f"algorithm.name={name}: {error}") from error
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -60,10 +72,11 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     name, size, count = config.algorithm.name, config.micro_batch_size, ranks.world_size()
     if m > n:
         yield f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
-    if name in algorithms.DRAWS_M and m != n:
+    needs = needs_of(config)
+    if needs.draws_m and m != n:
         remedy = f"set {m}, as kept_per_prompt, or algorithm=pods"
         yield f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; {remedy}"
-    if config.rule.name == "all" and name == "pods" and m != n:
+    if config.rule.name == "all" and needs.takes_rule and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
     if m * P % count:
         shared = f"the {m * P} kept rollouts of a step must be shared equally by {count} processes"

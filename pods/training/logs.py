@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,6 +20,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.mistakes import one_line
 from pods.files import write_atomic
+from pods.metrics import summary
 from pods.rewards import Scorer
 from pods.rollouts import Record
 
@@ -67,7 +68,7 @@ class Meter:
             line[f"peak_memory_gib/{phase}"] = gib
         for phase, gib in self.warmup_peak.items():
             line[f"peak_memory_gib/warmup_{phase}"] = gib
-        line |= record.summary()
+        line |= summary(record)
         line |= self.counters
         line["score_timeouts"] = sum(ranks.gather([self.scorer.timeouts]))
         line |= others
@@ -80,30 +81,35 @@ class Meter:
         return line
 
 
-def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
-    """metrics.jsonl and the loggers of config.logger, closed by `stack`.
+@contextmanager
+def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
+    """metrics.jsonl and the loggers of config.logger; none but on the main rank.
 
     Raises UserError if a tracker does not start.
     """
-    file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # line by line
+    if not ranks.is_main():
+        yield []
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # by line
 
-    def write(step: int, metrics: Metrics) -> None:
-        print(json.dumps({"step": step, **metrics}), file=file)
+        def write(step: int, metrics: Metrics) -> None:
+            print(json.dumps({"step": step, **metrics}), file=file)
 
-    loggers: list[Logger] = [write]
-    if config.logger.console is not None:
-        loggers.append(Console(config))
-    for tracker in trackers(config, folder):
-        try:
-            tracker.start()
-        except Exception as error:  # of the tracker's own types
-            raise UserError(
-                f"logger={tracker.name}: {one_line(error)}; "
-                "log in, or leave it out (wandb login, WANDB_MODE=offline)"
-            ) from error
-        stack.callback(tracker.finish)
-        loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
-    return loggers
+        loggers: list[Logger] = [write]
+        if config.logger.console is not None:
+            loggers.append(Console(config))
+        for tracker in trackers(config, folder):
+            try:
+                tracker.start()
+            except Exception as error:  # of the tracker's own types
+                raise UserError(
+                    f"logger={tracker.name}: {one_line(error)}; "
+                    "log in, or leave it out (wandb login, WANDB_MODE=offline)"
+                ) from error
+            stack.callback(tracker.finish)
+            loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
+        yield loggers
 
 
 def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
