@@ -48,7 +48,7 @@ def train(config: TrainConfig) -> None:
             from pods.training import build, loop, trl_keys
 
             trl_keys.refuse_unknown(config)
-            loop.restore_signals(stack)
+            stack.enter_context(loop.restore_signals())
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
             questions = splits.load_prompts(config, tokenizer)
@@ -61,10 +61,10 @@ def train(config: TrainConfig) -> None:
             if engine is not None:
                 stack.enter_context(engine)
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
-            evaluate, generator = None, trainer.sampler.engine
+            evaluate = None
             if config.evaluation.every_seconds is not None:
-                evaluate = midrun.MidRun(config, generator, tokenizer, folder.evaluations)
-            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start, stack)
+                evaluate = midrun.MidRun(config, trainer.engine, tokenizer, folder.evaluations)
+            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start)
             trainer.add_callback(callback)
         loop.run(callback)
 

@@ -3,7 +3,6 @@
     uv run benchmarks/board.py                          # the stored results, as docs/board.md
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py stage=tune               # the grid of every arm: hours, resumes
-    uv run benchmarks/board.py stage=plan               # scripts/plan.py against the grid
 Trainings are processes of one thread, in shuffled order; what is stored is not repeated.
 """
 
@@ -26,13 +25,12 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import track
 
+from pods import files
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text
-from pods.config.prices import read_prices
-from pods.figures import board, drawing, planner
+from pods.figures import board, drawing
 from pods.figures.board import Cell
-from pods.runs import ledger
 from pods.runs.folder import provenance
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
@@ -49,7 +47,7 @@ class Arm(Section):
 class BoardConfig(Section):
     algorithm: Text | None
     cell: Cell | None
-    stage: Literal["tune", "report", "plan"]
+    stage: Literal["tune", "report"]
     seeds: int = Field(ge=1, le=len(UNSEEN))
     budget: float = Field(gt=0)
     clock: Text
@@ -86,8 +84,6 @@ def main(config: BoardConfig) -> None:
     arms = [config.algorithm] if config.algorithm else list(config.arms)
     if config.stage == "tune":
         return tune(config, arms)
-    if config.stage == "plan":
-        return print(plan(config))
     cells = {arm: cell_of(config, arm) for arm in dict.fromkeys([*board.RIVALS, *arms])}
     seeds = UNSEEN[: config.seeds]
     wanted = trainings(config, {arm: [cell] for arm, cell in cells.items()}, seeds)
@@ -152,19 +148,6 @@ def cell_of(config: BoardConfig, arm: str) -> Cell:
     return cells[0]
 
 
-def plan(config: BoardConfig) -> str:
-    """The planner against tuning: each size of GRPO and PODS at its best learning rate."""
-    facts = json.loads((Path(config.results_dir).parent / "environment.json").read_text())
-    counts, size = facts["correct"], facts["completions"]
-    rewards = [(np.arange(size) < count).astype(float) for count in counts]
-    measured: dict[tuple[int, int, int], float] = {}
-    for training, marks in stored(config, "tune").items():
-        if training.arm in board.RIVALS and training.seed == TUNING[0]:
-            sizes, mean = training.cell[:3], float(np.mean(marks["accuracy"]))
-            measured[sizes] = max(mean, measured.get(sizes, 0))
-    return planner.beside(measured, read_prices(config.clock), rewards)
-
-
 def run(config: BoardConfig, trainings: list[Training]) -> Results:
     """Their results; those that are not stored are trained, and stored one by one."""
     results = stored(config, config.stage)
@@ -179,14 +162,14 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
         for future in done if futures else ():
             training = futures[future]
             results[training] = future.result()
-            file = files(config, config.stage)[config.algorithm not in (None, *config.arms)]
+            file = result_files(config, config.stage)[config.algorithm not in (None, *config.arms)]
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as lines:
                 lines.write(json.dumps(training._asdict() | results[training] | facts) + "\n")
     return results
 
 
-def files(config: BoardConfig, stage: str) -> list[Path]:
+def result_files(config: BoardConfig, stage: str) -> list[Path]:
     """Results of the arms; of the trainings of commands with one's own algorithm."""
     return [Path(folder) / f"{stage}.jsonl" for folder in (config.results_dir, config.output_dir)]
 
@@ -194,8 +177,8 @@ def files(config: BoardConfig, stage: str) -> list[Path]:
 def stored(config: BoardConfig, stage: str) -> Results:
     """The results in the files of a stage, one a line."""
     results: Results = {}
-    for file in files(config, stage):
-        for line in ledger.read(file):
+    for file in result_files(config, stage):
+        for line in files.read_lines(file):
             line["cell"] = Cell(*line["cell"])
             training = Training(**{name: line[name] for name in Training._fields})
             results[training] = {name: line[name] for name in board.METRICS}
@@ -237,7 +220,7 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
         if not diverged:
             line = (said.getvalue().splitlines() or [f"exit code {error.code}"])[-1]
             raise UserError(f"{training.run}: {line}") from error
-    lines = ledger.read(Path(config.output_dir) / run / "evaluations.jsonl")
+    lines = files.read_lines(Path(config.output_dir) / run / "evaluations.jsonl")
     seconds = [line["train_seconds"] for line in lines]
     marks = training.budget / board.MARKS * np.arange(1, board.MARKS + 1)
     after = np.searchsorted(seconds, marks)  # one step may pass two marks

@@ -1,6 +1,6 @@
 """What the suite does on a GPU: parts in order of worth, one JSON line each, ten minutes a call.
 
-    uv run benchmarks/gpu.py             # the parts that have no line in <output_dir>/gpu.jsonl
+    uv run benchmarks/gpu.py             # the parts that are not done in <output_dir>/gpu.jsonl
     uv run benchmarks/gpu.py cpu=true    # every part on a tiny shape, without Unsloth and vLLM
     uv run benchmarks/gpu.py part=card   # one part alone; all take output_dir=checkpoints/gpu
 Only the standard library is imported here: where a package is missing, a part's line says so.
@@ -13,64 +13,126 @@ import signal
 import subprocess
 import sys
 import time
-from importlib import metadata
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+TINY = ROOT / "pods" / "tiny_policy"
+CALL_SECONDS = 600
 PACKAGES = ("torch", "transformers", "trl", "bitsandbytes", "vllm", "unsloth")
+LOADED = ("bitsandbytes", "vllm._C_stable_libtorch", "unsloth")  # with libraries of their own
 QWEN_3B = {
-    "hidden_size": 2048, "intermediate_size": 11008, "vocab_size": 151936, "num_hidden_layers": 36,
-    "num_attention_heads": 16, "num_key_value_heads": 2, "layer_types": ["full_attention"] * 36,
-}  # fmt: skip
-SIZES = {True: (8, 4, 24), False: (64, 16, 512)}  # on a CPU or not: n, m, tokens of a completion
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "vocab_size": 151936,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "layer_types": ["full_attention"] * 36,
+    "initializer_range": 0.02,  # 0.06, of the tiny policy, makes noise of 0.3 nats in bfloat16
+}
+MAIN_PATH = [  # experiment=gsm8k_qwen; without its data, so the other keys are the quickstart's
+    "lora.rank=64",
+    "gradient_checkpointing=true",
+    "sampling.temperature=0.9",
+    "loss.type=grpo",
+    "optimizer.schedule=constant",
+    "prompts_per_step=1",
+]
+CPU_SIZES = {"n": 8, "m": 4, "tokens": 24}
+GPU_SIZES = {"n": 64, "m": 16, "tokens": 512}
+UNSLOTH = "backend=unsloth engine=unsloth"
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
+    """A measurement, in a process of its own."""
+
     name: str  # and of its training
-    keys: str  # of its training
+    seconds: float  # at most, on a GPU
+    measure: Callable[["Place", str, list[str]], dict[str, Any]]
+    keys: str = ""  # of its training on a GPU
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where parts run: on a CPU or not, and the folder of their files."""
+
     cpu: bool
     folder: Path
+
+    @property
+    def lines(self) -> Path:
+        return self.folder / "gpu.jsonl"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return CPU_SIZES if self.cpu else GPU_SIZES
 
 
 def main() -> None:
     keys = {"cpu": "false", "part": "", "output_dir": "checkpoints/gpu"}
+    names = [part.name for part in PARTS]
     for argument in sys.argv[1:]:
         key, _, value = argument.partition("=")
-        if key not in keys or (key == "part" and value not in PARTS):
-            sys.exit(f"{argument}: give {', '.join(keys)}; a part is one of {', '.join(PARTS)}")
+        if key not in keys or (key == "part" and value not in names):
+            sys.exit(f"{argument}: give {', '.join(keys)}; a part is one of {', '.join(names)}")
         keys[key] = value
-    name, cpu, folder = keys["part"], keys["cpu"] == "true", Path(keys["output_dir"]).resolve()
-    if name:
-        _, function, own = PARTS[name]
-        part = Part(name, "backend=transformers engine=transformers" if cpu else own, cpu, folder)
-        return print(json.dumps({"part": name} | function(part)))
-    folder.mkdir(parents=True, exist_ok=True)
-    file, started = folder / "gpu.jsonl", time.monotonic()
-    done = {line["part"] for line in lines_of(file)}
-    for name, (limit, *_) in PARTS.items():
-        if name in done or (time.monotonic() - started + limit > 600 and not cpu):
+    place = Place(keys["cpu"] == "true", Path(keys["output_dir"]).resolve())
+    if not keys["part"]:
+        return run_all(place)
+    part = PARTS[names.index(keys["part"])]
+    own = "backend=transformers engine=transformers" if place.cpu else part.keys
+    figures = part.measure(place, part.name, own.split())
+    print(json.dumps({"part": part.name} | figures))
+
+
+def run_all(place: Place) -> None:
+    """The parts without figures, for ten minutes; those that failed come last."""
+    place.folder.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    before = lines_of(place.lines)
+    failed = {line["part"] for line in before if "failed" in line}
+    done = {line["part"] for line in before if "failed" not in line}
+    for part in sorted(PARTS, key=lambda part: part.name in failed):
+        seconds_left = CALL_SECONDS - (time.monotonic() - started)
+        if part.name in done or (part.seconds > seconds_left and not place.cpu):
             continue
-        line = limited(name, limit, cpu, folder)
+        line = line_of(part, place)
         print(line, flush=True)
-        with file.open("a") as lines:
-            lines.write(line + "\n")
+        with place.lines.open("a") as file:
+            file.write(line + "\n")
 
 
-def limited(name: str, limit: float, cpu: bool, folder: Path) -> str:
+def line_of(part: Part, place: Place) -> str:
     """The line of a part, or one that says why it failed."""
-    keys = [f"part={name}", f"cpu={cpu}".lower(), f"output_dir={folder}"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "process_group": 0, "cwd": ROOT}
-    process = subprocess.Popen([sys.executable, __file__, *keys], text=True, **pipes)
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            __file__,
+            f"part={part.name}",
+            f"cpu={place.cpu}".lower(),
+            f"output_dir={place.folder}",
+        ],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
     try:
-        stdout, stderr = process.communicate(timeout=10 * limit if cpu else limit)
+        limit = 10 * part.seconds if place.cpu else part.seconds
+        stdout, stderr = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        stderr = f"not done in time, {limit} s on a GPU"
+        stderr = f"not done in time, {part.seconds} s on a GPU"
     finally:
         if process.poll() is None:  # also at Ctrl-C, with all that it started
             os.killpg(process.pid, signal.SIGKILL)
     if process.wait():
-        return json.dumps({"part": name, "failed": stderr.strip().split("\n")[-1]})
+        return json.dumps({"part": part.name, "failed": stderr.strip().split("\n")[-1]})
     return stdout.strip().split("\n")[-1]
 
 
@@ -83,84 +145,157 @@ def run(*command: str) -> str:
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    if not file.is_file():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def card(part: Part) -> dict[str, Any]:
-    """Rates of a copy far larger than any cache and of a matrix product, and what is installed."""
+def card(place: Place, *_: Any) -> dict[str, Any]:
+    """Rates of a copy far larger than any cache and of a matrix product, and what is installed;
+    on a GPU also whether the packages with kernels load."""
+    import torch
+
+    installed = metadata.packages_distributions()
+    figures: dict[str, Any] = {
+        "card": "CPU" if place.cpu else torch.cuda.get_device_name(),
+        "gigabytes_per_s": gigabytes_per_s(place),
+        "teraflops": teraflops(place),
+    }
+    for package in PACKAGES:
+        known = package in installed
+        figures[package] = metadata.version(installed[package][0]) if known else None
+    for module in () if place.cpu else LOADED:
+        try:
+            import_module(module)
+        except Exception as error:  # whatever a library says
+            figures[f"import {module}"] = f"{type(error).__name__}: {error}"
+    return figures
+
+
+def gigabytes_per_s(place: Place) -> float:
     import torch
     from torch.utils.benchmark import Timer
 
-    device, dtype = ("cpu", torch.float32) if part.cpu else ("cuda", torch.bfloat16)
-    size, n = (2**28, 1024) if part.cpu else (2**32, 8192)
+    size = 2**28 if place.cpu else 2**32
+    device = "cpu" if place.cpu else "cuda"
     source, target = torch.zeros(2, size, dtype=torch.uint8, device=device)
-    a, b = torch.randn(2, n, n, device=device).to(dtype)
-    copied = Timer("target.copy_(source)", globals=locals()).timeit(5).mean
-    multiplied = Timer("a @ b", globals=locals()).timeit(20).mean
-    rates = {"gigabytes_per_s": 2 * size / copied / 1e9, "teraflops": 2 * n**3 / multiplied / 1e12}
-    installed = metadata.packages_distributions()
-    versions = {p: metadata.version(installed[p][0]) if p in installed else None for p in PACKAGES}
-    return {"card": "CPU" if part.cpu else torch.cuda.get_device_name()} | rates | versions
+    copy = Timer("target.copy_(source)", globals={"source": source, "target": target})
+    return 2 * size / copy.timeit(5).mean / 1e9
 
 
-def train(part: Part, *keys: str) -> list[str]:
-    """The command of the part's training."""
-    places = f"output_dir={part.folder}", f"run={part.name}", "model.dtype=bfloat16"
-    unused = "budget.train_seconds", "evaluation.every_seconds", "checkpoint.every_seconds"
-    return ["train.py", *places, *(f"{key}=null" for key in unused), *part.keys.split(), *keys]
+def teraflops(place: Place) -> float:
+    import torch
+    from torch.utils.benchmark import Timer
+
+    size = 1024 if place.cpu else 8192
+    device, dtype = ("cpu", torch.float32) if place.cpu else ("cuda", torch.bfloat16)
+    a, b = torch.randn(2, size, size, device=device).to(dtype)
+    product = Timer("a @ b", globals={"a": a, "b": b})
+    return 2 * size**3 / product.timeit(20).mean / 1e12
 
 
-def learns(part: Part) -> dict[str, Any]:
+def train(place: Place, name: str, *keys: str) -> list[str]:
+    """The command of a part's training."""
+    return [
+        "train.py",
+        f"output_dir={place.folder}",
+        f"run={name}",
+        "model.dtype=bfloat16",
+        "budget.train_seconds=null",
+        "evaluation.every_seconds=null",
+        "checkpoint.every_seconds=null",
+        *keys,
+    ]
+
+
+def learns(place: Place, name: str, keys: list[str]) -> dict[str, Any]:
     """The embedded policy: greedy accuracy of the base and of three checkpoints, with a resume."""
-    every, results = 1 if part.cpu else 20, part.folder / "results"
-    for steps in (2 * every, 3 * every):  # the second goes on where the first ended
-        run(*train(part, f"checkpoint.every_steps={every}", f"max_steps={steps}"))
-    places = f"run={part.name}", f"output_dir={part.folder}", f"results_dir={results}"
-    run("evaluate_run.py", *places, "temperature=0", "questions=64")
-    scores = json.loads((results / f"{part.name}.json").read_text())
+    every = 1 if place.cpu else 20
+    results = place.folder / "results"
+    keys = [*keys, f"checkpoint.every_steps={every}"]
+    run(*train(place, name, *keys, f"max_steps={2 * every}"))
+    run(*train(place, name, *keys, f"max_steps={3 * every}"))  # goes on where the first ended
+    run(
+        "evaluate_run.py",
+        f"run={name}",
+        f"output_dir={place.folder}",
+        f"results_dir={results}",
+        "temperature=0",
+        "questions=64",
+    )
+    scores = json.loads((results / f"{name}.json").read_text())
     scores["base"] = json.loads((results / "base-tiny.json").read_text())
     accuracy = {key: next(iter(sets.values()))["ans_acc"][0] for key, sets in scores.items()}
-    steps = lines_of(part.folder / part.name / "metrics.jsonl")
-    return {"accuracy": accuracy, "gap": max(step.get("engine/logprob_gap", 0) for step in steps)}
+    steps = lines_of(place.folder / name / "metrics.jsonl")
+    gaps = [step.get("engine/logprob_gap", 0) for step in steps]
+    return {"accuracy": accuracy, "gap": max(gaps)}
 
 
-def large(part: Part, *keys: str) -> list[str]:
-    """The command of a training of Qwen2.5-3B's shape (cpu: the tiny one) with random weights."""
+def write_large(place: Place) -> Path:
+    """Random weights of Qwen2.5-3B's shape (cpu: the tiny one) and the tiny policy's tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    folder, tiny = part.folder / "random", ROOT / "pods" / "tiny_policy"
+    folder = place.folder / "random"
     if not (folder / "tokenizer.json").is_file():
-        shape = AutoConfig.from_pretrained(tiny, **({} if part.cpu else QWEN_3B))
-        with torch.device("cpu" if part.cpu else "cuda"):
-            AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16).save_pretrained(folder)
+        changes = {} if place.cpu else QWEN_3B
+        shape = AutoConfig.from_pretrained(TINY, **changes)
+        with torch.device("cpu" if place.cpu else "cuda"):
+            model = AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16)
+        model.save_pretrained(folder)
+        del model
         torch.cuda.empty_cache()
-        AutoTokenizer.from_pretrained(tiny).save_pretrained(folder)
-    n, m, tokens = SIZES[part.cpu]
-    sizes = f"rollouts_per_prompt={n}", f"kept_per_prompt={m}", f"micro_batch_size={m}"
-    lengths = "prompts_per_step=1", f"sampling.max_completion_length={tokens}"
-    return train(part, f"model.path={folder}", *sizes, *lengths, *keys)
+        AutoTokenizer.from_pretrained(TINY).save_pretrained(folder)
+    return folder
 
 
-def speed(part: Part) -> dict[str, Any]:
+def large_keys(place: Place) -> list[str]:
+    """Of a training of the large shape."""
+    sizes = place.sizes
+    return [
+        *MAIN_PATH,
+        f"model.path={place.folder / 'random'}",
+        f"rollouts_per_prompt={sizes['n']}",
+        f"kept_per_prompt={sizes['m']}",
+        f"micro_batch_size={sizes['m']}",
+        f"sampling.max_completion_length={sizes['tokens']}",
+    ]
+
+
+def speed(place: Place, name: str, keys: list[str]) -> dict[str, Any]:
     """Seconds by phase, peak memory, and tokens a second beside what the bandwidth allows."""
-    if "merged" in part.name:  # Unsloth adds the adapter to the base while vLLM generates
+    folder = write_large(place)
+    if "merged" in name:  # Unsloth adds the adapter to the base while vLLM generates
         os.environ["UNSLOTH_VLLM_MERGED_ROLLOUT"] = "1"
-    said = run(*large(part, "trial=true", "max_steps=3"))
-    line = {k: float(v) for k, v in re.findall(r"^(\w+/\w+) ([-+.e\d]+)$", said, re.MULTILINE)}
-    weights = sum(f.stat().st_size for f in (part.folder / "random").glob("*.safetensors"))
-    weights /= 4 if "4bit=true" in part.keys else 1  # bytes, read for a token of all completions
-    n, _, tokens = SIZES[part.cpu]
-    rate = n * tokens / line["seconds/generate"]  # in a large vocabulary hardly any completion ends
-    bound = n * card(part)["gigabytes_per_s"] * 1e9 / weights
-    return line | {"tokens_per_s": rate, "bound_tokens_per_s": bound}
+    keys = [*large_keys(place), *keys, "trial=true", "max_steps=3"]
+    report = run(*train(place, name, *keys))
+    figures = re.findall(r"^(\w+/\w+) ([-+.e\d]+)$", report, re.MULTILINE)
+    line = {key: float(value) for key, value in figures}
+    rollouts = place.sizes["n"]
+    tokens = rollouts * place.sizes["tokens"]  # in a large vocabulary hardly any completion ends
+    steps_per_s = gigabytes_per_s(place) * 1e9 / bytes_read(folder, keys)
+    return line | {
+        "tokens_per_s": tokens / line["seconds/generate"],
+        "bound_tokens_per_s": rollouts * steps_per_s,
+    }
 
 
-def interrupt(part: Part) -> dict[str, Any]:
+def bytes_read(folder: Path, keys: list[str]) -> float:
+    """Of the weights, for one token of all completions. The head, which is the embedding, stays in
+    16 bits where the other matrices have 4."""
+    shape = json.loads((folder / "config.json").read_text())
+    every = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    head = 2 * shape["vocab_size"] * shape["hidden_size"]
+    return head + (every - head) / 4 if "model.load_in_4bit=true" in keys else every
+
+
+def interrupt(place: Place, name: str, keys: list[str]) -> dict[str, Any]:
     """SIGINT to the process group in the middle of a step: the step is finished and saved."""
-    command, folder = [sys.executable, *large(part, "max_steps=1000")], part.folder / part.name
+    write_large(place)
+    command = train(place, name, *large_keys(place), *keys, "max_steps=1000")
+    folder = place.folder / name
     before = len(lines_of(folder / "metrics.jsonl"))
-    with subprocess.Popen(command, cwd=ROOT) as process:
+    with subprocess.Popen([sys.executable, *command], cwd=ROOT) as process:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # in this process, which is of the group
         while process.poll() is None and len(lines_of(folder / "metrics.jsonl")) < before + 2:
             time.sleep(0.2)
@@ -170,17 +305,17 @@ def interrupt(part: Part) -> dict[str, Any]:
     return {"saved": [path.name for path in folder.glob("checkpoint-*")]}
 
 
-PARTS = {  # seconds at most, function, keys of its training on a GPU
-    "card": (30, card, ""),
-    "learns": (200, learns, "backend=unsloth engine=unsloth"),
-    "speed-4bit": (120, speed, "backend=unsloth engine=unsloth model.load_in_4bit=true"),
-    "interrupt": (90, interrupt, "backend=transformers engine=vllm"),
-    "speed-16bit": (120, speed, "backend=unsloth engine=unsloth"),
-    "merged-16bit": (120, speed, "backend=unsloth engine=unsloth"),
-    "learns-vllm": (200, learns, "backend=unsloth engine=vllm"),
-    "speed-vllm": (120, speed, "backend=unsloth engine=vllm model.load_in_4bit=true"),
-    "standby": (120, speed, "backend=unsloth engine=unsloth vllm.standby=true"),
-}
+PARTS = [  # the main path first
+    Part("card", 120, card),
+    Part("speed-4bit", 300, speed, f"{UNSLOTH} model.load_in_4bit=true"),
+    Part("learns", 480, learns, UNSLOTH),
+    Part("speed-vllm", 300, speed, "backend=unsloth engine=vllm model.load_in_4bit=true"),
+    Part("interrupt", 240, interrupt, "backend=transformers engine=vllm"),
+    Part("speed-16bit", 300, speed, UNSLOTH),
+    Part("standby", 300, speed, f"{UNSLOTH} vllm.standby=true"),
+    Part("merged-16bit", 300, speed, UNSLOTH),
+    Part("learns-vllm", 480, learns, "backend=unsloth engine=vllm"),
+]
 
 
 if __name__ == "__main__":

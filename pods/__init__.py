@@ -9,6 +9,11 @@
 Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pods.trainer import PodsConfig, PodsTrainer
+
 __all__ = ["PodsConfig", "PodsTrainer"]
 
 
@@ -18,3 +23,7 @@ def __getattr__(name: str) -> type:
     from pods import trainer  # TRL and torch are loaded only now
 
     return getattr(trainer, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

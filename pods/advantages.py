@@ -18,7 +18,7 @@ Advantage = Callable[..., np.ndarray]  # (batch, kept (K,), **params) -> (K,)
 
 def over_kept(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """(r - mean) / (std + 1e-4) over the kept of a prompt, unbiased std (paper, algorithm 1)."""
-    return _by_prompt(batch, kept, lambda r, _: _normalised(r, r))
+    return _by_prompt(batch, kept, lambda r, every: _normalised(r, r))
 
 
 def over_all(batch: Batch, kept: np.ndarray) -> np.ndarray:
@@ -28,21 +28,26 @@ def over_all(batch: Batch, kept: np.ndarray) -> np.ndarray:
 
 def rloo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """r minus the mean of the other kept rollouts of the prompt (arXiv 2402.14740)."""
-    return _by_prompt(batch, kept, lambda r, _: (r - r.mean()) * len(r) / max(1, len(r) - 1))
+    return _by_prompt(batch, kept, lambda r, every: (r - r.mean()) * len(r) / (len(r) - 1))
 
 
 def dr_grpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """r minus the mean of the kept of the prompt, no std (arXiv 2503.20783)."""
-    return _by_prompt(batch, kept, lambda r, _: r - r.mean())
+    return _by_prompt(batch, kept, lambda r, every: r - r.mean())
 
 
 def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
-    """Each reward function normalised as in `kept`, then the weighted sum (arXiv 2601.05242)."""
-    parts = batch.by_function or {"rewards": batch.rewards}
-    return sum(
-        batch.weights.get(name, 1.0) * over_kept(replace(batch, rewards=rewards), kept)
-        for name, rewards in parts.items()
-    )
+    """Each reward function normalised as in `kept`, then the weighted sum (arXiv 2601.05242).
+
+    A batch without by_function has the advantages of `kept`.
+    """
+    if not batch.by_function:
+        return over_kept(batch, kept)
+    total = np.zeros(len(kept))
+    for name, rewards in batch.by_function.items():
+        advantages = over_kept(replace(batch, rewards=rewards), kept)
+        total += batch.weights.get(name, 1.0) * advantages
+    return total
 
 
 ADVANTAGES: dict[str, Advantage] = {
@@ -57,9 +62,12 @@ ADVANTAGES: dict[str, Advantage] = {
 def checked(advantages: np.ndarray, count: int, source: str) -> np.ndarray:
     """The advantages as an array; ValueError unless they are `count` finite numbers."""
     values = np.asarray(advantages, dtype=np.float64)
-    if values.shape != (count,) or not np.isfinite(values).all():
-        problem = f"{source} returned advantages of shape {values.shape}, or not finite"
-        raise ValueError(f"{problem}; ({count},) finite numbers are required")
+    if values.shape != (count,):
+        raise ValueError(
+            f"{source} returned advantages of shape {values.shape}; ({count},) are required"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"{source} returned {values}; finite numbers are required")
     return values
 
 
@@ -74,9 +82,10 @@ def _by_prompt(
         places = np.flatnonzero(batch.prompt[kept] == prompt)
         places = places[np.isfinite(rewards[kept[places]])]
         chosen = rewards[kept[places]]
-        if len(chosen) and np.ptp(chosen) > 0:  # rounding of the mean of equal rewards is no signal
-            everything = rewards[batch.prompt == prompt]
-            advantages[places] = formula(chosen, everything[np.isfinite(everything)])
+        if len(chosen) == 0 or np.ptp(chosen) == 0:
+            continue  # equal rewards carry no signal, but the rounding of their mean would
+        every = rewards[batch.prompt == prompt]
+        advantages[places] = formula(chosen, every[np.isfinite(every)])
     return advantages
 
 

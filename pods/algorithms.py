@@ -6,27 +6,33 @@
 An algorithm is a generator. It yields (prompts, count), with one count or a count for each prompt,
 as often as it likes, and receives the Batch of every rollout of the step so far; a prompt asked for
 again gets further rollouts. It returns the indices to train on, or a Selection with advantages: at
-most `step.budget` of them. Its parameters after `step` are the config keys algorithm_kwargs.<name>.
+most `step.budget` of them. Its parameters after `step` are the config keys algorithm_kwargs.<name>;
+one of the name `rule` is given the config's rule.
 
     step.number     optimiser steps done before this one
     step.P, .n, .m  prompts of a step, rollouts per prompt, rollouts per prompt that are trained on
     step.budget     P m, the rows of the update; if fewer are returned, the others count nowhere
     step.prompts    the step's own P prompts
     step.fresh(k)   k further prompts of the data, in its order
-    step.history    question -> its Visits, the oldest first; a prompt is a key of it
+    step.history    question -> its newest 64 Visits, the oldest first; a prompt is a key of it
     step.rng        numpy generator, a function of seed and step
+
+What an algorithm needs of a run is said beside it, built in or yours, by attributes that are True:
+
+    .draws_m          it draws m rollouts of a prompt: n plays no part
+    .keeps_all        it trains on every rollout that it draws
+    .own_advantages   it returns advantages: the config's advantage function plays no part
+    .reads_logprobs   it reads batch.logprobs: an engine that gives none is refused
 """
 
-import inspect
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
 
 import numpy as np
 
-from pods.advantages import ADVANTAGES, over_all
-from pods.batch import Batch, Prompt, Selection, Step, Visit
-from pods.config import functions
-from pods.rules import RULES, Rule, keep, max_variance
+from pods.advantages import over_all
+from pods.batch import Batch, Prompt, Selection, Step
+from pods.history import exploration, streak
+from pods.rules import Rule, keep, max_variance
 
 Request = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
 Algorithm = Callable[..., Generator[Request, Batch, Sequence[int] | Selection]]
@@ -38,11 +44,18 @@ def grpo(step: Step):
     return np.arange(len(batch))
 
 
+grpo.draws_m = True
+grpo.keeps_all = True
+
+
 def grpo_ga(step: Step):
     """All n rollouts are trained on, in micro-batches whose gradients add up: the budget is P n, so
     kept_per_prompt is n and micro_batch_size what the memory holds (PODS, section 4)."""
     batch = yield step.prompts, step.n
     return np.arange(len(batch))
+
+
+grpo_ga.keeps_all = True
 
 
 def pods(step: Step, rule: str | Rule = max_variance):
@@ -67,6 +80,9 @@ def cppo(step: Step, each: int | None = None):
     return Selection(kept, advantages[kept])
 
 
+cppo.own_advantages = True
+
+
 def dapo(step: Step, rounds: int = 4):
     """Prompts whose answers are all correct or all wrong are replaced by fresh ones (DAPO, arXiv
     2503.14476, dynamic sampling).
@@ -76,10 +92,14 @@ def dapo(step: Step, rounds: int = 4):
     """
     batch = yield step.prompts, step.m
     for _ in range(rounds - 1):
-        if (missing := step.P - len(batch.alive)) <= 0:
+        missing = step.P - len(batch.alive)
+        if missing <= 0:
             break
         batch = yield step.fresh(missing), step.m
     return batch.of(batch.alive[: step.P])
+
+
+dapo.draws_m = True
 
 
 def speed(step: Step, screen: int = 4, pool: int = 2):
@@ -101,28 +121,37 @@ def speed(step: Step, screen: int = 4, pool: int = 2):
 
 
 def greso(
-    step: Step, start: float = 0.5, change: float = 0.01, easy: float = 1 / 12,
-    hard: float = 1 / 6, lowest: float = 0.01, tries: int = 4,
-):  # fmt: skip
+    step: Step,
+    start: float = 0.5,
+    change: float = 0.01,
+    easy: float = 1 / 12,
+    hard: float = 1 / 6,
+    lowest: float = 0.01,
+    tries: int = 4,
+):
     """A prompt is skipped with probability 1 - max(p^c, lowest), where c counts its latest visits
     in a row that were all correct or all wrong (GRESO, arXiv 2506.02177).
 
     p, one for each of the two kinds, falls by `change` after a step in which the share `easy` or
     `hard` of the visits or more were of the kind, and rises otherwise. Where nothing grades, equal
     rewards are hard. Simplified: at most `tries` P prompts are looked at, and no larger batch makes
-    up for groups without signal.
+    up for groups without signal; p begins at `start` before the newest 1,000 steps, and c is at
+    most 64, the visits that the history keeps.
     """
     p = exploration(step.history, start, change, lowest, {True: easy, False: hard})
     chosen, skipped = [], []
-    for _ in range(tries):
-        for prompt in step.fresh(step.P - len(chosen)) if skipped else step.prompts:
+    for attempt in range(tries):
+        candidates = step.prompts if attempt == 0 else step.fresh(step.P - len(chosen))
+        for prompt in candidates:
             kind, c = streak(step.history, prompt)
             passes = step.rng.random() < max(p[kind] ** c, lowest)
             (chosen if passes else skipped).append(prompt)
-        if len(chosen) >= step.P:
-            break
     batch = yield (chosen + skipped)[: step.P], step.m
     return np.arange(len(batch))
+
+
+greso.draws_m = True
+greso.keeps_all = True
 
 
 def max_abs_advantage(step: Step):
@@ -134,6 +163,9 @@ def max_abs_advantage(step: Step):
     return Selection(kept, advantages[kept])
 
 
+max_abs_advantage.own_advantages = True
+
+
 def d3s(step: Step):
     """The advantages of largest variance over the whole step (D3S, arXiv 2509.22115, its rollout
     level). Simplified: without its token level and its schedule."""
@@ -141,6 +173,9 @@ def d3s(step: Step):
     advantages = all_advantages(batch)
     kept = max_variance(advantages, min(step.budget, len(batch)), step.rng)
     return Selection(kept, advantages[kept])
+
+
+d3s.own_advantages = True
 
 
 def roc(step: Step):
@@ -156,10 +191,12 @@ def roc(step: Step):
     for group in batch.groups:
         good, bad = halves(batch, group)
         share = round(step.m * len(good) / len(group))
-        count = min(len(good), max(share, min(1, len(good)), step.m - len(bad)))
-        count = min(count, step.m - min(1, len(bad)))
-        best = good[np.lexsort((lengths_of(batch)[good], -batch.rewards[good]))][:count]
-        kept += [best, step.rng.choice(bad, min(step.m - count, len(bad)), replace=False)]
+        least = max(min(1, len(good)), step.m - len(bad))
+        most = min(len(good), step.m - min(1, len(bad)))  # a wrong one stays, too
+        count = min(max(share, least), most)
+        best_first = good[np.lexsort((lengths_of(batch)[good], -batch.rewards[good]))]
+        kept.append(best_first[:count])
+        kept.append(step.rng.choice(bad, min(step.m - count, len(bad)), replace=False))
     return np.concatenate(kept)
 
 
@@ -177,8 +214,12 @@ def gfpo(step: Step, metric: str = "length"):
 
 
 def thin(step: Step, pool: int = 2, look: int = 2):
-    """GRPO's gradient in expectation from few rows of many prompts: at most m/2 correct and m/2
-    wrong ones of each, weighted for those of their kind that are left out (ours: docs/board.md).
+    """Few rows of many prompts: at most m/2 correct and m/2 wrong ones of each, weighted for those
+    of their kind that are left out (ours: docs/board.md).
+
+    A kept row's advantage is A w K / R: A over all rollouts of its prompt, w = c / s where s of c
+    rollouts of its kind are kept, and K of R rollouts, since the loss divides by K. So the update
+    is that of GRPO on the drawn prompts in expectation, while the budget holds all K rows.
 
     pool: P times as many prompts are drawn. look: from that many times as many in the data's order,
     those that were all correct at their last visit coming last; 1: all are drawn.
@@ -190,47 +231,30 @@ def thin(step: Step, pool: int = 2, look: int = 2):
     for p in batch.alive:
         for kind in halves(batch, batch.groups[p]):
             part = kind[: max(1, step.m // 2)]
-            kept += [*part]
+            kept += part.tolist()
             weights += [len(kind) / len(part)] * len(part)
-    kept, weights = np.array(kept[: step.budget], int), np.array(weights[: step.budget])
+    kept = np.array(kept[: step.budget], int)
+    weights = np.array(weights[: step.budget])
     return Selection(kept, all_advantages(batch)[kept] * weights * len(kept) / len(batch))
 
 
-FUNCTIONS = (
-    grpo, grpo_ga, pods, cppo, dapo, speed, greso, max_abs_advantage, d3s, roc, gfpo, thin,
-)  # fmt: skip
-ALGORITHMS: dict[str, Algorithm] = {function.__name__: function for function in FUNCTIONS}
-DRAWS_M = ("grpo", "dapo", "greso")  # draw m rollouts of a prompt and train on all: n plays no part
-OWN_ADVANTAGES = ("cppo", "max_abs_advantage", "d3s", "thin")  # the key `advantage` is not theirs
-KINDS: dict[str, tuple[dict[str, Callable], str]] = {  # built-in functions, first arguments
-    "algorithm": (ALGORITHMS, "step"),
-    "rule": (RULES, "rewards, m, rng"),
-    "advantage": (ADVANTAGES, "batch, kept"),
+thin.own_advantages = True
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "grpo": grpo,
+    "grpo_ga": grpo_ga,
+    "pods": pods,
+    "cppo": cppo,
+    "dapo": dapo,
+    "speed": speed,
+    "greso": greso,
+    "max_abs_advantage": max_abs_advantage,
+    "d3s": d3s,
+    "roc": roc,
+    "gfpo": gfpo,
+    "thin": thin,
 }
-
-
-def prepared(
-    kind: str, name: str | Callable, params: dict[str, Any] | None, rule: Rule = max_variance
-) -> Callable:
-    """The function of this kind, with its parameters; an algorithm may take the config's `rule`.
-
-    name: built in, path/to/file.py:function, or the function itself. Raises UserError (a file
-    without the function) or ValueError (an unknown name, a parameter that the function lacks).
-    """
-    built_in, arguments = KINDS[kind]
-    function, params = name, params or {}
-    if isinstance(name, str):
-        path = functions.is_path(name)
-        function = functions.load(kind, name) if path else built_in.get(name)
-    if function is None:
-        names = ", ".join(built_in)
-        raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")
-    if kind == "algorithm":
-        if not inspect.isgeneratorfunction(function):
-            raise ValueError(f"{name}: no generator function; it must yield (prompts, count)")
-        if "rule" in inspect.signature(function).parameters:
-            params = {"rule": rule, **params}
-    return functions.with_params(function, arguments, params)
 
 
 def all_advantages(batch: Batch) -> np.ndarray:
@@ -255,29 +279,3 @@ def halves(batch: Batch, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def lengths_of(batch: Batch) -> np.ndarray:
     """(R,) tokens, at least 1; equal ones for a batch made without lengths."""
     return np.ones(len(batch)) if batch.lengths is None else np.maximum(batch.lengths, 1)
-
-
-def streak(history: dict[str, list[Visit]], prompt: Prompt) -> tuple[bool, int]:
-    """Whether the latest visit was all correct, and how many of the latest visits in a row ended
-    alike without signal; 0 after a visit with signal, and before the first."""
-    visits = history.get(prompt, [])[::-1] if history else []
-    kinds = [None if visit.alive else visit.correct == 1 for visit in visits] or [None]
-    c = next((i for i, kind in enumerate(kinds) if kind is None or kind != kinds[0]), len(kinds))
-    return bool(kinds[0]), c
-
-
-def exploration(
-    history: dict[str, list[Visit]], start: float, change: float, lowest: float,
-    targets: dict[bool, float],
-) -> dict[bool, float]:  # fmt: skip
-    """GRESO's p of the easy (True) and the hard (False) questions, from all visits so far."""
-    by_step: dict[int, list[bool | None]] = {}
-    for visit in (visit for visits in history.values() for visit in visits):
-        kind = None if visit.alive else visit.correct == 1
-        by_step.setdefault(visit.step, []).append(kind)
-    p = dict.fromkeys(targets, start)
-    for number in sorted(by_step):
-        for kind, target in targets.items():
-            often = np.mean([end is kind for end in by_step[number]]) >= target
-            p[kind] = float(np.clip(p[kind] + (-change if often else change), lowest, 1))
-    return p

@@ -3,7 +3,7 @@
 from __future__ import annotations  # else np.random is imported for a type
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +17,13 @@ def seed_of(*parts: object) -> int:
     """63 bits as a function of the parts: (seed, step, question id, index) in training."""
     text = "\0".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def mean(values: Sequence[float | None] | np.ndarray) -> float:
+    """Mean of the values that are not NaN; NaN if there are none."""
+    values = np.asarray(values, dtype=np.float64)
+    scored = values[~np.isnan(values)]
+    return float(scored.mean()) if len(scored) else float("nan")
 
 
 class Prompt(str):
@@ -122,3 +129,25 @@ class Selection:
 
     kept: np.ndarray  # (K,) distinct indices into the R rollouts
     advantages: np.ndarray | None = None  # (K,); None: the config's advantage function gives them
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A finished step: R rollouts of G prompts, and those that are trained on."""
+
+    step: Step
+    prompts: list[Prompt]  # (G,) in the order of first appearance
+    rollouts: list[Rollout]  # (R,)
+    batch: Batch
+    selection: Selection  # ascending, with advantages, except where TRL's own stand
+    rounds: int  # of generation
+
+    def visits(self) -> Iterator[tuple[Prompt, Visit]]:
+        """What the history keeps of each prompt."""
+        batch = self.batch
+        for p, group in enumerate(batch.groups):
+            correct = None
+            if batch.correct is not None:
+                correct = mean(batch.correct[group])
+            visit = Visit(self.step.number, mean(batch.rewards[group]), correct, p in batch.alive)
+            yield self.prompts[p], visit

@@ -37,6 +37,10 @@ class Clock:
         self.started = self.now()
 
     def restore(self, train_seconds: float, outside: dict[str, float]) -> None:
+        """Go on from a checkpoint: its training seconds, and those outside of training by phase.
+
+        The next mark is the first after `train_seconds`; wall_seconds begin again at 0.
+        """
         self.train_seconds = self.before_step = train_seconds
         for phase, seconds in outside.items():
             self.outside[phase] += seconds
@@ -61,40 +65,55 @@ class Clock:
                 self.step_started += seconds  # in the middle of a step: not part of it
 
     def start_step(self) -> None:
-        self.step, self.step_peak = {}, {}
+        """The step begins now; what came since the last one is not counted."""
+        self.step = {}
+        self.step_peak = {}
         self.peak()  # discards the peak since the last step
         self.step_started = self.now()
 
     def end_step(self, priced: dict[str, float] | None = None) -> None:
-        """`priced`: seconds by phase that count in place of the measured ones."""
+        """The step ends now: what its other phases left is its update.
+
+        priced: seconds by phase that count in place of the measured ones.
+        """
         seconds = self.now() - self.step_started
         self._add("update", seconds - sum(self.step.values()))
         # A step of several ranks took as long as its slowest.
-        seconds, self.step = max(ranks.gather([(seconds, self.step)]), key=lambda s: s[0])
+        steps = ranks.gather([(seconds, self.step)])
+        seconds, self.step = max(steps, key=lambda step: step[0])
         if priced is not None:
-            seconds, self.step = sum(priced.values()), priced
+            seconds = sum(priced.values())
+            self.step = priced
         self.before_step = self.train_seconds
         self.train_seconds += seconds
 
     def _add(self, phase: str, seconds: float) -> None:
         self.step[phase] = self.step.get(phase, 0.0) + seconds
-        if (gib := self.peak()) is not None:
+        gib = self.peak()
+        if gib is not None:
             self.step_peak[phase] = max(self.step_peak.get(phase, 0.0), gib)
 
     def passed_mark(self, every_seconds: float | None) -> bool:
         """Whether the newest step crossed a multiple of `every_seconds` of training: a fixed grid,
         so that a late step shifts nothing."""
-        seconds = every_seconds or float("inf")
-        return self.train_seconds // seconds > self.before_step // seconds
+        if not every_seconds:
+            return False
+        return self.train_seconds // every_seconds > self.before_step // every_seconds
 
 
 def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> dict[str, float]:
-    """Seconds by phase of a step, from the lengths of the rollouts drawn and trained on."""
-    rows = len(drawn), len(trained)
-    if prices.tokens is not None:
-        rows = drawn.sum() / prices.tokens, trained.sum() / prices.tokens
-    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * rows[0]
-    return {"generate": float(generation), "update": float(prices.update * rows[1])}
+    """Seconds by phase of a step, from the lengths (tokens) of the rollouts drawn and trained on: a
+    price is that of a rollout, or of `prices.tokens` tokens if the list has that."""
+    if prices.tokens is None:
+        return step_seconds(prices, rounds, len(drawn), len(trained))
+    return step_seconds(prices, rounds, drawn.sum() / prices.tokens, trained.sum() / prices.tokens)
+
+
+def step_seconds(prices: Prices, rounds: int, drawn: float, trained: float) -> dict[str, float]:
+    """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step
+    with these numbers of rollouts."""
+    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * drawn
+    return {"generate": float(generation), "update": float(prices.update * trained)}
 
 
 def peak_memory() -> float | None:

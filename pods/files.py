@@ -1,7 +1,13 @@
-"""Files that matter: a reader sees the old one or the new one, never half of one."""
+"""Files that matter: a reader sees the old one or the new one, never half of one; and files of
+JSON lines, to which a run appends, so that a kill tears only the last one."""
 
+import gzip
+import json
 import os
+import zlib
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> None:
@@ -27,3 +33,26 @@ def sync_folder(path: Path | str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none."""
+    open_text = gzip.open if path.suffix == ".gz" else open
+    records: list[dict[str, Any]] = []
+    with (
+        suppress(FileNotFoundError, EOFError, zlib.error, gzip.BadGzipFile),
+        open_text(path, "rt") as lines,
+    ):
+        for line in lines:
+            if line.endswith("\n"):
+                records.append(json.loads(line))
+    return records
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop the records after `step`, and a torn end: a resumed run writes them again."""
+    if not path.is_file():
+        return
+    records = [record for record in read_lines(path) if record["step"] <= step]
+    content = "".join(json.dumps(record) + "\n" for record in records).encode()
+    write_atomic(path, gzip.compress(content) if path.suffix == ".gz" else content)

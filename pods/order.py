@@ -1,5 +1,6 @@
 """The order of the prompts: that of TRL's sampler, resumed in any epoch, and read ahead."""
 
+import math
 from functools import lru_cache
 
 import torch
@@ -25,20 +26,25 @@ class DataOrder:
     """The rows of the data set in the order of TRL's sampler over all epochs."""
 
     def __init__(self, dataset: Dataset, sampler: RepeatSampler) -> None:
-        self.dataset, self.sampler = dataset, sampler
-        self.epoch_length = sampler.num_samples // sampler.batch_size * sampler.batch_size
+        self.dataset = dataset
+        self.sampler = sampler
+        # TRL's sampler drops the rows that do not fill a batch.
+        self.batches = sampler.num_samples // sampler.batch_size  # of an epoch
+        self.epoch_length = self.batches * sampler.batch_size  # rows
 
     def index(self, place: int) -> int:
         """The row at this place, counted from the first prompt of the training."""
-        epoch, place = divmod(place, self.epoch_length)
-        return order_of(self.sampler, epoch)[place]
+        epoch, place_in_epoch = divmod(place, self.epoch_length)
+        return order_of(self.sampler, epoch)[place_in_epoch]
 
     def micro_steps(self, step: int, args: GRPOConfig) -> int:
         """How many came before this optimiser step; an epoch's last update may have fewer."""
-        length = self.epoch_length // self.sampler.batch_size * self.sampler.repeat_count
-        epoch, before = divmod(step, max(1, -(-length // args.gradient_accumulation_steps)))
-        skipped = 0 if args.ignore_data_skip else before * args.gradient_accumulation_steps
-        return epoch * length + skipped
+        length = self.batches * self.sampler.repeat_count  # of an epoch, micro steps
+        steps = max(1, math.ceil(length / args.gradient_accumulation_steps))
+        epoch, steps_in_epoch = divmod(step, steps)
+        if args.ignore_data_skip:  # a resumed run begins its epoch again
+            return epoch * length
+        return epoch * length + steps_in_epoch * args.gradient_accumulation_steps
 
 
 class Stream:
@@ -50,10 +56,12 @@ class Stream:
     """
 
     def __init__(self, rows: list[Row], place: int, order: DataOrder | None) -> None:
-        self.order, self.columns, self.next = order, list(rows[0]), place
+        self.order = order
+        self.columns = list(rows[0])
+        self.next = place
         self.indices: set[int] = set()  # rows of the data set that are in the step
         if order is None:
-            self.own = [prompt_of(row, place + i) for i, row in enumerate(rows)]
+            self.own = [prompt_of(row, number) for number, row in enumerate(rows, place)]
             self.next += len(rows)
         else:
             self.own = self.fresh(len(rows))
@@ -67,8 +75,10 @@ class Stream:
     def _next(self) -> Prompt:
         if len(self.indices) >= self.order.epoch_length:  # no other is left
             self.indices.clear()
-        while (index := self.order.index(self.next)) in self.indices:
+        index = self.order.index(self.next)
+        while index in self.indices:
             self.next += 1
+            index = self.order.index(self.next)
         self.next += 1
         self.indices.add(index)
         row = self.order.dataset[index]
@@ -76,5 +86,8 @@ class Stream:
 
 
 def prompt_of(row: Row, number: int) -> Prompt:
-    """Named by the column `id`, else by its number."""
-    return Prompt(number if row.get("id") is None else row["id"], row)
+    """The prompt of a row, named by the column `id`, else by its number."""
+    name = row.get("id")
+    if name is None:
+        name = number
+    return Prompt(name, row)

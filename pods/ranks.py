@@ -7,29 +7,73 @@ import atexit
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
 from pods.config.errors import UserError
 
-T, U = TypeVar("T"), TypeVar("U")
+T = TypeVar("T")
+U = TypeVar("U")
+LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT = timedelta(minutes=30)  # longest wait for another rank; the launcher ends a run sooner
 
 
 def world_size() -> int:
     """How many processes the launcher started for this run."""
-    return int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
+    if "LOCAL_RANK" not in os.environ:  # WORLD_SIZE alone may be of a cluster's scheduler
+        return 1
+    return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def rank() -> int:
+    """The number of this process among all of the run, from 0."""
     return int(os.environ["RANK"]) if world_size() > 1 else 0
+
+
+def local_rank() -> int:
+    """The number of this process among those of its machine, from 0."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def ranks_of_machine() -> int:
+    """How many processes of the run share this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def number_of_run() -> int:
+    """A number that the processes of one run share: the launcher's port, else the process's id."""
+    return int(os.environ.get("MASTER_PORT") or os.getpid())
+
+
+def in_process_group() -> bool:
+    """Whether this process has joined a group of torch.distributed, its own or vLLM's."""
+    import torch
+
+    return torch.distributed.is_initialized()
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Without the launcher's variables: a process started meanwhile would join the run's group, or
+    wait for a store that nobody serves. Every change of the environment is undone at the end."""
+    before = dict(os.environ)
+    for name in before:
+        if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
+            del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def zero_stage() -> int:
     """DeepSpeed's stage: 0 not used, 1 divides the optimiser, 2 also gradients, 3 also weights."""
-    used = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2)) if used else 0
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true":
+        return 0
+    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", 2))
 
 
 def is_main() -> bool:
@@ -53,9 +97,10 @@ def start() -> None:
     # DeepSpeed calls torch by old names, once a step and more.
     warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
     cpu = not torch.cuda.is_available()
-    # accelerate does not use DeepSpeed with cpu=True
-    device = {"backend": "gloo"} if cpu and zero_stage() else {"cpu": cpu}
-    state = PartialState(**device, timeout=TIMEOUT)
+    if cpu and zero_stage():  # accelerate does not use DeepSpeed with cpu=True
+        state = PartialState(backend="gloo", timeout=TIMEOUT)
+    else:
+        state = PartialState(cpu=cpu, timeout=TIMEOUT)
     # While Python still runs: the groups' threads abort a process that is already tearing down.
     atexit.register(state.destroy_process_group)
     if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
@@ -66,9 +111,12 @@ def start() -> None:
 
 def share(items: Sequence[T]) -> list[T]:
     """This rank's part of `items`, cut in rank order; the last item makes the parts equal."""
-    items, size = list(items), -(-len(items) // world_size())
-    items += items[-1:] * (size * world_size() - len(items))
-    return items[rank() * size : (rank() + 1) * size]
+    items = list(items)
+    while len(items) % world_size():
+        items.append(items[-1])
+    size = len(items) // world_size()
+    start = rank() * size
+    return items[start : start + size]
 
 
 def split(work: Callable[[list[T]], list[U]], items: list[T]) -> list[U]:
@@ -86,16 +134,18 @@ def gather(items: list[T]) -> list[T]:
 
 
 def wait() -> None:
-    """Until every rank is here."""
+    """Return when every rank is here."""
     gather([None])
 
 
 def from_main(work: Callable[[], T]) -> T:
     """What `work` returns on rank 0, on every rank; its UserError is raised on every rank."""
-    try:
-        outcome: list[T | UserError] = [work()] if is_main() else []
-    except UserError as error:
-        outcome = [error]
+    outcome: list[T | UserError] = []  # empty on every other rank
+    if is_main():
+        try:
+            outcome.append(work())
+        except UserError as error:
+            outcome.append(error)
     (result,) = gather(outcome)
     if isinstance(result, UserError):
         raise result

@@ -17,7 +17,7 @@ from pods.config.errors import UserError
 from pods.config.functions import load
 from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
-from rewards import Scorer, Texts
+from pods.rewards import Scorer
 
 MADE_UP = {  # beside the columns of a question, for one call before a model loads
     "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"],
@@ -33,14 +33,17 @@ class RewardError(UserError):
 
 
 class Text(str):
-    """A text that also reads as a chat with one message, `text[0]["content"]`, as reward functions
-    of TRL and of Unsloth's notebooks do; `content`: the message, if it is another text."""
+    """A text for a user's function, which also reads as a chat with one message,
+    `text[0]["content"]`, as reward functions of TRL and of Unsloth's notebooks do.
+
+    content: the message, if it is another text: the question of a prompt with its template.
+    """
 
     content: str
 
     def __new__(cls, text: str, content: str | None = None) -> "Text":
         instance = super().__new__(cls, text)
-        instance.content = text if content is None else content
+        instance.content = content if content is not None else text
         return instance
 
     def __getitem__(self, key: object) -> str:
@@ -56,19 +59,32 @@ class Rewards(AbstractContextManager):
     function whose values above 0 mean a correct answer, None if it has no weight."""
 
     def __init__(self, config: RewardsConfig) -> None:
-        self.weights, self.own = reward_weights(config), config.functions
+        self.weights = reward_weights(config)
+        self.own = config.functions
         self.grader = "correctness" if self.weights.get("correctness") else None
-        limits = {"workers": config.workers, "deadline_seconds": config.deadline_seconds}
-        built_in = [name for name in self.weights if name not in self.own]
-        self.scorer = Scorer(config.version, names=built_in, **limits)
-        self.answers: Texts | None = None  # the newest
-        self.scores: dict[str, list[float]] = {}  # theirs, by function
-        functions = {name: partial(self.built_in, name) for name in built_in}
-        functions |= {name: load(f"rewards.functions.{name}", self.own[name]) for name in self.own}
-        self.functions = [Reward(name, functions[name]) for name in self.weights]
+        self.scorer = Scorer(
+            config.version,
+            workers=config.workers,
+            deadline_seconds=config.deadline_seconds,
+            names=[name for name in self.weights if name not in self.own],
+        )
+        self.answers: Sequence[str] | None = None  # of the completions that were scored last
+        self.scores: dict[str, list[float]] = {}  # of those completions, by function
+        self.functions = [self.function(name) for name in self.weights]
+
+    def function(self, name: str) -> "Reward":
+        """The reward function of this name, the user's or a built-in one."""
+        if name in self.own:
+            return Reward(name, load(f"rewards.functions.{name}", self.own[name]))
+        return Reward(name, partial(self.built_in, name), as_chats=False)
 
     def built_in(
-        self, name: str, prompts: Texts, completions: Texts, answer: Texts, kind: Texts
+        self,
+        name: str,
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        answer: Sequence[str],
+        kind: Sequence[str],
     ) -> list[float]:
         """A built-in reward function; all of them score the completions of a round once."""
         if self.answers is not answer:  # the same list for every function of a round
@@ -77,14 +93,17 @@ class Rewards(AbstractContextManager):
         return self.scores[name]
 
     def rehearse(self, row: dict[str, Any]) -> None:
-        """Call the own functions on a made-up completion of a question."""
-        columns = {name: [value] for name, value in row.items() if name != "prompt"} | MADE_UP
+        """Call the user's functions on a made-up completion of a question."""
+        columns = {name: [value] for name, value in row.items()} | MADE_UP
+        columns["prompts"] = columns.pop("prompt")
         for reward in self.functions:
-            if path := self.own.get(name := reward.__name__):
-                try:
-                    reward(prompts=[row["prompt"]], **columns)
-                except RewardError as error:
-                    raise UserError(f"rewards.functions.{name}={path}: {error}") from error
+            name = reward.__name__
+            if name not in self.own:
+                continue
+            try:
+                reward(**columns)
+            except RewardError as error:
+                raise UserError(f"rewards.functions.{name}={self.own[name]}: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         self.scorer.close()
@@ -93,29 +112,39 @@ class Rewards(AbstractContextManager):
 class Reward:
     """One reward function with checked results; TRL calls it by keywords."""
 
-    def __init__(self, name: str, function: Callable[..., Sequence]) -> None:
-        self.__name__, self.function = name, function
+    def __init__(self, name: str, function: Callable[..., Sequence], as_chats: bool = True) -> None:
+        """as_chats: whether it receives texts that read as a chat too."""
+        self.__name__ = name
+        self.function = function
+        self.as_chats = as_chats
 
     def __call__(self, **arguments: Any) -> list[float]:
         """One float per completion. Raises RewardError naming function, completion and step."""
-        prompts, completions = arguments["prompts"], arguments["completions"]
-        questions = arguments.get("question", prompts)
-        arguments["prompts"] = [Text(*pair) for pair in zip(prompts, questions, strict=True)]
-        arguments["completions"] = [Text(text) for text in completions]
-        label = f"reward function {self.__name__}"
+        prompts = arguments["prompts"]
+        completions = arguments["completions"]
+        if self.as_chats:
+            questions = arguments.get("question", prompts)
+            arguments["prompts"] = [Text(*pair) for pair in zip(prompts, questions, strict=True)]
+            arguments["completions"] = [Text(text) for text in completions]
+        name = f"reward function {self.__name__}"
         step = f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"
         try:
             values = self.values(arguments)
         except Exception as error:
-            problem = f"{label} raised {error!r} on {self.failing(arguments)} of {step}"
-            raise RewardError(problem) from error
+            raise RewardError(
+                f"{name} raised {error!r} on {self.failing(arguments)} of {step}"
+            ) from error
         if len(values) != len(completions):
-            counts = f"{len(values)} values for {len(completions)} completions"
-            raise RewardError(f"{label} returned {counts} at {step}")
+            raise RewardError(
+                f"{name} returned {len(values)} values for {len(completions)} completions at {step}"
+            )
         numbers = [number(value) for value in values]
-        for i in np.flatnonzero(~np.isfinite(numbers)):
-            problem = f"{label} returned {values[i]!r} for completion {i} of {step}"
-            raise RewardError(f"{problem}; a finite number or None is required")
+        for i, value in enumerate(numbers):
+            if not np.isfinite(value):
+                raise RewardError(
+                    f"{name} returned {values[i]!r} for completion {i} of {step}; "
+                    "a finite number or None is required"
+                )
         return numbers
 
     def values(self, arguments: dict[str, Any]) -> list[float | None]:
@@ -127,20 +156,24 @@ class Reward:
 
     def failing(self, arguments: dict[str, Any]) -> str:
         """The first completion on which the function raises, with its text."""
-        for i in range(len(arguments["completions"])):
-            row = {k: v[i : i + 1] if isinstance(v, list) else v for k, v in arguments.items()}
+        for i, completion in enumerate(arguments["completions"]):
+            row = {}  # lists are columns, one value a completion; others are of the step
+            for key, value in arguments.items():
+                row[key] = value[i : i + 1] if isinstance(value, list) else value
             try:
                 self.values(row)
             except Exception:
-                return f"completion {i} ({row['completions'][0]!r})"
+                return f"completion {i} ({completion!r})"
         return "all completions"
 
 
 def number(value: object) -> float:
     """The value as a float, None as 0; NaN if it is no number, such as the text "1.0"."""
+    if value is None:
+        return 0.0
     if isinstance(value, str | bytes):
         return np.nan
     try:
-        return 0.0 if value is None else float(value)
+        return float(value)
     except (TypeError, ValueError):
         return np.nan

@@ -1,11 +1,19 @@
-"""The one file with private names of TRL, transformers' Trainer and Unsloth: GRPOTrainer, opened at
-three methods. TRL's own code builds the tensors of the rows that are handed to it."""
+"""GRPOTrainer with public names; the one file with private names of TRL, transformers and Unsloth.
+
+    overridden      _generate_and_score_completions, _generate, _calculate_rewards, compute_loss,
+                    _save_optimizer_and_scheduler, _load_optimizer_and_scheduler
+    set for a call  use_vllm, mask_truncated_completions, num_generations_eval, top_k
+    set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
+    replaced        trl.trainer.grpo_trainer.VLLMGeneration while the constructor runs
+    deleted         Unsloth's notes on packing, after the warm-up
+
+TRL's own code builds the tensors: it is answered with rollouts and rewards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,12 +27,35 @@ from pods.order import DataOrder
 Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
 
 
-class TrlSeam(trl.GRPOTrainer):
-    """GRPOTrainer with public names for what PodsTrainer needs of it; train_batch, write_state and
-    read_state are PodsTrainer's."""
+class Generation(NamedTuple):
+    """What GRPOTrainer._generate returns: for each prompt of this rank one value of each list."""
 
-    _handed: tuple[tuple, torch.Tensor] | None = None  # rollouts and scores that TRL is answered
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    tool_mask: list[list[int]] | None
+    completions: list  # texts, or messages of a chat
+    logprobs: list[list[float]] | None
+    extra_fields: dict[str, list]
+    images: list | None
+    tool_images: list
+
+
+class TrlSeam(trl.GRPOTrainer):
+    """GRPOTrainer with public names, which trains the same. A subclass may say what a training step
+    is, and what a checkpoint holds beside TRL's files: train_batch, write_state, read_state."""
+
+    _handed: tuple[Generation, torch.Tensor] | None = None  # rollouts and scores to answer TRL with
     _earlier = 0  # micro-steps before the first that TRL counts
+
+    def train_batch(self, inputs: list[dict]) -> Tensors:
+        """TRL's batch of a generation; inputs: a row for each rollout of this rank."""
+        return super()._generate_and_score_completions(inputs)
+
+    def write_state(self, folder: Path) -> None:
+        """Add to a checkpoint; called on the main rank."""
+
+    def read_state(self, folder: Path) -> None:
+        """Read what write_state wrote; called on every rank."""
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> Tensors:
         if self.model.training:
@@ -32,45 +63,91 @@ class TrlSeam(trl.GRPOTrainer):
         return super()._generate_and_score_completions(inputs)
 
     def _generate(self, prompts: list) -> tuple:
-        return super()._generate(prompts) if self._handed is None else self._handed[0]
+        if self._handed is not None:
+            return self._handed[0]
+        return super()._generate(prompts)
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
-        return super()._calculate_rewards(*args) if self._handed is None else self._handed[1]
+        if self._handed is not None:
+            return self._handed[1]
+        return super()._calculate_rewards(*args)
+
+    def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
+        with self.importance_correction("importance_sampling_ratio" in inputs):
+            return super().compute_loss(model, inputs, *args, **kwargs)
 
     def tensors(self, prompts: list, rollouts: list[Rollout], scores: torch.Tensor) -> Tensors:
         """TRL's batch of this rank's rollouts; `scores`: (rows, functions) of all ranks."""
-        ids, texts = [r.completion.token_ids for r in rollouts], [r.text for r in rollouts]
-        logprobs = [r.completion.logprobs for r in rollouts]
-        logprobs = None if None in logprobs else logprobs
-        if self.vllm_importance_sampling_correction and logprobs is not None:
-            self.use_vllm = True  # else TRL corrects for no engine; it does not generate here
-        answer = [r.prompt_ids for r in rollouts], ids, None, texts, logprobs, {}, None, []
-        self._handed = answer, scores.to(self.accelerator.device)
+        logprobs = [rollout.completion.logprobs for rollout in rollouts]
+        if None in logprobs:
+            logprobs = None
+        generation = Generation(
+            prompt_ids=[rollout.prompt_ids for rollout in rollouts],
+            completion_ids=[rollout.completion.token_ids for rollout in rollouts],
+            tool_mask=None,
+            completions=[rollout.text for rollout in rollouts],
+            logprobs=logprobs,
+            extra_fields={},
+            images=None,
+            tool_images=[],
+        )
+        self._handed = generation, scores.to(self.accelerator.device)
         # TRL takes whatever does not end with the tokenizer's own end token for truncated.
-        masking, self.mask_truncated_completions = self.mask_truncated_completions, False
+        masking = self.mask_truncated_completions
+        self.mask_truncated_completions = False
+        correction = self.vllm_importance_sampling_correction and logprobs is not None
         try:
-            return super()._generate_and_score_completions([{"prompt": p} for p in prompts])
+            with self.importance_correction(correction):
+                rows = [{"prompt": prompt} for prompt in prompts]
+                return super()._generate_and_score_completions(rows)
         finally:
-            self._handed, self.mask_truncated_completions = None, masking
+            self._handed = None
+            self.mask_truncated_completions = masking
+
+    @contextmanager
+    def importance_correction(self, used: bool) -> Iterator[None]:
+        """In this block TRL corrects for the engine that gave the log-probabilities, if `used`. It
+        does so only with use_vllm, which is False if another engine generates."""
+        use_vllm = self.use_vllm
+        self.use_vllm = use_vllm or used
+        try:
+            yield
+        finally:
+            self.use_vllm = use_vllm
 
     def rollouts_by_trl(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
         """A rollout of each prompt by TRL's own generation."""
-        prompts, m = [prompt for prompt, _ in wanted], self.num_generations
-        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
-        by_server = self.use_vllm and self.vllm_mode == "server"
-        if by_server and not all(ranks.gather([whole])):  # all ranks raise, or none
-            rule = f"a vLLM server draws num_generations={m} rollouts of a prompt at once"
-            raise AlgorithmError(f"{rule}; ask for a multiple of them, or set vllm_mode=colocate")
         if self._is_vlm:
             raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
-        texts = [prompt.row["prompt"] for prompt in prompts]
-        prompt_ids, ids, _, completions, logprobs, *_ = super()._generate(texts)
-        ends = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
-        rows = zip(prompt_ids, ids, completions, logprobs or [None] * len(ids), strict=True)
-        return [
-            Rollout(prompt, Completion(tokens, tokens[-1] not in ends, values), text)
-            for prompt, tokens, text, values in rows
+        prompts = [prompt for prompt, _ in wanted]
+        if self.use_vllm and self.vllm_mode == "server":
+            self.check_multiples(prompts)
+        answer = super()._generate([prompt.row["prompt"] for prompt in prompts])
+        try:
+            generation = Generation(*answer)
+        except TypeError:
+            raise AlgorithmError(
+                f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
+                "PodsTrainer does not know; install a version that docs/trl.md names"
+            ) from None
+        ends = {self._tokenizer.eos_token_id, self._tokenizer.pad_token_id}
+        ends |= set(getattr(self, "eos_token_ids", []))  # of the model, from TRL 1.16 on
+        logprobs = generation.logprobs or [None] * len(prompts)
+        completions = [
+            Completion(token_ids, token_ids[-1] not in ends, values)
+            for token_ids, values in zip(generation.completion_ids, logprobs, strict=True)
         ]
+        return list(map(Rollout, generation.prompt_ids, completions, generation.completions))
+
+    def check_multiples(self, prompts: list[Prompt]) -> None:
+        """A vLLM server draws m rollouts of a prompt at once. All ranks raise, or none."""
+        m = self.num_generations
+        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
+        if not all(ranks.gather([whole])):
+            raise AlgorithmError(
+                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
+                "multiple of them, or set vllm_mode=colocate"
+            )
 
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
@@ -99,8 +176,9 @@ class TrlSeam(trl.GRPOTrainer):
     @cached_property
     def data_order(self) -> DataOrder | None:
         """TRL's order of the training rows; None for a streamed data set."""
-        sized = hasattr(self.train_dataset, "__len__")
-        return DataOrder(self.train_dataset, super()._get_train_sampler()) if sized else None
+        if not hasattr(self.train_dataset, "__len__"):
+            return None
+        return DataOrder(self.train_dataset, super()._get_train_sampler())
 
     def mask_rows(self, batch: Tensors, rows: torch.Tensor) -> None:
         """These rows leave the loss and its number of tokens."""
@@ -110,8 +188,8 @@ class TrlSeam(trl.GRPOTrainer):
 
     def micro_batches_counted(self) -> tuple[int, int]:
         """This rank's micro-batches of the generation with rows that count, and all of them."""
-        parts = self._buffered_inputs
-        return sum(bool(part["completion_mask"].any()) for part in parts), len(parts)
+        counted = [bool(part["completion_mask"].any()) for part in self._buffered_inputs]
+        return sum(counted), len(counted)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -121,10 +199,12 @@ class TrlSeam(trl.GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            step, order = self.state.global_step, self.data_order
-            before = step * self.args.gradient_accumulation_steps
-            before = before if order is None else order.micro_steps(step, self.args)
-            self._earlier = before - self._step
+            step = self.state.global_step
+            if self.data_order is None:
+                micro_steps = step * self.args.gradient_accumulation_steps
+            else:
+                micro_steps = self.data_order.micro_steps(step, self.args)
+            self._earlier = micro_steps - self._step
             self.read_state(Path(checkpoint))
 
     def save_state(self, folder: Path) -> None:
@@ -139,17 +219,20 @@ class TrlSeam(trl.GRPOTrainer):
         """A completion of each prompt by TRL's own generation; an evaluation's prompts differ."""
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
-        training, count = self.model.training, self.num_generations_eval
+        training = self.model.training
+        generations = self.num_generations_eval
         sampler = self.vllm_generation if self.use_vllm else self.generation_config
         top_k = sampler.top_k
-        sampler.top_k = 1 if greedy else top_k
+        if greedy:
+            sampler.top_k = 1
         self.model.eval()
         self.num_generations_eval = 1
         try:
             return self._generate_single_turn(prompts, None, {})
         finally:
             self.model.train(training)
-            self.num_generations_eval, sampler.top_k = count, top_k
+            self.num_generations_eval = generations
+            sampler.top_k = top_k
             self._last_loaded_step = -1  # the next training step loads and pays for its weights
 
     @torch.no_grad()
@@ -167,25 +250,31 @@ class TrlSeam(trl.GRPOTrainer):
         """Forward and backward of one micro-batch beside Adam's moments; nothing of it stays."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.model.train()
-        size, optimizer = self.args.per_device_train_batch_size, str(self.args.optim).lower()
+        size = self.args.per_device_train_batch_size
         rows = {k: v[:size] for k, v in batch.items() if getattr(v, "ndim", 0) > 0}
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        moments = 2 if "adam" in optimizer and not self.optimizer.state else 0
-        kind = torch.uint8 if "8bit" in optimizer else None  # None: the parameter's
-        held = [torch.empty_like(p, dtype=kind) for p in trained * moments]
+        moments = self.first_moments()
         self.accelerator.backward(self.compute_loss(self.model_wrapped, {**batch, **rows}))
-        held.clear()
+        moments.clear()
         self.model.zero_grad()
         self.forget_refused_packing()
         self._metrics["train"].clear()
         set_seed(self.args.seed, device_specific=True)  # as TRL leaves it before the first step
 
+    def first_moments(self) -> list[torch.Tensor]:
+        """Memory for the two moments of Adam, which come with the first optimiser step."""
+        name = str(self.args.optim).lower()
+        if "adam" not in name or self.optimizer.state:
+            return []
+        dtype = torch.uint8 if "8bit" in name else None  # None: the parameter's
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        return [torch.empty_like(p, dtype=dtype) for p in trained * 2]
+
     def forget_refused_packing(self) -> None:
         """Real rollouts decide again: Unsloth's self-check refused tokens that nobody sampled."""
-        known = {k: v for k, v in vars(self.model).items() if k.startswith("_unsloth_seq_packing")}
-        if any(value is False or "unsafe" in name for name, value in known.items()):
-            for name in known:
-                delattr(self.model, name)
+        notes = {k: v for k, v in vars(self.model).items() if k.startswith("_unsloth_seq_packing")}
+        refused = any(value is False or "unsafe" in name for name, value in notes.items())
+        for name in notes if refused else ():
+            delattr(self.model, name)
 
     def packing(self) -> dict[str, float]:
         """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""

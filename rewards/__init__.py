@@ -4,27 +4,55 @@ Completions are untrusted, so work is bounded."""
 
 import atexit
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
 
 import yaml
 
-from rewards import choice, functions, published, strict
-from rewards.tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
-from rewards.verifier import Pair, Verifier
+from pods.config.place import SUITE
+
+from . import choice, published, strict
+from .functions import FUNCTIONS, Graded
+from .tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
+from .verifier import Pair, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
-NAMES = [name for name, value in vars(functions).items() if callable(value)]  # of the rewards
-Texts = Sequence[str]
 
 
-def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool:
+def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool | None:
+    """Whether a completion gives the gold answer; None if a comparison by strict passed its
+    deadline, which says nothing about the answer. kind: math, or choice for a letter.
+
+    Raises ValueError for an unknown version or kind.
+    """
     return _scorer(version).grade([completion], [answer], [kind])[0]
 
 
+def grades(
+    completions: Sequence[str],
+    answers: Sequence[str],
+    version: str = "v2",
+    kind: str = "math",
+    deadline_seconds: float | None = None,
+) -> list[bool | None]:
+    """`grade` of many completions, several comparisons at a time; a line on stderr counts those
+    without a verdict. deadline_seconds: processor time of a comparison; None: config/rewards'."""
+    scorer = _scorer(version, deadline_seconds)
+    verdicts = scorer.grade(completions, answers, [kind] * len(completions))
+    missing = verdicts.count(None)
+    if missing:
+        print(
+            f"rewards={version}: {missing} of {len(verdicts)} completions without a verdict: their "
+            f"comparison took more than {scorer.deadline_seconds:g} s of processor time; "
+            "raise rewards.deadline_seconds",
+            file=sys.stderr,
+        )
+    return verdicts
+
+
 def score(
-    completions: Texts, answers: Texts, version: str = "v2", kind: str = "math"
+    completions: Sequence[str], answers: Sequence[str], version: str = "v2", kind: str = "math"
 ) -> dict[str, list[float]]:
     """correctness, format and tags of every completion, unweighted; the trainer adds them up."""
     return _scorer(version).score(completions, answers, [kind] * len(completions))
@@ -35,35 +63,59 @@ class Scorer:
     strict, it starts no process, and an answer that only computer algebra can decide is wrong."""
 
     def __init__(
-        self, version: str, *, workers: int, deadline_seconds: float, names: Iterable[str] = NAMES
+        self,
+        version: str,
+        *,
+        workers: int,
+        deadline_seconds: float,
+        names: Iterable[str] = tuple(FUNCTIONS),
     ) -> None:
+        """workers: comparisons by math-verify at a time. deadline_seconds: processor time of each.
+        names: keys of FUNCTIONS."""
         _check("version", version, VERSIONS)
-        self.version, self.names = version, tuple(names)
-        self.timeouts = 0  # completions so far that scored 0 because of the deadline
-        started = version == "strict" and workers > 0
-        self._verifier = Verifier(workers, deadline_seconds) if started else None
+        self.version = version
+        self.names = tuple(names)
+        self.deadline_seconds = deadline_seconds
+        self.timeouts = 0  # completions so far without a verdict because of the deadline
+        self._verifier = None
+        if version == "strict" and workers > 0:
+            self._verifier = Verifier(workers, deadline_seconds)
 
     def score(
-        self, completions: Texts, answers: Texts, kinds: Texts, prompts: Texts | None = None
+        self,
+        completions: Sequence[str],
+        answers: Sequence[str],
+        kinds: Sequence[str],
+        prompts: Sequence[str] | None = None,
     ) -> dict[str, list[float]]:
-        """{name: one float per completion}, unweighted; prompts: they may open the first tag."""
-        correct = self.grade(completions, answers, kinds)
-        pairs = zip(prompts or [""] * len(completions), completions, strict=True)
-        texts = [opened(prompt) + completion for prompt, completion in pairs]
-        rows = [(*row, self.version) for row in zip(texts, answers, correct, strict=True)]
-        return {name: [getattr(functions, name)(*row) for row in rows] for name in self.names}
+        """{name: one float per completion}, unweighted; without a verdict correctness is 0.
 
-    def grade(self, completions: Texts, answers: Texts, kinds: Texts) -> list[bool]:
-        rows = zip(completions, answers, kinds, strict=True)
-        decisions = [self._decide(*row) for row in rows]
+        prompts: they may open the first tag.
+        """
+        prompts = prompts or [""] * len(completions)
+        verdicts = self.grade(completions, answers, kinds)
+        rows = [
+            Graded(opened(prompt) + completion, verdict is True, self.version)
+            for prompt, completion, verdict in zip(prompts, completions, verdicts, strict=True)
+        ]
+        return {name: [FUNCTIONS[name](row) for row in rows] for name in self.names}
+
+    def grade(
+        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
+    ) -> list[bool | None]:
+        """Whether each completion gives its gold answer; None: a comparison passed its deadline."""
+        decisions = [self._decide(*row) for row in zip(completions, answers, kinds, strict=True)]
+        # Rollouts of one prompt often agree: each pair is compared once.
         pairs = list(dict.fromkeys(pair for pair in decisions if isinstance(pair, tuple)))
+        verdicts: dict[Pair, bool | None] = dict.fromkeys(pairs, False)
         if pairs and self._verifier:
             verdicts = dict(zip(pairs, self._verifier.ask(pairs), strict=True))
-            decisions = [verdicts.get(decision, decision) for decision in decisions]
-            self.timeouts += decisions.count(None)
-        return [decision is True for decision in decisions]
+        decisions = [verdicts.get(decision, decision) for decision in decisions]
+        self.timeouts += decisions.count(None)
+        return decisions
 
     def _decide(self, completion: str, answer: str, kind: str) -> bool | Pair:
+        """The verdict, or the two texts that only computer algebra can compare."""
         _check("kind", kind, ("math", "choice"))
         if kind == "choice":
             return choice.is_correct(completion, answer)
@@ -83,11 +135,13 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 
 
 @cache
-def _scorer(version: str) -> Scorer:
-    """One scorer per version for `grade` and `score`, with the deadline of config/rewards."""
-    defaults = Path(__file__).resolve().parents[1] / "config" / "rewards" / "_shared.yaml"
-    seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
-    scorer = Scorer(version, workers=min(4, os.cpu_count() or 1), deadline_seconds=seconds)
+def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
+    """One scorer per version and deadline; None: that of config/rewards."""
+    if deadline_seconds is None:
+        defaults = SUITE / "config" / "rewards" / "_shared.yaml"
+        deadline_seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
+    workers = min(4, os.cpu_count() or 1)
+    scorer = Scorer(version, workers=workers, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)
     return scorer
 

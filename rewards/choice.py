@@ -3,7 +3,7 @@
 
 import re
 
-from rewards.tags import last_closed_answer
+from .tags import last_closed_answer
 
 MAX_LENGTH = 2000  # characters; an option's own text may follow its letter
 LETTER = re.compile(r"\(?\s*([A-Za-z])\s*(?:[.)]*:(?P<text>.*)|[.)]+(?P<more>\s.*)?)?", re.DOTALL)
@@ -16,6 +16,8 @@ def is_correct(completion: str, gold: str) -> bool:
     if answer is None or len(answer) > MAX_LENGTH:
         return False
     match = LETTER.fullmatch(answer)
-    if match is None or ANOTHER.search(match["text"] or match["more"] or ""):
+    if match is None:
+        return False
+    if ANOTHER.search(match["text"] or match["more"] or ""):
         return False
     return match[1].upper() == gold.strip().upper()

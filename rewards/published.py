@@ -7,10 +7,16 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from pylatexenc.latex2text import LatexNodes2Text
-from pylatexenc.latexwalker import LatexWalker
+try:
+    from pylatexenc.latex2text import LatexNodes2Text
+    from pylatexenc.latexwalker import LatexWalker
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "rewards: the graders need pylatexenc and math-verify; install pods-rl[suite]",
+        name=error.name,
+    ) from error
 
-from rewards import tags
+from . import tags
 
 MAX_LENGTH = 300  # characters; a longer text is taken for wrong: none of the data sets equals it
 MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen take 240
@@ -31,32 +37,45 @@ logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # its remarks on bro
 def is_correct(completion: str, gold: str, version: str) -> bool:
     """Whether the answer block, the last number or the whole text equals the gold answer."""
     pattern = r"[\d.,]+" if version == "v2" else r"\d+"
-    texts = tags.published_answer(completion), tags.last_number(completion, pattern), completion
-    return any(equal(text, gold) for text in texts)
+    return (
+        equal(tags.published_answer(completion), gold)
+        or equal(tags.last_number(completion, pattern), gold)
+        or equal(completion, gold)
+    )
 
 
 def equal(answer: str, gold: str) -> bool:
     """Whether the published graders accept the answer for `gold`."""
-    if len(answer) > MAX_LENGTH and len(answer := answer.strip()) > MAX_LENGTH:
-        return False
+    if len(answer) > MAX_LENGTH:
+        answer = answer.strip()
+        if len(answer) > MAX_LENGTH:
+            return False
     if first_form(answer) == first_form(gold):
         return True
-    answer, gold = second_form(answer), second_form(gold)
-    return answer == gold or bool(answer and gold and _same_fractions(answer, gold))
+    answer = second_form(answer)
+    gold = second_form(gold)
+    if answer == gold:
+        return True
+    return bool(answer and gold) and _same_fractions(answer, gold)
 
 
 def _same_fractions(answer: str, gold: str) -> bool:
     """Tuples and intervals element by element: only fractions, and only as they are written."""
-    ours, theirs = _elements(answer), _elements(gold)
-    if len(theirs) > 1 and (answer[0], answer[-1]) != (gold[0], gold[-1]):
+    elements = _elements(gold)
+    if len(elements) > 1 and (answer[0] != gold[0] or answer[-1] != gold[-1]):
+        return False  # (1/2,3) is not [1/2,3]
+    if _elements(answer) != elements:
         return False
-    return ours == theirs and all(WRITTEN_FRACTION.search(element) for element in ours)
+    return all(WRITTEN_FRACTION.search(element) for element in elements)
 
 
 def _elements(form: str) -> list[str]:
+    """What stands between brackets and commas; a text without brackets is one element."""
     form = THOUSANDS.sub("", form)
     match = re.fullmatch(r"[()\[\]]([^()\[\]]+)[()\[\]]", form)
-    return [element.strip() for element in match[1].split(",")] if match else [form]
+    if match is None:
+        return [form]
+    return [element.strip() for element in match[1].split(",")]
 
 
 @lru_cache(maxsize=8192)
@@ -69,6 +88,7 @@ def first_form(text: str) -> str:
 
 
 def _first_form(text: str) -> str:
+    """The steps of the release, in its order; ValueError and IndexError as it raised them."""
     text = text.replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
     text = text.replace("tfrac", "frac").replace("dfrac", "frac")
     for noise in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$"):
@@ -82,8 +102,11 @@ def _first_form(text: str) -> str:
     sides = text.split("=")
     if len(sides) == 2 and len(sides[0]) <= 2:  # "x=5"
         text = sides[1]
-    text = _braced(_braced(text, "\\sqrt", 1).replace(" ", ""), "\\frac", 2)
-    return "\\frac{1}{2}" if text == "0.5" else SLASH_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    text = _braced(text, "\\sqrt", 1).replace(" ", "")
+    text = _braced(text, "\\frac", 2)
+    if text == "0.5":  # the one decimal that the release knows
+        return "\\frac{1}{2}"
+    return SLASH_FRACTION.sub(r"\\frac{\1}{\2}", text)
 
 
 def _braced(text: str, macro: str, count: int) -> str:
@@ -95,7 +118,8 @@ def _braced(text: str, macro: str, count: int) -> str:
             if len(tail) < count:
                 return text
             second = tail[1:count]
-            second = second if second in ("", "{") else f"{{{second}}}"
+            if second not in ("", "{"):
+                second = f"{{{second}}}"
             tail = f"{{{tail[0]}}}{second}{tail[count:]}"
         pieces.append(tail)
     return macro.join(pieces)
@@ -121,12 +145,14 @@ def second_form(text: str) -> str:
     text = _whole(text, text) or text
     if "\\" in text:
         text = _plain(text)
-    text = re.sub(r"([0-9]) +([0-9])", r"\1+\2", re.sub("- *", "-", text))  # a mixed number
+    text = re.sub("- *", "-", text)
+    text = re.sub(r"([0-9]) +([0-9])", r"\1+\2", text)  # a mixed number
     text = text.replace(" ", "").replace("{", "").replace("}", "").lower()
     return _whole(THOUSANDS.sub("", text), text.replace(",", ""), int) or text
 
 
 def _plain(text: str) -> str:
+    """Without LaTeX, as far as the converter reads it."""
     text = text.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac")
     plain = latex_as_text(text.replace("\\frac", " \\frac"))  # the space makes 7\frac34 mixed
     if plain is None:
@@ -138,8 +164,9 @@ def _plain(text: str) -> str:
 
 def latex_as_text(latex: str) -> str | None:
     """`\\frac{\\pi}{2}` as "π/2", by pylatexenc as published; None if it fails or takes long."""
-    titles = "\\maketitle" in latex  # the converter puts the titles of all texts into each other
-    if titles or latex.count("\\begin") > MAX_ENVIRONMENTS:
+    if "\\maketitle" in latex:  # the converter puts the titles of all texts into each other
+        return None
+    if latex.count("\\begin") > MAX_ENVIRONMENTS:
         return None
     try:
         return CONVERTER.nodelist_to_text(_Walker(latex).get_latex_nodes()[0])

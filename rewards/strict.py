@@ -7,8 +7,8 @@ dollars a day". Numbers are compared exactly, words as text, all else by rewards
 import re
 from fractions import Fraction
 
-from rewards.tags import last_closed_answer
-from rewards.verifier import Pair
+from .tags import last_closed_answer
+from .verifier import Pair
 
 MAX_LENGTH = 600  # characters of an answer block; a longer one is wrong
 MAX_ALGEBRA = 200  # characters of a text for math-verify
@@ -52,30 +52,40 @@ def decide(completion: str, gold: str) -> bool | Pair:
     answer = last_closed_answer(completion)
     if answer is None or len(answer) > MAX_LENGTH:
         return False
-    answer, gold = _tidy(answer), _tidy(gold)
+    answer = _tidy(answer)
+    gold = _tidy(gold)
     if bool(PERCENT.search(answer)) != bool(PERCENT.search(gold)):
         return False  # a percentage equals only a percentage
     if answer == gold:
         return True
-    if (value := _number(NUMBER, TEXT.sub("", gold))) is not None:
-        return stated(answer) == value
-    words = [_plain(text).lower().strip("\"'()") for text in (answer, gold)]
-    if re.fullmatch("[a-z ]+", words[1]):
-        return words[0] == words[1]
-    numeral, approximation = re.search("[0-9]_", gold), "." in answer and "." not in gold
-    if max(len(answer), len(gold)) > MAX_ALGEBRA or numeral or approximation:
+    if len(gold) > MAX_LENGTH:  # Python reads no number of more than 4,300 digits
+        return False
+    number = _number(NUMBER, TEXT.sub("", gold))
+    if number is not None:
+        return stated(answer) == number
+    words = _words(gold)
+    if re.fullmatch("[a-z ]+", words):
+        return _words(answer) == words
+    if max(len(answer), len(gold)) > MAX_ALGEBRA:
+        return False
+    if "." in answer and "." not in gold:
+        return False  # an approximation
+    if re.search("[0-9]_", gold):
         return False  # math-verify takes 52_8, a numeral of base 8, for 52
-    sides = [s for part in re.split(r",|\bor\b|\band\b", answer) for s in part.split("=")[:-1]]
-    algebra = "=" in gold or all(map(_names_value, sides))
-    return (UNIT.sub("", answer), UNIT.sub("", gold)) if algebra else False
+    if "=" not in gold:
+        for equation in re.split(r",|\bor\b|\band\b", answer):
+            if not all(map(_names_value, equation.split("=")[:-1])):
+                return False
+    return UNIT.sub("", answer), UNIT.sub("", gold)
 
 
 def stated(text: str) -> Fraction | None:
     """The one number that a text states, behind its last "="; None for two numbers or none."""
     left, _, value = _plain(text).rpartition("=")
     sides = CLAUSE.split(left)[-1].split("=")
-    doubtful = CHANGING.search(value) or not all(map(_names_value, sides))
-    return None if doubtful else _number(STATED, value)
+    if CHANGING.search(value) or not all(map(_names_value, sides)):
+        return None
+    return _number(STATED, value)
 
 
 def _names_value(side: str) -> bool:
@@ -91,21 +101,34 @@ def _names_value(side: str) -> bool:
 
 def _tidy(text: str) -> str:
     """The text without delimiters and boxes, in one spelling."""
-    text = BOXED.sub(r" \1 ", THOUSANDS.sub(",", text.translate(SPELLINGS)))
-    text = re.sub(r"(?<![A-Za-z\\])pi(?![a-z])", r"\\pi", WRAPPING.sub(" ", text))
+    text = text.translate(SPELLINGS)
+    text = THOUSANDS.sub(",", text)
+    text = BOXED.sub(r" \1 ", text)
+    text = WRAPPING.sub(" ", text)
+    text = re.sub(r"(?<![A-Za-z\\])pi(?![a-z])", r"\\pi", text)
     return re.sub(r"\s+", " ", text).strip().rstrip(" .;,")
 
 
 def _plain(text: str) -> str:
     """With \\text{...} opened, \\frac{a}{b} as a/b, without braces and percent signs."""
-    text = FRACTION.sub(lambda m: f" {m[1] or m[2]}/{m[3] or m[4]}", TEXT.sub(r" \1 ", text))
+    text = TEXT.sub(r" \1 ", text)
+    text = FRACTION.sub(lambda m: f" {m[1] or m[2]}/{m[3] or m[4]}", text)
     text = PERCENT.sub(" ", text).replace("{", "").replace("}", "")
-    return re.sub(r"-\s+(?=[0-9])", "-", text.replace("\\times", "*")).strip()
+    text = text.replace("\\times", "*")
+    return re.sub(r"-\s+(?=[0-9])", "-", text).strip()
+
+
+def _words(text: str) -> str:
+    return _plain(text).lower().strip("\"'()")
 
 
 def _number(pattern: str, text: str) -> Fraction | None:
+    """The value of a text that fits NUMBER or STATED: sign, whole number, top, bottom."""
     match = re.fullmatch(pattern, _plain(text))
-    if match is None or (match[4] and not Fraction(match[4].replace(",", ""))):
+    if match is None:
         return None
-    whole, top, bottom = (Fraction((part or "0").replace(",", "")) for part in match.groups()[1:])
-    return (whole + top / (bottom or 1)) * (-1 if match[1] == "-" else 1)
+    sign, whole, top, bottom = (part and part.replace(",", "") for part in match.groups())
+    if bottom and not Fraction(bottom):
+        return None
+    value = Fraction(whole or 0) + Fraction(top) / Fraction(bottom or 1)
+    return -value if sign == "-" else value

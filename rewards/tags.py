@@ -15,24 +15,34 @@ def opened(prompt: str) -> str:
 
 def is_well_formed(completion: str) -> bool:
     """Evaluation's format flag: only the two blocks, except for a space or a newline."""
-    if (span := _blocks(completion)) is None:
+    span = _blocks(completion)
+    if span is None:
         return False
-    before, after = completion[: span[0]], completion[span[1] :]
-    return before in ("", " ", "\n") and after in ("", " ", "\n", " \n", "\n\n")
+    start, end = span
+    if completion[:start] not in ("", " ", "\n"):
+        return False
+    return completion[end:] in ("", " ", "\n", " \n", "\n\n")
 
 
 def extra_characters(completion: str) -> int | None:
     """How many characters are outside the two blocks; None without them."""
     span = _blocks(completion)
-    return None if span is None else len(completion) - (span[1] - span[0])
+    if span is None:
+        return None
+    start, end = span
+    return len(completion) - (end - start)
 
 
 def _blocks(completion: str) -> tuple[int, int] | None:
-    """Where `<think>.*</think>[ \\n]?<answer>.*</answer>` begins and ends."""
+    """Where `<think>.*</think>[ \\n]?<answer>.*</answer>` begins and ends; None if nowhere."""
     start = completion.find("<think>")
-    join = JOIN.search(completion, start + len("<think>")) if start >= 0 else None
+    if start < 0:
+        return None
+    join = JOIN.search(completion, start + len("<think>"))
     end = completion.rfind("</answer>")
-    return None if join is None or end < join.end() else (start, end + len("</answer>"))
+    if join is None or end < join.end():
+        return None
+    return start, end + len("</answer>")
 
 
 def published_answer(completion: str) -> str:
@@ -48,17 +58,12 @@ def last_number(completion: str, pattern: str) -> str:
 
 def last_closed_answer(completion: str) -> str | None:
     """The content of the last <answer>...</answer> that is closed and not blank."""
-    opened, answer = None, None
+    answer = None
+    start = None  # of the block that is open
     for tag in ANSWER_TAG.finditer(completion):
-        if tag[0] == "</answer>" and opened is not None:
-            answer = completion[opened : tag.start()].strip() or answer
-        opened = tag.end() if tag[0] == "<answer>" else None
+        if tag[0] == "<answer>":
+            start = tag.end()
+        elif start is not None:
+            answer = completion[start : tag.start()].strip() or answer
+            start = None
     return answer
-
-
-def earn_bonus(completion: str, correct: bool, version: str) -> bool:
-    """Whether format and tags count at all: in the release for wrong answers only, in its MATH runs
-    ("NF") never; under strict not with an empty block."""
-    if version == "strict":
-        return re.search(r"<(think|answer)>\s*</\1>", completion) is None
-    return version == "v2" or (version == "v1" and not correct)

@@ -1,5 +1,8 @@
 """math-verify for untrusted text: a server without CUDA or torch forks a child for each comparison.
-The kernel's timer ends a late child, even if the trainer was killed."""
+
+The deadline is time of the processor that the child used, so that a verdict does not depend on what
+else the machine does. The kernel's timers end a late child, even if the trainer was killed.
+"""
 
 import contextlib
 import json
@@ -13,17 +16,26 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
+WALL_SECONDS = 60.0  # for a child that waits without using the processor, for memory or a disk
 WARM_UP = (  # parsers and sympy build tables on first use: a child takes a third of the time
-    "x^2+3x+2", "(x+1)(x+2)", "\\frac{\\sqrt{3}}{2}", "2\\pi-\\frac{1}{3}", "(3,-\\frac{\\pi}{2})",
-    "1,-2", "[1,2]\\cup(3,\\infty)", "x=5", "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
-)  # fmt: skip
+    "x^2+3x+2",
+    "(x+1)(x+2)",
+    "\\frac{\\sqrt{3}}{2}",
+    "2\\pi-\\frac{1}{3}",
+    "(3,-\\frac{\\pi}{2})",
+    "1,-2",
+    "[1,2]\\cup(3,\\infty)",
+    "x=5",
+    "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+)
 
 Pair = tuple[str, str]  # answer, gold answer
-Verdict = bool | None  # None: the deadline passed
+Verdict = bool | None  # None: the deadline passed, which says nothing about the two
 
 
 class Verifier:
-    """Compares pairs with math-verify, `workers` at a time."""
+    """Compares pairs with math-verify, `workers` at a time, each in at most `deadline_seconds` of
+    processor time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
         self._code = f"from rewards.verifier import serve; serve({workers}, {deadline_seconds})"
@@ -47,40 +59,58 @@ class Verifier:
             os.killpg(self._server.pid, signal.SIGKILL)
 
     def _start(self) -> Popen:
-        root = Path(__file__).resolve().parents[1]  # python -c imports from its working directory
-        command, env = [sys.executable, "-c", self._code], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-        return Popen(command, cwd=root, env=env, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        return Popen(
+            [sys.executable, "-c", self._code],
+            cwd=Path(__file__).resolve().parents[1],  # python -c imports from its working directory
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,
+        )
 
 
 def serve(workers: int, deadline_seconds: float) -> None:
     """The server's loop: a line of pairs in, a line of verdicts out, until the trainer ends."""
-    trainer, replies, sys.stdout = os.getppid(), sys.stdout, sys.stderr
+    trainer = os.getppid()
+    replies = sys.stdout
+    sys.stdout = sys.stderr  # a parser that prints must not spoil the replies
     logging.disable()  # parsers warn about every text that is not mathematics
     for text in WARM_UP:
         equal(text, WARM_UP[0])
     for line in sys.stdin:
-        pairs, verdicts = json.loads(line), []
+        pairs = json.loads(line)
+        verdicts: list[Verdict] = []
         for start in range(0, len(pairs), workers):
             if os.getppid() != trainer:
                 return
             children = [_fork(pair, deadline_seconds) for pair in pairs[start : start + workers]]
-            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-            verdicts += [None if code == -signal.SIGALRM else code == 0 for code in codes]
+            verdicts += [_verdict(child) for child in children]
         print(json.dumps(verdicts), file=replies, flush=True)
 
 
 def _fork(pair: Pair, deadline_seconds: float) -> int:
-    """The pid of a child that ends with code 0 if the two are equal; SIGALRM ends a late one."""
+    """The pid of a child that ends with code 0 if the two are equal; SIGPROF ends one that computes
+    too long, SIGALRM one that waits too long."""
     if pid := os.fork():
         return pid
     code = 1
     try:
-        signal.setitimer(signal.ITIMER_REAL, deadline_seconds)
+        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)  # time of the processor
+        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         with contextlib.suppress(ValueError, OSError):  # not every system has this limit
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         code = int(not equal(*pair))
     finally:
         os._exit(code)
+
+
+def _verdict(child: int) -> Verdict:
+    """Wait for a child and read its verdict from how it ended."""
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code in (-signal.SIGPROF, -signal.SIGALRM):
+        return None
+    return code == 0
 
 
 def equal(answer: str, gold: str) -> bool:

@@ -27,10 +27,16 @@ from pods.config.keys import Section
 from pods.tasks import arithmetic
 
 SHIPPED = Path(__file__).parents[1] / "pods" / "tiny_policy"
-MUON_RATE, ADAMW_RATE, WARMUP_STEPS, BATCH_SIZE = 0.03, 4e-3, 20, 64
+MUON_RATE = 0.03
+ADAMW_RATE = 4e-3
+WARMUP_STEPS = 20
+BATCH_SIZE = 64
+SLOTS = 10  # batches whose texts are sorted by length, so that little of a batch is padding
 
 
 class BuildConfig(Section):
+    """config/build_tiny_policy.yaml, which explains its keys."""
+
     out_dir: str
     seed: int
     steps: int
@@ -42,11 +48,11 @@ class BuildConfig(Section):
 
 
 def texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
-    """Endless (question, completion)."""
+    """Endless (question, completion) of the base model's questions, by config.seed."""
     rng = random.Random(config.seed)
     for question, _ in arithmetic.problems("base", config.seed):
         yield question, worked_out(question, config, rng)
-        rng.random()  # an option drew it when the shipped weights were trained
+        rng.random()  # unused; without it every later text, and the shipped weights, would change
 
 
 def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:
@@ -55,10 +61,14 @@ def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:
     steps = []
     for move in moves:
         result = value + move
-        near = [r for r in range(result - 2, result + 3) if r != result and 0 <= r <= 19]
-        odds, draw = odds_of(value, move, config), digest(value, move, "wrong")
-        if near and rng.random() >= odds:
-            result = near[int(draw * len(near))] if rng.random() < 0.4 else rng.choice(near)
+        mistakes = [near for near in range(result - 2, result + 3) if 0 <= near <= 19]
+        if result in mistakes:
+            mistakes.remove(result)
+        if mistakes and rng.random() >= odds_of(value, move, config):
+            if rng.random() < 0.4:  # a mistake that belongs to the step: it recurs
+                result = mistakes[int(digest(value, move, "wrong") * len(mistakes))]
+            else:
+                result = rng.choice(mistakes)
         steps.append(f"{value}{move:+d}={result}")
         value = result
     return f"<think>{'. '.join(steps)}</think><answer>{value}</answer>"
@@ -67,9 +77,12 @@ def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:
 def odds_of(value: int, move: int, config: BuildConfig) -> float:
     """How often a step is right."""
     place = digest(value, move, "odds")
-    if (value < 10) == (value + move < 10) or place >= config.hard_share + config.half_share:
-        return 1 - config.slip_odds
-    return config.hard_odds if place < config.hard_share else config.half_odds
+    crosses_ten = (value < 10) != (value + move < 10)
+    if crosses_ten and place < config.hard_share:
+        return config.hard_odds
+    if crosses_ten and place < config.hard_share + config.half_share:
+        return config.half_odds
+    return 1 - config.slip_odds
 
 
 def digest(value: int, move: int, purpose: str) -> float:
@@ -82,8 +95,9 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(input_ids, labels), each (size, length), of texts of like length; prompt and padding carry
     the label -100, and padding stands at the end and needs no mask."""
-    for start in range(0, steps, 10):
-        rows, count = [], min(10, steps - start)
+    for start in range(0, steps, SLOTS):
+        count = min(SLOTS, steps - start)
+        rows = []
         for question, text in islice(texts, count * size):
             prompt = tokenizer.encode(f"<user>{question}<assistant>")
             answer = tokenizer.encode(text + tokenizer.eos_token)
@@ -110,19 +124,27 @@ class Muon(torch.optim.Optimizer):
                 momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
                 momentum.lerp_(matrix.grad, 0.05)
                 x = matrix.grad.lerp(momentum, 0.95)
-                x = (x.mT if x.shape[0] > x.shape[1] else x) / (x.norm() + 1e-7)
-                for _ in range(5):
+                rows, columns = matrix.shape
+                if rows > columns:  # the smaller product of the two
+                    x = x.mT
+                x = x / (x.norm() + 1e-7)
+                for _ in range(5):  # Newton-Schulz: singular values go to 1
                     product = x @ x.mT
                     x = 3.4445 * x + (-4.775 * product + 2.0315 * product @ product) @ x
-                x = x.mT if matrix.shape[0] > matrix.shape[1] else x
-                scale = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+                if rows > columns:
+                    x = x.mT
+                scale = max(1.0, rows / columns) ** 0.5
                 matrix.sub_(x, alpha=group["lr"] * scale)
 
 
 def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Muon on the matrices inside the layers, AdamW on everything else."""
-    matrices = [p for n, p in policy.named_parameters() if p.ndim == 2 and "layers" in n]
-    others = [p for n, p in policy.named_parameters() if p.ndim != 2 or "layers" not in n]
+    """Muon on the matrices inside the layers, AdamW on everything else; both rates rise for
+    WARMUP_STEPS and fall along a cosine to 4 % of their height."""
+    matrices = []
+    others = []
+    for name, parameter in policy.named_parameters():
+        inside = parameter.ndim == 2 and "layers" in name
+        (matrices if inside else others).append(parameter)
     adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.0)
     rates = {Muon(matrices): MUON_RATE, adamw: ADAMW_RATE}
     rows = batches(texts(config), config.steps, BATCH_SIZE, tokenizer)
@@ -130,10 +152,10 @@ def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTok
     progress = track(rows, "", config.steps, console=Console(stderr=True))
     for step, (ids, labels) in enumerate(progress):
         cosine = torch.cos(torch.tensor(torch.pi * step / config.steps)).item()
+        share = min(1.0, (step + 1) / WARMUP_STEPS) * (0.52 + 0.48 * cosine)
         policy(input_ids=ids, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         for optimizer, rate in rates.items():
-            share = min(1.0, (step + 1) / WARMUP_STEPS) * (0.52 + 0.48 * cosine)
             optimizer.param_groups[0]["lr"] = rate * share
             optimizer.step()
             optimizer.zero_grad()
@@ -145,7 +167,8 @@ def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedToke
     dozen steps."""
     ids, labels = next(batches(texts(config), 1, 512, tokenizer))
     with torch.no_grad():
-        hidden = policy.model(input_ids=ids).last_hidden_state[:, :-1][labels[:, 1:] != -100]
+        hidden = policy.model(input_ids=ids).last_hidden_state
+        hidden = hidden[:, :-1][labels[:, 1:] != -100]  # (tokens of completions, size)
     vector = torch.zeros(hidden.shape[1], requires_grad=True)
     optimizer = torch.optim.Adam([vector], lr=0.1)
     for _ in range(300):
@@ -159,6 +182,7 @@ def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedToke
 
 @command("build_tiny_policy", BuildConfig)
 def main(config: BuildConfig) -> None:
+    """Train the policy from nothing and save it with its tokenizer in out_dir."""
     transformers.set_seed(config.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED)
     sizes = transformers.AutoConfig.from_pretrained(SHIPPED)

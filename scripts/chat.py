@@ -11,8 +11,7 @@ from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
-import rewards
-from pods import tasks
+from pods import rewards, tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.engines import Limits, Request, Work, seed_of, texts
 from pods.evaluation.config import OneCheckpoint, find_one
@@ -30,9 +29,9 @@ def main(config: ChatConfig) -> None:
     from pods.models.policy import load_tokenizer
 
     training, trained = find_one(config)
+    name, _ = choose.for_evaluation(config.engine, training)
     tokenizer, task = load_tokenizer(training.model.path, training.model.pad_token), training.task
     sampling, kind = choose.sampling(training, config), tasks.kind_of(task)
-    name, _ = choose.for_evaluation(config.engine)
     with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")

@@ -3,7 +3,7 @@
     uv run scripts/replay.py run=<run>                    every built-in rule
     uv run scripts/replay.py run=<run> rule=max_reward    one rule beside the run's own choice
     uv run scripts/replay.py run=<run> rule=my_rules.py:longest kept_per_prompt=8
-Each rule selects again from the rollouts of every prompt; docs/planner.md explains the signal J.
+Each rule selects again from the rollouts of every prompt.
 """
 
 from typing import Any
@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from pods.algorithms import prepared
+from pods import files
+from pods.by_name import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Parameters, Section, Text
 from pods.rules import RULES, select
 from pods.runs import ledger
 
-COLUMNS = ("kept a prompt", "mean reward", "variance", "J", "no signal", "as the run")
+COLUMNS = ("kept a prompt", "mean reward", "variance", "no signal", "as the run")
 
 
 class ReplayConfig(Section):
@@ -35,7 +36,7 @@ def main(config: ReplayConfig) -> None:
     path = ledger.find(config.output_dir, config.run)
     import pandas  # a wrong run= waits for nothing
 
-    records = [record for record in ledger.read(path) if record["kept"]]
+    records = [record for record in files.read_lines(path) if record["kept"]]
     if not records:
         raise UserError(f"run={config.run}: {path} holds no complete record yet")
     rows = {"the run": row(records, [record["kept"] for record in records])}
@@ -63,14 +64,12 @@ def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> lis
 
 def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
     """Means over the prompts; `as the run`: share of the kept rollouts that the run kept too."""
-    from pods.figures import planner  # scipy and matplotlib
-
     pairs = list(zip(records, choices, strict=True))
     rewards = [np.array(record["total"])[kept] for record, kept in pairs]
     spreads = [np.std(group) if np.ptp(group) else 0.0 for group in rewards]
     shared = [len(np.intersect1d(record["kept"], kept)) / len(kept) for record, kept in pairs]
     m, variance = np.mean([len(group) for group in rewards]), np.mean(np.square(spreads))
-    means = [np.concatenate(rewards).mean(), variance, planner.signal(m, spreads)]
+    means = [np.concatenate(rewards).mean(), variance]
     means += [np.mean(np.equal(spreads, 0)), np.mean(shared)]
     return [f"{m:.4g}", *map("{:.4f}".format, means)]
 

@@ -8,9 +8,9 @@ import signal
 
 from accelerate import Accelerator
 
-from pods import trainer
+from pods import files, trainer
 from pods.runs import checkpoints, ledger
-from rewards import functions
+from rewards.functions import FUNCTIONS
 
 STEP = 4
 
@@ -18,7 +18,7 @@ STEP = 4
 def trained(run):
     """Whether the run has finished a step."""
     file = run / "metrics.jsonl"
-    return file.is_file() and bool(ledger.read(file))
+    return file.is_file() and bool(files.read_lines(file))
 
 
 def kill():
@@ -82,12 +82,13 @@ def disk_full():
 def reward_raises():
     calls = []
 
-    def act(text, *_):
-        calls.append(text)
-        if len(calls) > (STEP - 1) * 16 and "7" in text:  # 2 prompts x 8 rollouts a step
+    def correctness(graded):
+        calls.append(graded)
+        if len(calls) > (STEP - 1) * 16 and "7" in graded.text:  # 2 prompts x 8 rollouts a step
             raise ZeroDivisionError
+        return float(graded.correct)
 
-    before(functions, "correctness", act)
+    FUNCTIONS["correctness"] = correctness
 
 
 def gradient_is_nan():

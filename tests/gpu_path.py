@@ -81,17 +81,26 @@ def trainer_of(config, policy, folder, engine=None):
     class Loop(TrainerCallback):
         def on_train_begin(self, *_, **__):
             limits = config.sampling
-            warm_up(trainer, limits.max_prompt_length, limits.max_completion_length)
+            lengths = limits.max_prompt_length, limits.max_completion_length
+            warm_up(trainer, trainer.engine, *lengths, trainer.keeps_logprobs)
 
         def on_step_end(self, args, state, *_, **__):
-            guarded = trainer.sampler.guard.metrics if trainer.sampler.guard else {}
+            guarded = trainer.guard.metrics if trainer.guard else {}
             steps.append({"kept": trainer.newest.selection.kept.tolist(), **guarded})
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})
 
-    trainer = build_trainer(config, policy, rows(), rewards_of(), engine, Clock())
+    rewards = rewards_of()
+    if config.micro_batch_size == 2:  # of the cases that fill
+        rewards.functions, rewards.weights = [correctness], {"correctness": 1.0}
+    trainer = build_trainer(config, policy, rows(), rewards, engine, Clock())
     trainer.add_callback(Loop())
     return trainer, steps
+
+
+def correctness(completions, **_):
+    """Correct now and then, so that some groups have no signal."""
+    return [float(sum(map(ord, text)) % 4 == 0) for text in completions]
 
 
 def logged(trainer, name):

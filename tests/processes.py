@@ -22,10 +22,16 @@ from pods.training import build, check, loop  # noqa: F401
 from tests.conftest import ROOT
 
 SMALL = [  # a short run of two prompts a step, whose end and checkpoints go by steps
-    "run=r", "prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4",
-    "micro_batch_size=2", "sampling.max_completion_length=8", "budget.train_seconds=null",
-    "checkpoint.every_seconds=null", "ledger_texts=all",
-]  # fmt: skip
+    "run=r",
+    "prompts_per_step=2",
+    "rollouts_per_prompt=8",
+    "kept_per_prompt=4",
+    "micro_batch_size=2",
+    "sampling.max_completion_length=8",
+    "budget.train_seconds=null",
+    "checkpoint.every_seconds=null",
+    "ledger_texts=all",
+]
 
 
 class Process(multiprocessing.get_context("fork").Process):
@@ -33,9 +39,13 @@ class Process(multiprocessing.get_context("fork").Process):
     folder/stdout and folder/stderr. `fault` is called in the process before it starts."""
 
     def __init__(
-        self, folder: Path, *arguments: str, script: str | Path = "train.py",
-        fault: Callable[[], None] | None = None, cwd: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        *arguments: str,
+        script: str | Path = "train.py",
+        fault: Callable[[], None] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
         super().__init__()
         self.folder, self.fault, self.cwd = folder, fault, cwd or folder
         self.argv = [str(ROOT / script), *arguments]

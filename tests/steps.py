@@ -10,9 +10,11 @@ from pods.rollouts import Record
 
 
 def step_of(
-    totals: dict[str, Sequence[float]], kept: Sequence[int],
-    texts: Sequence[str] = ("a", "b", "c"), number: int = 0,
-) -> Record:  # fmt: skip
+    totals: dict[str, Sequence[float]],
+    kept: Sequence[int],
+    texts: Sequence[str] = ("a", "b", "c"),
+    number: int = 0,
+) -> Record:
     """totals: question id -> its rewards; kept: indices over all. The texts repeat over a prompt's
     rollouts, of 1, 2, ... tokens; the longest is clipped."""
     prompts = [Prompt(name, {"prompt": f"{name}?", "answer": "1"}) for name in totals]

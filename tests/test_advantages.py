@@ -13,9 +13,11 @@ PARTS = {
 }
 WEIGHTS = {"tags": 0.5}
 BATCH = Batch(
-    np.repeat([0, 1], 5), np.float32(REWARDS.flatten()), weights=WEIGHTS,
+    np.repeat([0, 1], 5),
+    np.float32(REWARDS.flatten()),
+    weights=WEIGHTS,
     by_function={name: values.flatten() for name, values in PARTS.items()},
-)  # fmt: skip
+)
 
 
 def normalised(values, over) -> np.ndarray:

@@ -11,8 +11,10 @@ import pytest
 from scipy.stats import binom
 
 from pods.advantages import over_all
-from pods.algorithms import ALGORITHMS, exploration, prepared
+from pods.algorithms import ALGORITHMS
 from pods.batch import Batch, Selection, Visit
+from pods.by_name import prepared
+from pods.history import exploration
 from pods.rules import RULES, keep
 
 NAN = float("nan")

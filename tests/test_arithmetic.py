@@ -21,10 +21,15 @@ def test_splits_are_disjoint_from_each_other_and_from_the_base():
     assert sum(arithmetic.SHARES.values()) == 100
 
 
-@pytest.mark.parametrize(("split", "digest"), [
-    ("train", "51673d5877907016"), ("validation", "36b0f0e17bb81a15"),
-    ("test", "1996b131638bcd67"), ("base", "1667fb7be45a99be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("split", "digest"),
+    [
+        ("train", "51673d5877907016"),
+        ("validation", "36b0f0e17bb81a15"),
+        ("test", "1996b131638bcd67"),
+        ("base", "1667fb7be45a99be"),
+    ],
+)
 def test_the_questions_are_those_of_earlier_runs_and_gold_is_the_sum(split, digest):
     """Results and the tiny policy, which was trained on `base`, rely on the same questions."""
     problems = list(islice(arithmetic.problems(split), arithmetic.SIZES.get(split, 1000)))

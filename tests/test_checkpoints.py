@@ -99,9 +99,12 @@ def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, 
     meta = json.loads((final / "meta.json").read_text())
     assert (meta["step"], meta["seed"]) == (10, 7)
     assert sorted(meta["files"]) == [
-        "adapter_model.safetensors", "global_step1/rank0.pt", "optimizer.pt", "tokenizer.json",
+        "adapter_model.safetensors",
+        "global_step1/rank0.pt",
+        "optimizer.pt",
+        "tokenizer.json",
         "trainer_state.json",
-    ]  # fmt: skip
+    ]
     assert not (final / "README.md").exists()
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
 

@@ -104,6 +104,7 @@ def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(
     faster = (3.0, {"update": 3.0})  # another rank; the slowest counts
     monkeypatch.setattr(ranks, "gather", lambda items: [*items, faster])
     loop = SimpleNamespace(clock=clock, config=compose(), between_generations=lambda state: True)
+    loop.priced_phases = lambda: None  # they are measured
     RunCallback.on_step_begin(loop, None, None, None)
     time.seconds += 1
     RunCallback.on_step_end(loop, None, None, None)

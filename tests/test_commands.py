@@ -5,7 +5,8 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from pods.runs import checkpoints, ledger, results
+from pods import files
+from pods.runs import checkpoints, results
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import write_questions
@@ -43,7 +44,7 @@ def test_the_quickstart_learns(tmp_path):
     """On all test questions: those of a few steps differ too much in how hard they are."""
     keys = ["max_steps=40", "budget.train_seconds=null", "run=r", "clock=l40s"]
     processes.run(tmp_path, *keys, "evaluation.every_seconds=470")
-    *lines, last = ledger.read(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    *lines, last = files.read_lines(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     assert len(lines) == 39
     assert last["eval/greedy_accuracy"] > environment()["greedy"] + 0.05
     assert last["kept/reward_variance"] >= last["all/reward_variance"] - 1e-9
@@ -66,7 +67,7 @@ def test_overrides_work(tmp_path, overrides):
     write_questions(tmp_path / "data")
     processes.run(tmp_path, *processes.SMALL, "max_steps=2", *overrides.split())
     run = tmp_path / "checkpoints" / "r"
-    assert [line["step"] for line in ledger.read(run / "metrics.jsonl")] == [1, 2]
+    assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [1, 2]
     assert checkpoints.damage(checkpoints.find(run)[-1]) is None
 
 
@@ -100,7 +101,7 @@ def test_a_sweep_runs_every_job_though_one_fails(tmp_path):
     )  # fmt: skip
     assert "kept_per_prompt=9: cannot keep more than rollouts_per_prompt=8" in done.stderr
     run = tmp_path / "q-m4"  # of the job after the one that fails
-    assert [line["step"] for line in ledger.read(run / "metrics.jsonl")] == [1, 2]
+    assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [1, 2]
     assert checkpoints.newest_intact(run)[0].step == 2
     logs = list((tmp_path / ".sweeps").rglob("*_log.out"))
     assert len(logs) == 2  # a job's own output, and nowhere else than in output_dir

@@ -13,27 +13,42 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pods.runs import checkpoints, ledger
+from pods import files
+from pods.runs import checkpoints
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import rollouts, write_questions
 from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
-    *processes.SMALL, "sampling.max_completion_length=48", "lora.rank=null", "lora.alpha=1",
-    "checkpoint.every_steps=1", "checkpoint.keep=1", "optimizer.schedule=constant",
-]  # fmt: skip
+    *processes.SMALL,
+    "sampling.max_completion_length=48",
+    "lora.rank=null",
+    "lora.alpha=1",
+    "checkpoint.every_steps=1",
+    "checkpoint.keep=1",
+    "optimizer.schedule=constant",
+]
 UPDATES = {2: ["prompts_per_step=1", *SGD], 3: ["prompts_per_step=2", *ADAM]}  # by ZeRO's stage
 TRIALS = {2: "gsm8k_h100", 3: "gsm8k_a100"}  # settings (e) and (f)
 
 
 def trial(folder, stage):
     return [
-        "trial=true", f"output_dir={folder / 'trials'}", f"experiment={TRIALS[stage]}",
-        "algorithm=pods", "model=tiny", f"data_dir={folder}", "task.system=''",
-        "task.validation_size=4", "rollouts_per_prompt=16", "kept_per_prompt=4",
-        "sampling.max_completion_length=16", "evaluation.every_seconds=0.001", "rewards.workers=1",
-    ]  # fmt: skip
+        "trial=true",
+        f"output_dir={folder / 'trials'}",
+        f"experiment={TRIALS[stage]}",
+        "algorithm=pods",
+        "model=tiny",
+        f"data_dir={folder}",
+        "task.system=''",
+        "task.validation_size=4",
+        "rollouts_per_prompt=16",
+        "kept_per_prompt=4",
+        "sampling.max_completion_length=16",
+        "evaluation.every_seconds=0.001",
+        "rewards.workers=1",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +85,9 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(folder, tmp_path, s
             torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=0)
         assert max((v - start[name]).abs().max() for name, v in ours.items()) > 4e-5
         start = ours
-    norms = [[m["grad_norm"] for m in ledger.read(p / "r" / "metrics.jsonl")] for p in (one, two)]
+    norms = [
+        [m["grad_norm"] for m in files.read_lines(p / "r" / "metrics.jsonl")] for p in (one, two)
+    ]
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
     saved = checkpoints.find(two / "r")
     assert [checkpoints.damage(c) for c in saved] == [None] * 2

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
 
 import pytest
 import torch
@@ -12,15 +11,15 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from safetensors.torch import load_file
 
-from pods import ranks
+from pods import files, ranks
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.models.policy import Policy
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints
 from pods.trainer import PodsConfig
 from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments
-from rewards import functions
+from rewards.functions import FUNCTIONS
 from tests import faults, processes, two_ranks
 from tests.configs import compose
 from tests.conftest import ROOT
@@ -28,9 +27,13 @@ from tests.test_faults import assert_same_run, lines, rollouts
 from tests.two_ranks import ADAM, SGD, fixed_rollouts
 
 SETTINGS = [
-    *processes.SMALL, "max_steps=3", "checkpoint.every_steps=1", "clock=l40s",
-    "optimizer.schedule=constant", "evaluation.every_seconds=null",
-]  # fmt: skip
+    *processes.SMALL,
+    "max_steps=3",
+    "checkpoint.every_steps=1",
+    "clock=l40s",
+    "optimizer.schedule=constant",
+    "evaluation.every_seconds=null",
+]
 
 
 def run(folder, *overrides, **settings):
@@ -87,7 +90,7 @@ def reference(tmp_path_factory):
 
 
 def test_one_writer_and_its_files(reference):
-    metrics = ledger.read(reference / "metrics.jsonl")
+    metrics = files.read_lines(reference / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
     seconds = [line[f"seconds/{phase}"] for line in metrics for phase in ("generate", "update")]
     assert metrics[-1]["train_seconds"] == pytest.approx(sum(seconds))
@@ -135,8 +138,7 @@ def test_a_signal_while_the_ranks_answer_each_other_ends_the_next_step(monkeypat
         stop.receive(signal.SIGTERM, None)  # a slower rank has not answered yet
         return mine
 
-    with ExitStack() as stack:
-        loop.restore_signals(stack)
+    with loop.restore_signals():
         monkeypatch.setattr(ranks, "gather", gather)
         assert not stop.after(1)
         assert stop.after(2)
@@ -144,7 +146,7 @@ def test_a_signal_while_the_ranks_answer_each_other_ends_the_next_step(monkeypat
 
 
 def test_a_reward_that_raises_on_one_rank_ends_both(tmp_path):
-    fault = rank_one(lambda: faults.before(functions, "tags", lambda *_: 1 / 0))
+    fault = rank_one(lambda: FUNCTIONS.update(tags=lambda graded: 1 / 0))
     done = run(tmp_path, "max_steps=40", fault=fault, codes=(1, 1))
     assert "raised ZeroDivisionError" in done[1].stderr.splitlines()[-1]
     assert "another process of the run ended" in done[0].stderr.splitlines()[-1]
@@ -210,10 +212,19 @@ def test_a_lost_process_is_told_from_other_failures(monkeypatch):
 @pytest.mark.slow
 def test_the_launcher_starts_two_processes_of_one_run(tmp_path):
     command = [
-        sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file",
-        str(ROOT / "config" / "accelerate" / "cpu.yaml"), "--num_processes", "2",
-        str(ROOT / "train.py"), f"output_dir={tmp_path}", *processes.SMALL, "max_steps=2",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "accelerate.commands.accelerate_cli",
+        "launch",
+        "--config_file",
+        str(ROOT / "config" / "accelerate" / "cpu.yaml"),
+        "--num_processes",
+        "2",
+        str(ROOT / "train.py"),
+        f"output_dir={tmp_path}",
+        *processes.SMALL,
+        "max_steps=2",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=500)
     checkpoint, skipped = checkpoints.newest_intact(tmp_path / "r")
     assert (checkpoint.step, checkpoint.meta["ranks"], skipped) == (2, 2, [])

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ from pydantic import ValidationError
 
 from pods.algorithms import ALGORITHMS
 from pods.config import command
-from pods.trainer import STATE
+from pods.rollouts import Driver
+from pods.trainer import STATE, PodsTrainer
+from pods.training.loop import RunCallback
 from tests import processes
 from tests.conftest import ROOT
 
@@ -28,7 +31,7 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 OURS = re.compile(r" train\.py|evaluate_run\.py|scripts/")
 PROSE = [page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")]
 NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
-FOLDERS = {"chat": "checkpoint", "export": "checkpoint", "plan": "planning"}
+FOLDERS = {"chat": "checkpoint", "export": "checkpoint"}
 
 
 def anchors(page: Path) -> set[str]:
@@ -62,6 +65,14 @@ def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path):
     processes.run(tmp_path, script=tmp_path / "sums.py")
     state = json.loads((tmp_path / "sums" / "checkpoint-2" / STATE).read_text())
     assert len(state["history"]) == 2  # one prompt a step
+
+
+@pytest.mark.parametrize(
+    "method", [PodsTrainer.train_batch, Driver.__call__, RunCallback.after_step]
+)
+def test_the_page_of_the_code_shows_a_step(method):
+    page = (ROOT / "docs" / "code.md").read_text()
+    assert textwrap.dedent(inspect.getsource(method)) in PYTHON.findall(page)
 
 
 @pytest.mark.slow

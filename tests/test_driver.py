@@ -1,6 +1,7 @@
 """The driver with made rollouts, and the order of the prompts against TRL's sampler."""
 
 import warnings
+from contextlib import nullcontext
 from itertools import islice
 from types import SimpleNamespace
 
@@ -15,8 +16,8 @@ from trl.trainer.utils import RepeatSampler
 from pods import advantages
 from pods.algorithms import ALGORITHMS
 from pods.batch import AlgorithmError, Prompt, Rollout, Selection, Step, Visit
-from pods.clock import Clock
 from pods.engines import Completion
+from pods.metrics import summary
 from pods.order import DataOrder, Stream
 from pods.rollouts import Driver
 
@@ -45,7 +46,11 @@ def driver(algorithm, scores=None, **changes):
         return table[start : len(drawn)].astype(np.float32)
 
     settings = {"weights": {"reward": 1.0}, "correct": None, "advantage": advantages.over_kept}
-    settings |= {"max_rounds": 3, "clock": Clock(), "algorithm": algorithm} | changes
+    settings |= {
+        "max_rounds": 3,
+        "phase": lambda name: nullcontext(),
+        "algorithm": algorithm,
+    } | changes
     return Driver(draw=draw, score=score, **settings), drawn
 
 
@@ -213,7 +218,7 @@ def test_the_history_keeps_mean_reward_and_share_correct(scores, correct, visit)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         record = record_of(scores, correct)
-        record.summary()  # a reward without a number is an ordinary case
+        summary(record)  # a reward without a number is an ordinary case
     ((prompt, seen),) = record.visits()
     assert (prompt, seen.correct, seen.alive) == ("a", visit.correct, visit.alive)
     assert (seen.step, seen.reward) == (7, pytest.approx(visit.reward, rel=1e-5, nan_ok=True))
@@ -222,7 +227,7 @@ def test_the_history_keeps_mean_reward_and_share_correct(scores, correct, visit)
 def test_the_numbers_of_a_step_by_hand():
     table = [[1.0], [0.0], [2.0], [4.0], [4.0], [NAN]]
     record = driver(returning([0, 2, 3]), table)[0](step_of(2, 3, 2))
-    assert record.summary() == pytest.approx({
+    assert summary(record) == pytest.approx({
         "all/reward_mean": 11 / 5, "all/reward_min": 0, "all/reward_max": 4,
         "all/reward_std": (2 / 3) ** 0.5 / 2, "all/reward_variance": 1 / 3,  # of 1, 0, 2 and 4, 4
         "all/zero_variance_groups": 0.5, "all/clipped_ratio": 1 / 3,

@@ -1,23 +1,41 @@
 """Which backend and engine a run gets, why, and where the named one is refused."""
 
+import io
+import sys
+from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from trl.trainer import grpo_trainer
 
 from pods import seam
+from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.engines import Limits, Sampling, choose
 from tests.configs import compose
+from tests.fake_run import make_run
+from tests.figures import in_process
 
 FULL = ["lora.rank=null", "lora.alpha=1"]
 TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
 CORRECTS = ["trl.vllm_importance_sampling_correction=true"]
-NEEDS, NARROW = ["needs_logprobs=true"], ["sampling.top_p=.9", "sampling.temperature=.7"]
+NEEDS = [f"algorithm={__file__}:likely"]
+NARROW = ["sampling.top_p=.9", "sampling.temperature=.7"]
 MODE = "trl.use_vllm=false"
 SIZES = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
+
+
+def likely(step):
+    """The half of the rollouts that the policy finds likeliest."""
+    batch = yield step.prompts, step.n
+    return np.argsort(-batch.logprobs)[: step.budget]
+
+
+likely.reads_logprobs = True
 
 
 @pytest.fixture
@@ -27,7 +45,8 @@ def machine(monkeypatch):
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
         monkeypatch.setattr(choose, "find_spec", lambda name: packages)
-        monkeypatch.setattr(choose, "vllm_runs", lambda: cuda and packages)
+        vllm = ["vllm"] if packages else []
+        monkeypatch.setattr(metadata, "packages_distributions", lambda: {"vllm": vllm})
 
     return become
 
@@ -51,14 +70,92 @@ def outcome(function, *arguments):
         (choose.for_evaluation, "auto", False, True, {}, "transformers: no CUDA device"),
         (choose.for_evaluation, "auto", True, False, {}, "transformers: vllm is not installed"),
         (choose.for_evaluation, "auto", True, True, {}, "vllm: found CUDA and vllm"),
-        (choose.for_evaluation, "vllm", True, False, {}, "engine=vllm: it needs a CUDA device and"),
+        (choose.for_evaluation, "vllm", True, False, {}, "engine=vllm: vllm is not installed"),
+        (choose.for_evaluation, "vllm", False, True, {}, "engine=vllm: no CUDA device; set engine"),
     ],
 )
 def test_the_backend_and_the_engine_of_an_evaluation(
     machine, choice, name, cuda, packages, environment, expected
 ):
+    config = compose("model.dtype=bfloat16")
     machine(cuda, packages, environment)
-    assert outcome(choice, name).startswith(expected)
+    assert outcome(choice, name, config).startswith(expected)
+
+
+MODELS = sorted(path.stem for path in (CONFIG_DIR / "model").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_auto_takes_what_can_compute_in_the_models_type_on_a_card(machine, model):
+    """For train.py, evaluate_run.py and chat.py; the README's first command is of float32."""
+    config = compose(f"model={model}")
+    config.backend = "auto"
+    machine(True, True, {})
+    line, evaluation = choose.settle(config), outcome(choose.for_evaluation, "auto", config)
+    if model == "tiny":
+        assert config.model.dtype == "float32"
+        assert (config.backend, config.engine) == ("transformers", "transformers")
+        assert "backend transformers (Unsloth takes no model.dtype=float32)" in line
+        assert evaluation == "transformers: vLLM's adapters take no model.dtype=float32"
+    else:
+        assert (config.backend, config.engine) == ("unsloth", "unsloth")
+        assert evaluation.startswith("vllm: ")
+
+
+NAMED = [  # keys; what follows with float32, and with bfloat16
+    ("backend=unsloth", "backend=unsloth: Unsloth takes no model.dtype=float32; set b", "unsloth"),
+    ("engine=unsloth", "set engine=vllm, or backend=unsloth", "engine=unsloth: it shares"),
+    ("engine=vllm", "engine=vllm: vLLM's adapters take no model.dtype=float32; set e", "vllm"),
+    ("engine=transformers", "engine transformers (as configured)", "transformers"),
+    ("engine=trl", "engine trl (as configured)", "engine trl (as configured)"),
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("keys", "float32", "bfloat16"), NAMED, ids=[row[0] for row in NAMED])
+def test_a_named_engine_or_backend_that_cannot_is_refused(machine, model, keys, float32, bfloat16):
+    config = compose(f"model={model}")
+    part, name = keys.split("=")
+    getattr(config, part).name = name
+    machine(True, True, {})
+    expected = float32 if config.model.dtype == "float32" else bfloat16
+    try:
+        line = choose.settle(config)
+    except UserError as error:
+        line = str(error)
+    assert expected in line
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ["vllm", "transformers"])
+def test_a_named_engine_of_an_evaluation_that_cannot_is_refused(machine, model, name):
+    config = compose(f"model={model}")
+    machine(True, True, {})
+    expected = f"{name}: as configured"
+    if name == "vllm" and config.model.dtype == "float32":
+        expected = "engine=vllm: vLLM's adapters take no model.dtype=float32; set engine=transf"
+    assert outcome(choose.for_evaluation, name, config).startswith(expected)
+
+
+@pytest.mark.parametrize("script", ["evaluate_run.py", "scripts/chat.py"])
+@pytest.mark.parametrize("engine", ["auto", "vllm"])
+def test_a_command_chooses_before_anything_loads(
+    machine, monkeypatch, tmp_path, capsys, script, engine
+):
+    """On a run in float32, with a card."""
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("checkpoints"))
+
+    def build(name, *_):
+        raise UserError(f"builds {name}")
+
+    monkeypatch.setattr(choose, "build", build)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a card")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1+1?"))
+    machine(True, True, {})
+    assert in_process(script, "run=fake", f"engine={engine}") == 2
+    expected = "builds transformers" if engine == "auto" else "engine=vllm: vLLM's adapters take no"
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -78,13 +175,13 @@ def test_the_backend_and_the_engine_of_an_evaluation(
         (True, True, False, ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
         (True, True, False, ["engine=vllm", *FULL], {}, "set engine=trl trl.vllm_mode=coloc"),
         (True, True, False, ["engine=trl", "trl.vllm_mode=server"], {}, "set engine=vllm"),
-        (False, True, False, ["engine=vllm"], {}, "vllm (uv sync --extra gpu); set engine=tr"),
-        (False, True, False, ["engine=trl", "trl.vllm_mode=server", *FULL], {}, "needs a CUDA"),
+        (True, False, False, ["engine=vllm"], {}, "installed (uv sync --extra gpu); set engine=tr"),
+        (False, True, False, ["engine=trl", "trl.vllm_mode=server", *FULL], {}, "no CUDA dev"),
         (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
-        (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "gives no log-probabilities"),
-        (True, True, True, [*NEEDS, "sampling.top_p=.9"], {}, "unsloth: needs_logprobs"),
+        (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "likely reads log-prob"),
+        (True, True, True, [*NEEDS, "sampling.top_p=.9"], {}, ":likely reads log-probabilities"),
         (True, True, False, [*NEEDS, *NARROW, "engine=transformers"], {}, "transformers: as conf"),
-        (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "gives no log-probabilities"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "reads log-probabilities"),
         (True, True, False, [*CORRECTS, *FULL, "engine=trl", MODE], {}, "correction=true, and it"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
     ],
@@ -92,20 +189,27 @@ def test_the_backend_and_the_engine_of_an_evaluation(
 def test_the_engine_of_a_training(
     machine, cuda, packages, unsloth, overrides, environment, expected
 ):
-    config = compose(*SIZES, *overrides)
+    config = compose(*SIZES, "model.dtype=bfloat16", *overrides)
     config.backend = "unsloth" if unsloth else "transformers"
     machine(cuda, packages, environment)
     assert expected in outcome(choose.for_training, config)
 
 
-def test_auto_is_settled_and_said_in_one_line(machine):
-    config = compose("engine=auto")
+def test_auto_is_settled_and_said_in_one_line(machine, monkeypatch):
+    config = compose("engine=auto", "model.dtype=bfloat16")
     config.backend, config.optimizer.name = "auto", "auto"
     machine(True, True, {})
     line = choose.settle(config)
     assert (config.backend, config.engine) == ("unsloth", "unsloth")
     assert config.optimizer.name == "adamw_8bit"
     assert line.startswith("backend unsloth (found CUDA and unsloth), engine unsloth (shares ")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose.settle(config).endswith(
+        "one of 2 cards: accelerate launch uses them all (docs/cluster.md)"
+    )
+    for name, value in TWO.items():
+        monkeypatch.setenv(name, value)
+    assert "2 cards" not in choose.settle(compose())
     machine(False, True, {})
     config.model.load_in_4bit = True
     assert "4-bit weights need CUDA" in outcome(choose.settle, config)

@@ -254,12 +254,15 @@ def test_a_new_version_is_sampled_and_an_old_one_is_not_added_again(checkpoints)
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")  # it is the point
-@pytest.mark.parametrize(("dtype", "lora"), [
-    (torch.bfloat16, {"target_modules": ["q_proj"]}),
-    (torch.float32, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}),
-    # The embedding is the output layer too: adding the adapter to it would change both.
-    (torch.float32, {"target_modules": ["q_proj", "lm_head"]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "lora"),
+    [
+        (torch.bfloat16, {"target_modules": ["q_proj"]}),
+        (torch.float32, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}),
+        # The embedding is the output layer too: adding the adapter to it would change both.
+        (torch.float32, {"target_modules": ["q_proj", "lm_head"]}),
+    ],
+)
 def test_a_policy_that_cannot_be_merged_decodes_with_its_adapter_beside(tmp_path, dtype, lora):
     torch.manual_seed(0)
     config, few = LoraConfig(**lora, init_lora_weights=False), PROMPTS[:4]

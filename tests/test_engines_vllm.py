@@ -127,22 +127,37 @@ def test_everything_that_vllm_is_told(engines):
     with build(sampling, Limits(max_sequences=5, max_loras=3, gpu_memory_utilization=0.4)) as one:
         list(one.generate([work(), replace(work(), full_length=True)]))  # the warm-up's
     asked = {
-        "temperature": 0.9, "top_p": 0.8, "top_k": 7, "max_tokens": 4, "seed": 4,
-        "ignore_eos": False, "stop_token_ids": [1, 2], "stop": ["x"], "detokenize": True,
+        "temperature": 0.9,
+        "top_p": 0.8,
+        "top_k": 7,
+        "max_tokens": 4,
+        "seed": 4,
+        "ignore_eos": False,
+        "stop_token_ids": [1, 2],
+        "stop": ["x"],
+        "detokenize": True,
         "logprobs": None,
-    }  # fmt: skip
+    }
     params = engines[0].calls[0].params
     assert vars(params[1]) == asked
     endless = {"ignore_eos": True, "stop_token_ids": None, "stop": None}
     assert vars(params[4]) == asked | endless
     assert engines[0].calls[0].prompts[0] == {"prompt_token_ids": [5, 6]}
     assert engines[0].arguments == {
-        "model": str(TINY), "tokenizer": str(TINY), "enable_lora": True, "dtype": "float32",
-        "quantization": None, "max_model_len": 12, "gpu_memory_utilization": 0.4,
-        "enforce_eager": True, "generation_config": "vllm", "logprobs_mode": "processed_logprobs",
+        "model": str(TINY),
+        "tokenizer": str(TINY),
+        "enable_lora": True,
+        "dtype": "float32",
+        "quantization": None,
+        "max_model_len": 12,
+        "gpu_memory_utilization": 0.4,
+        "enforce_eager": True,
+        "generation_config": "vllm",
+        "logprobs_mode": "processed_logprobs",
         "max_lora_rank": 32,  # the next that vLLM has kernels for
-        "max_loras": 3, "max_num_seqs": 5,
-    }  # fmt: skip
+        "max_loras": 3,
+        "max_num_seqs": 5,
+    }
     with build(SAMPLING, None, "model.load_in_4bit=true") as one:
         list(one.generate([work()], logprobs=True))
     params, arguments = engines[1].calls[0].params[0], engines[1].arguments

@@ -30,7 +30,7 @@ from pods.evaluation.config import SAVED, EvaluateConfig, runs, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.targets import Question, Store, Target
 from pods.models.policy import load_tokenizer
-from pods.runs import ledger, results
+from pods.runs import results
 from tests.fake_run import TINY, add_checkpoint, make_run
 
 SUMS = [f"{a}+{b}-{c}=?" for a, b, c in [(1, 2, 1), (5, 4, 3), (9, 9, 2), (7, 3, 8), (2, 2, 2)]]
@@ -206,8 +206,8 @@ def test_the_provenance_of_the_first_scores_stays():
 
 
 def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
-    before, read, paths = tree("results"), ledger.read, []
-    monkeypatch.setattr(ledger, "read", lambda path: paths.append(path) or read(path))
+    before, read, paths = tree("results"), files.read_lines, []
+    monkeypatch.setattr(files, "read_lines", lambda path: paths.append(path) or read(path))
     monkeypatch.setattr(choose, "build", None)  # no engine is built
     monkeypatch.setattr(targets, "write", None)  # no record is written
     evaluate()
@@ -223,7 +223,7 @@ def test_another_grader_costs_no_generation(monkeypatch):
     assert again.datasets["gsm8k"] == published  # the first grader fills the published fields
     assert list(again.meta["scores"]["gsm8k"]["rewards"]) == ["v2", "v1", "strict"]
     for path in Path("results/fake").rglob("repeat-*.jsonl"):
-        assert all(r["correct"].keys() == {"v2", "v1", "strict"} for r in ledger.read(path))
+        assert all(r["correct"].keys() == {"v2", "v1", "strict"} for r in files.read_lines(path))
 
 
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
@@ -237,9 +237,11 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     OmegaConf.save(config, folder / SAVED)
     monkeypatch.setattr(choose, "build", None)  # no engine is built
     evaluate()
-    repeats = [ledger.read(path) for path in Path("results/fake").rglob("gsm8k/repeat-*.jsonl")]
+    repeats = [
+        files.read_lines(path) for path in Path("results/fake").rglob("gsm8k/repeat-*.jsonl")
+    ]
     assert all(r["rewards"] == {"brevity": -len(r["completion"])} for rows in repeats for r in rows)
-    mean = np.mean([-len(r["completion"]) for r in ledger.read(LAST)])
+    mean = np.mean([-len(r["completion"]) for r in files.read_lines(LAST)])
     details = results.read(SUMMARY)[4].meta["scores"]["gsm8k.greedy"]["functions"]["brevity"]
     assert details["mean"] == pytest.approx(mean)
     shown = capsys.readouterr().out
@@ -249,7 +251,7 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     config.rewards.functions.brevity = "other.py:brevity"  # another one of the same name
     OmegaConf.save(config, folder / SAVED)
     evaluate()
-    assert {r["rewards"]["brevity"] for r in ledger.read(LAST)} == {7}
+    assert {r["rewards"]["brevity"] for r in files.read_lines(LAST)} == {7}
 
 
 def test_more_repeats_and_tasks_keep_what_is_there():
@@ -375,7 +377,7 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
     keys = ("repeats=1", "results_dir=chosen")
     evaluate("split=validation", *keys)
     for path in Path("chosen/fake").rglob("gsm8k.validation*/repeat-*.jsonl"):
-        lines, high = ledger.read(path), ("4", "2")["greedy" in str(path)]
+        lines, high = files.read_lines(path), ("4", "2")["greedy" in str(path)]
         for i, line in enumerate(lines):  # half correct, or all
             line["correct"] = {"v2": f"checkpoint-{high}" in str(path) or i % 2 == 0}
         targets.write(path, lines)

@@ -19,28 +19,52 @@ from tests.configs import compose, get
 from tests.conftest import ROOT
 
 PAPER = {  # the same in every setting of the paper
-    "lora.rank": 64, "lora.alpha": 64, "prompts_per_step": 1, "sampling.max_prompt_length": 512,
-    "advantage": "kept", "model.load_in_4bit": True, "vllm.gpu_memory_utilization": 0.5,
-}  # fmt: skip
+    "lora.rank": 64,
+    "lora.alpha": 64,
+    "prompts_per_step": 1,
+    "sampling.max_prompt_length": 512,
+    "advantage": "kept",
+    "model.load_in_4bit": True,
+    "vllm.gpu_memory_utilization": 0.5,
+}
 PUBLISHED = {  # TRL's arguments, by the paper's appendix and the published configuration
-    "learning_rate": 5e-6, "lr_scheduler_type": "constant", "warmup_steps": 0,
-    "adam_beta1": 0.9, "adam_beta2": 0.99, "weight_decay": 0.1,
+    "learning_rate": 5e-6,
+    "lr_scheduler_type": "constant",
+    "warmup_steps": 0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.99,
+    "weight_decay": 0.1,
     "max_grad_norm": 0.1,  # the published code; the paper's first version says 1.0
-    "temperature": 0.9, "top_p": 1.0, "top_k": 0, "max_completion_length": 512,
+    "temperature": 0.9,
+    "top_p": 1.0,
+    "top_k": 0,
+    "max_completion_length": 512,
     "num_iterations": 1,  # one update per batch
-    "importance_sampling_level": "token", "top_entropy_quantile": 1.0,
+    "importance_sampling_level": "token",
+    "top_entropy_quantile": 1.0,
     "loss_type": "grpo",  # mean over a sequence, then over the batch
-    "epsilon": 0.2, "epsilon_high": 0.2, "mask_truncated_completions": False,
+    "epsilon": 0.2,
+    "epsilon_high": 0.2,
+    "mask_truncated_completions": False,
     "use_bias_correction_kl": False,  # the k3 estimator as it is
     "vllm_importance_sampling_correction": False,
-    "seed": 7, "data_seed": 7, "fp16": False, "bf16": True,
-}  # fmt: skip
+    "seed": 7,
+    "data_seed": 7,
+    "fp16": False,
+    "bf16": True,
+}
 FULL = {  # in settings (e) and (f), which train all parameters
-    "lora.rank": None, "model.load_in_4bit": False, "optimizer.learning_rate": 2e-5,
-    "optimizer.schedule": "cosine", "optimizer.schedule_by": "seconds", "max_steps": None,
-    "optimizer.warmup_steps": 0.1, "sampling.max_completion_length": 1024,
-    "evaluation.every_seconds": 120, "prompts_per_step": 8,
-}  # fmt: skip
+    "lora.rank": None,
+    "model.load_in_4bit": False,
+    "optimizer.learning_rate": 2e-5,
+    "optimizer.schedule": "cosine",
+    "optimizer.schedule_by": "seconds",
+    "max_steps": None,
+    "optimizer.warmup_steps": 0.1,
+    "sampling.max_completion_length": 1024,
+    "evaluation.every_seconds": 120,
+    "prompts_per_step": 8,
+}
 SETTINGS = [  # experiment, its figure, n, m, beta, rewards, seconds of training and of a checkpoint
     ("gsm8k_qwen", "gsm8k_main", 64, 16, 0.0, "v1", 21600, 1800),
     ("gsm8k_llama", "llama_main", 64, 16, 0.04, "v2", 5400, 600),
@@ -89,16 +113,26 @@ def test_the_papers_values_and_its_figure(setting):
 
 def test_other_keys_become_trls_arguments():
     overrides = [
-        "prompts_per_step=2", "loss.importance_sampling_level=sequence", "loss.epsilon_high=0.3",
-        "loss.top_entropy_quantile=0.3", "loss.mask_truncated_completions=true",
-        "updates_per_generation=2", "trl={delta: 1.01, entropy_coef: 0.5}",
-    ]  # fmt: skip
+        "prompts_per_step=2",
+        "loss.importance_sampling_level=sequence",
+        "loss.epsilon_high=0.3",
+        "loss.top_entropy_quantile=0.3",
+        "loss.mask_truncated_completions=true",
+        "updates_per_generation=2",
+        "trl={delta: 1.01, entropy_coef: 0.5}",
+    ]
     expected = {
-        "gradient_accumulation_steps": 2, "steps_per_generation": 2, "num_iterations": 2,
-        "importance_sampling_level": "sequence", "epsilon": 0.2, "epsilon_high": 0.3,
-        "top_entropy_quantile": 0.3, "mask_truncated_completions": True, "delta": 1.01,
+        "gradient_accumulation_steps": 2,
+        "steps_per_generation": 2,
+        "num_iterations": 2,
+        "importance_sampling_level": "sequence",
+        "epsilon": 0.2,
+        "epsilon_high": 0.3,
+        "top_entropy_quantile": 0.3,
+        "mask_truncated_completions": True,
+        "delta": 1.01,
         "entropy_coef": 0.5,
-    }  # fmt: skip
+    }
     assert_arguments(compose("experiment=gsm8k_qwen", *overrides), expected)
 
 
@@ -117,9 +151,7 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            composed.run = sweeps.name(
-                composed, overrides, set(), partial(command.compose, "train")
-            )
+            composed.run = sweeps.name(composed, overrides, partial(command.compose, "train"))
             config = command.typed(TrainConfig, composed)
             settle(config)
             runs.add(config.run)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pods.runs import ledger
+from pods import files
 from tests import processes
 from tests.conftest import ROOT
 
@@ -41,7 +41,7 @@ def run(request, tmp_path):
 
 def steps(folder: Path) -> list[list[dict[str, Any]]]:
     """The ledger's records of every step, one for each prompt."""
-    records = ledger.read(folder / "rollouts.jsonl.gz")
+    records = files.read_lines(folder / "rollouts.jsonl.gz")
     return [list(group) for _, group in groupby(records, key=lambda record: record["step"])]
 
 
@@ -55,7 +55,7 @@ def test_an_algorithm_with_two_rounds(run):
         assert min(counts) >= 6  # algorithm_kwargs.first
         assert sum(counts) in (15, 16)  # P n, the second round rounded down
         assert [len(record["kept"]) for record in records] == [4, 4]
-    assert [line["generate/rounds"] for line in ledger.read(run / "metrics.jsonl")] == [2, 2]
+    assert [line["generate/rounds"] for line in files.read_lines(run / "metrics.jsonl")] == [2, 2]
 
 
 def test_an_algorithm_with_history(run):
@@ -95,6 +95,6 @@ def test_a_reward_and_a_data_set_countdown(run):
 
 
 def test_an_engine(run):
-    lines = ledger.read(run / "metrics.jsonl")
+    lines = files.read_lines(run / "metrics.jsonl")
     assert max(line["engine/logprob_gap"] for line in lines) < 1e-3
     assert lines[0]["engine/probe_gap_without_adapter"] > 0.01

@@ -10,13 +10,21 @@ import signal
 import pytest
 import torch
 
-from pods.runs import checkpoints, ledger
+from pods import files
+from pods.runs import checkpoints
 from tests import faults, processes
 
 SETTINGS = [
-    *processes.SMALL, "task=gsm8k", "task.system=''", "max_steps=6", "checkpoint.every_steps=2",
-    "loss.beta=0.04", "clock=l40s", "optimizer.schedule=constant", "evaluation.every_seconds=null",
-]  # fmt: skip
+    *processes.SMALL,
+    "task=gsm8k",
+    "task.system=''",
+    "max_steps=6",
+    "checkpoint.every_steps=2",
+    "loss.beta=0.04",
+    "clock=l40s",
+    "optimizer.schedule=constant",
+    "evaluation.every_seconds=null",
+]
 
 
 def write_questions(folder, count=8):
@@ -61,12 +69,12 @@ def folder(tmp_path):
 
 def lines(path):
     """The metric lines but for wall time."""
-    steady = ledger.read(path / "metrics.jsonl")
+    steady = files.read_lines(path / "metrics.jsonl")
     return [{k: v for k, v in line.items() if k != "wall_seconds"} for line in steady]
 
 
 def rollouts(path):
-    return list(ledger.read(path / "rollouts.jsonl.gz"))
+    return list(files.read_lines(path / "rollouts.jsonl.gz"))
 
 
 def assert_same_run(actual, expected):
@@ -127,7 +135,7 @@ def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     assert [part for part in (reason, "7", "step 3") if part not in last] == []
     assert last.endswith("checkpoint-3")
     assert steps_of(path) == [2, 3]
-    assert len(ledger.read(path / "metrics.jsonl")) == 3
+    assert len(files.read_lines(path / "metrics.jsonl")) == 3
     run(folder)
     shutil.rmtree(path / "checkpoint-3")  # beside those of checkpoint.every_steps
     assert_same_run(path, reference)
@@ -175,9 +183,13 @@ def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
 
 def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the_clock(folder):
     path = folder / "checkpoints" / "r"
-    by_time = ["optimizer.schedule=linear", "optimizer.schedule_by=seconds",
-               "optimizer.warmup_steps=0.5", "budget.train_seconds=1000",
-               "checkpoint.every_steps=null"]  # fmt: skip
+    by_time = [
+        "optimizer.schedule=linear",
+        "optimizer.schedule_by=seconds",
+        "optimizer.warmup_steps=0.5",
+        "budget.train_seconds=1000",
+        "checkpoint.every_steps=null",
+    ]
     first = processes.Process(folder, *keys(folder, *by_time, "max_steps=2000"))
     processes.wait_for(lambda: faults.trained(path), [first])
     in_the_way = f"output_dir={folder / 'checkpoints'}", "task=arithmetic"
@@ -189,10 +201,10 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
     assert "run again to resume" in first.stderr
     saved = checkpoints.find(path)[-1]
     assert checkpoints.damage(saved) is None
-    assert saved.step == ledger.read(path / "metrics.jsonl")[-1]["step"]
+    assert saved.step == files.read_lines(path / "metrics.jsonl")[-1]["step"]
     resumed = run(folder, *by_time, f"max_steps={saved.step + 2}")
     assert "scheduler" not in resumed.stderr  # torch warns where it is stepped too early
-    metrics = ledger.read(path / "metrics.jsonl")
+    metrics = files.read_lines(path / "metrics.jsonl")
     assert [line["step"] for line in metrics] == list(range(1, saved.step + 3))
     started = [0.0, *(line["train_seconds"] for line in metrics[:-1])]
     assert started == sorted(set(started))
@@ -213,14 +225,18 @@ def test_resume_rules(folder, reference):
     assert_same_run(path, reference)
 
 
-@pytest.mark.parametrize(("budget", "others"), [
-    ("train_seconds", ["seed=1", "updates_per_generation=2"]), ("wall_seconds", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("budget", "others"),
+    [
+        ("train_seconds", ["seed=1", "updates_per_generation=2"]),
+        ("wall_seconds", []),
+    ],
+)
 def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, others):
     limits = [f"budget.{budget}=0.5", "max_steps=null", "checkpoint.every_steps=null"]
     run(folder, *limits, *others, "checkpoint.every_seconds=0.2")
     path = folder / "checkpoints" / "r"
-    metrics = ledger.read(path / "metrics.jsonl")
+    metrics = files.read_lines(path / "metrics.jsonl")
     assert metrics[-1][budget] >= 0.5
     assert all(line[budget] < 0.5 for line in metrics[:-1])
     marks = [0.0, *(line["train_seconds"] // 0.2 for line in metrics)]

@@ -11,8 +11,14 @@ from pods.engines import Completion, LivePolicy, Request
 from pods.training.guard import Guard
 from tests.test_trainer import build, rows
 
-SETTINGS = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4", "max_steps=5",
-            "sampling.temperature=0.9", "guard.check_every=4"]  # fmt: skip
+SETTINGS = [
+    "prompts_per_step=2",
+    "rollouts_per_prompt=8",
+    "kept_per_prompt=4",
+    "max_steps=5",
+    "sampling.temperature=0.9",
+    "guard.check_every=4",
+]
 
 
 class Faulty:
@@ -35,7 +41,7 @@ class Faulty:
 
 def guarded(**fault):
     trainer = build(SETTINGS, dataset=rows(), wrap=lambda engine: Faulty(engine, **fault))
-    return trainer, trainer.sampler.guard, trainer.sampler.engine
+    return trainer, trainer.guard, trainer.engine
 
 
 def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
@@ -52,7 +58,7 @@ def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
     assert max(metrics.get("engine/logprob_gap", 0) for metrics in seen) < 1e-4
     assert engine.asked == [True, True, True, True, False, True]  # the second is the probe
     plain = build(SETTINGS, dataset=rows())
-    plain.sampler.guard = None
+    plain.guard = None
     plain.train()
     weights = [t.model.state_dict() for t in (trainer, plain)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
@@ -68,9 +74,12 @@ def test_a_resumed_process_checks_again_without_a_trace_in_the_metrics():
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [({"base": True}, r"ignores the adapter.* nats without the change$"),
-     ({"offset": 0.2}, "max_logprob_gap"), ({"offset": float("nan")}, "max_logprob_gap")],
-)  # fmt: skip
+    [
+        ({"base": True}, r"ignores the adapter.* nats without the change$"),
+        ({"offset": 0.2}, "max_logprob_gap"),
+        ({"offset": float("nan")}, "max_logprob_gap"),
+    ],
+)
 def test_an_engine_with_another_policy_ends_the_run_before_the_first_update(fault, reason):
     trainer, _, _ = guarded(**fault)
     with pytest.raises(RunFailed, match=reason):
@@ -81,11 +90,14 @@ def test_an_engine_with_another_policy_ends_the_run_before_the_first_update(faul
 @pytest.mark.parametrize(
     ("changed", "unchanged", "passes"),
     [
-        (0.49, 1.0, True), (0.51, 1.0, False),  # half is the limit
-        (0.4, 0.0, False), (0.0, 0.0, False),  # the unchanged adapter is served; or proves nothing
-        (float("nan"), 1.0, False), (0.1, float("nan"), False),
+        (0.49, 1.0, True),
+        (0.51, 1.0, False),  # half is the limit
+        (0.4, 0.0, False),
+        (0.0, 0.0, False),  # the unchanged adapter is served; or proves nothing
+        (float("nan"), 1.0, False),
+        (0.1, float("nan"), False),
     ],
-)  # fmt: skip
+)
 def test_the_changed_adapter_must_explain_the_engine_twice_as_well(changed, unchanged, passes):
     engine = SimpleNamespace(generate=lambda works, logprobs: [(works[0], [])])
     guard, gaps = Guard(engine, None, max_gap=0.1, check_every=1), iter([changed, unchanged])

@@ -8,9 +8,11 @@ import ast
 import inspect
 import re
 import subprocess
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from os.path import dirname
 
+import pytest
 import trl
 from transformers import Trainer
 
@@ -18,6 +20,8 @@ from tests.conftest import ROOT
 
 FLOORS, FILES, LINES_OF_A_FILE = 8, 100, 300
 MASS, DENSITY, DENSITY_OF_A_FILE = 58_500, 9.0, 14.0
+MODULES_OF_RANKS = ("distributed", "PartialState", "gather_object")
+VARIABLES_OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 NAMES = subprocess.getoutput(f"cd {ROOT} && git ls-files '*.py' ':!tests'").split()
 SOURCES = {name: (ROOT / name).read_text() for name in NAMES}
 MODULES = {re.sub(r"(/__init__)?\.py$", "", name).replace("/", "."): name for name in SOURCES}
@@ -26,9 +30,23 @@ for name, source in SOURCES.items():
     for node in ast.walk(ast.parse(source)):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             package = getattr(node, "module", None) or alias.name
+            if getattr(node, "level", 0):  # relative: of its own folder
+                package = ".".join(filter(None, [dirname(name).replace("/", "."), node.module]))
             file = MODULES.get(f"{package}.{alias.name}", MODULES.get(package, name))
             GRAPH[name] |= {file} - {name}
 EDGES = [(a, b, dirname(a), dirname(b)) for a in GRAPH for b in GRAPH[a] if b != "pods/__init__.py"]
+
+
+def names_read(source: str) -> Iterator[str]:
+    """Imported names, with their modules, attributes and strings of a source."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                yield from f"{getattr(node, 'module', None)}.{alias.name}".split(".")
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def mass_and_lines(source: str) -> tuple[int, int]:
@@ -80,8 +98,32 @@ def test_the_import_rules() -> None:
         assert folder != "pods/config" or target == folder, edge
         assert target != "pods/training" or folder == target or not folder.startswith("pods"), edge
         assert {folder, target} != {"pods/evaluation", "pods/figures"}, edge
-    users = [name for name, source in SOURCES.items() if re.search("gather_object|Partia", source)]
-    assert users == ["pods/ranks.py"]
+
+
+@pytest.mark.parametrize("file", SOURCES)
+def test_only_ranks_knows_of_other_processes(file):
+    """No other file imports what joins processes or reads a variable of their launcher."""
+    names = {*MODULES_OF_RANKS, *VARIABLES_OF_RANKS} & set(names_read(SOURCES[file]))
+    if file == "pods/config/command.py":  # pods/config imports nothing else of the project
+        names -= {"LOCAL_RANK"}
+    assert bool(names) == (file == "pods/ranks.py"), names
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from accelerate import PartialState",
+        "from accelerate.utils import gather_object as g",
+        "import torch.distributed as dist",
+        "from torch import distributed",
+        "torch.distributed.is_initialized()",
+        "os.environ['RANK']",
+        "int(os.getenv('WORLD_SIZE', 1))",
+        "'LOCAL_RANK' in os.environ",
+    ],
+)
+def test_each_way_to_other_processes_is_seen(source):
+    assert {*MODULES_OF_RANKS, *VARIABLES_OF_RANKS} & set(names_read(source))
 
 
 def test_private_names_stand_in_the_seam_alone_and_exist():

@@ -9,9 +9,9 @@ import wandb
 from accelerate import PartialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from pods import files
 from pods.clock import Clock
 from pods.config.errors import UserError
-from pods.runs import ledger
 from pods.training import check, logs
 from tests.configs import compose
 from tests.steps import step_of
@@ -30,7 +30,7 @@ def log(folder: Path, steps: range, *overrides: str) -> ExitStack:
     """Log what a training of these steps logs; on exit the loggers are closed."""
     PartialState()
     stack = ExitStack()
-    for logger in logs.open_loggers(compose(*overrides), folder, stack):
+    for logger in stack.enter_context(logs.open_loggers(compose(*overrides), folder)):
         for step in steps:
             logger(step, {"train_seconds": float(step)})
     return stack
@@ -55,7 +55,7 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
 
 def test_metrics_and_events_have_every_step(tmp_path):
     log(tmp_path, range(1, 6), "logger=[tensorboard]").close()
-    assert ledger.read(tmp_path / "metrics.jsonl")[4] == {"step": 5, "train_seconds": 5.0}
+    assert files.read_lines(tmp_path / "metrics.jsonl")[4] == {"step": 5, "train_seconds": 5.0}
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     values = [(event.step, event.value) for event in events.Scalars("train_seconds")]
     assert values == [(step, float(step)) for step in range(1, 6)]

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pods import files
 from pods.config.errors import UserError
 from pods.engines import Completion, LivePolicy
 from pods.evaluation import scores
 from pods.evaluation.midrun import MidRun
 from pods.evaluation.targets import Store
 from pods.models.policy import load_tokenizer
-from pods.runs import checkpoints, ledger, results
+from pods.runs import checkpoints, results
 from tests import processes
 from tests.configs import compose
 from tests.fake_run import make_run
@@ -32,19 +33,19 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     for run, extra in ((plain, []), (evaluated, EVALUATION)):
         arguments = [*SETTINGS, f"output_dir={run.parent}", *extra]
         processes.run(run.parent / "out", *arguments)
-    records = [list(ledger.read(run / "rollouts.jsonl.gz")) for run in (plain, evaluated)]
+    records = [list(files.read_lines(run / "rollouts.jsonl.gz")) for run in (plain, evaluated)]
     assert records[0] == records[1]
     adapter = "checkpoint-4/adapter_model.safetensors"
     assert (plain / adapter).read_bytes() == (evaluated / adapter).read_bytes()
     assert not (plain / "evaluations.jsonl").exists()
-    metrics = ledger.read(evaluated / "metrics.jsonl")
+    metrics = files.read_lines(evaluated / "metrics.jsonl")
     meta = json.loads((evaluated / "checkpoint-4" / "meta.json").read_text())
     seconds = sum(line["eval/seconds"] for line in metrics)
     assert 0 < seconds <= meta["outside_seconds"]["evaluate"]
     phases = [v for line in metrics for k, v in line.items() if k.startswith("seconds/")]
     assert metrics[-1]["train_seconds"] == pytest.approx(sum(phases))
     assert meta["train_seconds"] == metrics[-1]["train_seconds"]
-    lines = ledger.read(evaluated / "evaluations.jsonl")
+    lines = files.read_lines(evaluated / "evaluations.jsonl")
     assert [line["step"] for line in lines] == [line["step"] for line in metrics] == [1, 2, 3, 4]
     for line, step in zip(lines, metrics, strict=True):
         shared = {k: v for k, v in step.items() if k.startswith("eval/") or k in COUNTS}
@@ -72,7 +73,7 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
 
     midrun.engine = Engine()
     metrics = midrun(LivePolicy(None, 7), 7, COUNTS | {"other": 1})
-    (line,) = ledger.read(path)
+    (line,) = files.read_lines(path)
     prompts = [row.prompt_ids for row in midrun.questions.rows[:5]]
     assert [request.prompt for request in works[0].requests] == prompts
     assert line.items() >= {"step": 7, "correct": [1, 1, 1, 0, 0], **COUNTS}.items()

@@ -35,16 +35,19 @@ def test_the_base_has_no_checkpoint_level_and_no_meta(tmp_path):
     assert results.read_base(path) == Scores({"gsm8k": Entry([0.5])})
 
 
-@pytest.mark.parametrize(("read", "content", "problem"), [
-    (results.read, '{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON"),
-    pytest.param(results.read, "[" * 100_000, "not readable as JSON", id="too deep"),
-    (results.read, "[1]", "content: Input should be a valid dictionary"),
-    (results.read, '{"gsm8k": {}}', "gsm8k.*checkpoint-"),  # a base file
-    (results.read, '{"checkpoint-1": 3}', "checkpoint-1: Input should be"),
-    (results.read, '{"checkpoint-1": {"a": {"ans_acc": 1}}}', "a.ans_acc: Input .* list"),
-    (results.read, None, "no such file"),
-    (results.read_base, '{"checkpoint-1": {}}', "checkpoint-<step>"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("read", "content", "problem"),
+    [
+        (results.read, '{"checkpoint-1": {"gsm8k": {"ans_', "not readable as JSON"),
+        pytest.param(results.read, "[" * 100_000, "not readable as JSON", id="too deep"),
+        (results.read, "[1]", "content: Input should be a valid dictionary"),
+        (results.read, '{"gsm8k": {}}', "gsm8k.*checkpoint-"),  # a base file
+        (results.read, '{"checkpoint-1": 3}', "checkpoint-1: Input should be"),
+        (results.read, '{"checkpoint-1": {"a": {"ans_acc": 1}}}', "a.ans_acc: Input .* list"),
+        (results.read, None, "no such file"),
+        (results.read_base, '{"checkpoint-1": {}}', "checkpoint-<step>"),
+    ],
+)
 def test_an_unreadable_file_is_one_line_that_names_it(tmp_path, read, content, problem):
     path = tmp_path / "run.json"
     if content:

@@ -8,34 +8,68 @@ import rewards
 from rewards import published
 
 EQUAL = {  # gold: texts that equal it
-    "42": [" 42 ", "$42$", "\\$42", "42\\%", "\\[ 42 \\]", "\\text{42}", "42 minutes",
-           "42 meters^2", "42.", "x=42", "x = 42", "AB=42", "42\\text{ apples}",
-           "\\boxed{42}"],  # an unknown macro vanishes, its content stays
-    "x = 42": ["42"], "4200": ["4,200", "4,\\!200"], "1200": ["1.2e3"], "60^\\circ": ["60"],
-    "\\frac{3}{7}": ["3/7", "\\frac37", "\\dfrac{3}{7}"], "2\\frac{3}{7}": ["2 3/7"],
+    "42": [
+        " 42 ",
+        "$42$",
+        "\\$42",
+        "42\\%",
+        "\\[ 42 \\]",
+        "\\text{42}",
+        "42 minutes",
+        "42 meters^2",
+        "42.",
+        "x=42",
+        "x = 42",
+        "AB=42",
+        "42\\text{ apples}",
+        "\\boxed{42}",
+    ],  # an unknown macro vanishes, its content stays
+    "x = 42": ["42"],
+    "4200": ["4,200", "4,\\!200"],
+    "1200": ["1.2e3"],
+    "60^\\circ": ["60"],
+    "\\frac{3}{7}": ["3/7", "\\frac37", "\\dfrac{3}{7}"],
+    "2\\frac{3}{7}": ["2 3/7"],
     "\\frac{1}{2}": ["0.5", ".5"],  # the one decimal that is known
-    "\\sqrt{3}": ["\\sqrt3"], "\\left( 2, 5 \\right)": ["(2,5)"], "2,7": ["2 and 7"],
-    "\\text{North}": ["north"], "3/7": ["(3/7)"],  # one element in brackets, the same fraction
+    "\\sqrt{3}": ["\\sqrt3"],
+    "\\left( 2, 5 \\right)": ["(2,5)"],
+    "2,7": ["2 and 7"],
+    "\\text{North}": ["north"],
+    "3/7": ["(3/7)"],  # one element in brackets, the same fraction
     "2,000/7": ["2000/7"],  # fractions whose thousands are written differently
     "3\\pi": ["3 π\\,"],  # unicode beside LaTeX
     "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}": ["\\begin{pmatrix}1\\\\2\\end{pmatrix}"],
-}  # fmt: skip
+}
 UNEQUAL = {
-    "42": ["-42", "42,", "42 apples", "", "\\frac", "5\\text{ a}\\text{ b}", "x = y = 42",
-           "6 * 7 = 42", "AB = 42",  # more than two characters before the equals sign
-           "0" * 400 + "42"],  # longer than any answer
+    "42": [
+        "-42",
+        "42,",
+        "42 apples",
+        "",
+        "\\frac",
+        "5\\text{ a}\\text{ b}",
+        "x = y = 42",
+        "6 * 7 = 42",
+        "AB = 42",  # more than two characters before the equals sign
+        "0" * 400 + "42",
+    ],  # longer than any answer
     "27": ["27\n\\end{answer>", "27 \\item", "27 \\blacksquare", "27\\^"],
     "\\frac{1}{2}": ["2/4"],  # fractions match as written
-    "0.25": ["1/4"], "(1,2)": ["[1,2]", "(2,1)", "(1,2,3)"], "x+1": ["1+x"],
+    "0.25": ["1/4"],
+    "(1,2)": ["[1,2]", "(2,1)", "(1,2,3)"],
+    "x+1": ["1+x"],
     "x": ["\\mathsf{x}"],  # a macro that the converter drops with its argument
     "3\\pi": ["3π"],  # unicode is not read without LaTeX
     "\\begin{pmatrix} 1 & 2 \\end{pmatrix}": ["\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"],
-}  # fmt: skip
+}
 SECOND_FORMS = {
-    "\\tfrac{3}{7}": "3/7", "\\dfrac{3}{7}": "3/7", "7\\tfrac34": "7+3/4",
-    "2\\cdot3\\times4": "2*3*4", "\\sqrt{5}\\pi": "sqrt(5)pi",
+    "\\tfrac{3}{7}": "3/7",
+    "\\dfrac{3}{7}": "3/7",
+    "7\\tfrac34": "7+3/4",
+    "2\\cdot3\\times4": "2*3*4",
+    "\\sqrt{5}\\pi": "sqrt(5)pi",
     "(-\\infty, 1)\\cup(2, 3)": "(-inf,1)u(2,3)",
-}  # fmt: skip
+}
 ROWS = [  # completion, gold, correct in v1, correct in v2, well-formed
     ("<think>a</think><answer>27</answer>", "27", True, True, True),
     ("It is 27 miles.", "27", True, False, False),  # v2 reads "27" and then "." as the number

@@ -1,5 +1,6 @@
 """The strict grader: what it credits, what it does not, and that no text can stall or fool it."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,52 +12,141 @@ import psutil
 import pytest
 
 import rewards
-from rewards import Scorer
+from rewards import Scorer, verifier
 from tests.conftest import ROOT
 
 CORRECT = {  # gold: answers
-    "18": ["$18$", "\\[ \\boxed{18} \\]", "The final answer is \\(18\\).", "**18**", "\\$18.00",
-           "18.", "36/2", "\\frac{36}{2}", "18 dollars every day.", "$18/day", "18\\text{ cm}^2",
-           "18cm", "She makes $18 every day.", "9 * 2 = 18", "9 eggs * $2/egg = $18 per day",
-           "x = \\boxed{18}", "2x = 36, so x = 18", "x^2=324 \\\\ x = \\boxed{18}",
-           "the total = 3 x 6 = 18", "17</answer><answer>18"],  # the last closed block counts
-    "1000": ["1,000", "1,\\!000", "1e3", "1.0e+3 eggs"], "1.5e-3": ["0.0015"],
-    "0.5": ["1/2", "\\frac12"], "\\frac{7}{2}": ["3\\frac{1}{2}"], "-3": ["−3", "\\(-3\\)"],
-    "50\\%": ["50%", "50 percent"], "45^\\circ": ["45°"], "x = 5": ["5"],
-    "\\text{Evelyn}": ["evelyn."], "\\text{(E)}": ["E"],
+    "18": [
+        "$18$",
+        "\\[ \\boxed{18} \\]",
+        "The final answer is \\(18\\).",
+        "**18**",
+        "\\$18.00",
+        "18.",
+        "36/2",
+        "\\frac{36}{2}",
+        "18 dollars every day.",
+        "$18/day",
+        "18\\text{ cm}^2",
+        "18cm",
+        "She makes $18 every day.",
+        "9 * 2 = 18",
+        "9 eggs * $2/egg = $18 per day",
+        "x = \\boxed{18}",
+        "2x = 36, so x = 18",
+        "x^2=324 \\\\ x = \\boxed{18}",
+        "the total = 3 x 6 = 18",
+        "17</answer><answer>18",
+    ],  # the last closed block counts
+    "1000": ["1,000", "1,\\!000", "1e3", "1.0e+3 eggs"],
+    "1.5e-3": ["0.0015"],
+    "0.5": ["1/2", "\\frac12"],
+    "\\frac{7}{2}": ["3\\frac{1}{2}"],
+    "-3": ["−3", "\\(-3\\)"],
+    "50\\%": ["50%", "50 percent"],
+    "45^\\circ": ["45°"],
+    "x = 5": ["5"],
+    "\\text{Evelyn}": ["evelyn."],
+    "\\text{(E)}": ["E"],
     "(3, \\frac{\\pi}{2})": ["(3, π/2)", "r = 3, \\theta = \\frac{\\pi}{2}"],
-    "1,-2": ["x = -2 or x = 1"], "(-\\infty, 2]": ["(-∞, 2]"], "10\\pi\\text{ cm}^2": ["10\\pi"],
-    "x^2+3x+2": ["$x^2 + 3x + 2$", "(x+1)(x+2)"], "3 \\pm \\sqrt{2}": ["3+\\sqrt{2}, 3-\\sqrt{2}"],
+    "1,-2": ["x = -2 or x = 1"],
+    "(-\\infty, 2]": ["(-∞, 2]"],
+    "10\\pi\\text{ cm}^2": ["10\\pi"],
+    "x^2+3x+2": ["$x^2 + 3x + 2$", "(x+1)(x+2)"],
+    "3 \\pm \\sqrt{2}": ["3+\\sqrt{2}, 3-\\sqrt{2}"],
     "f(x) = 2x + 1": ["f(x) = \\boxed{2x+1}"],
-}  # fmt: skip
+}
 WRONG = {
-    "18": ["I do not know, but 18", "18 or 19", "She has 9 and makes 18", "It is not 18",
-           "It is 18. No, 19", "It might be 18", "Is it 18?", "3 18", "18 and a half",
-           "half of \\boxed{18}", "18 pi", "-18", "It is -18", "-\\boxed{18}", "18 below zero",
-           "18 in debt", "18x", "18 million", "18%", "$\\boxed{18}\\%$", "\\boxed{18}^2",
-           "x^2 = \\boxed{18}", "x < \\boxed{18}", "~18", "18</answer><answer>17",
-           "18" + " x" * 500],
-    "5": ["5e", "5e1", "2x=5", "-x=5", "x + 1 = 5", "|x| = 5", "\\sqrt{x} = 5", "y = 2x = 5",
-          "2 * price = 5", "x = 3 or x = 5", "x ≥ 5", "We reject x = 5", "4 = 5",
-          "3 = 4 = 5"],
-    "0.5": ["50%"], "0.3": ["0.\\overline{3}"], "18\\%": ["18"], "-18": ["18"], "34": ["3 4"],
-    "32": ["\\binom{3}{2}"], "x=5": ["y=5"], "2x=5": ["5"],
+    "18": [
+        "I do not know, but 18",
+        "18 or 19",
+        "She has 9 and makes 18",
+        "It is not 18",
+        "It is 18. No, 19",
+        "It might be 18",
+        "Is it 18?",
+        "3 18",
+        "18 and a half",
+        "half of \\boxed{18}",
+        "18 pi",
+        "-18",
+        "It is -18",
+        "-\\boxed{18}",
+        "18 below zero",
+        "18 in debt",
+        "18x",
+        "18 million",
+        "18%",
+        "$\\boxed{18}\\%$",
+        "\\boxed{18}^2",
+        "x^2 = \\boxed{18}",
+        "x < \\boxed{18}",
+        "~18",
+        "18</answer><answer>17",
+        "18" + " x" * 500,
+    ],
+    "5": [
+        "5e",
+        "5e1",
+        "2x=5",
+        "-x=5",
+        "x + 1 = 5",
+        "|x| = 5",
+        "\\sqrt{x} = 5",
+        "y = 2x = 5",
+        "2 * price = 5",
+        "x = 3 or x = 5",
+        "x ≥ 5",
+        "We reject x = 5",
+        "4 = 5",
+        "3 = 4 = 5",
+    ],
+    "0.5": ["50%"],
+    "0.3": ["0.\\overline{3}"],
+    "18\\%": ["18"],
+    "-18": ["18"],
+    "34": ["3 4"],
+    "32": ["\\binom{3}{2}"],
+    "x=5": ["y=5"],
+    "2x=5": ["5"],
     "5h": ["5"],  # math-verify takes h for a unit unless it is told not to
-    "52_8": ["52"], "\\pi": ["2x=\\pi", "3.141593", "-\\pi", "\\pi\\%", "It is not \\pi"],
-    "2\\sqrt{3}": ["2√", "-2\\sqrt{3}"], "\\sqrt{2}": ["\\sqrt[3]{2}"],
-    "(1,2)": ["(2,1)", "[1,2]"], "\\{1,2\\}": ["\\{1,2,3\\}"],
-    "\\text{Evelyn}": ["Eve", "-Evelyn"], "x^2+3x+2": ["(x+1)(x+3)"],
-}  # fmt: skip
+    "52_8": ["52"],
+    "\\pi": ["2x=\\pi", "3.141593", "-\\pi", "\\pi\\%", "It is not \\pi"],
+    "2\\sqrt{3}": ["2√", "-2\\sqrt{3}"],
+    "\\sqrt{2}": ["\\sqrt[3]{2}"],
+    "(1,2)": ["(2,1)", "[1,2]"],
+    "\\{1,2\\}": ["\\{1,2,3\\}"],
+    "\\text{Evelyn}": ["Eve", "-Evelyn"],
+    "x^2+3x+2": ["(x+1)(x+3)"],
+}
 POWER_TOWER = "9^{9^{9^{9^{9}}}}"
 HOSTILE = [
-    POWER_TOWER, "9**9**9", "10^10^10", "((((9!)!)!)!)!", "x+99999999!", "(x+y+z+1)^{300}",
-    "\\binom{10^9}{5\\cdot 10^8}", "\\sum_{i=1}^{10^{12}} i^{50}", "\\int \\int e^{x^2 y^2} dx dy",
-    "\\pi + " + "9" * 180, "{" * 90 + "x" + "}" * 90, "\\frac{" * 30 + "x" + "}{2}" * 30,
-    "(" * 100_000, "9" * 1_000_000, "1,000" * 100_000, " " * 2_000_000, "\x00" * 1_000_000,
-    "<think></think><answer></answer>" * 100_000, "<answer>" * 300_000, "</answer>" * 300_000,
-    "\ud800\udfff" * 90, "__import__('os').abort()", "x=" * 90 + "1", "\\boxed{" * 80,
+    POWER_TOWER,
+    "9**9**9",
+    "10^10^10",
+    "((((9!)!)!)!)!",
+    "x+99999999!",
+    "(x+y+z+1)^{300}",
+    "\\binom{10^9}{5\\cdot 10^8}",
+    "\\sum_{i=1}^{10^{12}} i^{50}",
+    "\\int \\int e^{x^2 y^2} dx dy",
+    "\\pi + " + "9" * 180,
+    "{" * 90 + "x" + "}" * 90,
+    "\\frac{" * 30 + "x" + "}{2}" * 30,
+    "(" * 100_000,
+    "9" * 1_000_000,
+    "1,000" * 100_000,
+    " " * 2_000_000,
+    "\x00" * 1_000_000,
+    "<think></think><answer></answer>" * 100_000,
+    "<answer>" * 300_000,
+    "</answer>" * 300_000,
+    "\ud800\udfff" * 90,
+    "__import__('os').abort()",
+    "x=" * 90 + "1",
+    "\\boxed{" * 80,
     "She makes " * 59 + "17!",
-]  # fmt: skip
+]
 
 
 def block(answer: str) -> str:
@@ -95,19 +185,79 @@ def wait_until_gone(pids: list[int]) -> None:
     pytest.fail(f"processes {alive} outlived their scorer")
 
 
-def test_a_late_answer_scores_nothing_and_is_counted():
+def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
     batch = [block("(x+1)(x+2)")] * 2, ["x^2+3x+2"] * 2, ["math"] * 2  # needs computer algebra
     with closing(Scorer("strict", workers=1, deadline_seconds=1e-6)) as scorer:
         assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
         os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
-        assert scorer.grade(*batch) == [False, False]
+        assert scorer.grade(*batch) == [None, None]
         assert scorer.timeouts == 4
         scorer.close()  # twice is harmless
     wait_until_gone([scorer._verifier._server.pid])
     with closing(Scorer("strict", workers=0, deadline_seconds=1)) as scorer:
         assert scorer.grade(*batch) == [False, False]  # without computer algebra
         assert scorer.timeouts == 0
+
+
+def busy() -> None:
+    """Keep a core busy until killed, as another user's process does."""
+    while True:
+        pass
+
+
+def test_a_verdict_does_not_depend_on_the_load_of_the_machine():
+    """Eight busy processes on the one core that the comparisons may use: they wait, and count only
+    the processor's time that they use themselves."""
+    count = 6
+    golds = [f"(3,\\frac{{{k}\\pi}}{{2}})" for k in range(1, count + 1)]
+    answers = [block(f"(3,\\frac{{{2 * k}\\pi}}{{4}})") for k in range(1, count + 1)]
+    context = multiprocessing.get_context("spawn")
+    cores = os.sched_getaffinity(0)
+    neighbours = [context.Process(target=busy) for _ in range(8)]
+    os.sched_setaffinity(0, {min(cores)})  # inherited by every process that is started here
+    try:
+        for neighbour in neighbours:
+            neighbour.start()
+        with closing(Scorer("strict", workers=2, deadline_seconds=0.5)) as scorer:
+            assert scorer.grade(answers, golds, ["math"] * count) == [True] * count
+            assert scorer.timeouts == 0
+    finally:
+        os.sched_setaffinity(0, cores)
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.join()
+
+
+def test_a_comparison_that_waits_without_using_the_processor_ends_too(monkeypatch):
+    """In a child of the test: the verifier's own child, whose comparison sleeps."""
+    monkeypatch.setattr(verifier, "WALL_SECONDS", 0.2)
+
+    def wait(*pair: str) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the test runner may have a handler
+        time.sleep(60)
+
+    monkeypatch.setattr(verifier, "equal", wait)
+    assert verifier._verdict(verifier._fork(("1", "1"), deadline_seconds=30)) is None
+
+
+@pytest.mark.parametrize("gold", ["9" * 5000, "1." + "0" * 5000, "9" * 5000 + "x"])
+def test_a_gold_answer_of_any_length_is_graded(gold):
+    assert rewards.grades([block("9"), block("x")], [gold, gold], "strict") == [False, False]
+
+
+def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
+    pairs = [("(x+1)(x+2)", "x^2+3x+2"), ("18", "18"), ("17", "18")]
+    completions = [block(answer) for answer, _ in pairs]
+    golds = [gold for _, gold in pairs]
+    assert rewards.grades(completions, golds, "strict") == [True, True, False]
+    assert capsys.readouterr().err == ""
+    verdicts = rewards.grades(completions, golds, "strict", deadline_seconds=1e-6)
+    assert verdicts == [None, True, False]
+    assert capsys.readouterr().err == (
+        "rewards=strict: 1 of 3 completions without a verdict: their comparison took more than "
+        "1e-06 s of processor time; raise rewards.deadline_seconds\n"
+    )
 
 
 def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it():

@@ -40,10 +40,13 @@ def test_the_last_number_and_the_published_block():
 
 def test_the_last_closed_answer():
     answers = {
-        "5": None, "</answer>5<answer>": None, "<answer>5</answer>": "5",
-        "<answer>5</answer></answer>": "5", "<answer>5</answer><answer>6</answer>": "6",
+        "5": None,
+        "</answer>5<answer>": None,
+        "<answer>5</answer>": "5",
+        "<answer>5</answer></answer>": "5",
+        "<answer>5</answer><answer>6</answer>": "6",
         "<answer>5</answer> <answer>6": "5",  # cut off: the last closed one counts
         "<answer>5</answer><answer> \n</answer>": "5",  # blank says nothing
         "<answer>5<answer>6</answer>": "6",  # the inner one is the one that closes
-    }  # fmt: skip
+    }
     assert {text: tags.last_closed_answer(text) for text in answers} == answers

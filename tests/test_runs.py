@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pods import files
 from pods.config.errors import UserError
 from pods.runs import checkpoints, ledger
 from pods.runs import folder as runs
@@ -46,9 +47,9 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     assert len(json.loads(origin[1])["config_hash"]) == 12
     steps = [step for step in STEPS if step <= start]
     for path in (folder.metrics, folder.evaluations):
-        assert [line["step"] for line in ledger.read(path)] == steps
+        assert [line["step"] for line in files.read_lines(path)] == steps
         assert path.read_text().endswith("}\n")
-    assert [record["step"] for record in ledger.read(folder.ledger)] == steps
+    assert [record["step"] for record in files.read_lines(folder.ledger)] == steps
     assert [c.step for c in checkpoints.find(folder.path)] == steps
 
 

@@ -8,11 +8,16 @@ from pods.scoring import RewardError, Rewards, Text
 from tests.configs import compose
 
 COLUMNS = {
-    "id": ["0", "1", "2"], "question": ["0+1", "1+1", "2+1"], "answer": ["1", "2", "3"],
-    "prompts": [f"<user>{i}+1<assistant>" for i in range(3)], "kind": ["math"] * 3,
-    "level": [0, 1, 2], "trainer_state": SimpleNamespace(global_step=4),
-    "log_extra": None, "log_metric": None,
-}  # fmt: skip
+    "id": ["0", "1", "2"],
+    "question": ["0+1", "1+1", "2+1"],
+    "answer": ["1", "2", "3"],
+    "prompts": [f"<user>{i}+1<assistant>" for i in range(3)],
+    "kind": ["math"] * 3,
+    "level": [0, 1, 2],
+    "trainer_state": SimpleNamespace(global_step=4),
+    "log_extra": None,
+    "log_metric": None,
+}
 TEXTS = ["<think>a</think><answer>1</answer>", "5", "<answer>3</answer>"]
 IDS = [[1, 2], [3], [4, 5]]
 

@@ -33,11 +33,14 @@ def test_trl_is_told_what_its_own_generation_needs():
     assert arguments("none", "engine=vllm") == {}
     given = arguments("colocate", "engine=trl", "sampling.stop=[x]", "sampling.top_k=20")
     assert given == {
-        "use_vllm": True, "vllm_mode": "colocate", "top_k": 20,
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "top_k": 20,
         "generation_kwargs": {"stop_token_ids": [1, 0], "stop": ["x"]},
-        "vllm_gpu_memory_utilization": 0.5, "vllm_enable_sleep_mode": False,
+        "vllm_gpu_memory_utilization": 0.5,
+        "vllm_enable_sleep_mode": False,
         "vllm_max_model_length": 560,
-    }  # fmt: skip
+    }
     plain = arguments("colocate", "engine=trl")
     assert plain["generation_kwargs"]["detokenize"] is False  # nothing reads vLLM's texts
 
@@ -59,15 +62,18 @@ def test_trl_that_was_not_rewritten_is_refused_and_no_usage_is_reported(monkeypa
 
 
 # Unsloth raises vLLM's errors as RuntimeError(text), or as MemoryError with standby.
-@pytest.mark.parametrize(("error", "code", "part"), [
-    (MemoryError("Unsloth: Your GPU ran out of memory loading vLLM"), 4, "share=0.5: not eno"),
-    (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 4, "else lower it"),
-    (ValueError("No available memory for the cache blocks"), 4, "raise it if the KV cache"),
-    (ValueError("Unrecognized model"), 2, "model.path=here"),
-    (OSError("no file named model.safetensors"), 2, "model.path=here"),
-    (RuntimeError("Unsloth: this is not an out of memory error"), 1, "did not start"),
-    (RuntimeError("Engine core initialization failed."), 1, "VLLM_USE_V2_MODEL_RUNNER=0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "code", "part"),
+    [
+        (MemoryError("Unsloth: Your GPU ran out of memory loading vLLM"), 4, "share=0.5: not eno"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 4, "else lower it"),
+        (ValueError("No available memory for the cache blocks"), 4, "raise it if the KV cache"),
+        (ValueError("Unrecognized model"), 2, "model.path=here"),
+        (OSError("no file named model.safetensors"), 2, "model.path=here"),
+        (RuntimeError("Unsloth: this is not an out of memory error"), 1, "did not start"),
+        (RuntimeError("Engine core initialization failed."), 1, "VLLM_USE_V2_MODEL_RUNNER=0"),
+    ],
+)
 def test_what_goes_wrong_while_loading_is_told_apart(error, code, part):
     with pytest.raises(UserError) as line, named_loading_errors("here", "vllm_share=0.5"):
         raise error

@@ -14,9 +14,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pods.models import unsloth
+from tests import filled_steps
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.unsloth_drift import CASES
@@ -92,7 +94,11 @@ def test_a_step_inside_unsloths_trainer_is_that_of_trls(sides, case):
     plain, rewritten = (sides[side]["cases"][case] for side in ("plain", "unsloth"))
     assert rewritten["generated"] == plain["generated"]
     assert rewritten["kept"] == plain["kept"]
-    if case == "dapo":  # a second round where a group has no signal
+    if case.endswith("filled"):
+        rows = [len(step) for step in plain["kept"]]
+        assert min(rows) < 16
+        assert len(set(rows)) > 1
+    elif case == "dapo":  # a second round where a group has no signal
         assert plain["generated"][:3] == [2 * 4] * 3  # the warm-up's two, and the first step's
     else:  # one generation of n a step
         generations = 2 + (1 if case == "updates" else 3)
@@ -110,6 +116,23 @@ def test_a_step_inside_unsloths_trainer_is_that_of_trls(sides, case):
     ours, theirs = plain["arguments"], rewritten["arguments"]
     differ = {key: (ours[key], theirs.get(key)) for key in ours.keys() - MAY_DIFFER.keys()}
     assert {key: pair for key, pair in differ.items() if pair[0] != pair[1]} == {}
+
+
+@pytest.mark.parametrize("case", filled_steps.CASES)
+def test_rows_that_fill_a_step_count_nowhere_inside_unsloths_trainer(sides, case):
+    """As in TRL's trainer, in every step; and the first is the step with these rows alone."""
+    plain, rewritten = (sides[side]["filled"][case] for side in ("plain", "unsloth"))
+    np.testing.assert_allclose(rewritten["filled"], plain["filled"], **close_to(plain["filled"]))
+    first, loss = plain["filled"][0], filled_steps.CASES[case][0]
+    assert np.abs(first).max() > 1e-3
+    alone = loss != "bnpo" or "one micro-batch" in case  # else micro-batches of other rows
+    if alone and "entropy" not in case:  # whose bonus is a mean over micro-batches
+        np.testing.assert_allclose(first, plain["smaller"], **close_to(first))
+
+
+def close_to(gradients):
+    """As near as float32 comes."""
+    return {"rtol": 0, "atol": 3e-5 * np.abs(gradients).max()}
 
 
 @pytest.mark.parametrize("correction", [False, True])

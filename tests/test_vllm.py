@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pods import files
 from pods.models import ROOT
-from pods.runs import ledger
 from tests import processes
 from tests.fake_run import add_checkpoint, make_run
 
@@ -90,21 +90,31 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path, train)
 
 
 SETTINGS = [
-    "run=r", "prompts_per_step=2", "ledger_texts=all", "guard.check_every=1",
-    "budget.train_seconds=null", "checkpoint.every_seconds=null", "optimizer.schedule=constant",
+    "run=r",
+    "prompts_per_step=2",
+    "ledger_texts=all",
+    "guard.check_every=1",
+    "budget.train_seconds=null",
+    "checkpoint.every_seconds=null",
+    "optimizer.schedule=constant",
     "sampling.temperature=2",
-]  # fmt: skip
+]
 LIVE = [*SETTINGS, "engine=vllm", "rollouts_per_prompt=64"]
-SMALL = ["rollouts_per_prompt=8", "kept_per_prompt=4", "micro_batch_size=2", "max_steps=3",
-         "sampling.max_completion_length=16"]  # fmt: skip
+SMALL = [
+    "rollouts_per_prompt=8",
+    "kept_per_prompt=4",
+    "micro_batch_size=2",
+    "max_steps=3",
+    "sampling.max_completion_length=16",
+]
 
 
 def gaps(run):
-    return [line["engine/logprob_gap"] for line in ledger.read(run / "metrics.jsonl")]
+    return [line["engine/logprob_gap"] for line in files.read_lines(run / "metrics.jsonl")]
 
 
 def texts(run):
-    return [record["completions"] for record in ledger.read(run / "rollouts.jsonl.gz")]
+    return [record["completions"] for record in files.read_lines(run / "rollouts.jsonl.gz")]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +128,7 @@ def sweep(tmp_path_factory, train):
 
 def test_training_follows_the_live_adapter_and_each_job_frees_its_engine(sweep):
     """engine=vllm in train.py itself; engine and trainer agree at every step."""
-    lines = ledger.read(sweep / "s6" / "metrics.jsonl")
+    lines = files.read_lines(sweep / "s6" / "metrics.jsonl")
     assert len(lines) == 6
     assert max(gaps(sweep / "s6") + gaps(sweep / "s4")) < 0.01  # nats
     assert lines[0]["engine/probe_gap"] < 0.01 < lines[0]["engine/probe_gap_without_adapter"]
@@ -181,7 +191,7 @@ def test_a_step_is_finished_at_a_signal_and_a_dead_engine_is_one_line(
     assert [path.name for path in run.glob("checkpoint-*")] == saved
     assert line in said
     assert max(gaps(run)) < 0.01
-    assert ledger.read(run / "metrics.jsonl")[0]["engine/probe_gap"] < 0.01
+    assert files.read_lines(run / "metrics.jsonl")[0]["engine/probe_gap"] < 0.01
     processes.wait_for(lambda: subprocess.run(["pgrep", "-g", str(group)]).returncode, [])
 
 
@@ -207,7 +217,7 @@ def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):
     script = {"script": "tests/vllm_train.py", "ranks": 2}
     run = train(tmp_path, *keys, **script).run
     assert max(gaps(run)) < 0.02  # nats; an update makes 0.1
-    assert [len(e["correct"]) for e in ledger.read(run / "evaluations.jsonl")] == [5] * 3
+    assert [len(e["correct"]) for e in files.read_lines(run / "evaluations.jsonl")] == [5] * 3
     assert [len(group) for group in texts(run)] == [8] * 6
     assert all(len(set(group)) > 1 for group in texts(run))
     text = train(tmp_path / "text", *keys, "sampling.stop=[never]", "max_steps=1", **script).run

@@ -1,6 +1,5 @@
 """The untimed step before the clock starts: at the longest lengths, and without a trace."""
 
-from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +16,14 @@ from tests.test_trainer import build, rewards_of, rows
 
 LONGEST = {"prompt": 40, "completion": 48}
 SETTINGS = [
-    "rollouts_per_prompt=8", "kept_per_prompt=4", "prompts_per_step=2", "micro_batch_size=4",
-    "max_steps=1", "sampling.max_prompt_length=40", "sampling.max_completion_length=48",
-]  # fmt: skip
+    "rollouts_per_prompt=8",
+    "kept_per_prompt=4",
+    "prompts_per_step=2",
+    "micro_batch_size=4",
+    "max_steps=1",
+    "sampling.max_prompt_length=40",
+    "sampling.max_completion_length=48",
+]
 
 
 class Spy(TrainerCallback):
@@ -28,7 +32,7 @@ class Spy(TrainerCallback):
 
     def __init__(self, trainer):
         self.trainer, self.answers, self.losses = trainer, [], []
-        engine, compute_loss = trainer.sampler.engine, trainer.compute_loss
+        engine, compute_loss = trainer.engine, trainer.compute_loss
         generate = engine.generate
 
         def noted(works, **keys):
@@ -51,7 +55,7 @@ class Spy(TrainerCallback):
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         before, model = self.state(), self.trainer.model
         model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
-        warm_up(self.trainer, *LONGEST.values())
+        warm_up(self.trainer, self.trainer.engine, *LONGEST.values())
         torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
         assert dict(self.trainer.optimizer.state) == {}
         assert all(p.grad is None for p in self.trainer.model.parameters())
@@ -80,7 +84,7 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer.create_optimizer()
     trainer.args.optim, trainer.model_wrapped = optimizer, trainer.model
     special = trainer.processing_class.eos_token_id  # alone it still gives full rows
-    batch = longest_batch(trainer, rows()[0], [special] * 6, 8)
+    batch = longest_batch(trainer, rows()[0], [special] * 6, 8, False)
     assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 8
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(
@@ -103,14 +107,14 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         with clock.phase("generate"):
             pass
 
-    trainer = SimpleNamespace(clock=clock, is_deepspeed_enabled=False)
-    monkeypatch.setattr(loop, "open_loggers", lambda *_: [])
+    trainer = SimpleNamespace(
+        clock=clock, is_deepspeed_enabled=False, engine=None, keeps_logprobs=False
+    )
     monkeypatch.setattr(loop, "warm_up", warm)
     config = compose("warm_up=true")
     folder = SimpleNamespace(path=None, config=config)
-    callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None, None)
-    with ExitStack() as stack:
-        loop.restore_signals(stack)
+    callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None)
+    with loop.restore_signals():
         callback.on_train_begin()
     lines = [callback.meter.line(step_of({"a": [0, 1]}, [0]), clock, {}) for _ in range(2)]
     assert [line.get("peak_memory_gib/warmup_generate") for line in lines] == [7.0, None]

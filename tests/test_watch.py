@@ -5,8 +5,12 @@ import pytest
 from pods.training.watch import WINDOW, Watch
 from tests.configs import compose
 
-GOOD = {"all/reward_mean": 0.8, "all/zero_variance_groups": 0.4, "all/format_mean": 0.05,
-        "all/clipped_ratio": 0.1}  # fmt: skip
+GOOD = {
+    "all/reward_mean": 0.8,
+    "all/zero_variance_groups": 0.4,
+    "all/format_mean": 0.05,
+    "all/clipped_ratio": 0.1,
+}
 DEAD, LOST = {"all/zero_variance_groups": 1.0}, {"all/reward_mean": 0.3}
 
 

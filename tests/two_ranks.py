@@ -11,9 +11,14 @@ from pods.training import build
 from tests import processes
 
 TEXTS = (  # rewards that differ: tags right, doubled, missing, an answer
-    "<think>1</think><answer>{}</answer>", "{}", "<think>1</think>", "<think><think>{}",
-    "</answer>{}", "<answer>{}</answer>", "<think></think></answer>",
-)  # fmt: skip
+    "<think>1</think><answer>{}</answer>",
+    "{}",
+    "<think>1</think>",
+    "<think><think>{}",
+    "</answer>{}",
+    "<answer>{}</answer>",
+    "<think></think></answer>",
+)
 
 # AdamW divides by the gradient's size, which makes rounding noise as large as a learning rate; with
 # epsilon 1 it divides by 1. Plain gradient steps divide by nothing.

@@ -13,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+FILLED = ["prompts_per_step=4", "micro_batch_size=2", "loss.type=grpo", "loss.beta=0.04"]
 # The reference pass, three updates a generation, GRPO-GA with a loss per token, a second round.
 CASES = {
     "kl": ["loss.type=grpo", "loss.beta=0.04"],
@@ -23,6 +24,12 @@ CASES = {
     "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4",
                 "loss.type=dapo", "loss.beta=0.0"],
     "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=2"],
+    # Algorithms that return fewer rows than the budget, of differing numbers from step to step.
+    "dapo_filled": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=1",
+                    *FILLED],
+    "speed_filled": ["algorithm=speed", "rollouts_per_prompt=8", "algorithm_kwargs.pool=1",
+                     *FILLED],
+    "thin_filled": ["algorithm=thin", "rollouts_per_prompt=4", "algorithm_kwargs.pool=1", *FILLED],
 }  # fmt: skip
 
 
@@ -55,10 +62,11 @@ def import_rewritten(folder):
 def main(side, folder):
     if side == "unsloth":
         import_rewritten(folder)
-    from tests import gpu_path
+    from tests import filled_steps, gpu_path
 
     report = gpu_path.classes(folder)
     report["cases"] = {case: gpu_path.case(side, case, Path(folder)) for case in CASES}
+    report["filled"] = filled_steps.report(Path(folder), smaller=side == "plain")
     if side == "unsloth":
         report |= gpu_path.unsloth_alone(Path(folder))
     print(json.dumps(report))

@@ -24,9 +24,13 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         started = two_ranks.start(
-            Path(request["folder"]), *request["arguments"], script=request["script"],
-            ranks=request["ranks"], fault=os.setsid, cwd=request["folder"],
-        )  # fmt: skip
+            Path(request["folder"]),
+            *request["arguments"],
+            script=request["script"],
+            ranks=request["ranks"],
+            fault=os.setsid,
+            cwd=request["folder"],
+        )
         print(json.dumps([process.pid for process in started]), file=answers, flush=True)
         codes = [process.end(500) for process in started]
         print(json.dumps(codes), file=answers, flush=True)

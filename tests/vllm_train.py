@@ -44,6 +44,6 @@ def load(config, tokenizer):
 
 if __name__ == "__main__":
     utils.dispatch_cpu_unquantized_gemm = keep_weights
-    choose.backend = lambda name: (name, "on a CPU")
+    choose.backend = lambda name, config: (name, "on a CPU")
     unsloth.import_unsloth, unsloth.load_unsloth = lambda config: None, load
     train.main()

@@ -2,12 +2,13 @@
 pods/training/check.py the rules that span several keys."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
+from pods.config.place import SUITE
+
+CONFIG_DIR = SUITE / "config"
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
@@ -170,7 +171,6 @@ class TrainConfig(Section):
 
     algorithm: Text
     algorithm_kwargs: Parameters
-    needs_logprobs: bool
     rule: Text
     rule_kwargs: Parameters
     advantage: Text

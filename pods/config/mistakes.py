@@ -21,7 +21,6 @@ SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept
 FORMER = {
     "algorithm.name": "algorithm",
     "algorithm.params": "algorithm_kwargs",
-    "algorithm.needs_logprobs": "needs_logprobs",
     "rule.name": "rule",
     "rule.params": "rule_kwargs",
     "advantage.name": "advantage",
@@ -44,6 +43,7 @@ FORMER = {
 }
 REMOVED = {  # and how a user gets the same
     "algorithm.max_rounds": "a step has at most 16 rounds of generation",
+    "algorithm.needs_logprobs": "the algorithm says it, my_algorithm.reads_logprobs = True",
     "logger.console": "logger=[console] names every logger",
     "logger.tensorboard": "logger=[console,tensorboard] names every logger",
     "logger.wandb": "set logger=[console,wandb], and WANDB_PROJECT in the environment",

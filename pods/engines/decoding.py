@@ -30,8 +30,12 @@ class TokenSampler:
 
     def __init__(self, sampling: Sampling, seeds: Sequence[int], device: torch.device) -> None:
         self._greedy = sampling.temperature == 0
-        self._warpers = [TopKLogitsWarper(sampling.top_k)] if sampling.top_k > 0 else []
-        self._warpers += [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1 else []
+        self._warpers = []
+        if sampling.top_k > 0:
+            self._warpers.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self._warpers.append(TopPLogitsWarper(sampling.top_p))
+        # All numbers of a completion at once: they depend on its seed and on nothing else.
         numbers = [np.random.default_rng(seed).random(sampling.max_tokens) for seed in seeds]
         self._numbers = torch.from_numpy(np.stack(numbers)).float().to(device)  # (rows, max_tokens)
 
@@ -71,14 +75,18 @@ class GrowingLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        start, end = self.length, self.length + key_states.shape[-2]
+        """Add the new keys and values; returns all of them, (rows, heads, length, size)."""
+        start = self.length
+        end = start + key_states.shape[-2]
         self.length = end
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states, value_states
+            self.keys = key_states
+            self.values = value_states
         if end >= self.keys.shape[-2]:
-            free = (0, 0, 0, BLOCK)
-            self.keys, self.values = pad(self.keys, free), pad(self.values, free)
+            free = (0, 0, 0, BLOCK)  # places before and after: of the size, then of the length
+            self.keys = pad(self.keys, free)
+            self.values = pad(self.values, free)
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
@@ -88,11 +96,19 @@ class GrowingLayer(DynamicLayer):
 
 
 def grouped_attention(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-    attention_mask: torch.Tensor | None, **settings: Any,
-) -> tuple[torch.Tensor, None]:  # fmt: skip
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **settings: Any,
+) -> tuple[torch.Tensor, None]:
     """SDPA; for one new token the query heads that share a key head become its query positions.
-    transformers copies keys and values for every query head: a quarter of the quickstart's time."""
+    transformers copies keys and values for every query head: a quarter of the quickstart's time.
+
+    query (rows, heads, length, size), key and value (rows, key heads, ...); the output is
+    (rows, length, heads, size).
+    """
     rows, heads, length, size = query.shape
     if length > 1 or settings.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
@@ -118,16 +134,20 @@ class NextInput:
     """The model's next input: tokens, positions and mask of each row, and the cache before them."""
 
     def __init__(self, model: Model, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
-        self._model, self._seen = model, max(map(len, prompts))
+        self._model = model
+        self._seen = max(map(len, prompts))  # tokens up to the end of the next input
         pads = [self._seen - len(prompt) for prompt in prompts]  # on the left
-        ids = [[0] * n + list(prompt) for n, prompt in zip(pads, prompts, strict=True)]
-        places, device = torch.arange(self._seen + new_tokens), model.device
-        self._ids, self._padded = torch.tensor(ids, device=device), any(pads)
-        self._mask = (places >= torch.tensor(pads)[:, None]).long().to(device)
+        self._padded = any(pads)
+        ids = [[0] * count + list(prompt) for count, prompt in zip(pads, prompts, strict=True)]
+        self._ids = torch.tensor(ids, device=model.device)
+        places = torch.arange(self._seen + new_tokens)
+        mask = places >= torch.tensor(pads)[:, None]  # (rows, places): not a pad
+        self._mask = mask.long().to(model.device)
         self._positions = self._mask[:, : self._seen].cumsum(dim=-1).sub(1).clamp(min=0)
         self._cache = DynamicCache(config=model.config)
-        layers = self._cache.layers
-        self._cache.layers = [GrowingLayer() if type(x) is DynamicLayer else x for x in layers]
+        for i, layer in enumerate(self._cache.layers):
+            if type(layer) is DynamicLayer:  # not one with a sliding window
+                self._cache.layers[i] = GrowingLayer()
 
     def logits(self) -> torch.Tensor:
         """(rows, vocabulary) of the token after the input, which enters the cache."""
@@ -142,40 +162,53 @@ class NextInput:
 
     def append(self, drawn: torch.Tensor) -> None:
         """(rows,) tokens become the next input."""
-        self._ids, self._positions = drawn[:, None], self._positions[:, -1:] + 1
+        self._ids = drawn[:, None]
+        self._positions = self._positions[:, -1:] + 1
         self._seen += 1
 
     def select(self, rows: torch.Tensor) -> None:
         """Keep these rows, in this order; a row named twice is copied."""
-        self._ids, self._mask = self._ids[rows], self._mask[rows]
+        self._ids = self._ids[rows]
+        self._mask = self._mask[rows]
         self._positions = self._positions[rows]
         self._cache.batch_select_indices(rows)
 
 
 @torch.inference_mode()
 def decode(
-    model: Model, tokenizer: Tokenizer, requests: Sequence[Request], sampling: Sampling,
+    model: Model,
+    tokenizer: Tokenizer,
+    requests: Sequence[Request],
+    sampling: Sampling,
     logprobs: bool,
-) -> list[Completion]:  # fmt: skip
-    """One completion for each seed of each request, in their order."""
-    device, seeds = model.device, [seed for request in requests for seed in request.seeds]
+) -> list[Completion]:
+    """One completion for each seed of each request, in their order.
+
+    sampling.ends and sampling.stop end a completion, else its length does. logprobs: with the
+    log-probability of each token under the temperature, before top-k and top-p.
+    """
+    device = model.device
+    seeds = [seed for request in requests for seed in request.seeds]
     sampler = TokenSampler(sampling, seeds, device)
     batch = NextInput(model, [request.prompt for request in requests], sampling.max_tokens)
     rows = torch.arange(len(seeds), device=device)  # the completions still in the batch
     alive = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
     lengths = torch.zeros_like(rows)
     tokens = torch.zeros((len(seeds), sampling.max_tokens), dtype=torch.long, device=device)
-    likely = torch.zeros(tokens.shape, device=device)
+    token_logprobs = torch.zeros(tokens.shape, device=device)
     for step in range(sampling.max_tokens):
         logits = batch.logits()
         if step == 0 and len(seeds) > len(requests):
+            # One row a prompt becomes one row a completion, behind the prefill.
             prompt_of = [i for i, request in enumerate(requests) for _ in request.seeds]
             logits = logits[prompt_of]
             batch.select(torch.tensor(prompt_of, device=device))
         scores = logits.float() / (sampling.temperature or 1.0)
-        tokens[rows, step] = drawn = sampler(scores, rows, step)
+        drawn = sampler(scores, rows, step)
+        tokens[rows, step] = drawn
         if logprobs:
-            likely[rows, step] = scores.log_softmax(dim=-1).gather(1, drawn[:, None])[:, 0]
+            of_drawn = scores.log_softmax(dim=-1).gather(1, drawn[:, None])
+            token_logprobs[rows, step] = of_drawn[:, 0]
         lengths[rows] += alive
         alive &= ~ended(tokens, rows, step, sampling, tokenizer)
         left = int(alive.sum())
@@ -184,8 +217,12 @@ def decode(
         batch.append(drawn)
         if left < ALIVE * len(rows):
             batch.select(alive.nonzero()[:, 0])
-            rows, alive = rows[alive], alive[alive]
-    ids, values, clipped = tokens.tolist(), likely.tolist(), set(rows[alive].tolist())
+            rows = rows[alive]
+            alive = alive[alive]
+    # One transfer from the device for all completions.
+    ids = tokens.tolist()
+    values = token_logprobs.tolist()
+    clipped = set(rows[alive].tolist())
     return [
         Completion(ids[i][:length], i in clipped, values[i][:length] if logprobs else None)
         for i, length in enumerate(lengths.tolist())

@@ -29,24 +29,36 @@ from pods.models import is_adapter, policy
 
 
 class TransformersEngine(AbstractContextManager):
+    """Serves the policy in training, the base model and the checkpoints of a run in this process.
+
+    It holds one model from the disk, and one copy of the newest policy that can be merged.
+    """
+
     def __init__(
         self, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits
     ) -> None:
-        self._config, self._tokenizer, self._size = config, tokenizer, limits.max_sequences
+        """limits.max_sequences: completions in one batch; the other limits are vLLM's."""
+        self._config = config
+        self._tokenizer = tokenizer
+        self._size = limits.max_sequences
         ends = sampling.ends or tuple(policy.end_tokens(config.model.path, tokenizer))
         self._sampling = replace(sampling, ends=ends)
-        self._loaded, self._path = None, ""  # the model from `_path` on disk
+        self._path = ""
+        self._loaded: Model | PeftModel | None = None  # the model from `_path` on disk
         self._disk: LivePolicy | None = None  # `_loaded` with an adapter; its version is the folder
         self._merged: MergedCopy | None = None  # of the newest policy that can be merged
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
+        """See Engine: each work with one completion for each seed of its requests."""
         for work in works:
             with self._serving(work.weights) as model:
                 groups = self._groups(model, work, logprobs)
             yield work, groups
 
     def _groups(self, model: Model, work: Work, logprobs: bool) -> Groups:
-        requests, sampling = work.requests, self._sampling
+        """The completions of one work, in batches of at most `limits.max_sequences`."""
+        requests = work.requests
+        sampling = self._sampling
         if work.full_length:
             sampling = replace(sampling, ends=(), stop=())
         if work.greedy:
@@ -58,11 +70,11 @@ class TransformersEngine(AbstractContextManager):
         groups: Groups = [[] for _ in requests]
         for start in range(0, len(rows), size):
             chunk = rows[start : start + size]
-            parts = [
+            batch = [
                 Request(requests[i].prompt, [seed for _, seed in pairs])
                 for i, pairs in groupby(chunk, key=lambda row: row[0])
             ]
-            completions = decode(model, self._tokenizer, parts, sampling, logprobs)
+            completions = decode(model, self._tokenizer, batch, sampling, logprobs)
             for (i, _), completion in zip(chunk, completions, strict=True):
                 groups[i].append(completion)
         return groups
@@ -97,10 +109,12 @@ class TransformersEngine(AbstractContextManager):
             self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
         if adapter:
             self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()
-        self._path, self._disk = path, LivePolicy(self._loaded, weights)
+        self._path = path
+        self._disk = LivePolicy(self._loaded, weights)
         return self._disk
 
     def __exit__(self, *error: object) -> None:
+        """Free every model that was loaded or copied."""
         self._loaded = self._disk = self._merged = None
         gc.collect()
         torch.cuda.empty_cache()
@@ -110,13 +124,17 @@ class MergedCopy:
     """A copy of a LoRA model with the adapter added to its layers; other weights are `source`'s."""
 
     def __init__(self, source: PeftModel) -> None:
-        self.source, self._version = source, None
-        memo: dict[int, Any] = {id(p): p for p in source.parameters()}  # shared, not copied
-        self._layers = []
+        self.source = source
+        self._version: Hashable = None
+        self._layers = []  # (layer with its adapter, the copy of its base layer)
+        # What deepcopy finds here stands for its copy: parameters are shared, and a layer with an
+        # adapter becomes a copy of its base layer.
+        memo: dict[int, Any] = {id(parameter): parameter for parameter in source.parameters()}
         for layer in lora_layers(source):
             base = layer.get_base_layer()
             others = {id(p): p for p in base.parameters() if p is not base.weight}
-            memo[id(layer)] = merged = copy.deepcopy(base, others)
+            merged = copy.deepcopy(base, others)
+            memo[id(layer)] = merged
             self._layers.append((layer, merged))
         self.model = speed_up(copy.deepcopy(plain(source), memo).eval())
 
@@ -139,15 +157,19 @@ def can_be_merged(model: Model | PeftModel) -> bool:
     if config.peft_type != PeftType.LORA or config.modules_to_save or config.use_dora:
         return False
     users = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    return all(
-        isinstance(base, torch.nn.Linear | torch.nn.Embedding)
-        and base.weight.dtype == torch.float32  # quantised weights are whole numbers
-        and users[id(base.weight)] == 1
-        for base in (layer.get_base_layer() for layer in lora_layers(model))
-    )
+    for layer in lora_layers(model):
+        base = layer.get_base_layer()
+        if not isinstance(base, torch.nn.Linear | torch.nn.Embedding):
+            return False
+        if base.weight.dtype != torch.float32:  # quantised weights are whole numbers
+            return False
+        if users[id(base.weight)] > 1:  # another layer shares it
+            return False
+    return True
 
 
 def lora_layers(model: PeftModel) -> list[LoraLayer]:
+    """The layers of the model that have an adapter."""
     return [module for module in model.modules() if isinstance(module, LoraLayer)]
 
 

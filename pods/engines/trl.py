@@ -3,36 +3,58 @@
 TRL takes no seed per completion: it samples from torch's generator, which each step reseeds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Answers, Completion, Work
+from pods.engines import EVALUATION, Answers, Completion, Groups, Work
+
+# (prompts, evaluation, greedy) -> token ids of each completion, log-probabilities or None
+GenerateIds = Callable[
+    [list[list[int]], bool, bool], tuple[list[list[int]], list[list[float]] | None]
+]
 
 
 class TrlEngine:
-    """Generates by a PodsTrainer; `ends` are the tokens that end a completion, the tokenizer's
-    first. Work.full_length is beyond it: completions have their own ends."""
+    """Generates by TRL's trainer. Work.full_length is beyond it: completions have their own ends.
 
-    def __init__(self, trainer: Any, ends: Sequence[int]) -> None:
-        self.trainer, self.ends = trainer, list(ends)
+    generate_ids: of pods.seam.TrlSeam. ends: the tokens that end a completion, the tokenizer's
+    first.
+    """
+
+    def __init__(self, generate_ids: GenerateIds, ends: Sequence[int]) -> None:
+        self.generate_ids = generate_ids
+        self.ends = list(ends)
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
-            ids, values = self.trainer.generate_ids(prompts, work.label == EVALUATION, work.greedy)
-            values = values if logprobs and values is not None else [None] * len(prompts)
-            rows = zip(prompts, ids, values, strict=True)  # raises if TRL returned too few
-            completions = iter([self._completion(tokens, likely) for _, tokens, likely in rows])
-            yield work, [[next(completions) for _ in r.seeds] for r in work.requests]
+            evaluation = work.label == EVALUATION
+            ids, values = self.generate_ids(prompts, evaluation, work.greedy)
+            if values is None or not logprobs:
+                values = [None] * len(prompts)
+            # strict: TRL may return too few
+            rows = zip(prompts, ids, values, strict=True)
+            completions = [self.completion(tokens, of_tokens) for _, tokens, of_tokens in rows]
+            yield work, grouped(completions, work)
 
-    def _completion(self, ids: Sequence[int], logprobs: list[float] | None) -> Completion:
+    def completion(self, ids: Sequence[int], logprobs: list[float] | None) -> Completion:
         """Cut after the first end token; TRL knows the tokenizer's only, and pads after others.
         TRL fails on an empty completion: it becomes one end token."""
-        end = next((i + 1 for i, token in enumerate(ids) if token in self.ends), None)
-        ids = list(ids[:end]) or self.ends[:1]
-        return Completion(ids, ids[-1] not in self.ends, logprobs and logprobs[:end])
+        ends = [i for i, token in enumerate(ids) if token in self.ends]
+        if ends:
+            ids = ids[: ends[0] + 1]
+        if logprobs is not None:
+            logprobs = logprobs[: len(ids)]
+        ids = list(ids) or self.ends[:1]
+        return Completion(ids, ids[-1] not in self.ends, logprobs)
+
+
+def grouped(completions: Sequence[Completion], work: Work) -> Groups:
+    """A list for each request, a completion for each of its seeds."""
+    remaining = iter(completions)
+    return [[next(remaining) for _ in request.seeds] for request in work.requests]
 
 
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
@@ -42,13 +64,16 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
         return {"top_k": keys.top_k or -1} if engine == "unsloth" else {}
     if mode == "none":
         return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
-    ids_alone = {"detokenize": False} if mode == "colocate" else {}  # TRL decodes them itself
-    text = {"stop": list(keys.stop)} if keys.stop else ids_alone
+    generation_kwargs: dict[str, Any] = {"stop_token_ids": ends}
+    if keys.stop:
+        generation_kwargs["stop"] = list(keys.stop)
+    elif mode == "colocate":
+        generation_kwargs["detokenize"] = False  # TRL decodes the ids itself
     arguments = {
         "use_vllm": True,
         "vllm_mode": mode,
         "top_k": keys.top_k or -1,  # vLLM's value for "off"
-        "generation_kwargs": {"stop_token_ids": ends, **text},
+        "generation_kwargs": generation_kwargs,
     }
     if mode == "server":
         return arguments | {"vllm_server_base_url": "http://127.0.0.1:8000"}  # of `trl vllm-serve`

@@ -5,7 +5,6 @@ Seeds are per request, but another schedule can change a completion where two to
 """
 
 import gc
-import itertools
 import os
 import shutil
 import signal
@@ -13,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count, islice
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -41,32 +41,49 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.engine.exceptions import EngineDeadError
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
-LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SHARE = 0.85  # of the card's memory, if nothing else uses it
-RAM_DISK, ROOM = Path("/dev/shm"), 4 * 2**30  # used for adapters with so many bytes free
+RAM_DISK = Path("/dev/shm")
+ROOM = 4 * 2**30  # bytes that must be free on the RAM disk to keep adapters there
 RESERVE = 0.03  # of the card's memory, not counted by vLLM
 
 
 class VllmEngine(AbstractContextManager):
+    """Serves one base model with any number of adapters, or full checkpoints one after another."""
+
     def __init__(
-        self, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits,
-        lora_rank: int | None, llm: "LLM | None" = None,
-    ) -> None:  # fmt: skip
-        """lora_rank: the largest rank to come, None without adapters. llm: a running one."""
-        self._config, self._sampling, self._limits = config, sampling, limits
-        self._rank = lora_rank and next((r for r in RANKS if r >= lora_rank), lora_rank)
+        self,
+        config: TrainConfig,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        limits: Limits,
+        lora_rank: int | None,
+        llm: "LLM | None" = None,
+    ) -> None:
+        """lora_rank: the largest rank to come, None without adapters. llm: a running one.
+
+        Raises OutOfMemory, UserError or RunFailed if vLLM does not start.
+        """
+        self._config = config
+        self._sampling = sampling
+        self._limits = limits
+        self._rank: int | None = None  # the next rank that vLLM has kernels for
+        if lora_rank:
+            self._rank = next((rank for rank in RANKS if rank >= lora_rank), lora_rank)
         self._base = locate(config.model.path)
         self._ends = list(sampling.ends) or end_tokens(config.model.path, tokenizer)
         self._adapters: dict[Path, LoRARequest] = {}
         self._live: LoRARequest | None = None
         self._version: Hashable = None
-        self._numbers = itertools.count(1)  # vLLM wants another one for each adapter
+        self._numbers = count(1)  # vLLM wants another one for each adapter
         self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-", dir=ram_disk())
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # the engine would outlive us
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        self._model, self._llm = self._base, llm or self._start(self._base)
+        self._model = self._base
+        self._llm = llm or self._start(self._base)
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
+        """See Engine. Works of one model are handed over together, about `limits.window`
+        completions at once. No log-probabilities if the sampling is narrowed."""
         window: list[Work] = []
         for work in works:
             full = sum(map(_size, window)) >= self._limits.window
@@ -78,26 +95,39 @@ class VllmEngine(AbstractContextManager):
             yield from self._together(window, logprobs)
 
     def _together(self, works: Sequence[Work], logprobs: bool) -> Answers:
-        if (model := self._model_of(works[0])) != self._model:
+        """The completions of works of one model, by one call of vLLM."""
+        model = self._model_of(works[0])
+        if model != self._model:
             self._stop()  # free it before the next one loads
-            self._llm, self._model = self._start(model), model
-        prompts, params, adapters = [], [], []
+            self._llm = self._start(model)
+            self._model = model
+        prompts, params, adapters = [], [], []  # one entry a completion
         for work in works:
+            adapter = self._adapter(work.weights)
             for request in work.requests:
-                prompts += [{"prompt_token_ids": list(request.prompt)}] * len(request.seeds)
-                params += [self._params(seed, logprobs, work) for seed in request.seeds]
-            adapters += [self._adapter(work.weights)] * _size(work)
-        loras = adapters if self._rank else None
+                for seed in request.seeds:
+                    prompts.append({"prompt_token_ids": list(request.prompt)})
+                    params.append(self._params(seed, logprobs, work))
+                    adapters.append(adapter)
         try:
-            outputs = iter(self._llm.generate(prompts, params, lora_request=loras, use_tqdm=False))
+            outputs = self._llm.generate(
+                prompts,
+                params,
+                lora_request=adapters if self._rank else None,
+                use_tqdm=False,
+            )
         except EngineDeadError as error:
-            line = "engine=vllm: its process ended; its own messages say why"
-            raise EngineError(f"{line}. {FALLBACK}") from error
+            raise EngineError(
+                f"engine=vllm: its process ended; its own messages say why. {FALLBACK}"
+            ) from error
+        completions = map(_completion, outputs)
         for work in works:
-            yield work, [[_completion(next(outputs)) for _ in r.seeds] for r in work.requests]
+            yield work, [list(islice(completions, len(r.seeds))) for r in work.requests]
 
     def _params(self, seed: int, logprobs: bool, work: Work) -> SamplingParams:
-        sampling, full = self._sampling, work.full_length
+        """vLLM's settings of one completion."""
+        sampling = self._sampling
+        full = work.full_length
         # vLLM gives log-probabilities before the temperature, or after it and top-k and top-p; the
         # trainer's are after the temperature only.
         logprobs = logprobs and not sampling.narrowed
@@ -115,14 +145,18 @@ class VllmEngine(AbstractContextManager):
         )
 
     def _adapter(self, weights: Weights) -> LoRARequest | None:
+        """The adapter of `weights` as vLLM knows it; None for the base and a full checkpoint."""
         if isinstance(weights, LivePolicy):
             if self._live is None or weights.version != self._version:
-                self._live, self._version = self._hand_over(weights.model), weights.version
+                self._live = self._hand_over(weights.model)
+                self._version = weights.version
             return self._live
-        if weights is not None and is_adapter(weights) and weights not in self._adapters:
-            number, folder = next(self._numbers), str(weights.resolve())
-            self._adapters[weights] = LoRARequest(folder, number, folder)
-        return self._adapters.get(weights)
+        if weights is None or not is_adapter(weights):
+            return None
+        if weights not in self._adapters:
+            folder = str(weights.resolve())
+            self._adapters[weights] = LoRARequest(folder, next(self._numbers), folder)
+        return self._adapters[weights]
 
     def _hand_over(self, model: PeftModel) -> LoRARequest:
         """The adapter as it is now, saved once a version under a new name and a new id, in the
@@ -146,11 +180,14 @@ class VllmEngine(AbstractContextManager):
 
     def _model_of(self, work: Work) -> str:
         """The model that the engine must hold: the base below an adapter, or a full checkpoint."""
-        full = isinstance(work.weights, Path) and not is_adapter(work.weights)
-        return str(work.weights) if full else self._base
+        if isinstance(work.weights, Path) and not is_adapter(work.weights):
+            return str(work.weights)
+        return self._base
 
     def _start(self, model: str) -> LLM:
-        sampling, share = self._sampling, self._share()
+        """A vLLM with `model`, in a process of its own."""
+        sampling = self._sampling
+        share = self._share()
         key = f"gpu_memory_utilization={share:.2f}"
         with named_loading_errors(model, key), apart_from_the_launcher():
             return LLM(
@@ -172,12 +209,16 @@ class VllmEngine(AbstractContextManager):
     def _share(self) -> float:
         """Share of the card's memory: as configured, else the free share, at most SHARE."""
         wanted = self._limits.gpu_memory_utilization
-        free, total = torch.cuda.mem_get_info() if torch.cuda.is_available() else (1, 1)
+        free, total = (1, 1)
+        if torch.cuda.is_available():
+            free, total = torch.cuda.mem_get_info()  # bytes
         share = wanted or min(SHARE, free / total - RESERVE)
         if not 0 < share <= free / total:
-            room = f"{free / 2**30:.1f} GiB of the card's {total / 2**30:.0f} are free"
-            remedy = "lower it, or lower that of the process beside it"
-            raise OutOfMemory(f"gpu_memory_utilization={wanted}: {room}; {remedy}")
+            raise OutOfMemory(
+                f"gpu_memory_utilization={wanted}: {free / 2**30:.1f} GiB of the card's "
+                f"{total / 2**30:.0f} are free; "
+                "lower it, or lower that of the process beside it"
+            )
         return share
 
     def _stop(self) -> None:
@@ -216,27 +257,26 @@ def ram_disk() -> Path | None:
 
 @contextmanager
 def apart_from_the_launcher() -> Iterator[None]:
-    """The engine's process sees one GPU and no process group: torchrun's variables would make it
-    join the trainer's group, or wait for a store that nobody serves. Nor does it see SIGINT and
-    SIGTERM to the whole group: it would cut its completions, but a run finishes its step."""
-    before = dict(os.environ)
+    """The engine's process sees one GPU and no process group (ranks.hidden). Nor does it see SIGINT
+    and SIGTERM to the whole group: it would cut its completions, but a run finishes its step."""
+    gpu = None  # the number of the only one that it sees
+    if torch.cuda.is_available() and ranks.world_size() > 1:
+        gpu = str(ranks.local_rank())
+        if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+            gpu = visible.split(",")[ranks.local_rank()]
     resource_tracker.ensure_running()  # where it starts later, it unblocks the signals again
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    if torch.cuda.is_available() and ranks.world_size() > 1:
-        rank, visible = before["LOCAL_RANK"], before.get("CUDA_VISIBLE_DEVICES")
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(rank)] if visible else rank
-    for name in before:
-        if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
-            del os.environ[name]
     try:
-        yield
+        with ranks.hidden():
+            if gpu is not None:
+                os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _size(work: Work) -> int:
+    """How many completions are asked for."""
     return sum(len(request.seeds) for request in work.requests)
 
 
@@ -245,7 +285,8 @@ def _completion(output: RequestOutput) -> Completion:
     (answer,) = output.outputs
     if answer.finish_reason not in ("stop", "length"):  # "abort": its tokens are cut
         raise EngineError(f"vLLM: a completion ended with {answer.finish_reason!r}")
-    ids, logprobs = list(answer.token_ids), None
+    ids = list(answer.token_ids)
+    logprobs = None
     if answer.logprobs is not None:
         logprobs = [place[i].logprob for place, i in zip(answer.logprobs, ids, strict=True)]
     return Completion(ids, answer.finish_reason == "length", logprobs)

@@ -14,9 +14,9 @@ from pods.config.mistakes import nearest
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
 from pods.models import locate
+from pods.rewards import VERSIONS
 from pods.runs.results import run_order
 from pods.tasks import splits
-from rewards import VERSIONS
 
 SAVED = ".hydra/config.yaml"  # in a run's folder
 PLACES = ("run", "from_training", "output_dir", "results_dir")  # keys that from_training=true reads

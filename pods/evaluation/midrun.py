@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pods import ranks
+from pods import files, ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Engine, LivePolicy, Work
@@ -20,7 +20,7 @@ from pods.evaluation import questions, scoreboard, scores
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Question, Record, Store, save
-from pods.runs import ledger, results
+from pods.runs import results
 
 COUNTERS = ("train_seconds", "tokens/generated", "tokens/trained")
 NOTE = "one completion per question; picking the best row overstates accuracy"
@@ -76,7 +76,7 @@ def publish(config: EvaluateConfig, run: str) -> Board:
     """Write results/<run>.json and its facts from the evaluations of a run; no model is loaded."""
     training, folder = training_config(config, run), Path(config.output_dir) / run
     store, path = Store(config.results_dir, run), folder / "evaluations.jsonl"
-    lines = ledger.read(path)
+    lines = files.read_lines(path)
     problem = "" if lines else "has no evaluation"
     if len({(line["task"], line["split"], line["scores"]["questions"]) for line in lines}) > 1:
         problem = "has evaluations of different questions"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import rewards
+from pods import rewards
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts

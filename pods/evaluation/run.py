@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from pods import files
 from pods.config.errors import OutOfMemory, UserError
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights
@@ -25,7 +26,6 @@ from pods.evaluation.questions import Questions
 from pods.evaluation.scoreboard import Board
 from pods.evaluation.targets import Record, Store, Target
 from pods.models.policy import load_tokenizer
-from pods.runs import ledger
 from pods.runs.folder import provenance, trains
 from pods.runs.results import GREEDY
 from pods.scoring import Reward
@@ -66,7 +66,8 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Board:
 
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     """Raises UserError if the command cannot be carried out."""
-    engine, trained = choose.for_evaluation(config.engine), training_config(config, run)
+    trained = training_config(config, run)
+    engine = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]
     checkpoints, skipped, base = [], [], []
@@ -204,7 +205,7 @@ def sum_up(plan: Plan, target: Target) -> Details:
     by_task = {}
     for q in plan.questions:
         paths = target.store.repeats(target.name, q.task)
-        repeats = [ledger.read(path) for path in paths]
+        repeats = [files.read_lines(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
             if grade(plan, q, repeat):
                 targets.write(path, repeat)

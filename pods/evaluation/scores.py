@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import rewards
+from pods import rewards
 from pods.evaluation.targets import Question, Record
 from pods.runs import results
 from pods.scoring import MADE_UP, Reward

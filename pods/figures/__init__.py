@@ -1,4 +1,4 @@
-"""Results -> figures: curves, comparisons with intervals, drawings, the HTML page, the planner.
+"""Results -> figures: curves, comparisons with intervals, drawings, the HTML page.
 
 figure (the keys) -> reading -> curves -> statistics, speedup -> drawing, page
 """

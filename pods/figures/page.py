@@ -15,11 +15,11 @@ import pandas
 from matplotlib import style
 from matplotlib.figure import Figure as Canvas
 
+from pods import files
 from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
 from pods.figures import COLOURS, STYLE
-from pods.runs import ledger
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step
 SINGLE = {
@@ -52,7 +52,7 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
     sections = [section(f"Run {folder.name}", "".join(facts))]
     sections += step_sections({folder.name: [folder.name]}, folder.parent)
     if (path := folder / "rollouts.jsonl.gz").is_file():
-        sections.append(rollouts_section(ledger.read(path), 1e6 * megabytes))
+        sections.append(rollouts_section(files.read_lines(path), 1e6 * megabytes))
     return sections
 
 
@@ -61,7 +61,7 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     steps: dict[str, list[Steps]] = defaultdict(list)
     for label, runs in arms.items():
         for path in (output_dir / run / "metrics.jsonl" for run in runs):
-            if lines := ledger.read(path):
+            if lines := files.read_lines(path):
                 steps[label].append(pandas.DataFrame(lines))
     if not steps:
         return []

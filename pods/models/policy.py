@@ -32,8 +32,8 @@ class Policy:
 def set_threads(threads: int | None) -> None:
     """By default one core stays free: two threads beside a busy process made one generate call
     40 times slower (measured on 2 cores). The ranks of a machine share the other cores."""
-    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    torch.set_num_threads(threads or max(1, ((os.cpu_count() or 2) - 1) // ranks_here))
+    cores = (os.cpu_count() or 2) - 1
+    torch.set_num_threads(threads or max(1, cores // ranks.ranks_of_machine()))
 
 
 def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
@@ -90,8 +90,7 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     keys, device = config.model, "cuda" if torch.cuda.is_available() else "cpu"
     settings: dict[str, Any] = {"device_map": device}
     if ranks.world_size() > 1:  # the trainer, or DeepSpeed, moves all but quantised weights
-        own = {"": int(os.environ["LOCAL_RANK"])}
-        settings["device_map"] = own if keys.load_in_4bit else None
+        settings["device_map"] = {"": ranks.local_rank()} if keys.load_in_4bit else None
     if keys.load_in_4bit:
         settings["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True,

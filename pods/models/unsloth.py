@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.models import locate, named_loading_errors
@@ -22,7 +23,7 @@ UNSLOTH_DEFAULT_SEQUENCES = 256
 
 def import_unsloth(config: TrainConfig) -> None:
     """Import Unsloth with the environment it reads at import, before TRL, transformers and PEFT."""
-    if config.engine == "unsloth" and torch.distributed.is_initialized():
+    if config.engine == "unsloth" and ranks.in_process_group():
         remedy = "give each job of a sweep a process (hydra/launcher=submitit_local)"
         line = "engine=unsloth: the vLLM of an earlier job stays in this process"
         raise UserError(f"{line}; {remedy}, or set engine=vllm")

@@ -14,11 +14,16 @@ from typing import Any
 from pods import ranks
 from pods.files import sync_folder
 
-# Files that only a resume needs; the last four are DeepSpeed's.
-TRAINING_STATE = (
-    "optimizer.pt", "scheduler.pt", "rng_state*.pth", "scaler.pt", "global_step*", "latest",
-    "zero_to_fp32.py", "zero_to_torch.py",
-)  # fmt: skip
+TRAINING_STATE = (  # files that only a resume needs
+    "optimizer.pt",
+    "scheduler.pt",
+    "rng_state*.pth",
+    "scaler.pt",
+    "global_step*",  # from here on DeepSpeed's
+    "latest",
+    "zero_to_fp32.py",
+    "zero_to_torch.py",
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,15 @@ class Checkpoint:
 
 
 def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
-    """Save weights, tokenizer, training state and `meta`: every rank its part, and a failure of one
-    ends the others. Raises OSError; older checkpoints stay intact."""
+    """Save weights, tokenizer, training state and `meta` in <run_folder>/checkpoint-<step>.
+
+    trainer: a Trainer with `save_state(folder)`, whose step names the checkpoint. meta: what else
+    meta.json holds. Every rank calls this and saves its part; a failure of one ends the others.
+    Raises OSError if it cannot be written; older checkpoints stay intact. Returns its folder.
+    """
     step = trainer.state.global_step
-    final, temporary = run_folder / f"checkpoint-{step}", run_folder / f".checkpoint-{step}.tmp"
+    final = run_folder / f"checkpoint-{step}"
+    temporary = run_folder / f".checkpoint-{step}.tmp"
     if ranks.is_main():
         shutil.rmtree(temporary, ignore_errors=True)  # left by a kill
     ranks.wait()
@@ -67,10 +77,11 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
     """Write meta.json with the digest of every file, and flush all of it to the disk."""
     for unused in ("training_args.bin", "README.md"):  # a pickle, and PEFT's empty model card
         (folder / unused).unlink(missing_ok=True)
-    files = {
-        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest(path)}
-        for path in sorted(path for path in folder.rglob("*") if path.is_file())
-    }
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            name = str(path.relative_to(folder))
+            files[name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
     (folder / "meta.json").write_text(json.dumps({**meta, "files": files}, indent=2) + "\n")
     for path in (folder, *folder.rglob("*")):
         sync_folder(path)  # files too: fsync needs only a descriptor
@@ -86,9 +97,15 @@ def set_aside(path: Path) -> None:
 
 def prune(run_folder: Path, keep: int | None) -> None:
     """Remove the training state of all but the newest `keep` checkpoints; adapters all stay."""
-    for checkpoint in find(run_folder)[:-keep] if keep else []:
-        for path in [p for name in TRAINING_STATE for p in checkpoint.path.glob(name)]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if not keep:
+        return
+    for checkpoint in find(run_folder)[:-keep]:
+        for pattern in TRAINING_STATE:
+            for path in checkpoint.path.glob(pattern):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
@@ -97,7 +114,8 @@ def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
     for path in run_folder.glob(name):
         with suppress(OSError, ValueError):
             step = int(path.name.removeprefix("checkpoint-"))
-            checkpoints.append(Checkpoint(path, step, json.loads((path / "meta.json").read_text())))
+            meta = json.loads((path / "meta.json").read_text())
+            checkpoints.append(Checkpoint(path, step, meta))
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
@@ -106,10 +124,12 @@ def damage(checkpoint: Checkpoint) -> str | None:
     for name, expected in checkpoint.meta.get("files", {}).items():
         path = checkpoint.path / name
         if not path.is_file():
-            if any(fnmatch(Path(name).parts[0], pattern) for pattern in TRAINING_STATE):
+            top = Path(name).parts[0]
+            if any(fnmatch(top, pattern) for pattern in TRAINING_STATE):
                 continue
             return f"{name} is missing"
-        if (size := path.stat().st_size) != expected["bytes"]:
+        size = path.stat().st_size
+        if size != expected["bytes"]:
             return f"{name} has {size} bytes, not {expected['bytes']}"
         if digest(path) != expected["sha256"]:
             return f"{name} was altered"
@@ -119,16 +139,19 @@ def damage(checkpoint: Checkpoint) -> str | None:
 def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
     finished = find(run, name)
-    others = sorted({*run.glob(name)} - {checkpoint.path for checkpoint in finished})
-    problems = [f"{path}: meta.json is missing or unreadable" for path in others]
+    unfinished = sorted({*run.glob(name)} - {checkpoint.path for checkpoint in finished})
+    problems = [f"{path}: meta.json is missing or unreadable" for path in unfinished]
     for checkpoint in reversed(finished):
-        removed = "" if checkpoint.resumable else "its training state was removed (checkpoint.keep)"
-        if not (problem := damage(checkpoint) or removed):
+        problem = damage(checkpoint)
+        if problem is None and checkpoint.resumable:
             return checkpoint, problems
+        if problem is None:
+            problem = "its training state was removed (checkpoint.keep)"
         problems.append(f"{checkpoint.path}: {problem}")
     return None, problems
 
 
 def digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

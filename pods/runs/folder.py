@@ -14,13 +14,13 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pods import ranks
+from pods import files, ranks
 from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, flat
 from pods.config.sweeps import may_change
 from pods.files import write_atomic
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
 
@@ -32,11 +32,13 @@ class RunFolder:
     """The folder of one run, held by a lock while a training writes to it."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.path = config, Path(config.output_dir) / config.run
-        self.saved_config, self.meta = self.path / ".hydra" / "config.yaml", self.path / "meta.json"
-        self.metrics, self.evaluations, self.ledger = (
-            self.path / name for name in ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl.gz")
-        )
+        self.config = config
+        self.path = Path(config.output_dir) / config.run
+        self.saved_config = self.path / ".hydra" / "config.yaml"
+        self.meta = self.path / "meta.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.evaluations = self.path / "evaluations.jsonl"
+        self.ledger = self.path / "rollouts.jsonl.gz"
 
     def __enter__(self) -> "RunFolder":
         ranks.from_main(self._take)
@@ -49,12 +51,16 @@ class RunFolder:
             self._lock = open(path, "a")  # noqa: SIM115  held to the end
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the kernel on a kill
         except BlockingIOError as error:
-            line = f"{path.read_text() or 'another process'} is training in {self.path}"
-            remedy = "wait for it, stop it, or set run=<another name>"
-            raise UserError(f"run={self.config.run}: {line}; {remedy}") from error
+            owner = path.read_text() or "another process"
+            raise UserError(
+                f"run={self.config.run}: {owner} is training in {self.path}; "
+                "wait for it, stop it, or set run=<another name>"
+            ) from error
         except OSError as error:
-            line = f"output_dir={self.config.output_dir}: no lock {path} ({error.strerror})"
-            raise UserError(f"{line}; choose another output_dir") from error
+            raise UserError(
+                f"output_dir={self.config.output_dir}: no lock {path} ({error.strerror}); "
+                "choose another output_dir"
+            ) from error
         self._lock.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 
@@ -65,15 +71,24 @@ class RunFolder:
 
     def find_start(self) -> Checkpoint | None:
         """The checkpoint to continue, None for a new run; UserError if it cannot be continued."""
-        resume, existing = self.config.resume, len([*self.path.glob("checkpoint-*")])
-        if resume == "never" and existing:
-            remedy = "set run=<another name>, or resume=auto to continue"
-            raise UserError(f"resume=never: {self.path} holds {existing} checkpoints; {remedy}")
-        path = self.path / "checkpoint-*" if resume in ("auto", "never") else Path(resume)
-        if path.parent.resolve() != self.path.resolve():
-            remedy = f"set run={path.parent.name}"
-            raise UserError(f"resume={resume}: of another run than run={self.config.run}; {remedy}")
-        start, problems = checkpoints.newest_intact(self.path, path.name)
+        resume = self.config.resume
+        pattern = "checkpoint-*"
+        if resume == "never":
+            existing = len([*self.path.glob(pattern)])
+            if existing:
+                raise UserError(
+                    f"resume=never: {self.path} holds {existing} checkpoints; "
+                    "set run=<another name>, or resume=auto to continue"
+                )
+        elif resume != "auto":
+            path = Path(resume)
+            pattern = path.name
+            if path.parent.resolve() != self.path.resolve():
+                raise UserError(
+                    f"resume={resume}: of another run than run={self.config.run}; "
+                    f"set run={path.parent.name}"
+                )
+        start, problems = checkpoints.newest_intact(self.path, pattern)
         if problems and start is None:
             raise UserError(f"resume={resume}: {'; '.join(problems)}; set run=<another name>")
         for problem in problems:
@@ -81,11 +96,13 @@ class RunFolder:
         if start is not None:
             self.refuse_changes()
             self.refuse_shorter(start)
-            before, now = start.meta.get("ranks", 1), ranks.world_size()
-            if before != now:  # each has its part of the state
-                remedy = f"launch with --num_processes {before}, or set run=<another name>"
-                line = f"{start.path} was written by {before} processes, and this run has {now}"
-                raise UserError(f"{line}; {remedy}")
+            before = start.meta.get("ranks", 1)
+            if before != ranks.world_size():  # each has its part of the state
+                raise UserError(
+                    f"{start.path} was written by {before} processes, and this run has "
+                    f"{ranks.world_size()}; launch with --num_processes {before}, "
+                    "or set run=<another name>"
+                )
             ranks.say(f"resuming {start.path}")
         return start
 
@@ -102,7 +119,7 @@ class RunFolder:
             return
         before = start.step - self.config.updates_per_generation  # where it decided to go on
         seconds = 0.0
-        for line in ledger.read(self.metrics):
+        for line in files.read_lines(self.metrics):
             if line["step"] <= before:
                 seconds = line["train_seconds"]
         if seconds >= budget.train_seconds:
@@ -117,25 +134,27 @@ class RunFolder:
         run = self.config.run
         if not self.saved_config.is_file():
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
-        configs = load_config(self.saved_config), self.config
-        before, now = (flat(config.model_dump()) for config in configs)
-        if (former := before["run"]) != run:
-            remedy = f"rename it to {former}, or set run={run} in that file"
+        before = flat(load_config(self.saved_config).model_dump())
+        now = flat(self.config.model_dump())
+        if before["run"] != run:
             raise UserError(
-                f"run={run}: {self.saved_config} has run={former}: the folder was renamed; {remedy}"
+                f"run={run}: {self.saved_config} has run={before['run']}: the folder was renamed; "
+                f"rename it to {before['run']}, or set run={run} in that file"
             )
-        changes = {
-            key: f"{key} ({before.get(key)} -> {now.get(key)})"
-            for key in sorted(before | now)
-            if before.get(key) != now.get(key)
-        }
-        if refused := [key for key in changes if not may_change(key)]:
-            line = ", ".join(changes[key] for key in refused)
-            remedy = "restore these keys, or set run=<another name>"
-            raise UserError(f"run={run} was started with another config: {line}; {remedy}")
-        for key in changes:
-            if key.startswith(ENGINE) and before.get(key) != "auto":
-                ranks.say(f"run={run} resumes with another engine: {changes[key]}")
+        refused = []
+        for key in sorted(before | now):
+            if before.get(key) == now.get(key):
+                continue
+            change = f"{key} ({before.get(key)} -> {now.get(key)})"
+            if not may_change(key):
+                refused.append(change)
+            elif key.startswith(ENGINE) and before.get(key) != "auto":
+                ranks.say(f"run={run} resumes with another engine: {change}")
+        if refused:
+            raise UserError(
+                f"run={run} was started with another config: {', '.join(refused)}; "
+                "restore these keys, or set run=<another name>"
+            )
 
     def begin(self, start: Checkpoint | None) -> None:
         """Write config and provenance of a new run; drop what a resumed one wrote after `start`."""
@@ -144,7 +163,7 @@ class RunFolder:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
             self.note(config_hash=config_hash(self.config), **provenance())
         for path in (self.metrics, self.evaluations, self.ledger):
-            ledger.forget_after(path, step)
+            files.forget_after(path, step)
         for checkpoint in checkpoints.find(self.path):
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)
@@ -166,7 +185,8 @@ def trains(path: Path) -> bool:
 
 def config_hash(config: TrainConfig) -> str:
     """A short hash of the keys that a resume may not change."""
-    fixed = {k: v for k, v in flat(config.model_dump()).items() if not may_change(k)}
+    keys = flat(config.model_dump())
+    fixed = {key: value for key, value in keys.items() if not may_change(key)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -174,14 +194,18 @@ def provenance() -> dict[str, Any]:
     """Git commit, package versions and hardware, stored beside every result."""
     import torch
 
-    versions, commit = {}, None
+    versions = {}
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    here, quiet = Path(__file__).parent, subprocess.DEVNULL
+    commit = None  # outside of a clone
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        commit = subprocess.check_output(command, cwd=here, stderr=quiet, text=True).strip()
+        commit = subprocess.check_output(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=Path(__file__).parent,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ).strip()
     return {
         "git_commit": commit,
         "versions": versions,

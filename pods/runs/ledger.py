@@ -1,12 +1,10 @@
 """rollouts.jsonl.gz, every rollout: a line per prompt and step, a gzip member per step, appended:
-a kill tears only the last one. `read` and `forget_after` serve every file of lines."""
+a kill tears only the last one."""
 
 import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +12,16 @@ import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
-from pods.files import write_atomic
 
 if TYPE_CHECKING:
     from pods.rollouts import Record  # pandas: a wrong run= is named before it loads
 
 
 def append(path: Path, step: "Record", texts: str) -> None:
-    """Add the records of a step as one member, and wait for the disk; texts: first, all or none."""
+    """Add the records of a step as one gzip member, and wait until they are on the disk.
+
+    texts: which prompts keep their prompt and completions: all, the first of each step, or none.
+    """
     lines = "".join(json.dumps(record) + "\n" for record in records(step, texts))
     with open(path, "ab") as file:
         file.write(gzip.compress(lines.encode()))
@@ -31,22 +31,28 @@ def append(path: Path, step: "Record", texts: str) -> None:
 
 def records(step: "Record", texts: str) -> Iterator[dict[str, Any]]:
     """The rollouts of each prompt as a plain dict; `kept` are indices among them."""
-    batch, kept = step.batch, step.selection.kept
+    batch = step.batch
+    kept = step.selection.kept
     for p, (prompt, group) in enumerate(zip(step.prompts, batch.groups, strict=True)):
-        trained = np.flatnonzero(batch.prompt[kept] == p)
-        record = {"step": step.step.number + 1, "group": p, "question_id": str(prompt)}
+        record: dict[str, Any] = {
+            "step": step.step.number + 1,
+            "group": p,
+            "question_id": str(prompt),
+        }
         if texts == "all" or (texts == "first" and p == 0):
             record["prompt"] = prompt.row["prompt"]
             record["completions"] = [step.rollouts[i].text for i in group]
-        yield record | {
-            "answer": str(prompt.row["answer"]),
-            "lengths": batch.lengths[group].tolist(),
-            "clipped": batch.clipped[group].tolist(),
-            "rewards": {name: short(values[group]) for name, values in batch.by_function.items()},
-            "total": short(batch.rewards[group]),
-            "kept": np.searchsorted(group, kept[trained]).tolist(),
-            "advantages": short(step.selection.advantages[trained]),
+        record["answer"] = str(prompt.row["answer"])
+        record["lengths"] = batch.lengths[group].tolist()
+        record["clipped"] = batch.clipped[group].tolist()
+        record["rewards"] = {
+            name: short(values[group]) for name, values in batch.by_function.items()
         }
+        record["total"] = short(batch.rewards[group])
+        trained = np.flatnonzero(batch.prompt[kept] == p)  # places of the group's in `kept`
+        record["kept"] = np.searchsorted(group, kept[trained]).tolist()
+        record["advantages"] = short(step.selection.advantages[trained])
+        yield record
 
 
 def short(values: np.ndarray) -> list[float]:
@@ -54,28 +60,10 @@ def short(values: np.ndarray) -> list[float]:
     return [float(str(value)) for value in np.asarray(values, dtype=np.float32)]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of lines, compressed or not, up to a torn end; of no file none."""
-    contents: list[dict[str, Any]] = []
-    opened = gzip.open if path.suffix == ".gz" else open
-    torn = EOFError, zlib.error, gzip.BadGzipFile
-    with suppress(FileNotFoundError, *torn), opened(path, "rt") as lines:
-        contents.extend(json.loads(line) for line in lines if line.endswith("\n"))
-    return contents
-
-
 def find(output_dir: str, run: str) -> Path:
     """The ledger of a run; without one UserError names those that have one."""
     path = Path(output_dir) / run / "rollouts.jsonl.gz"
-    if not path.is_file():
-        runs = sorted(p.parent.name for p in Path(output_dir).glob("*/rollouts.jsonl.gz"))
-        raise UserError(f"run={run}: no ledger {path}; runs with one: {nearest(run, runs)}")
-    return path
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop the records after `step`, and a torn end: a resumed run writes them again."""
     if path.is_file():
-        lines = [json.dumps(record) + "\n" for record in read(path) if record["step"] <= step]
-        text = "".join(lines).encode()
-        write_atomic(path, gzip.compress(text) if path.suffix == ".gz" else text)
+        return path
+    runs = sorted(ledger.parent.name for ledger in Path(output_dir).glob("*/rollouts.jsonl.gz"))
+    raise UserError(f"run={run}: no ledger {path}; runs with one: {nearest(run, runs)}")

@@ -67,11 +67,12 @@ def write(path: Path | str, results: Results | Scores) -> None:
     if isinstance(results, Scores):
         content = asdict(results)["datasets"]
     else:
-        content = {
-            f"checkpoint-{step}": asdict(results[step])["datasets"]
-            | ({META: results[step].meta} if results[step].meta else {})
-            for step in sorted(results)
-        }
+        content = {}
+        for step, scores in sorted(results.items()):
+            checkpoint = asdict(scores)["datasets"]
+            if scores.meta:
+                checkpoint[META] = scores.meta
+            content[f"checkpoint-{step}"] = checkpoint
     write_atomic(path, json.dumps(content, indent=1, allow_nan=False))
 
 
@@ -100,8 +101,10 @@ def run_order(name: str) -> list[tuple[int, int | str]]:
 
 def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
     """Result files whose run name matches any of the shell patterns, Run10 after Run9."""
-    paths = {p for pattern in patterns for p in Path(results_dir).glob(f"{pattern}.json")}
-    runs = (path for path in paths if not path.name.endswith(".meta.json"))
+    paths: set[Path] = set()  # a run may match two patterns
+    for pattern in patterns:
+        paths.update(Path(results_dir).glob(f"{pattern}.json"))
+    runs = [path for path in paths if not path.name.endswith(".meta.json")]
     return sorted(runs, key=lambda path: run_order(path.stem))
 
 
@@ -114,7 +117,11 @@ def _parsed(path: Path | str, schema: Any) -> Any:
         raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
     except ValidationError as error:
         first = error.errors()[0]
-        problem = f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}"
+        place = ".".join(map(str, first["loc"])) or "content"
+        raise UserError(
+            f"{path}: {place}: {first['msg']}; restore it, or delete it and evaluate again"
+        ) from error
     except (ValueError, RecursionError) as error:
-        problem = f"not readable as JSON ({error})"
-    raise UserError(f"{path}: {problem}; restore it, or delete it and evaluate again")
+        raise UserError(
+            f"{path}: not readable as JSON ({error}); restore it, or delete it and evaluate again"
+        ) from error

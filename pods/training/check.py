@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import algorithms, ranks
+from pods import by_name, ranks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
+from pods.needs import Needs
+from pods.rewards import FUNCTIONS
 from pods.tasks import own, splits
-from rewards import NAMES
 
 
 def settle(config: TrainConfig) -> None:
-    """Set what follows from other keys, before `check`: GRPO-GA trains on all n, and a smaller
-    kept_per_prompt means its micro-batch (paper, section 4); a micro-batch holds at most a rank's
-    share of the step; a schedule follows what ends the run."""
+    """Set what follows from other keys, before `check`: an algorithm that trains on all n has m = n
+    and a smaller kept_per_prompt means its micro-batch (paper, section 4); a micro-batch holds at
+    most a rank's share of the step; a schedule follows what ends the run."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
-    if config.algorithm == "grpo_ga" and m < n:
+    needs = needs_of(config)
+    if needs.keeps_all and not needs.draws_m and m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
     rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
@@ -47,17 +49,26 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
         function = getattr(config, kind)
         parameters = getattr(config, f"{kind}_kwargs")
         try:
-            algorithms.prepared(kind, function, parameters)
+            by_name.prepared(kind, function, parameters)
         except ValueError as error:
             if parameters:
                 yield f"{kind}={function} {kind}_kwargs={parameters}: {error}"
             else:
                 yield f"{kind}={function}: {error}"
     name, rule, advantage = config.algorithm, config.rule, config.advantage
-    if name in algorithms.ALGORITHMS and name != "pods" and rule not in ("all", "max_variance"):
+    needs = needs_of(config)
+    if not needs.takes_rule and rule not in ("all", "max_variance"):
         yield f"rule={rule}: algorithm={name} has no rule; leave rule out, or set algorithm=pods"
-    if name in algorithms.OWN_ADVANTAGES and advantage != "kept":
+    if needs.own_advantages and advantage != "kept":
         yield f"advantage={advantage}: algorithm={name} has its own; leave advantage=kept"
+
+
+def needs_of(config: TrainConfig) -> Needs:
+    """What the algorithm needs of the run. Raises UserError if there is no such algorithm."""
+    try:
+        return by_name.needs_of_algorithm(config.algorithm)
+    except ValueError as error:
+        raise UserError(f"algorithm={config.algorithm}: {error}") from error
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -66,12 +77,13 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
     if m > n:
         yield f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
-    if name in algorithms.DRAWS_M and m != n:
+    needs = needs_of(config)
+    if needs.draws_m and m != n:
         yield (
             f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
             f"set {m}, as kept_per_prompt, or algorithm=pods"
         )
-    if config.rule == "all" and name == "pods" and m != n:
+    if config.rule == "all" and needs.takes_rule and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
     rows = m * P // processes
     if m * P % processes:
@@ -115,13 +127,13 @@ def task(config: TrainConfig) -> Iterator[str]:
 def rewards(config: TrainConfig) -> Iterator[str]:
     """The user's functions load under free names, and a reward has a weight other than 0."""
     for name, path in config.rewards.functions.items():
-        if name in NAMES or not name.isidentifier():
+        if name in FUNCTIONS or not name.isidentifier():
             yield (
                 f"rewards.functions.{name}={path}: the name must be an identifier other than "
-                f"{', '.join(NAMES)}; choose another name"
+                f"{', '.join(FUNCTIONS)}; choose another name"
             )
         functions.load(f"rewards.functions.{name}", path)
-    known = (*NAMES, *config.rewards.functions)
+    known = (*FUNCTIONS, *config.rewards.functions)
     for name, weight in config.rewards.weights.items():
         if name not in known:
             yield (

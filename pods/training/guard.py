@@ -1,7 +1,7 @@
 """Proof that an engine samples from the policy that is trained, by log-probabilities of both: one
 that holds the base weights, or an old adapter, gives rollouts without any error."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 from pods.config.errors import RunFailed
 from pods.engines import EVALUATION, Completion, Engine, LivePolicy, Request, Work
 from pods.models import FALLBACK
-from pods.seam import TrlSeam
 
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
 CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
@@ -25,9 +24,10 @@ class Guard:
     """Compares the rollouts of a training's engine with the trainer."""
 
     engine: Engine
-    trainer: TrlSeam
+    token_logprobs: Callable[[list[int], list[int]], torch.Tensor]  # prompt, completion: trainer's
     max_gap: float  # nats, largest accepted mean |engine - trainer| log-probability of a token
     check_every: int  # steps between two comparisons
+    updates: int = 1  # optimiser steps on one generation
     metrics: dict[str, float] = field(default_factory=dict)  # of the newest step
     proof: dict[str, float] = field(default_factory=dict)  # of the one probe, maybe in the warm-up
     calls: int = 0
@@ -38,23 +38,30 @@ class Guard:
 
     def regular(self, step: int) -> bool:
         """Whether a run that was never stopped compares them: no others are in the metrics."""
-        return step < FIRST_STEPS or step % self.check_every < self.trainer.num_iterations
+        return step < FIRST_STEPS or step % self.check_every < self.updates
 
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
         """Compare the first completions of a round, if due, and probe once. Raises RunFailed if
         the rollouts are not the policy's."""
-        policy, gaps = work.weights, {}
+        gaps = {}
         if self.due(step):
             gap = self.gap(work.requests, groups)
-            gaps = {"engine/logprob_gap": gap}
             if not gap <= self.max_gap:  # also if it is NaN
-                reason = f"log-probabilities of engine and trainer differ by {gap:.3f} nats"
-                remedy = f"the rollouts do not come from the trained policy; {FALLBACK}"
-                raise RunFailed(f"guard.max_logprob_gap={self.max_gap}: {reason}: {remedy}")
-        if self.calls == 0 and is_peft_model(policy.model):  # else all weights are handed over
-            self.proof = self.probe(work.requests, policy)
+                raise RunFailed(
+                    f"guard.max_logprob_gap={self.max_gap}: log-probabilities of engine and "
+                    f"trainer differ by {gap:.3f} nats: the rollouts do not come from the trained "
+                    f"policy; {FALLBACK}"
+                )
+            if self.regular(step):
+                gaps = {"engine/logprob_gap": gap}
+        if self.calls == 0 and is_peft_model(
+            work.weights.model
+        ):  # else all weights are handed over
+            self.proof = self.probe(work.requests, work.weights)
         self.calls += 1
-        self.metrics = (gaps if self.regular(step) else {}) | (self.proof if step == 0 else {})
+        self.metrics = gaps
+        if step == 0:
+            self.metrics = gaps | self.proof
 
     def probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
         """Generate with a random adapter: a fresh one is zero, so the first gap proves nothing."""
@@ -65,21 +72,23 @@ class Guard:
             changed = self.gap(asked, groups)
         unchanged = self.gap(asked, groups)
         if not changed < unchanged / 2:
-            gaps = f"{changed:.3f} nats from the trainer's, {unchanged:.3f} nats without the change"
-            reason = f"after a change of it, log-probabilities are {gaps}"
-            raise RunFailed(f"the engine ignores the adapter: {reason}")
+            raise RunFailed(
+                "the engine ignores the adapter: after a change of it, log-probabilities are "
+                f"{changed:.3f} nats from the trainer's, {unchanged:.3f} nats without the change"
+            )
         return {"engine/probe_gap": changed, "engine/probe_gap_without_adapter": unchanged}
 
     def gap(self, requests: Sequence[Request], groups: list[list[Completion]]) -> float:
         """Mean |engine - trainer| log-probability of the first completions' tokens, in nats."""
-        rows = zip(requests, groups, strict=True)
-        pairs = [(request.prompt, completion) for request, group in rows for completion in group]
+        pairs = []
+        for request, group in zip(requests, groups, strict=True):
+            pairs += [(request.prompt, completion) for completion in group]
         differences = []
         for prompt, completion in pairs[:CHECKED_COMPLETIONS]:
             if completion.logprobs is None:
                 raise RunFailed("the engine returned no log-probabilities: nothing proves it")
             engines = np.array(completion.logprobs, dtype=np.float32)  # None becomes NaN
-            ours = self.trainer.token_logprobs(list(prompt), completion.token_ids)
+            ours = self.token_logprobs(list(prompt), completion.token_ids)
             differences.append((ours - torch.from_numpy(engines)).abs())
         return torch.cat(differences).mean().item()
 

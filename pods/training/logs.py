@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -21,15 +21,23 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.mistakes import one_line
 from pods.files import write_atomic
+from pods.metrics import summary
+from pods.rewards import Scorer
 from pods.rollouts import Record
-from rewards import Scorer
 
 Metrics = dict[str, float]
 Logger = Callable[[int, Metrics], None]  # (step, metrics)
 EVERY = 10.0  # s between two lines on the console
-# Of an update, as TRL names them; averaged over the updates of a generation.
-OF_UPDATE = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
-OF_UPDATE += tuple(f"sampling/importance_sampling_ratio/{which}" for which in ("mean", "max"))
+OF_UPDATE = (  # TRL's metrics that are logged, averaged over the updates of a generation
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "kl",
+    "entropy",
+    "clip_ratio/region_mean",
+    "sampling/importance_sampling_ratio/mean",
+    "sampling/importance_sampling_ratio/max",
+)
 COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
 
 
@@ -39,46 +47,70 @@ class Meter:
 
     def __init__(self, scorer: Scorer, meta: dict[str, Any]) -> None:
         self.scorer = scorer
+        # A file's keys have no slash.
         self.counters = {name: meta.get(name.replace("/", "_"), 0) for name in COUNTERS}
         self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
         self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first line
 
     def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
-        """Of the step, its phases (s, GiB) and update, and counters; others: trainer and engine."""
-        peaks = clock.step_peak | {f"warmup_{name}": gib for name, gib in self.warmup_peak.items()}
-        rows, self.updates, self.warmup_peak = self.updates, [], {}
-        of_update = {n: [row[n] for row in rows if row.get(n) is not None] for n in OF_UPDATE}
-        lengths, kept = record.batch.lengths, record.selection.kept
-        sizes = lengths.sum(), lengths[kept].sum(), len(lengths), len(kept)
-        for name, size in zip(COUNTERS, sizes, strict=True):
-            self.counters[name] += int(size)
-        return {
-            "train_seconds": clock.train_seconds,
-            "wall_seconds": clock.wall_seconds,
-            **{f"seconds/{phase}": seconds for phase, seconds in clock.step.items()},
-            **{f"peak_memory_gib/{phase}": gib for phase, gib in peaks.items()},
-            **record.summary(),
-            **self.counters,
-            "score_timeouts": sum(ranks.gather([self.scorer.timeouts])),
-            **others,
-            **{name: mean(values) for name, values in of_update.items() if values},
-        }
+        """The metrics of a finished step: its seconds and peaks by phase, its rollouts, the
+        counters of the run, and its updates. others: metrics of the trainer and the engine."""
+        lengths = record.batch.lengths
+        kept = record.selection.kept
+        self.counters["tokens/generated"] += int(lengths.sum())
+        self.counters["tokens/trained"] += int(lengths[kept].sum())
+        self.counters["rollouts/generated"] += len(lengths)
+        self.counters["rollouts/trained"] += len(kept)
+
+        line = {"train_seconds": clock.train_seconds, "wall_seconds": clock.wall_seconds}
+        for phase, seconds in clock.step.items():
+            line[f"seconds/{phase}"] = seconds
+        for phase, gib in clock.step_peak.items():
+            line[f"peak_memory_gib/{phase}"] = gib
+        for phase, gib in self.warmup_peak.items():
+            line[f"peak_memory_gib/warmup_{phase}"] = gib
+        line |= summary(record)
+        line |= self.counters
+        line["score_timeouts"] = sum(ranks.gather([self.scorer.timeouts]))
+        line |= others
+        for name in OF_UPDATE:
+            values = [update[name] for update in self.updates if update.get(name) is not None]
+            if values:
+                line[name] = mean(values)
+        self.updates = []
+        self.warmup_peak = {}
+        return line
 
 
-def open_loggers(config: TrainConfig, folder: Path, stack: ExitStack) -> list[Logger]:
-    """The loggers of config.logger, closed by `stack`."""
-    file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # line by line
-    loggers = [lambda step, line: print(json.dumps({"step": step, **line}), file=file)]
-    loggers += [Console(config)] if "console" in config.logger else []
-    for tracker in trackers(config, folder):
-        try:
-            tracker.start()
-        except Exception as error:  # of the tracker's own types
-            remedy = "log in, or leave it out (wandb login, WANDB_MODE=offline)"
-            raise UserError(f"logger={tracker.name}: {one_line(error)}; {remedy}") from error
-        stack.callback(tracker.finish)
-        loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
-    return loggers
+@contextmanager
+def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
+    """metrics.jsonl and the loggers of config.logger; none but on the main rank.
+
+    Raises UserError if a tracker does not start.
+    """
+    if not ranks.is_main():
+        yield []
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # by line
+
+        def write(step: int, metrics: Metrics) -> None:
+            print(json.dumps({"step": step, **metrics}), file=file)
+
+        loggers: list[Logger] = [write]
+        if "console" in config.logger:
+            loggers.append(Console(config))
+        for tracker in trackers(config, folder):
+            try:
+                tracker.start()
+            except Exception as error:  # of the tracker's own types
+                raise UserError(
+                    f"logger={tracker.name}: {one_line(error)}; "
+                    "log in, or leave it out (wandb login, WANDB_MODE=offline)"
+                ) from error
+            stack.callback(tracker.finish)
+            loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
+        yield loggers
 
 
 def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
@@ -106,23 +138,37 @@ class Console:
     """On stderr: a line every ten seconds, and one for each evaluation."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.printed_at = config, -EVERY
+        self.config = config
+        self.printed_at = -EVERY  # s of wall time
 
     def __call__(self, step: int, metrics: Metrics) -> None:
-        seconds, budget = metrics["train_seconds"], self.config.budget
-        used = step, seconds, metrics["wall_seconds"]
-        limits = self.config.max_steps, budget.train_seconds, budget.wall_seconds
-        parts = [part / limit for part, limit in zip(used, limits, strict=True) if limit]
-        share = min(1, max(parts))  # of the limit that ends the run first
+        seconds = metrics["train_seconds"]
+        wall_seconds = metrics["wall_seconds"]
         if "eval/accuracy" in metrics:
-            at = f"{self.config.evaluation.split} split, {seconds:.0f} s of training"
-            sampled, greedy = metrics["eval/accuracy"], metrics["eval/greedy_accuracy"]
-            ranks.say(f"step {step}  accuracy {sampled:.3f}, greedy {greedy:.3f}  ({at})")
-        if metrics["wall_seconds"] - self.printed_at >= EVERY or share >= 1:
-            self.printed_at = metrics["wall_seconds"]
-            phases = (f"{name} {metrics.get(f'seconds/{name}', 0):.2f}s" for name in STEP_PHASES)
             ranks.say(
-                f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}  kept variance "
-                f"{metrics.get('kept/reward_variance', 0):.3f}  {' '.join(phases)}  {share:.0%} "
-                f"done, about {seconds / share - seconds:.0f} s left"
+                f"step {step}  accuracy {metrics['eval/accuracy']:.3f}, "
+                f"greedy {metrics['eval/greedy_accuracy']:.3f}  "
+                f"({self.config.evaluation.split} split, {seconds:.0f} s of training)"
             )
+        share = self.share(step, metrics)
+        if wall_seconds - self.printed_at >= EVERY or share >= 1:
+            self.printed_at = wall_seconds
+            phases = [f"{name} {metrics.get(f'seconds/{name}', 0):.2f}s" for name in STEP_PHASES]
+            ranks.say(
+                f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}  "
+                f"kept variance {metrics.get('kept/reward_variance', 0):.3f}  "
+                f"{' '.join(phases)}  "
+                f"{share:.0%} done, about {seconds / share - seconds:.0f} s left"
+            )
+
+    def share(self, step: int, metrics: Metrics) -> float:
+        """How much of the run is done, by the limit that ends it first; at most 1."""
+        budget = self.config.budget
+        shares = []
+        if self.config.max_steps:
+            shares.append(step / self.config.max_steps)
+        if budget.train_seconds:
+            shares.append(metrics["train_seconds"] / budget.train_seconds)
+        if budget.wall_seconds:
+            shares.append(metrics["wall_seconds"] / budget.wall_seconds)
+        return min(1.0, max(shares))

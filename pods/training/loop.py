@@ -8,7 +8,7 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from pods import ranks
+from pods import files, ranks
 from pods.batch import AlgorithmError
 from pods.clock import Clock, priced
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
@@ -27,8 +27,8 @@ from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
-from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, Metrics, open_loggers
+from pods.training.run_trainer import RunTrainer
 from pods.training.warm_up import warm_up
 from pods.training.watch import Watch
 
@@ -50,39 +50,47 @@ class Stop:
 
     def finished(self, step: int) -> bool:
         """Whether nothing is left to do, also for a later process."""
-        steps, seconds = self.config.max_steps, self.config.budget.train_seconds
-        return step >= (steps or math.inf) or self.clock.train_seconds >= (seconds or math.inf)
+        steps = self.config.max_steps or math.inf
+        seconds = self.config.budget.train_seconds or math.inf
+        return step >= steps or self.clock.train_seconds >= seconds
 
     def after(self, step: int) -> bool:
         """Whether every rank ends here: one rank's time or signal is every rank's."""
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
         answers = ranks.gather([(out_of_time, self.received)])
-        self.signal = next((number for _, number in answers if number), None)
-        return self.finished(step) or self.signal or any(out for out, _ in answers)
+        signals = [number for _, number in answers if number is not None]
+        if signals:
+            self.signal = signals[0]
+        return self.finished(step) or bool(signals) or any(out for out, _ in answers)
 
 
 class Save:
     """The checkpoints of a run, new or continued from `start`, and the best by validation."""
 
-    def __init__(self, folder: RunFolder, trainer: PodsTrainer, start: Checkpoint | None) -> None:
+    def __init__(self, folder: RunFolder, trainer: RunTrainer, start: Checkpoint | None) -> None:
         self.config, self.folder, self.trainer = folder.config, folder, trainer
-        self.step = start.step if start else 0  # of the newest checkpoint
-        self.best: dict[str, str | float] | None = start and start.meta.get("checkpoint_best")
+        self.step = 0 if start is None else start.step  # of the newest checkpoint
+        self.best: dict[str, str | float] | None = None
+        if start is not None:
+            self.best = start.meta.get("checkpoint_best")
         self.provenance = {"config_hash": config_hash(self.config), **provenance()}
 
     def improved(self, step: int, metrics: Metrics) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
-        accuracy, best = metrics.get("eval/accuracy"), self.best
+        accuracy = metrics.get("eval/accuracy")
         if self.config.evaluation.split != "validation" or accuracy is None:
             return False
-        if better := best is None or accuracy > best["accuracy"]:
-            checkpoint = f"checkpoint-{step}"
-            self.best = {"checkpoint": checkpoint, "accuracy": accuracy, "on": "validation"}
-        return better
+        if self.best is not None and accuracy <= self.best["accuracy"]:
+            return False
+        checkpoint = f"checkpoint-{step}"
+        self.best = {"checkpoint": checkpoint, "accuracy": accuracy, "on": "validation"}
+        return True
 
     def due(self, step: int) -> bool:
-        seconds, steps = self.config.checkpoint.every_seconds, self.config.checkpoint.every_steps
-        return self.trainer.clock.passed_mark(seconds) or (steps is not None and step % steps == 0)
+        keys = self.config.checkpoint
+        if keys.every_steps is not None and step % keys.every_steps == 0:
+            return True
+        return self.trainer.clock.passed_mark(keys.every_seconds)
 
     def save(self, counters: dict[str, int]) -> None:
         clock = self.trainer.clock
@@ -103,44 +111,54 @@ class Save:
                 self.folder.note(checkpoint_best=self.best)
 
     def last(self) -> str:
-        path = self.folder.path / f"checkpoint-{self.step}"
-        return f"last checkpoint: {path}" if self.step else "no checkpoint was written yet"
+        if self.step == 0:
+            return "no checkpoint was written yet"
+        return f"last checkpoint: {self.folder.path / f'checkpoint-{self.step}'}"
 
 
 @dataclass(eq=False)
 class RunCallback(TrainerCallback):
-    """TRL's callback for one run: evaluates, logs, saves and stops."""
+    """TRL's callback for one run: evaluates, logs, saves and stops.
+
+    transformers calls on_step_begin, on_step_end and on_log of every optimiser step in this order.
+    after_step is called from on_log, which is the first to know the loss of the step.
+    """
 
     config: TrainConfig
     folder: RunFolder
-    trainer: PodsTrainer
+    trainer: RunTrainer
     rewards: Rewards
     evaluate: Callable[[LivePolicy, int, Metrics], Metrics] | None  # of the step -> eval/*
     start: Checkpoint | None  # where the run goes on
-    stack: ExitStack  # closes the loggers
 
     def __post_init__(self) -> None:
         meta = self.start.meta if self.start else {}
-        self.clock, self.meter = self.trainer.clock, Meter(self.rewards.scorer, meta)
-        self.stop, self.watch = Stop(self.config, self.clock), Watch(self.config)
+        self.clock = self.trainer.clock
+        self.meter = Meter(self.rewards.scorer, meta)
+        self.stop = Stop(self.config, self.clock)
+        self.watch = Watch(self.config)
         self.saves = Save(self.folder, self.trainer, self.start)
-        self.loggers: list[Logger] = []
+        self.loggers: list[Logger] = []  # those of `run`
         if self.start is not None:
             self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if self.start is not None:
-            for line in ranks.from_main(lambda: ledger.read(self.folder.metrics)):
+            for line in ranks.from_main(lambda: files.read_lines(self.folder.metrics)):
                 self.watch(line)
-        if ranks.is_main():
-            self.loggers = open_loggers(self.config, self.folder.path, self.stack)
         for number in SIGNALS:
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
             limits = self.config.sampling
             with self.clock.phase("warmup"):
-                warm_up(self.trainer, limits.max_prompt_length, limits.max_completion_length)
+                warm_up(
+                    self.trainer,
+                    self.trainer.engine,
+                    limits.max_prompt_length,
+                    limits.max_completion_length,
+                    self.trainer.keeps_logprobs,
+                )
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
@@ -154,15 +172,16 @@ class RunCallback(TrainerCallback):
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
-            measured = self.config.clock == "measured"
-            self.clock.end_step(None if measured else self.priced_phases())
+            self.clock.end_step(self.priced_phases())
 
-    def priced_phases(self) -> dict[str, float]:
-        """Seconds by phase of the newest step under config.clock."""
-        record, updates = self.trainer.newest, self.config.updates_per_generation
-        lengths = record.batch.lengths
-        trained = np.tile(lengths[record.selection.kept], updates)
-        return priced(self.config.clock, record.rounds, lengths, trained)
+    def priced_phases(self) -> dict[str, float] | None:
+        """Seconds by phase of the newest step under config.clock; None: they are measured."""
+        if self.config.clock == "measured":
+            return None
+        record = self.trainer.newest
+        drawn = record.batch.lengths
+        trained = np.tile(drawn[record.selection.kept], self.config.updates_per_generation)
+        return priced(self.config.clock, record.rounds, drawn, trained)
 
     def between_generations(self, state: TrainerState) -> bool:
         return state.global_step % self.config.updates_per_generation == 0
@@ -175,33 +194,42 @@ class RunCallback(TrainerCallback):
             return
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):  # nothing is saved after it
-                line = f"{name} is {logs[name]} at step {state.global_step}"
-                raise RunFailed(f"{line}; {self.saves.last()}")
+                raise RunFailed(
+                    f"{name} is {logs[name]} at step {state.global_step}; {self.saves.last()}"
+                )
         self.meter.updates.append(logs)
         if self.between_generations(state) and self.after_step(state.global_step):
             control.should_training_stop = True
 
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
-        trainer, record, guard = self.trainer, self.trainer.newest, self.trainer.sampler.guard
-        others = trainer.packing() | (guard.metrics if guard else {})
-        metrics, known = self.meter.line(record, self.clock, others), self.watch.problem
-        metrics |= self.watch(metrics)
-        if (problem := self.watch.problem) != known:
-            ranks.say(f"step {step}: this run does not learn: {problem}")
+        metrics = self.step_metrics(step)
         if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
-                metrics |= self.evaluate(LivePolicy(trainer.model, step), step, metrics)
+                metrics |= self.evaluate(LivePolicy(self.trainer.model, step), step, metrics)
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(step, metrics)
             if ranks.is_main():
-                ledger.append(self.folder.ledger, record, self.config.ledger_texts)
+                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger_texts)
         better = self.saves.improved(step, metrics)
-        over = self.stop.after(step) or bool(problem and self.config.stop_on_collapse)
-        if over or better or self.saves.due(step):
+        collapsed = self.config.stop_on_collapse and bool(self.watch.problem)
+        ends = self.stop.after(step) or collapsed
+        if ends or better or self.saves.due(step):
             self.saves.save(self.meter.counters)
-        return over
+        return ends
+
+    def step_metrics(self, step: int) -> Metrics:
+        """The metric line of the step; says it when the run begins not to learn."""
+        others = self.trainer.packing()
+        if self.trainer.guard is not None:
+            others |= self.trainer.guard.metrics
+        metrics = self.meter.line(self.trainer.newest, self.clock, others)
+        known = self.watch.problem
+        metrics |= self.watch(metrics)
+        if self.watch.problem != known:
+            ranks.say(f"step {step}: this run does not learn: {self.watch.problem}")
+        return metrics
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:
@@ -212,30 +240,35 @@ def end_at_once(number: int, frame: FrameType | None) -> None:
     signal.raise_signal(number)
 
 
-def restore_signals(stack: ExitStack) -> None:
-    """A run's signal handlers end with this stack, which is still empty: a launcher's SIGTERM must
-    not end a process that closes its engine, before its error is printed."""
-    for number in SIGNALS:
-        stack.callback(signal.signal, number, signal.getsignal(number))
+@contextmanager
+def restore_signals() -> Iterator[None]:
+    """A run's signal handlers end with this block, which must be around all others: a launcher's
+    SIGTERM must not end a process that closes its engine, before its error is printed."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def run(loop: RunCallback) -> None:
     """Train to the end of the budget. RunFailed, OutOfMemory: one line with the last checkpoint."""
-    config, start, saves, stop = loop.config, loop.start, loop.saves, loop.stop
+    config, saves = loop.config, loop.saves
     if ranks.is_main():
-        loop.folder.begin(start)
-    if not stop.finished(saves.step):
-        with one_line_errors(loop):
-            loop.trainer.train(resume_from_checkpoint=start and str(start.path))
+        loop.folder.begin(loop.start)
+    if not loop.stop.finished(saves.step):
+        with one_line_errors(loop), open_loggers(config, loop.folder.path) as loop.loggers:
+            loop.trainer.train(resume_from_checkpoint=loop.start and str(loop.start.path))
     if ranks.is_main() and not config.trial:
         best = f"; best on validation: {saves.best['checkpoint']}" if saves.best else ""
         print(
             f"{config.run}: {saves.step} steps in {loop.clock.train_seconds:.1f} s of training"
             f"{best}; next: uv run evaluate_run.py run={config.run}"
         )
-    if stop.signal is not None:
-        ranks.say(f"stopped by signal {stop.signal}; run again to resume")
-        sys.exit(128 + stop.signal)
+    if loop.stop.signal is not None:
+        ranks.say(f"stopped by signal {loop.stop.signal}; run again to resume")
+        sys.exit(128 + loop.stop.signal)
 
 
 @contextmanager
@@ -245,13 +278,17 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
+        # The update comes after the selection.
         key = "micro_batch_size" if "select" in loop.clock.step else "rollouts_per_prompt"
-        remedy = f"lower {key}={getattr(config, key)}"  # after the selection comes the update
-        raise OutOfMemory(f"out of GPU memory ({error}); {remedy}; {saves.last()}") from error
-    except (RewardError, AlgorithmError, EngineError, OSError) as error:
-        own = not isinstance(error, OSError)  # raised between two steps; another rank cannot save
-        if own and ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
+        raise OutOfMemory(
+            f"out of GPU memory ({error}); lower {key}={getattr(config, key)}; {saves.last()}"
+        ) from error
+    except (RewardError, AlgorithmError, EngineError) as error:
+        # Raised between two steps. Of several ranks the others cannot save.
+        if ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
             saves.save(loop.meter.counters)
+        raise RunFailed(f"{error}; {saves.last()}") from error
+    except OSError as error:
         raise RunFailed(f"{error}; {saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):

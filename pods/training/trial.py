@@ -1,14 +1,12 @@
 """`uv run train.py trial=true ...`: three steps of the training, which leave nothing on disk."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import rewards
-from pods import ranks
+from pods import ranks, rewards
 from pods.config.keys import TrainConfig
 
 STEPS = 3  # the first compiles, so the seconds leave it out
@@ -16,7 +14,7 @@ STEPS = 3  # the first compiles, so the seconds leave it out
 
 def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     """Call `train` with the config of a short run in a temporary folder, and report it."""
-    from pods.runs import ledger
+    from pods import files
     from pods.runs.folder import provenance  # imports torch
 
     facts = provenance()
@@ -24,12 +22,12 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
         print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
         print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device", flush=True)
     # On the run's disk, for all ranks.
-    folder = Path(config.output_dir) / f".trial-{os.environ.get('MASTER_PORT') or os.getpid()}"
+    folder = Path(config.output_dir) / f".trial-{ranks.number_of_run()}"
     try:
         train(short(config, folder))
         if ranks.is_main():
-            print(report(config, ledger.read(folder / "trial" / "metrics.jsonl")))
-            print(formed(ledger.read(folder / "trial" / "rollouts.jsonl.gz")))
+            print(report(config, files.read_lines(folder / "trial" / "metrics.jsonl")))
+            print(formed(files.read_lines(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
         if ranks.is_main():
             shutil.rmtree(folder, ignore_errors=True)
@@ -40,12 +38,17 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
 def short(config: TrainConfig, folder: Path) -> TrainConfig:
     """The same training with a warm-up and three steps, without checkpoints between them."""
     trial = config.model_copy(deep=True)
-    trial.run, trial.output_dir, trial.resume = "trial", str(folder), "never"
+    trial.run = "trial"
+    trial.output_dir = str(folder)
+    trial.resume = "never"
     trial.max_steps = STEPS * config.updates_per_generation
-    trial.budget.wall_seconds = trial.checkpoint.every_seconds = trial.checkpoint.every_steps = None
+    trial.budget.wall_seconds = None
+    trial.checkpoint.every_seconds = None
+    trial.checkpoint.every_steps = None
     trial.evaluation.every_seconds = None
     trial.warm_up = True  # at the longest lengths
-    trial.logger, trial.ledger_texts = [], "all"
+    trial.logger = []
+    trial.ledger_texts = "all"
     return trial
 
 
@@ -53,8 +56,12 @@ def formed(records: Iterable[dict[str, Any]]) -> str:
     """How many completions are well formed, with what the template gave."""
     texts = [rewards.opened(r["prompt"]) + text for r in records for text in r["completions"]]
     count = sum(map(rewards.is_well_formed, texts))
-    remedy = "; see the prompt above, and set task.system or sampling.max_completion_length"
-    return f"well formed: {count} of {len(texts)} completions{'' if count else remedy}"
+    if count == 0:
+        return (
+            f"well formed: 0 of {len(texts)} completions; see the prompt above, "
+            "and set task.system or sampling.max_completion_length"
+        )
+    return f"well formed: {count} of {len(texts)} completions"
 
 
 def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
@@ -62,13 +69,17 @@ def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
     import pandas as pd
 
     table = pd.DataFrame(steps)
-    seconds = table.filter(regex="^seconds/")[min(1, len(table) - 1) :].mean()  # or of the only one
+    timed = table[1:] if len(table) > 1 else table
+    seconds = timed.filter(regex="^seconds/").mean()
     greatest = table.filter(regex="^(peak_memory_gib|engine)/").max()
-    each = seconds.sum() / config.updates_per_generation  # of an optimiser step
     lines = [f"{name} {value:.2f}" for name, value in seconds.items()]
     lines += [f"{name} {value:.3g}" for name, value in greatest.items()]
-    if limit := config.budget.train_seconds:
-        lines.append(f"budget: about {limit / each:.0f} steps in {limit:.0f} s of training")
-    if count := config.max_steps:
-        lines.append(f"budget: {count} steps in about {count * each:.0f} s of training")
+
+    step = seconds.sum() / config.updates_per_generation  # s of an optimiser step
+    budget = config.budget.train_seconds
+    if budget:
+        lines.append(f"budget: about {budget / step:.0f} steps in {budget:.0f} s of training")
+    count = config.max_steps
+    if count:
+        lines.append(f"budget: {count} steps in about {count * step:.0f} s of training")
     return "\n".join(lines)

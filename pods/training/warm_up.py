@@ -8,37 +8,59 @@ import torch
 
 from pods import ranks
 from pods.batch import Prompt, Rollout, Row
-from pods.engines import Completion, LivePolicy, Request, Work
+from pods.engines import Completion, Engine, LivePolicy, Request, Work
 from pods.trainer import PodsTrainer
 
 
-def warm_up(trainer: PodsTrainer, max_prompt: int, max_completion: int) -> None:
+def warm_up(
+    trainer: PodsTrainer,
+    engine: Engine,
+    max_prompt: int,
+    max_completion: int,
+    with_logprobs: bool = False,
+) -> None:
     """A round, another at the length limits (tokens), and a micro-batch of the loss."""
-    n, m = trainer.args.rollouts_per_prompt, trainer.num_generations
-    P = trainer.args.generation_batch_size // m
+    n = trainer.args.rollouts_per_prompt
+    P = trainer.args.generation_batch_size // trainer.num_generations
     order = trainer.data_order
     rows = [order.dataset[order.index(place)] for place in range(P)]  # those of the first step
-    prompts = [prompt for row in rows for prompt in [Prompt(row["id"], row)] * n]
-    with trainer.clock.phase("generate"):
+    prompts = []
+    for row in rows:
+        prompts += [Prompt(row["id"], row)] * n
+    with trainer.phase("generate"):
         rollouts = trainer.draw(prompts, list(range(n)) * P)
-        longest = [np.resize(rollouts[p * n].prompt_ids, max_prompt).tolist() for p in range(P)]
-        requests = [Request(tokens, [i]) for tokens in longest for i in range(n)]
-        work = Work(ranks.share(requests), LivePolicy(trainer.model, 0), full_length=True)
-        list(trainer.sampler.engine.generate([work]))
-    with trainer.clock.phase("score"):
+        longest = []  # the tokens of each prompt, repeated to the limit
+        for rollout in rollouts[::n]:
+            longest.append(np.resize(rollout.prompt_ids, max_prompt).tolist())
+        requests = []
+        for tokens in longest:
+            requests += [Request(tokens, [index]) for index in range(n)]
+        work = Work(
+            requests=ranks.share(requests),
+            weights=LivePolicy(trainer.model, 0),
+            full_length=True,
+        )
+        list(engine.generate([work]))
+    with trainer.phase("score"):
         trainer.score(prompts, rollouts)
-    with trainer.clock.phase("update"):
-        trainer.rehearse(longest_batch(trainer, rows[0], longest[0], max_completion))
+    batch = longest_batch(trainer, rows[0], longest[0], max_completion, with_logprobs)
+    with trainer.phase("update"):
+        trainer.rehearse(batch)
 
 
 def longest_batch(
-    trainer: PodsTrainer, row: Row, tokens: list[int], max_completion: int
+    trainer: PodsTrainer, row: Row, tokens: list[int], max_completion: int, with_logprobs: bool
 ) -> dict[str, torch.Tensor]:
     """TRL's batch of equal rollouts at the length limits, with made-up tokens."""
-    plain = [i for i in tokens if i not in trainer.processing_class.all_special_ids] or tokens
-    logprobs = [0.0] * max_completion if trainer.sampler.logprobs else None
-    completion = Completion(np.resize(plain, max_completion).tolist(), True, logprobs)
-    scores = torch.zeros(trainer.args.generation_batch_size, len(trainer.driver.weights))
+    special = trainer.processing_class.all_special_ids
+    plain = [token for token in tokens if token not in special] or tokens
+    logprobs = [0.0] * max_completion if with_logprobs else None
+    completion = Completion(
+        token_ids=np.resize(plain, max_completion).tolist(),
+        clipped=True,
+        logprobs=logprobs,
+    )
+    scores = torch.zeros(trainer.args.generation_batch_size, len(trainer.reward_func_names))
     count = len(scores) // ranks.world_size()
     rollouts = [Rollout(tokens, completion, "")] * count
     return trainer.tensors([row["prompt"]] * count, rollouts, scores)

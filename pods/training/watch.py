@@ -11,38 +11,52 @@ class Watch:
     """`problem`: the first sign that a run does not learn, with the key to change; it stays."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.problem = config, ""
+        self.config = config
+        self.problem = ""
         self.lines: list[dict[str, float]] = []  # of the window
         self.best = float("-inf")  # highest mean reward of a window
-        unpaid = config.rewards.version.startswith("v1")  # to correct answers at least
-        self.formed = unpaid or not config.rewards.weights.get("format")
+        # Under v1 a correct answer earns no format, so that its absence says nothing.
+        pays_format = not config.rewards.version.startswith("v1")
+        self.formed = not (pays_format and config.rewards.weights.get("format"))
 
     def __call__(self, line: dict[str, float]) -> dict[str, float]:
         """Take the metrics of a step; returns those of the window."""
         self.lines = [*self.lines, line][-WINDOW:]
         self.formed |= line.get("all/format_mean", 0) > 0
         steps = pd.DataFrame(self.lines)
-        dead, rewards = steps["all/zero_variance_groups"] == 1, steps["all/reward_mean"]
+        dead = steps["all/zero_variance_groups"] == 1
         metrics = {"watch/steps_without_signal": float(dead.sum())}
         if len(steps) < WINDOW:
             return metrics
-        reward, noise = rewards.mean(), 3 * rewards.std() / WINDOW**0.5
-        self.best = max(self.best, reward)
-        lost = self.best - reward
-        sign, fell = "", lost > max(noise, abs(self.best) / 2)
-        if fell:
-            sign = f"the mean reward fell from {self.best:.3g} to {reward:.3g}"
-            rate = f"optimizer.learning_rate={self.config.optimizer.learning_rate}"
-            remedy = f"lower {rate}, or raise loss.beta"
-        elif dead.all():
-            sign = f"all rewards of a prompt are equal (mean {reward:.3g}): there is no signal"
-            remedy = "choose harder or easier questions, or raise rollouts_per_prompt"
-        elif not self.formed:
-            sign = "no completion has earned format"
-            remedy = "see the prompt with trial=true, and set task.system"
-        if steps["all/clipped_ratio"].mean() > 0.5 and not fell:
-            limit = self.config.sampling.max_completion_length
-            remedy = f"most rollouts are clipped: raise sampling.max_completion_length={limit}"
-        if sign and not self.problem:
-            self.problem = f"in {WINDOW} steps {sign}; {remedy}"
-        return metrics | {"watch/reward_lost": float(lost)}
+        self.best = max(self.best, steps["all/reward_mean"].mean())
+        if not self.problem:
+            self.problem = self.sign(steps)
+        metrics["watch/reward_lost"] = float(self.best - steps["all/reward_mean"].mean())
+        return metrics
+
+    def sign(self, steps: pd.DataFrame) -> str:
+        """What is wrong with a full window of steps, and what to change; "" if nothing is."""
+        reward = steps["all/reward_mean"].mean()
+        noise = 3 * steps["all/reward_mean"].std() / WINDOW**0.5
+        if self.best - reward > max(noise, abs(self.best) / 2):
+            rate = self.config.optimizer.learning_rate
+            return (
+                f"in {WINDOW} steps the mean reward fell from {self.best:.3g} to {reward:.3g}; "
+                f"lower optimizer.learning_rate={rate}, or raise loss.beta"
+            )
+        clipped = steps["all/clipped_ratio"].mean() > 0.5
+        limit = self.config.sampling.max_completion_length
+        longer = f"most rollouts are clipped: raise sampling.max_completion_length={limit}"
+        if (steps["all/zero_variance_groups"] == 1).all():
+            easier = "choose harder or easier questions, or raise rollouts_per_prompt"
+            return (
+                f"in {WINDOW} steps all rewards of a prompt are equal (mean {reward:.3g}): "
+                f"there is no signal; {longer if clipped else easier}"
+            )
+        if not self.formed:
+            template = "see the prompt with trial=true, and set task.system"
+            return (
+                f"in {WINDOW} steps no completion has earned format; "
+                f"{longer if clipped else template}"
+            )
+        return ""

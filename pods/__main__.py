@@ -1,0 +1,67 @@
+"""The console command of an installed package; in a clone it is the same as `uv run train.py`.
+
+uvx --from <folder or URL of the repository> pods train experiment=quickstart
+"""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from pods.config.place import COMMANDS, SUITE
+
+USAGE = f"""pods <command> key=value ...
+commands: {", ".join(COMMANDS)}
+pods <command> --help lists the keys of one"""
+
+
+def main() -> None:
+    """Run the command that is named first; its keys follow, as in a clone."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        print(USAGE)
+        return
+    if name not in COMMANDS:
+        sys.exit(_refused(f"{name}: no command; one of {', '.join(COMMANDS)}"))
+    if find_spec("hydra") is None:
+        sys.exit(_run_with_suite())
+    sys.argv = [f"pods {name}", *sys.argv[2:]]
+    runpy.run_path(str(SUITE / COMMANDS[name]), run_name="__main__")
+
+
+def _run_with_suite() -> int:
+    """The same command in an environment of uvx that has the packages of the extra `suite`: uvx
+    installs only extras that are named. In any other environment it says what to install."""
+    uv = os.environ.get("UV")  # set by uvx
+    package = _requirement()
+    if uv:
+        cache = subprocess.check_output([uv, "cache", "dir"], text=True).strip()
+        if Path(sys.prefix).is_relative_to(Path(cache).resolve()):
+            version = f"{sys.version_info.major}.{sys.version_info.minor}"
+            command = [uv, "tool", "run", "--python", version, "--from", package, "pods"]
+            os.execv(uv, [*command, *sys.argv[1:]])
+    return _refused(f"the commands need packages that a TRL script does not; uv add '{package}'")
+
+
+def _requirement() -> str:
+    """This package with its extra `suite`, from where it was installed."""
+    distribution = metadata.distribution("pods-rl")
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if not origin:
+        return f"pods-rl[suite]=={distribution.version}"
+    commit = origin.get("vcs_info", {}).get("commit_id")
+    place = f"git+{origin['url']}@{commit}" if commit else origin["url"]
+    return f"pods-rl[suite] @ {place}"
+
+
+def _refused(problem: str) -> int:
+    print(f"pods: {problem}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

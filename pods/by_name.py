@@ -1,0 +1,56 @@
+"""Algorithms, rules and advantages by name, in a file of the user's, or as functions."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pods.advantages import ADVANTAGES
+from pods.algorithms import ALGORITHMS
+from pods.config import functions
+from pods.needs import Needs, needs_of
+from pods.rules import RULES, Rule, max_variance
+
+KINDS: dict[str, tuple[dict[str, Callable], str]] = {  # built-in functions, first arguments
+    "algorithm": (ALGORITHMS, "step"),
+    "rule": (RULES, "rewards, m, rng"),
+    "advantage": (ADVANTAGES, "batch, kept"),
+}
+
+
+def function_of(kind: str, name: str | Callable) -> Callable:
+    """The function of this kind: built in, path/to/file.py:function, or the function itself.
+
+    Raises UserError (a file without the function) or ValueError (an unknown name).
+    """
+    built_in, _ = KINDS[kind]
+    if not isinstance(name, str):
+        return name
+    if functions.is_path(name):
+        return functions.load(kind, name)
+    if name not in built_in:
+        names = ", ".join(built_in)
+        raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")
+    return built_in[name]
+
+
+def needs_of_algorithm(name: str) -> Needs:
+    """What the algorithm of this name needs of a run. Raises the errors of function_of."""
+    return needs_of(function_of("algorithm", name))
+
+
+def prepared(
+    kind: str, name: str | Callable, params: dict[str, Any] | None, rule: Rule = max_variance
+) -> Callable:
+    """The function of this kind with its parameters; an algorithm may take the config's `rule`.
+
+    Raises the errors of function_of, and ValueError for a parameter that the function lacks.
+    """
+    function = function_of(kind, name)
+    params = params or {}
+    if kind == "algorithm":
+        if not inspect.isgeneratorfunction(function):
+            raise ValueError(f"{name}: no generator function; it must yield (prompts, count)")
+        if needs_of(function).takes_rule:
+            params = {"rule": rule, **params}
+    _, arguments = KINDS[kind]
+    return functions.with_params(function, arguments, params)

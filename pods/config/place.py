@@ -1,0 +1,30 @@
+"""Where the suite's files are: config/, train.py, evaluate_run.py and scripts/ of a clone, which a
+wheel holds in pods/suite/. Imports nothing of ours, so that every other file may import this."""
+
+import re
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+INSTALLED = (PACKAGE / "suite").is_dir()  # from a wheel; without a clone
+SUITE = PACKAGE / "suite" if INSTALLED else PACKAGE.parent
+COMMANDS = {
+    "train": "train.py",
+    "evaluate": "evaluate_run.py",
+    "plot": "scripts/plot.py",
+    "speedup": "scripts/speedup.py",
+    "report": "scripts/report.py",
+    "plan": "scripts/plan.py",
+    "chat": "scripts/chat.py",
+    "export": "scripts/export.py",
+    "replay": "scripts/replay.py",
+}
+NAMES = {file: name for name, file in COMMANDS.items()}
+
+
+def as_typed(text: str) -> str:
+    """A text with the commands as a user types them: `uv run train.py` is `pods train` without a
+    clone."""
+    if not INSTALLED:
+        return text
+    files = "|".join(map(re.escape, NAMES))
+    return re.sub(f"(?:uv run )?({files})", lambda match: f"pods {NAMES[match[1]]}", text)

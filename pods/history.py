@@ -1,0 +1,66 @@
+"""What an algorithm may look at of earlier steps: the newest visits of each question.
+
+A checkpoint holds it, so it is bounded: it does not grow with the run.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pods.batch import Prompt, Visit
+
+History = dict[str, list[Visit]]  # question -> its visits, the oldest first
+VISITS = 64  # of a question: the newest stay
+QUESTIONS = 100_000  # those that came first leave: a streamed data set has no end
+GRESO_STEPS = 1000  # whose visits decide its p: more than its 100 moves from lowest to highest
+
+
+def remember(history: History, visits: Iterable[tuple[Prompt, Visit]]) -> None:
+    """Add the visits of a step, and forget those beyond the bounds."""
+    for prompt, visit in visits:
+        of_question = history.setdefault(str(prompt), [])
+        of_question.append(visit)
+        del of_question[:-VISITS]
+    while len(history) > QUESTIONS:
+        del history[next(iter(history))]
+
+
+def streak(history: History, prompt: Prompt) -> tuple[bool, int]:
+    """Whether the latest visit was all correct, and how many of the latest visits in a row ended
+    alike without signal; 0 after a visit with signal, and before the first."""
+    newest_first = history.get(prompt, [])[::-1] if history else []
+    if not newest_first or newest_first[0].alive:
+        return False, 0
+    solved = newest_first[0].correct == 1
+    count = 0
+    for visit in newest_first:
+        if visit.alive or (visit.correct == 1) != solved:
+            break
+        count += 1
+    return solved, count
+
+
+def exploration(
+    history: History,
+    start: float,
+    change: float,
+    lowest: float,
+    targets: dict[bool, float],
+) -> dict[bool, float]:
+    """GRESO's p of the easy (True) and the hard (False) questions, which is `start` before the
+    newest 1,000 steps: a change in an earlier one plays no part."""
+    newest = max((v.step for visits in history.values() for v in visits[-1:]), default=0)
+    by_step: dict[int, list[bool | None]] = {}
+    for visits in history.values():
+        for visit in reversed(visits):
+            if visit.step <= newest - GRESO_STEPS:
+                break
+            solved = None if visit.alive else visit.correct == 1
+            by_step.setdefault(visit.step, []).append(solved)
+    p = dict.fromkeys(targets, start)
+    for number in sorted(by_step):
+        for kind, target in targets.items():
+            share = np.mean([solved is kind for solved in by_step[number]])
+            step = -change if share >= target else change
+            p[kind] = float(np.clip(p[kind] + step, lowest, 1))
+    return p

@@ -1,0 +1,128 @@
+"""PodsConfig: GRPOConfig with the choice of rollouts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import trl
+
+from pods.needs import Needs
+
+Parameters = dict[str, Any] | None
+# What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
+MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")
+MEAN_OVER_MICRO_BATCHES = ("bnpo",)
+MEAN_OVER_TOKENS = ("dapo", "cispo", "vespo")  # that count; other rows have none
+LOSSES = (*MEAN_OVER_ROWS, *MEAN_OVER_MICRO_BATCHES, *MEAN_OVER_TOKENS)
+
+
+@dataclass(init=False)
+class PodsConfig(trl.GRPOConfig):
+    """Configuration class for the [`PodsTrainer`].
+
+    It has every parameter of [`~trl.GRPOConfig`]; `num_generations` is m, the rollouts of a prompt
+    that are trained on. PodsTrainer raises ValueError if values clash, before a model loads.
+
+    Parameters:
+        rollouts_per_prompt (`int`, *optional*, defaults to `64`):
+            n, the rollouts of a prompt that are drawn and scored; at least `num_generations`.
+            Algorithms that draw m of each prompt (grpo, dapo, greso) do not read it.
+        algorithm (`str`, *optional*, defaults to `"pods"`):
+            What is drawn and what is trained on: a name of `pods.algorithms.ALGORITHMS`, or
+            `"path/to/file.py:function"`.
+        algorithm_kwargs (`dict[str, Any]`, *optional*):
+            Its parameters after `step`.
+        rule (`str`, *optional*, defaults to `"max_variance"`):
+            Which m of the n rollouts an algorithm with a parameter `rule` keeps, such as pods: a
+            name of `pods.rules.RULES`, or `"path/to/file.py:function"`.
+        rule_kwargs (`dict[str, Any]`, *optional*):
+            Its parameters after `rewards`, `m` and `rng`.
+        advantage (`str`, *optional*, defaults to `"kept"`):
+            The advantages of what is kept: a name of `pods.advantages.ADVANTAGES`, or
+            `"path/to/file.py:function"`. Algorithms with advantages of their own do not read it.
+        advantage_kwargs (`dict[str, Any]`, *optional*):
+            Its parameters after `batch` and `kept`.
+        correct (`str`, *optional*):
+            The name of the reward function that grades: values above 0 mean correct. If `None`,
+            algorithms go by equal rewards.
+        max_rounds (`int`, *optional*, defaults to `16`):
+            How often an algorithm may ask for rollouts in one step; more are an error.
+    """
+
+    rollouts_per_prompt: int = field(
+        default=64,
+        metadata={"help": "n, the rollouts of a prompt that are drawn; num_generations or more."},
+    )
+    algorithm: str = field(
+        default="pods",
+        metadata={"help": "What is drawn and trained on: a name, or path/to/file.py:function."},
+    )
+    algorithm_kwargs: Parameters = field(
+        default=None,
+        metadata={"help": "Parameters of the algorithm after `step`."},
+    )
+    rule: str = field(
+        default="max_variance",
+        metadata={"help": "Which m of n rollouts algorithm=pods keeps."},
+    )
+    rule_kwargs: Parameters = field(
+        default=None,
+        metadata={"help": "Parameters of the rule after `rewards`, `m` and `rng`."},
+    )
+    advantage: str = field(
+        default="kept",
+        metadata={"help": "Advantages of what is kept: a name, or path/to/file.py:function."},
+    )
+    advantage_kwargs: Parameters = field(
+        default=None,
+        metadata={"help": "Parameters of the advantage after `batch` and `kept`."},
+    )
+    correct: str | None = field(
+        default=None,
+        metadata={"help": "The reward function that grades: values above 0 mean correct."},
+    )
+    max_rounds: int = field(
+        default=16,
+        metadata={"help": "How often an algorithm may ask for rollouts in one step."},
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        for name in PodsConfig.__annotations__:
+            setattr(self, name, kwargs.pop(name, getattr(PodsConfig, name)))
+        self.typed_scale_rewards = kwargs.get("scale_rewards", "group")
+        super().__init__(*args, **kwargs)  # not the generated one: Unsloth's sets more than fields
+
+    def __post_init__(self) -> None:
+        self.scale_rewards = self.typed_scale_rewards  # for dr_grpo Unsloth turns it off
+        super().__post_init__()
+        if self.loss_type not in LOSSES:
+            raise ValueError(f"loss_type={self.loss_type}: must be one of {', '.join(LOSSES)}")
+        if self.n_gpu > 1 and not trl.GRPOTrainer.__name__.startswith("Unsloth"):  # it takes one
+            raise ValueError(
+                f"n_gpu={self.n_gpu}: a process on several GPUs draws and trains that many times "
+                "the rollouts; start one process a GPU with accelerate launch, or set "
+                "CUDA_VISIBLE_DEVICES=0"
+            )
+
+    def problems(self, name: str, needs: Needs) -> Iterator[str]:
+        """One line for each value that does not fit the algorithm of this name."""
+        n, m = self.rollouts_per_prompt, self.num_generations
+        if n < m and not needs.draws_m:
+            yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
+        if n != m and needs.keeps_all and not needs.draws_m:
+            yield f"rollouts_per_prompt={n}: {name} trains on all; set num_generations={n}"
+        if needs.own_advantages and self.advantage != "kept":
+            yield f"advantage={self.advantage}: {name} has its own; leave advantage=kept"
+        if needs.keeps_all and self.advantage == "kept":
+            return  # TRL's own advantages, by its own fields
+        if self.scale_rewards != "group":
+            yield (
+                f"scale_rewards={self.scale_rewards}: algorithm={name} does not read it; "
+                "leave it out, or set advantage=dr_grpo, which does not scale"
+            )
+        if self.multi_objective_aggregation != "sum_then_normalize":
+            yield (
+                f"multi_objective_aggregation={self.multi_objective_aggregation}: "
+                f"algorithm={name} does not read it; leave it out, or set advantage=gdpo, which "
+                "normalises first"
+            )

@@ -1,0 +1,85 @@
+"""The seconds of a step on the machine of a run, as a price list, and of steps of other sizes.
+
+seconds = fixed + generate n P + update m P     of a step with P prompts, n rollouts, m kept
+"""
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from omegaconf import OmegaConf
+from scipy.optimize import nnls
+
+from pods import files
+from pods.clock import step_seconds
+from pods.config.errors import UserError
+from pods.config.keys import Prices
+from pods.runs import ledger
+
+FEWEST_STEPS = 10  # a fit to fewer is mostly noise
+
+
+class Sizes(NamedTuple):
+    """Sizes of a step: P prompts, n rollouts and m kept of each."""
+
+    prompts: int
+    n: int
+    m: int
+
+    def seconds(self, prices: Prices) -> float:
+        """Of a step with one round of generation."""
+        drawn = self.n * self.prompts
+        trained = self.m * self.prompts
+        return sum(step_seconds(prices, 1, drawn, trained).values())
+
+
+def of_run(folder: Path) -> tuple[Sizes, Prices]:
+    """The sizes of a run and the prices of its steps. Raises UserError without a ledger or with
+    fewer than FEWEST_STEPS steps."""
+    records = files.read_lines(ledger.find(str(folder.parent), folder.name))
+    by_step = {step: list(group) for step, group in groupby(records, lambda r: r["step"])}
+    metrics = [
+        line for line in files.read_lines(folder / "metrics.jsonl") if line["step"] in by_step
+    ]
+    config = OmegaConf.load(folder / ".hydra" / "config.yaml")
+    sizes = Sizes(config.prompts_per_step, config.rollouts_per_prompt, config.kept_per_prompt)
+    if config.clock.name != "measured":
+        return sizes, Prices(**config.clock)
+    if len(metrics) < FEWEST_STEPS:
+        raise UserError(
+            f"run={folder.name}: has {len(metrics)} steps, and costs need {FEWEST_STEPS} or more; "
+            "train longer"
+        )
+    return sizes, fit(metrics, [by_step[line["step"]] for line in metrics])
+
+
+def fit(metrics: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Prices:
+    """Prices from the metrics and the ledger's records of the same steps.
+
+    Generation is split by non-negative least squares into a constant, the longest completion and
+    all tokens. The first two are fixed; the tokens and the scoring belong to generated rollouts,
+    the update to trained ones.
+    """
+    lengths = [np.concatenate([record["lengths"] for record in step]) for step in steps]
+    longest = np.array([step.max() for step in lengths], dtype=float)
+    tokens = np.array([step.sum() for step in lengths], dtype=float)
+    for column in (longest, tokens):
+        if np.ptp(column) == 0:  # not to be told from the constant, which then counts alone
+            column[:] = 0
+    table = np.column_stack([np.ones(len(steps)), longest, tokens])  # (steps, 3)
+    seconds = {
+        phase: np.array([line[f"seconds/{phase}"] for line in metrics])
+        for phase in ("generate", "score", "select", "update")
+    }
+    coefficients, _ = nnls(table, seconds["generate"])
+    constant, of_longest, of_tokens = coefficients * table.mean(axis=0)  # s of a mean step
+    generated = np.mean([len(step) for step in lengths])
+    trained = np.mean([sum(len(record["kept"]) for record in step) for step in steps])
+    per_generated = of_tokens + seconds["score"].mean() + seconds["select"].mean()
+    return Prices(
+        name="measured",
+        fixed=float(constant + of_longest),
+        generate=float(per_generated / generated),
+        update=float(seconds["update"].mean() / trained),
+    )

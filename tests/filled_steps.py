@@ -1,0 +1,125 @@
+"""Steps with fewer rows than the budget, by PodsTrainer alone: the gradient of every update.
+
+Imported after Unsloth, which must come first: both sides of tests/unsloth_drift.py run all of it,
+and tests/test_unsloth_drift.py compares them.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from peft import LoraConfig, get_peft_model
+from transformers import PrinterCallback, TrainerCallback, set_seed
+
+from pods import PodsConfig, PodsTrainer
+from pods.batch import Rollout, Selection
+from pods.engines import Completion
+from pods.models import ROOT
+from pods.models.policy import load_model, load_tokenizer
+
+TINY = str(ROOT / "pods" / "tiny_policy")
+KEPT = [3, 1, 0]  # rows of each prompt that are kept, by step: 6, 2 and none of the budget of 8
+ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
+LOSSES = ["grpo", "dr_grpo", "bnpo", "dapo", "cispo", "vespo", "sapo", "luspo"]
+KL = {"beta": 0.3}
+CASES: dict[str, tuple[str, int, dict[str, Any]]] = {  # loss, rows of a micro-batch, settings
+    **{f"{loss}, KL, micro-batches of 2": (loss, 2, KL) for loss in LOSSES},
+    **{
+        f"{loss}, micro-batches of 2": (loss, 2, {}) for loss in ("grpo", "dr_grpo", "bnpo", "dapo")
+    },
+    **{f"{loss}, KL, one micro-batch": (loss, 0, KL) for loss in ("grpo", "bnpo", "dapo")},
+    "grpo, KL, truncated masked": ("grpo", 2, KL | {"mask_truncated_completions": True}),
+    "grpo, entropy bonus": ("grpo", 2, {"entropy_coef": 0.1}),
+    "dapo, entropy bonus": ("dapo", 2, {"entropy_coef": 0.1}),
+}
+
+
+def first_rows(step):
+    """KEPT rows of each prompt, whatever m is."""
+    batch = yield step.prompts, step.m
+    count = KEPT[step.number]
+    rows = np.arange(len(batch)) % step.m
+    return Selection(np.flatnonzero(rows < count), ADVANTAGES[: 2 * count])
+
+
+def scripted(trainer):
+    """Rollout i of a prompt is a function of both, of 2 to 7 tokens; each third is clipped."""
+    end = trainer.processing_class.eos_token_id
+
+    def draw(wanted):
+        rollouts = []
+        for prompt, i in wanted:
+            random = np.random.default_rng([int(prompt), i])
+            ids = random.integers(5, 20, 7 if i == 0 else 2 + i % 4).tolist()
+            ids[-1] = 5 if i % 3 == 1 else end
+            rollouts.append(Rollout([7, 8, 9 + int(prompt)], Completion(ids, i % 3 == 1), "x"))
+        return rollouts
+
+    return draw
+
+
+def model_with_adapter():
+    """The embedded policy with an adapter, and with what Unsloth's loader adds."""
+    set_seed(0)
+    model = load_model(TINY, "float32")
+    model = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "o_proj"]))
+    model.for_training = lambda *_, **__: model.train()
+    model.for_inference = lambda *_, **__: model.eval()
+    model.max_seq_length = 64
+    model._unsloth_gradient_checkpointing = False
+    return model
+
+
+def gradients(folder, loss: str, rows: int, settings: dict[str, Any], m: int = 4, steps: int = 3):
+    """(steps, parameters) the gradient of each update; `rows` of a micro-batch, 0: all."""
+    rows = rows or 2 * m
+    arguments = PodsConfig(
+        output_dir=str(folder), algorithm="pods", num_generations=m, rollouts_per_prompt=m,
+        per_device_train_batch_size=rows, gradient_accumulation_steps=2 * m // rows,
+        loss_type=loss, max_completion_length=8, max_steps=steps, optim="sgd", learning_rate=0,
+        lr_scheduler_type="constant", max_grad_norm=0, shuffle_dataset=False, use_cpu=True,
+        bf16=False, report_to="none", save_strategy="no", disable_tqdm=True,
+        gradient_checkpointing=False, epsilon_high=0.28,  # which Unsloth sets otherwise
+        **{"mask_truncated_completions": False, "beta": 0.0} | settings,
+    )  # fmt: skip
+    held: list[torch.Tensor] = []
+
+    class Watch(TrainerCallback):
+        def on_pre_optimizer_step(self, *_, **__):
+            trained = [p for p in trainer.model.parameters() if p.requires_grad]
+            held.append(torch.cat([p.grad.flatten() for p in trained]))
+
+    trainer = PodsTrainer(
+        model_with_adapter(), lambda completions, **_: [float(len(c)) for c in completions],
+        arguments, Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
+        processing_class=load_tokenizer(TINY), algorithm=first_rows, sampler=scripted,
+    )  # fmt: skip
+    hand_over = trainer.hand_over
+
+    def repeatable(record):
+        """Both trainers shuffle the rows, and draw other numbers before."""
+        batch = hand_over(record)
+        torch.manual_seed(record.step.number)
+        return batch
+
+    trainer.hand_over = repeatable
+    torch.manual_seed(1)
+    for name, parameter in trainer.model.named_parameters():
+        if "lora_B.default" in name:  # away from the reference, which the trainer has copied
+            torch.nn.init.normal_(parameter, std=0.2)
+    trainer.add_callback(Watch())
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return torch.stack(held)
+
+
+def report(folder, smaller: bool) -> dict[str, dict[str, list]]:
+    """Of every case the filled steps' gradients; and of the smaller step that the first equals."""
+    results = {}
+    for name, (loss, rows, settings) in CASES.items():
+        results[name] = {"filled": gradients(folder, loss, rows, settings).tolist()}
+        if smaller:
+            exact = gradients(folder, loss, rows, settings, m=KEPT[0], steps=1)
+            results[name]["smaller"] = exact[0].tolist()
+    return results
