@@ -12,6 +12,7 @@ import random
 import re
 import runpy
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
@@ -29,8 +30,8 @@ from pods import files
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text
-from pods.figures import board, drawing
-from pods.figures.board import Cell
+from pods.figures import drawing, ranking
+from pods.figures.ranking import Cell
 from pods.runs.folder import provenance
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
@@ -73,7 +74,9 @@ class Training(NamedTuple):
 
     @property
     def run(self) -> str:
-        return re.sub(r"[^\w.+-]+", "_", "-".join(map(str, [self.arm, *self.cell, *self[2:]])))
+        """The name of its folder."""
+        parts = [self.arm, *self.cell, self.seed, self.budget, self.clock]
+        return re.sub(r"[^\w.+-]+", "_", "-".join(map(str, parts)))
 
 
 Results = dict[Training, dict[str, list[float]]]  # -> accuracies at the marks, by metric
@@ -84,23 +87,29 @@ def main(config: BoardConfig) -> None:
     arms = [config.algorithm] if config.algorithm else list(config.arms)
     if config.stage == "tune":
         return tune(config, arms)
-    cells = {arm: cell_of(config, arm) for arm in dict.fromkeys([*board.RIVALS, *arms])}
+    cells = {arm: cell_of(config, arm) for arm in dict.fromkeys([*ranking.RIVALS, *arms])}
     seeds = UNSEEN[: config.seeds]
     wanted = trainings(config, {arm: [cell] for arm, cell in cells.items()}, seeds)
     results = run(config, wanted)
-    marks = {
-        metric: {a: np.array([results[t][metric] for t in wanted if t.arm == a]) for a in cells}
-        for metric in board.METRICS
-    }
-    print(board.text(cells, marks))
-    seconds = config.budget / board.MARKS * np.arange(1, board.MARKS + 1)
-    panels = {board.TITLES[name]: board.shown(marks, name) for name in board.METRICS}
+    marks: dict[str, ranking.Marks] = {}
+    for metric in ranking.METRICS:
+        marks[metric] = {
+            arm: np.array([results[one][metric] for one in wanted if one.arm == arm])
+            for arm in cells
+        }
+    print(ranking.text(cells, marks))
+    seconds = config.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
+    panels = {ranking.TITLES[name]: ranking.shown(marks, name) for name in ranking.METRICS}
     picture = drawing.panels(panels, seconds, f"seconds of training, priced: {config.clock}")
     drawing.save(picture, Path(config.out_dir) / "board")
     if config.as_json and config.algorithm:
-        against, greedy = (board.against_rivals(config.algorithm, own) for own in marks.values())
-        facts = {"arm": config.algorithm, "seeds": list(seeds)}
-        print(json.dumps(facts | {"against": against, "greedy": greedy}))
+        result = {
+            "arm": config.algorithm,
+            "seeds": list(seeds),
+            "against": ranking.against_rivals(config.algorithm, marks["accuracy"]),
+            "greedy": ranking.against_rivals(config.algorithm, marks["greedy"]),
+        }
+        print(json.dumps(result))
 
 
 def tune(config: BoardConfig, arms: list[str]) -> None:
@@ -123,18 +132,27 @@ def trainings(
     config: BoardConfig, cells: dict[str, list[Cell]], seeds: Iterable[int]
 ) -> list[Training]:
     """Each arm at each of its cells with each seed."""
-    every = ((arm, cell) for arm, own in cells.items() for cell in own)
-    return [Training(*a, s, config.budget, config.clock) for a, s in product(every, seeds)]
+    return [
+        Training(arm, cell, seed, config.budget, config.clock)
+        for arm, own in cells.items()
+        for cell in own
+        for seed in seeds
+    ]
 
 
 def ranked(config: BoardConfig, arm: str) -> list[Cell]:
     """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning; of other
     budgets and clocks where it was never tuned at these."""
-    means: dict[Cell, list[float]] = {}
-    every = {t: marks for t, marks in stored(config, "tune").items() if t.arm == arm}
-    same = {t: marks for t, marks in every.items() if t[3:] == (config.budget, config.clock)}
-    for training, marks in (same or every).items():
-        means.setdefault(training.cell, []).append(np.mean(marks["accuracy"]))
+    results = stored(config, "tune")
+    own = [training for training in results if training.arm == arm]
+    same = [
+        training
+        for training in own
+        if training.budget == config.budget and training.clock == config.clock
+    ]
+    means: dict[Cell, list[float]] = defaultdict(list)
+    for training in same or own:
+        means[training.cell].append(np.mean(results[training]["accuracy"]))
     return sorted(means, key=lambda cell: (-len(means[cell]), -np.mean(means[cell])))
 
 
@@ -142,7 +160,9 @@ def cell_of(config: BoardConfig, arm: str) -> Cell:
     """The best cell of tuning; of one's own algorithm, untuned, that of PODS."""
     if config.cell and arm == config.algorithm:
         return config.cell
-    cells = ranked(config, arm) or (ranked(config, "pods") if arm not in config.arms else [])
+    cells = ranked(config, arm)
+    if not cells and arm not in config.arms:
+        cells = ranked(config, "pods")
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]
@@ -162,7 +182,9 @@ def run(config: BoardConfig, trainings: list[Training]) -> Results:
         for future in done if futures else ():
             training = futures[future]
             results[training] = future.result()
-            file = result_files(config, config.stage)[config.algorithm not in (None, *config.arms)]
+            published, private = result_files(config, config.stage)
+            own_algorithm = config.algorithm is not None and config.algorithm not in config.arms
+            file = private if own_algorithm else published
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as lines:
                 lines.write(json.dumps(training._asdict() | results[training] | facts) + "\n")
@@ -181,14 +203,18 @@ def stored(config: BoardConfig, stage: str) -> Results:
         for line in files.read_lines(file):
             line["cell"] = Cell(*line["cell"])
             training = Training(**{name: line[name] for name in Training._fields})
-            results[training] = {name: line[name] for name in board.METRICS}
+            results[training] = {name: line[name] for name in ranking.METRICS}
     return results
 
 
 def command_line(config: BoardConfig, training: Training, run: str) -> list[str]:
     """The keys of a training."""
-    arm, (P, n, m, rate) = config.arms.get(training.arm), training.cell
-    own = arm.overrides if arm and arm.overrides else [f"algorithm={training.arm}"]
+    P, n, m, rate = training.cell
+    arm = config.arms.get(training.arm)
+    if arm is None:
+        own = [f"algorithm={training.arm}"]
+    else:
+        own = arm.overrides or [f"algorithm={training.arm}"]
     return [
         *own,
         *config.settings,
@@ -199,7 +225,7 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
         f"optimizer.learning_rate={rate}",
         f"clock={training.clock}",
         f"budget.train_seconds={training.budget}",
-        f"evaluation.every_seconds={training.budget / board.MARKS}",
+        f"evaluation.every_seconds={training.budget / ranking.MARKS}",
         f"evaluation.split={'validation' if config.stage == 'tune' else 'test'}",
         f"seed={training.seed}",
         f"run={run}",
@@ -210,24 +236,26 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
 def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
     """train.py in this process, and the accuracies at the marks, 0 from where the loss diverged.
     Raises UserError with the line of any other failure."""
-    run, said, diverged = f"{config.stage}-{training.run}", io.StringIO(), None
+    run = f"{config.stage}-{training.run}"
+    errors = io.StringIO()
+    diverged = False
     sys.argv = ["train.py", *command_line(config, training, run)]
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(said):
+        with redirect_stdout(io.StringIO()), redirect_stderr(errors):
             runpy.run_path(str(CONFIG_DIR.parent / "train.py"), run_name="__main__")
     except SystemExit as error:
-        diverged = re.search(r"(loss|grad_norm) is (nan|inf)", said.getvalue())
+        diverged = re.search(r"(loss|grad_norm) is (nan|inf)", errors.getvalue()) is not None
         if not diverged:
-            line = (said.getvalue().splitlines() or [f"exit code {error.code}"])[-1]
-            raise UserError(f"{training.run}: {line}") from error
+            lines = errors.getvalue().splitlines() or [f"exit code {error.code}"]
+            raise UserError(f"{training.run}: {lines[-1]}") from error
     lines = files.read_lines(Path(config.output_dir) / run / "evaluations.jsonl")
     seconds = [line["train_seconds"] for line in lines]
-    marks = training.budget / board.MARKS * np.arange(1, board.MARKS + 1)
+    marks = training.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
     after = np.searchsorted(seconds, marks)  # one step may pass two marks
     if not diverged:
         after = np.minimum(after, len(lines) - 1)
-    lines = [*lines, dict.fromkeys(board.METRICS.values(), 0.0)]
-    return {metric: [lines[i][name] for i in after] for metric, name in board.METRICS.items()}
+    lines = [*lines, dict.fromkeys(ranking.METRICS.values(), 0.0)]
+    return {metric: [lines[i][name] for i in after] for metric, name in ranking.METRICS.items()}
 
 
 def noise(completions: list[str], **columns: Any) -> list[float]:
@@ -236,5 +264,7 @@ def noise(completions: list[str], **columns: Any) -> list[float]:
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = [f"algorithm={a}" if re.match(r"[^=-][^=]*$", a) else a for a in sys.argv[1:]]
+    for place, argument in enumerate(sys.argv):
+        if place and re.fullmatch(r"[^=-][^=]*", argument):  # the algorithm, as a word by itself
+            sys.argv[place] = f"algorithm={argument}"
     main()

@@ -14,7 +14,7 @@ from rich.text import Text
 from pods import rewards, tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.engines import Limits, Request, Work, seed_of, texts
-from pods.evaluation.config import OneCheckpoint, find_one
+from pods.evaluation.lookup import OneCheckpoint, find_one
 
 
 class ChatConfig(OneCheckpoint):
@@ -29,9 +29,11 @@ def main(config: ChatConfig) -> None:
     from pods.models.policy import load_tokenizer
 
     training, trained = find_one(config)
+    tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
+    sampling = choose.sampling(training, config)
+    task = training.task
+    kind = tasks.kind_of(task)
     name, _ = choose.for_evaluation(config.engine, training)
-    tokenizer, task = load_tokenizer(training.model.path, training.model.pad_token), training.task
-    sampling, kind = choose.sampling(training, config), tasks.kind_of(task)
     with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
@@ -39,11 +41,14 @@ def main(config: ChatConfig) -> None:
             prompt = tasks.encode_prompt(text, tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
-            table, cells = Table(title=printable(question), show_footer=True), []
+            table = Table(title=printable(question), show_footer=True)
+            cells = []
             for work, [[completion]] in engine.generate(works):
                 (text,) = texts(tokenizer, [completion], sampling.stop)
                 correct = gold and rewards.grade(text, gold, training.rewards.version, kind)
-                verdict = "correct" if correct else "wrong" * bool(gold)
+                verdict = ""
+                if gold:
+                    verdict = "correct" if correct else "wrong"
                 table.add_column(work.label, footer=verdict, ratio=1, overflow="fold")
                 cells.append(printable(text))
             table.add_row(*cells)

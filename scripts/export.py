@@ -16,7 +16,7 @@ import yaml
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import Model, Text, TrainConfig
-from pods.evaluation.config import OneCheckpoint, find_one
+from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.models import is_adapter, locate
 from pods.runs import results

@@ -52,9 +52,11 @@ def main(config: ReplayConfig) -> None:
 
 def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
     """The indices that the rule keeps of each prompt's rollouts."""
-    function, choices = prepared("rule", rule, config.rule_kwargs), []
+    function = prepared("rule", rule, config.rule_kwargs)
+    choices = []
     for number, record in enumerate(records):
-        m, n = config.kept_per_prompt or len(record["kept"]), len(record["total"])
+        n = len(record["total"])
+        m = config.kept_per_prompt or len(record["kept"])
         if m > n:
             raise UserError(f"kept_per_prompt={m}: a prompt has {n} rollouts; lower it")
         rng = np.random.default_rng([config.seed, number])
@@ -64,13 +66,19 @@ def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> lis
 
 def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
     """Means over the prompts; `as the run`: share of the kept rollouts that the run kept too."""
-    pairs = list(zip(records, choices, strict=True))
-    rewards = [np.array(record["total"])[kept] for record, kept in pairs]
-    spreads = [np.std(group) if np.ptp(group) else 0.0 for group in rewards]
-    shared = [len(np.intersect1d(record["kept"], kept)) / len(kept) for record, kept in pairs]
-    m, variance = np.mean([len(group) for group in rewards]), np.mean(np.square(spreads))
-    means = [np.concatenate(rewards).mean(), variance]
-    means += [np.mean(np.equal(spreads, 0)), np.mean(shared)]
+    rewards = []  # of the rollouts kept of each prompt
+    shared = []
+    for record, kept in zip(records, choices, strict=True):
+        rewards.append(np.array(record["total"])[kept])
+        shared.append(len(np.intersect1d(record["kept"], kept)) / len(kept))
+    without_signal = [np.ptp(group) == 0 for group in rewards]
+    means = [
+        np.concatenate(rewards).mean(),
+        np.mean([np.var(group) for group in rewards]),
+        np.mean(without_signal),
+        np.mean(shared),
+    ]
+    m = np.mean([len(group) for group in rewards])
     return [f"{m:.4g}", *map("{:.4f}".format, means)]
 
 

@@ -31,7 +31,9 @@ def main(config: ReportConfig) -> None:
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
-    sections, left_out, output_dir = [], [], Path(config.output_dir)
+    output_dir = Path(config.output_dir)
+    sections: list[str] = []
+    left_out: list[str] = []
     if config.figure or config.runs:
         drawable, left_out = curves.read_all(config, greedy=True)
         for figure, series in drawable:
@@ -39,9 +41,10 @@ def main(config: ReportConfig) -> None:
             text = drawing.caption(figure, series, speedup.headline(figure, pairs))
             picture = page.svg(drawing.main_figure(figure, series))
             sections.append(page.section(figure.title, picture, text))
-            for title, note, row in speedup.TABLES if pairs else ():
-                rows = [row(figure.name, pair) for pair in pairs]
-                sections.append(page.section(title, page.table(rows), note))
+            if pairs:
+                for title, note, row in speedup.TABLES:
+                    rows = [row(figure.name, pair) for pair in pairs]
+                    sections.append(page.section(title, page.table(rows), note))
         sections += page.step_sections({arm.label: arm.runs for arm in series}, output_dir)
     if config.run is not None:
         sections += page.run_sections(output_dir / config.run, config.max_megabytes)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from pods import files
-from pods.figures import board
+from pods.figures import ranking
 from tests import processes
 from tests.conftest import ROOT
 
@@ -58,9 +58,9 @@ def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
     marks = {arm: rng.normal(mean, 1, (8, 3)) for arm, mean in (("grpo", 0), ("a", 2), ("b", 0.1))}
     marks["pods"] = marks["grpo"]
     raw = {a: ttest_rel(marks[a].mean(1), marks["grpo"].mean(1)).pvalue for a in "ab"}
-    adjusted = board.holm("grpo", marks)
+    adjusted = ranking.holm("grpo", marks)
     assert adjusted == pytest.approx({"a": 2 * raw["a"], "b": max(2 * raw["a"], raw["b"])})
-    rows = board.table(dict.fromkeys(marks, board.Cell(1, 2, 2, 1e-3)), marks).splitlines()[2:]
+    rows = ranking.table(dict.fromkeys(marks, ranking.Cell(1, 2, 2, 1e-3)), marks).splitlines()[2:]
     assert re.match(r"\| a +\|", rows[0])
     assert any("+0.0 [+0.0, +0.0]" in row and row.startswith("| pods") for row in rows)
 

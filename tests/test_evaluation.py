@@ -25,10 +25,12 @@ from pods import files
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, Work, choose
-from pods.evaluation import questions, run, scores, targets
-from pods.evaluation.config import SAVED, EvaluateConfig, runs, training_config
+from pods.evaluation import questions, records, run, scores, targets
+from pods.evaluation.config import EvaluateConfig, training_config
+from pods.evaluation.lookup import SAVED, runs
 from pods.evaluation.questions import Questions
-from pods.evaluation.targets import Question, Store, Target
+from pods.evaluation.records import Question
+from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs import results
 from tests.fake_run import TINY, add_checkpoint, make_run
@@ -151,7 +153,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         for k in range(11)
     ]  # fmt: skip
     for k, repeat in enumerate(stored):  # repeat-10 after repeat-9
-        targets.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
+        records.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
     config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 11, 20])
@@ -209,7 +211,7 @@ def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch
     before, read, paths = tree("results"), files.read_lines, []
     monkeypatch.setattr(files, "read_lines", lambda path: paths.append(path) or read(path))
     monkeypatch.setattr(choose, "build", None)  # no engine is built
-    monkeypatch.setattr(targets, "write", None)  # no record is written
+    monkeypatch.setattr(records, "write", None)  # no record is written
     evaluate()
     assert tree("results") == before
     assert len(paths) == len(set(paths)) == 9  # base, two checkpoints: two repeats, one greedy
@@ -285,6 +287,7 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(targets, "write_atomic", write)
+        patch.setattr(records, "write_atomic", write)
         patch.setattr(results, "write_atomic", write)
         with pytest.raises((Killed, UserError)) as stop:
             evaluate("results_dir=stopped")
@@ -380,7 +383,7 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
         lines, high = files.read_lines(path), ("4", "2")["greedy" in str(path)]
         for i, line in enumerate(lines):  # half correct, or all
             line["correct"] = {"v2": f"checkpoint-{high}" in str(path) or i % 2 == 0}
-        targets.write(path, lines)
+        records.write(path, lines)
     for key, best in ("temperature=0", "2: best on gsm8k"), ("greedy=true", "4: best on gsm8k"):
         evaluate("split=validation", key, *keys)
         assert f"checkpoint-{best}.validation" in capsys.readouterr().out

@@ -1,24 +1,19 @@
-"""Evaluation inside a run: own clock, own draws, same training; results/<run>.json from it."""
+"""Evaluation inside a run: own clock, own draws, same training."""
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pods import files
-from pods.config.errors import UserError
 from pods.engines import Completion, LivePolicy
 from pods.evaluation import scores
 from pods.evaluation.midrun import MidRun
-from pods.evaluation.targets import Store
 from pods.models.policy import load_tokenizer
 from pods.runs import checkpoints, results
 from tests import processes
 from tests.configs import compose
-from tests.fake_run import make_run
-from tests.figures import in_process, refused
 
 SETTINGS = [
     *processes.SMALL, "rollouts_per_prompt=4", "kept_per_prompt=2", "max_steps=4",
@@ -116,73 +111,3 @@ def test_validation_names_the_best_checkpoint(tmp_path):
     further = processes.run(tmp_path / "further", *arguments, "max_steps=5", fault=scripted_grades)
     assert "5 steps" in further.stdout
     assert results.facts_of(meta)["checkpoint_best"] == best[4]  # 0.2 at step 5 is no better
-
-
-RUN = "gsm8k_h100-pods-max_variance-n512-m128-seed0"
-FROM_TRAINING = ("evaluate_run.py", f"run={RUN}", "from_training=true")
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """A run of setting (e) without a checkpoint, evaluated after its steps 3 and 5."""
-    monkeypatch.chdir(tmp_path)
-    folder = make_run(Path("checkpoints"), RUN, steps=(), experiment="gsm8k_h100")
-    write(folder, evaluation(3, 130.0), evaluation(5, 250.0))
-    (folder / "meta.json").write_text('{"git_commit": "abc", "gpu": "H100"}')
-    return folder
-
-
-def evaluation(step, seconds, split="test"):
-    """A line as pods/evaluation/midrun.py writes it, of four questions."""
-    columns = [(1, 0, 1, 0), (0, 1, 1, 1), (0, 0, 0, 1), (10, 20, 30, 40)]
-    records = [
-        {"correct": {"strict": correct}, "well_formed": formed, "clipped": clip, "tokens": tokens}
-        for correct, formed, clip, tokens in zip(*columns, strict=True)
-    ]
-    parts = []
-    for drawn in (records, records[::-2]):  # sampled, greedy
-        entry, details = scores.summary([drawn], ["strict"])
-        parts.append({"entry": asdict(entry), "scores": details})
-    line = {"step": step, "train_seconds": seconds, "task": "gsm8k", "split": split}
-    line |= {"tokens/generated": 300 * step, "tokens/trained": 100 * step}
-    return line | parts[0] | {"greedy": parts[1]}
-
-
-def write(run, *lines):
-    text = "\n".join([*map(json.dumps, lines), '{"step": 7, "tra'])  # torn by a kill
-    (run / "evaluations.jsonl").write_text(text)
-
-
-def test_every_evaluation_is_a_checkpoint_of_the_published_schema(run):
-    assert in_process(*FROM_TRAINING) == 0
-    content = json.loads(Path(f"results/{RUN}.json").read_text())
-    assert list(content) == ["checkpoint-3", "checkpoint-5"]
-    assert content["checkpoint-3"]["gsm8k"] == {
-        "ans_acc": [0.5], "for_acc": [0.75], "both_acc": [0.25], "lengths": [25.0], "examples": []
-    }  # fmt: skip
-    meta = {"train_seconds": 130.0, "tokens_generated": 900, "tokens_trained": 300}
-    line = evaluation(3, 130.0)
-    meta["scores"] = {"gsm8k": line["scores"], "gsm8k.greedy": line["greedy"]["scores"]}
-    assert content["checkpoint-3"]["gsm8k.greedy"]["ans_acc"] == [0.0]
-    assert content["checkpoint-3"]["meta"] == meta
-    facts = json.loads(Path(f"results/{RUN}.meta.json").read_text())
-    claim = {"split": "test", "questions": 4}
-    assert facts["tasks"] == {"gsm8k": claim, "gsm8k.greedy": claim}
-    assert (facts["train"]["experiment"], facts["gpu"]) == ("gsm8k_h100", "H100")
-    with pytest.raises(UserError, match=r"taken in training .* choose another results_dir"):
-        Store("results", RUN).claim({"math500": {"seed": 0}}, {})
-    write(run, evaluation(3, 130.0), evaluation(6, 260.0))  # resumed at step 3
-    assert in_process(*FROM_TRAINING) == 0
-    assert list(results.read(f"results/{RUN}.json")) == [3, 6]
-
-
-OTHER = evaluation(5, 250.0, "validation")  # a resumed run may change it
-
-
-@pytest.mark.parametrize(("spoil", "said"), [
-    (lambda run: (run / "evaluations.jsonl").unlink(), "has no evaluation; score"),
-    (lambda run: write(run, evaluation(3, 130.0), OTHER), "has evaluations of different quest"),
-])  # fmt: skip
-def test_mistakes_are_one_line_and_write_nothing(run, capsys, spoil, said):
-    spoil(run)
-    assert said in refused(capsys, *FROM_TRAINING)

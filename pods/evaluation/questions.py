@@ -14,7 +14,7 @@ from pods import rewards
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
-from pods.evaluation.targets import Question, Record
+from pods.evaluation.records import Question, Record
 from pods.tasks.prompts import encode_prompts
 from pods.tasks.splits import read_prompts, renamed
 
@@ -33,14 +33,21 @@ class Questions:
     @property
     def facts(self) -> dict[str, Any]:
         """Facts noted beside scores; the digest changes with any prompt or gold answer."""
-        content = json.dumps([[row[i] for row in self.rows] for i in (0, 1, 3)])
+        ids = [row.id for row in self.rows]
+        answers = [row.answer for row in self.rows]
+        prompts = [row.prompt_ids for row in self.rows]
+        content = json.dumps([ids, answers, prompts])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         facts = {"questions": len(self.rows), "dropped": self.dropped, "digest": digest}
-        facts |= {"temperature": 0.0} if self.greedy else {}
-        return facts | ({"sampled_from": self.total} if self.total else {})
+        if self.greedy:
+            facts["temperature"] = 0.0
+        if self.total:
+            facts["sampled_from"] = self.total
+        return facts
 
     @property
     def summary(self) -> str:
+        """One line for the user: how many questions, of how many, and how many are left out."""
         dropped = f", {self.dropped} longer than in training left out" if self.dropped else ""
         sample = f" of {self.total}, a sample" if self.total else ""
         return f"{self.task}: {len(self.rows)} questions{sample}{dropped}"
@@ -80,11 +87,17 @@ def load(
             f"tasks={name}: all {dropped} prompts are longer than the run's "
             f"sampling.max_prompt_length={config.sampling.max_prompt_length}; name another task"
         )
-    (kind,), total, label = set(data["kind"]), None, name if split == "test" else f"{name}.{split}"
+    (kind,) = set(data["kind"])
+    label = name if split == "test" else f"{name}.{split}"
+    total = None
     if sample is not None and sample < len(data):
         order = sorted(range(len(data)), key=lambda i: seed_of(seed, name, split, data[i]["id"]))
-        data, total = data.select(sorted(order[:sample])), len(data)
+        total = len(data)
+        data = data.select(sorted(order[:sample]))
         label += f".sample{sample}"
     prompt_ids = encode_prompts(list(data["prompt"]), tokenizer)
-    rows = map(Question, data["id"], data["answer"], data["prompt"], prompt_ids, data)
-    return Questions(label, kind, list(rows), dropped, total)
+    rows = [
+        Question(row["id"], row["answer"], row["prompt"], ids, columns=row)
+        for row, ids in zip(data, prompt_ids, strict=True)
+    ]
+    return Questions(label, kind, rows, dropped, total)

@@ -20,11 +20,12 @@ from pods.config.errors import OutOfMemory, UserError
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights
 from pods.engines import Engine, Limits, Sampling, Work, choose
-from pods.evaluation import questions, scoreboard, scores, targets
+from pods.evaluation import questions, records, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.questions import Questions
-from pods.evaluation.scoreboard import Board
-from pods.evaluation.targets import Record, Store, Target
+from pods.evaluation.records import Record
+from pods.evaluation.scoreboard import Scoreboard
+from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs.folder import provenance, trains
 from pods.runs.results import GREEDY
@@ -51,7 +52,7 @@ class Plan:
     messages: list[str]
 
 
-def evaluate(config: EvaluateConfig, run: str | None) -> Board:
+def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
     """Score one run, or one base model."""
     plan = plan_of(config, run)
     print("\n".join(plan.messages), file=sys.stderr)
@@ -70,13 +71,18 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     engine = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]
-    checkpoints, skipped, base = [], [], []
+    checkpoints: list[Target] = []
+    skipped: list[str] = []
     if run:
-        folder, store = Path(config.output_dir) / run, Store(config.results_dir, run)
+        folder = Path(config.output_dir) / run
+        store = Store(config.results_dir, run)
         checkpoints, skipped = targets.find(folder, config.checkpoints, store, names[0])
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    sample, sampling = (config.questions, config.seed), choose.sampling(training, config)
-    asked = [questions.load(name, config.split, training, tokenizer, *sample) for name in names]
+    sampling = choose.sampling(training, config)
+    asked = [
+        questions.load(name, config.split, training, tokenizer, config.questions, config.seed)
+        for name in names
+    ]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
     if run and trains(folder):
         steps = ", ".join(str(target.step) for target in checkpoints)
@@ -85,7 +91,10 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
             "same command again"
         )
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
-    asked = greedy if sampling.temperature == 0 else asked + greedy * config.greedy
+    if sampling.temperature == 0:
+        asked = greedy
+    elif config.greedy:
+        asked += greedy
     settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in asked}
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
@@ -105,9 +114,19 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         for name, path in training.rewards.functions.items()
     ]
     return Plan(
-        config, training, engine, sampling, versions, tokenizer, base, checkpoints, asked,
-        functions, skipped, messages,
-    )  # fmt: skip
+        config=config,
+        training=training,
+        engine=engine,
+        sampling=sampling,
+        versions=versions,
+        tokenizer=tokenizer,
+        base=base,
+        checkpoints=checkpoints,
+        questions=asked,
+        functions=functions,
+        skipped=skipped,
+        messages=messages,
+    )
 
 
 def settings_of(
@@ -122,43 +141,58 @@ def settings_of(
 
 
 def build(plan: Plan) -> Engine:
+    """The engine of the plan, for adapters up to the largest rank; says which it is and why."""
     name, reason = plan.engine
     print(f"engine: {name} ({reason})", file=sys.stderr)
-    limits = Limits(*(getattr(plan.config, field.name) for field in fields(Limits)))
-    rank = max((target.lora_rank or 0 for target in plan.checkpoints), default=0) or None
+    limits = Limits(**{field.name: getattr(plan.config, field.name) for field in fields(Limits)})
+    ranks = [target.lora_rank for target in plan.checkpoints if target.lora_rank]
+    rank = max(ranks, default=None)
     return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
-def score_all(plan: Plan) -> Board:
+def score_all(plan: Plan) -> Scoreboard:
     """The base model and every checkpoint; of validation questions the best is noted."""
-    policies, files = [*plan.base, *plan.checkpoints], []
-    scored, lines = score(plan, policies), []
+    policies = [*plan.base, *plan.checkpoints]
+    scored = score(plan, policies)
+    lines: list[scoreboard.Line] = []
     for target in policies:
-        run, seconds = target.store.folder.name, target.meta.get("train_seconds")
-        names = (run, target.name) if target.weights else ("", run)
-        lines += scoreboard.lines(*names, seconds, scored[target.name])
+        run, policy = target.store.folder.name, target.name
+        if target.weights is None:  # the store is named after the base model
+            run, policy = "", run
+        seconds = target.meta.get("train_seconds")
+        lines += scoreboard.lines(run, policy, seconds, scored[target.name])
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
-    notes, validation = [], plan.config.split == "validation" and plan.checkpoints
+    notes = []
+    validation = plan.config.split == "validation" and bool(plan.checkpoints)
     if len(policies) > 2 and not validation:
-        notes = ["picking the best row overstates accuracy; see split=validation"]
+        notes.append("picking the best row overstates accuracy; see split=validation")
     if not reward_weights(plan.training.rewards).get("correctness"):
-        text = f"correct % is by {plan.versions[0]}, which was no reward of the training"
-        notes.append(f"rewards.weights.correctness=0: {text}")
-    for task in tasks if validation else ():
-        means = [share(plan, scored[target.name][task]) for target in plan.checkpoints]
-        best = plan.checkpoints[means.index(max(means))]  # the earliest of equals
-        best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
-        best.store.write_facts()
-        notes.append(f"{best.name}: best on {task}; score it once: split=test checkpoints=best")
+        notes.append(
+            f"rewards.weights.correctness=0: correct % is by {plan.versions[0]}, which was no "
+            "reward of the training"
+        )
+    if validation:
+        notes += [note_best(plan, task, scored) for task in tasks]
+    files = []
     for store in dict.fromkeys(target.store for target in policies):
         files += [store.summary, store.facts_path, store.folder]
-    return Board(lines, notes, files, plan.skipped)
+    return Scoreboard(lines, notes, files, plan.skipped)
+
+
+def note_best(plan: Plan, task: str, scored: dict[str, Details]) -> str:
+    """Write which checkpoint is best on validation questions into its facts, and say so."""
+    # max takes the earliest of equals
+    best = max(plan.checkpoints, key=lambda target: share(plan, scored[target.name][task]))
+    best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
+    best.store.write_facts()
+    return f"{best.name}: best on {task}; score it once: split=test checkpoints=best"
 
 
 def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
     """Generate and record the missing repeats; a policy is summed up when its last one is there."""
-    works, scored = list(missing(plan, policies)), {}
+    works = list(missing(plan, policies))
+    scored: dict[str, Details] = {}
     left = Counter(work.label[0].name for work in works)
     for target in policies:
         if target.weights:
@@ -175,7 +209,7 @@ def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
             bar.update(len(work.requests))
             target, q, path = work.label
             repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
-            targets.write(path, repeat)  # graded where its policy is summed up
+            records.write(path, repeat)  # graded where its policy is summed up
             left[target.name] -= 1
             if not left[target.name]:
                 scored[target.name] = sum_up(plan, target)
@@ -188,7 +222,8 @@ def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
     """The work for each (policy, task, repeat) that is not on disk, with its place as label."""
     for target, q, repeat in product(policies, plan.questions, range(plan.config.repeats)):
         path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
-        if not (path.exists() or (q.greedy and repeat)):  # greedy completions do not differ
+        repeated = q.greedy and repeat > 0  # greedy completions do not differ
+        if not repeated and not path.exists():
             requests = questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat)
             yield Work(requests, target.weights, (target, q, path), greedy=q.greedy)
 
@@ -208,7 +243,7 @@ def sum_up(plan: Plan, target: Target) -> Details:
         repeats = [files.read_lines(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
             if grade(plan, q, repeat):
-                targets.write(path, repeat)
+                records.write(path, repeat)
         prompts = [row.prompt for row in q.rows]
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
     target.publish(by_task)

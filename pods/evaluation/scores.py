@@ -8,13 +8,12 @@ the repeat.
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import comb
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from pods import rewards
-from pods.evaluation.targets import Question, Record
+from pods.evaluation.records import Question, Record
 from pods.runs import results
 from pods.scoring import MADE_UP, Reward
 
@@ -27,7 +26,8 @@ EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap inter
 def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
     """Add the missing grades; returns whether any was missing."""
     missing = [v for v in versions if any(v not in record["correct"] for record in repeat)]
-    texts, answers = [r["completion"] for r in repeat], [r["answer"] for r in repeat]
+    texts = [record["completion"] for record in repeat]
+    answers = [record["answer"] for record in repeat]
     for version in missing:
         correct = rewards.score(texts, answers, version, kind)["correctness"]
         for record, value in zip(repeat, correct, strict=True):
@@ -40,51 +40,86 @@ def reward(
 ) -> bool:
     """Set the values of the training's own reward functions, anew: a function of this name may have
     been another one, and a base model serves many runs. Returns whether any differs."""
-    columns = MADE_UP | {k: [row.columns[k] for row in rows] for k in rows[0].columns or ()}
-    columns["prompts"] = [row.prompt for row in rows]
-    columns["completions"] = texts = [record["completion"] for record in repeat]
-    if functions:
-        columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    values = {function.__name__: function(**columns) for function in functions}
     old = [record.pop("rewards", {}) for record in repeat]
-    for i, record in enumerate(repeat if functions else ()):
+    if not functions:
+        return any(old)
+    texts = [record["completion"] for record in repeat]
+    columns = dict(MADE_UP)
+    for name in rows[0].columns or ():
+        columns[name] = [row.columns[name] for row in rows]
+    columns["prompts"] = [row.prompt for row in rows]
+    columns["completions"] = texts
+    columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    values = {function.__name__: function(**columns) for function in functions}
+    for i, record in enumerate(repeat):
         record["rewards"] = {name: numbers[i] for name, numbers in values.items()}
-    return old != [record.get("rewards", {}) for record in repeat]
+    return old != [record["rewards"] for record in repeat]
 
 
 def summary(
-    repeats: list[list[Record]], versions: Sequence[str], pass_at: Sequence[int] = (),
+    repeats: list[list[Record]],
+    versions: Sequence[str],
+    pass_at: Sequence[int] = (),
     prompts: Sequence[str] = (),
-) -> tuple[results.Entry, dict[str, Any]]:  # fmt: skip
+) -> tuple[results.Entry, dict[str, Any]]:
     """The published entry by the first grader, one number a repeat, and every metric's interval."""
-
-    def column(value: Callable[[Record], float]) -> np.ndarray:
-        return np.array([[float(value(record)) for record in repeat] for repeat in repeats]).T
-
-    formed, tokens, clipped = map(column, map(itemgetter, ("well_formed", "tokens", "clipped")))
-    ks, graded = sorted(k for k in pass_at if k <= len(repeats)), {}
-    for version in reversed(versions):  # the first one last, for the entry
-        correct = column(lambda record, version=version: record["correct"][version])
-        metrics = {"correct": correct.mean(axis=1), "both": (correct * formed).mean(axis=1)}
-        metrics |= {f"pass@{k}": pass_at_k(correct, k) for k in ks}
-        if len(repeats) > 1:  # a group of as many rollouts has no signal
-            metrics["alike"] = (np.ptp(correct, axis=1) == 0).astype(float)
-        graded[version] = {name: interval(values) for name, values in metrics.items()}
-    entry = [values.mean(axis=0).tolist() for values in (correct, formed, correct * formed, tokens)]
+    formed = _table(repeats, lambda record: record["well_formed"])
+    tokens = _table(repeats, lambda record: record["tokens"])
+    clipped = _table(repeats, lambda record: record["clipped"])
+    correct = {
+        version: _table(repeats, lambda record, version=version: record["correct"][version])
+        for version in versions
+    }
+    details: dict[str, Any] = {
+        "questions": len(repeats[0]),
+        "repeats": len(repeats),
+        "format": interval(formed.mean(axis=1)),
+        "tokens": interval(tokens.mean(axis=1)),
+        "clipped": interval(clipped.mean(axis=1)),
+        "rewards": {name: _graded(table, formed, pass_at) for name, table in correct.items()},
+    }
+    own = repeats[0][0].get("rewards")
+    if own:
+        details["functions"] = {}
+        for name in own:
+            values = _table(repeats, lambda record, name=name: record["rewards"][name])
+            details["functions"][name] = interval(values.mean(axis=1))
     examples = [
-        {"prompt": prompt, "answer": record["answer"], "completion": record["completion"],
-         "correct": str(record["correct"][versions[0]]),  # text, as in the published files
-         "format_correct": str(record["well_formed"])}
+        {
+            "prompt": prompt,
+            "answer": record["answer"],
+            "completion": record["completion"],
+            "correct": str(record["correct"][versions[0]]),  # text, as in the published files
+            "format_correct": str(record["well_formed"]),
+        }
         for prompt, record in zip(prompts[:EXAMPLES], repeats[0], strict=False)
-    ]  # fmt: skip
-    of_all = {"format": formed, "tokens": tokens, "clipped": clipped}
-    details = {"questions": len(repeats[0]), "repeats": len(repeats)}
-    details |= {name: interval(values.mean(axis=1)) for name, values in of_all.items()}
-    details["rewards"] = {version: graded[version] for version in versions}
-    if own := repeats[0][0].get("rewards"):
-        by_name = {name: column(lambda record, name=name: record["rewards"][name]) for name in own}
-        details["functions"] = {k: interval(values.mean(axis=1)) for k, values in by_name.items()}
-    return results.Entry(*entry, examples), details
+    ]
+    published = correct[versions[0]]
+    entry = results.Entry(
+        ans_acc=published.mean(axis=0).tolist(),
+        for_acc=formed.mean(axis=0).tolist(),
+        both_acc=(published * formed).mean(axis=0).tolist(),
+        lengths=tokens.mean(axis=0).tolist(),
+        examples=examples,
+    )
+    return entry, details
+
+
+def _table(repeats: list[list[Record]], value: Callable[[Record], float]) -> np.ndarray:
+    """(questions, repeats) of a record's value."""
+    return np.array([[float(value(record)) for record in repeat] for repeat in repeats]).T
+
+
+def _graded(correct: np.ndarray, formed: np.ndarray, pass_at: Sequence[int]) -> dict[str, Interval]:
+    """Metrics of one grader's verdicts, (questions, repeats) of 0/1."""
+    repeats = correct.shape[1]
+    metrics = {"correct": correct.mean(axis=1), "both": (correct * formed).mean(axis=1)}
+    for k in sorted(pass_at):
+        if k <= repeats:
+            metrics[f"pass@{k}"] = pass_at_k(correct, k)
+    if repeats > 1:  # a group of as many rollouts has no signal
+        metrics["alike"] = (np.ptp(correct, axis=1) == 0).astype(float)
+    return {name: interval(values) for name, values in metrics.items()}
 
 
 def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
@@ -100,7 +135,8 @@ def interval(values: np.ndarray) -> Interval:
     One set of resamples serves all metrics and checkpoints of a task: differences are paired. A
     share near 0 or 1 has Wilson's interval, because every resample of 0 of 30 is 0.
     """
-    mean, n = values.mean(), len(values)
+    mean = values.mean()
+    n = len(values)
     is_share = values.min() >= 0 and values.max() <= 1
     if is_share and n * min(mean, 1 - mean) < EDGE:
         low, high = np.clip(_wilson(values), 0, 1)  # of 0 it rounds to -1e-18
@@ -110,12 +146,20 @@ def interval(values: np.ndarray) -> Interval:
 
 
 def _wilson(values: np.ndarray) -> tuple[float, float]:
-    """Wilson's 95 % interval, (questions,); means over repeats count as so many more questions."""
-    mean, n, z = values.mean(), len(values), 1.96
+    """Wilson's 95 % interval of shares, (questions,).
+
+    (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+    n = questions p (1 - p) / variance: means over repeats count as so many more questions.
+    """
+    mean = values.mean()
+    z = 1.96
+    n = len(values)
     if values.var() > 0:
         n *= mean * (1 - mean) / values.var()
-    centre, half = mean + z**2 / (2 * n), z * np.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
-    return (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
+    centre = mean + z**2 / (2 * n)
+    half = z * np.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
+    scale = 1 + z**2 / n
+    return (centre - half) / scale, (centre + half) / scale
 
 
 @lru_cache

@@ -6,12 +6,12 @@ results/<run>.meta.json   what the files were made with; other settings are refu
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any
 
 from pods.config.errors import UserError
+from pods.evaluation.records import save
 from pods.files import write_atomic
 from pods.models import is_adapter
 from pods.runs import checkpoints, results
@@ -19,32 +19,12 @@ from pods.runs import checkpoints, results
 ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
 
 
-class Question(NamedTuple):
-    id: str
-    answer: str
-    prompt: str
-    prompt_ids: list[int]
-    columns: dict[str, Any] | None = None  # of the data set, for reward functions
-
-
-class Record(TypedDict):
-    """One completion with its grades."""
-
-    id: str  # of the question
-    answer: str
-    completion: str
-    tokens: int
-    clipped: bool
-    well_formed: bool
-    correct: dict[str, bool]  # by grader
-    rewards: NotRequired[dict[str, float]]  # by reward function of the training
-
-
 class Store:
     """The files of one run, or of one base model; UserError if another program wrote them."""
 
     def __init__(self, results_dir: str, name: str) -> None:
-        self.folder, self.summary = Path(results_dir) / name, Path(results_dir) / f"{name}.json"
+        self.folder = Path(results_dir) / name
+        self.summary = Path(results_dir) / f"{name}.json"
         self.facts_path = self.summary.with_suffix(".meta.json")
         new = not (self.summary.exists() or self.facts_path.exists())
         self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
@@ -55,11 +35,8 @@ class Store:
             )
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
-        """Note settings and facts. UserError: a task was scored otherwise, or in training."""
+        """Note settings and facts. UserError: a task was scored otherwise."""
         place = f"results_dir={self.summary.parent}"
-        if self.facts["tasks"] and ("from_training" in self.facts) != ("from_training" in facts):
-            rule = "scores taken in training and scores of checkpoints are not mixed"
-            raise UserError(f"{place}: {self.folder.name}: {rule}; choose another results_dir")
         self.facts = {**facts, **self.facts}
         for task, settings in claims.items():
             model = next(iter(self.facts["tasks"].values()), settings).get("model")
@@ -125,19 +102,6 @@ class Target:
         save(results.write, path, run)
 
 
-def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
-    """write(path, content); a full or read-only disk is one line."""
-    try:
-        write(path, content)
-    except OSError as error:
-        remedy = "make room there and run the same command again, finished repeats stay"
-        raise UserError(f"{path}: {error.strerror}; {remedy}") from error
-
-
-def write(path: Path, records: list[Record]) -> None:
-    save(write_atomic, path, "".join(json.dumps(record) + "\n" for record in records))
-
-
 def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
     """The checkpoints of a run to score, by step, and a line for each that cannot be scored."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
@@ -169,13 +133,18 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
 
 def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
     """The folder of a checkpoint; the best by validation, here or in training, never by test."""
-    in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
-    best = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
-    path = {"best": best, "last": finished[-1]}.get(name, f"checkpoint-{name}")
-    if path in finished:
-        return path
-    steps = ", ".join(path.removeprefix("checkpoint-") for path in finished)
+    path: str | None = f"checkpoint-{name}"
+    if name == "last":
+        path = finished[-1]
+    elif name == "best":
+        in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
+        path = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
     if path is None:
-        remedy = "run evaluate_run.py split=validation, or train with evaluation.split=validation"
-        raise UserError(f"{folder}: no checkpoint has validation scores on {task}; {remedy}")
-    raise UserError(f"{folder}: has no {path}; it has {steps}")
+        raise UserError(
+            f"{folder}: no checkpoint has validation scores on {task}; run evaluate_run.py "
+            "split=validation, or train with evaluation.split=validation"
+        )
+    if path not in finished:
+        steps = ", ".join(other.removeprefix("checkpoint-") for other in finished)
+        raise UserError(f"{folder}: has no {path}; it has {steps}")
+    return path

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -58,8 +59,10 @@ def read_all(
 ) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
     """The figures with at least `fewest` arms, and the names left out; Absent if one was asked.
     greedy: each is followed by the same by greedy completions, if two arms have them."""
-    drawable, left_out, wanted = [], [], figures(config)
+    wanted = figures(config)
     folder = Path(config.results_dir)
+    drawable: list[tuple[Figure, list[Series]]] = []
+    left_out: list[str] = []
     for figure in wanted:
         notes: list[Note] = []
         try:
@@ -70,7 +73,9 @@ def read_all(
         except Absent as error:
             if len(wanted) == 1:
                 raise
-            notes.append(Note(f"{error}; skipped", figure.name * isinstance(error, Unlike)))
+            # Absent files are no fault; runs that must not be compared end with exit code 3.
+            name = figure.name if isinstance(error, Unlike) else ""
+            notes.append(Note(f"{error}; skipped", name))
         finally:
             for note in notes:
                 print(f"warning: {note.text}", file=sys.stderr)  # stdout is for results
@@ -108,50 +113,69 @@ def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> li
     """The arms that have files; Absent if too few have, Unlike if runs must not be compared."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
-    runs, name = reading.runs(figure, folder, notes), f"figure={figure.name}"
+    name = f"figure={figure.name}"
+    runs = reading.runs(figure, folder, notes)
     base = reading.base_point(figure, folder, notes) if any(runs.values()) else {}
     arms = {label: _series(figure, label, group, base, notes) for label, group in runs.items()}
-    if not (present := [arm for arm in arms.values() if arm]):
+    present = [arm for arm in arms.values() if arm]
+    if not present:
         wanted = chain(figure.wandb_export or [], *(arm.runs for arm in figure.series.values()))
-        text = f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}"
-        raise Absent(f"{text}; run evaluate_run.py first, or set another results_dir")
+        raise Absent(
+            f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}; run "
+            "evaluate_run.py first, or set another results_dir"
+        )
     if len(present) < fewest:
         raise Absent(f"{name}: only {present[0].label} has results, two arms are needed")
     missing = [label for label, arm in arms.items() if arm is None]
     notes += [Note(f"figure {figure.name}: no results of {x}, drawn without it") for x in missing]
-    if len(clocks := {arm.clock: arm.label for arm in present}) > 1:
+    clocks = {arm.clock: arm.label for arm in present}
+    if len(clocks) > 1:
         parts = ", ".join(f"{clock} of {label}" for clock, label in clocks.items())
-        text = f"{name}: seconds of two clocks cannot be compared: {parts}"
-        raise Unlike(f"{text}; match runs of one clock")
-    if speed := uneven_speed(present):
+        raise Unlike(
+            f"{name}: seconds of two clocks cannot be compared: {parts}; match runs of one clock"
+        )
+    speed = uneven_speed(present)
+    if speed:
         notes.append(Note(f"figure {figure.name}: {speed}"))
     return present
 
 
 def uneven_speed(series: list[Series]) -> str:
     """One line if seconds a step differ between an arm's runs or between the ends of one run."""
-    speeds: list[tuple[str, np.ndarray]] = []
-    for arm in (arm for arm in series if arm.measured and arm.clock == "measured"):
-        by_run = arm.seconds_a_step()
-        speeds.append((f"Runs of {arm.label}", by_run[:, 0]))
-        thirds = zip(arm.runs, by_run[:, 1:], strict=True)
-        speeds += [(f"First and last third of {run}", values) for run, values in thirds]
-    where, worst = max(speeds, key=lambda x: x[1].max() / x[1].min(), default=("", np.ones(1)))
-    if worst.max() <= UNEVEN * worst.min():
+    speeds: dict[str, np.ndarray] = {}  # what was compared -> seconds a step
+    for arm in series:
+        if arm.measured and arm.clock == "measured":
+            by_run = arm.seconds_a_step()
+            speeds[f"Runs of {arm.label}"] = by_run[:, 0]
+            for run, thirds in zip(arm.runs, by_run[:, 1:], strict=True):
+                speeds[f"First and last third of {run}"] = thirds
+    if not speeds:
         return ""
-    text = f"{where} took {worst.min():.3g} to {worst.max():.3g} s a step"
-    return f"{text}: measured times hold load and lengths; clock=l40s leaves the load out"
+    where = max(speeds, key=lambda name: speeds[name].max() / speeds[name].min())
+    fastest, slowest = speeds[where].min(), speeds[where].max()
+    if slowest <= UNEVEN * fastest:
+        return ""
+    return (
+        f"{where} took {fastest:.3g} to {slowest:.3g} s a step: measured times hold load and "
+        "lengths; clock=l40s leaves the load out"
+    )
 
 
 def to_json(series: list[Series]) -> dict[str, Any]:
     """The content of curves.json; marks without any run are absent."""
-    content, names = {}, ("time_hours", "mean", "sem", "n_runs")
+    content = {}
     for arm in series:
-        start = np.zeros(1), *mean_and_error(arm.start("value")[:, None])
-        marks = arm.hours, *mean_and_error(arm.quantities["value"])
-        columns = [np.concatenate(parts) for parts in zip(start, marks, strict=True)]
-        known = (column[columns[3] > 0].tolist() for column in columns)
-        content[arm.label] = dict(zip(names, known, strict=True))
+        at_start = mean_and_error(arm.start("value")[:, None])
+        at_marks = mean_and_error(arm.quantities["value"])
+        mean, error, runs = map(np.concatenate, zip(at_start, at_marks, strict=True))
+        hours = np.concatenate([[0.0], arm.hours])
+        known = runs > 0
+        content[arm.label] = {
+            "time_hours": hours[known].tolist(),
+            "mean": mean[known].tolist(),
+            "sem": error[known].tolist(),
+            "n_runs": runs[known].tolist(),
+        }
     return {"series": content}
 
 
@@ -159,11 +183,16 @@ def _series(
     figure: Figure, label: str, runs: list[Run], base: dict[str, float], notes: list[Note]
 ) -> Series | None:
     """One arm; None without a usable run."""
-    used = [run for run in runs if np.isfinite(run.quantities["value"]).any()]
-    for run in (run for run in runs if run not in used):
-        value = f"{figure.dataset} {figure.metric}"
-        text = f"{run.name}: has no {value} within the budget; the run is left out"
-        notes.append(Note(text, run.name))
+    used = []
+    for run in runs:
+        if np.isfinite(run.quantities["value"]).any():
+            used.append(run)
+        else:
+            text = (
+                f"{run.name}: has no {figure.dataset} {figure.metric} within the budget; the run "
+                "is left out"
+            )
+            notes.append(Note(text, run.name))
     if not used:
         return None
     _compare_settings(figure, label, used, notes)
@@ -191,15 +220,17 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run], notes: list[N
     if len(names) > 1 and not ours:
         notes.append(Note(f"{label}: averages runs of different settings: {listed(names)}"))
     for key in dict.fromkeys(key for run in runs for key in run.settings):
-        by_value: dict[str, list[str]] = {}
-        for run in (run for run in runs if key in run.settings):  # null is a value
-            value = run.settings[key]
-            value = Path(value).name if key == "model.path" else value  # of any folder
-            by_value.setdefault(json.dumps(value), []).append(run.name)
+        by_value: dict[str, list[str]] = defaultdict(list)
+        for run in runs:
+            if key in run.settings:  # null is a value
+                value = run.settings[key]
+                if key == "model.path":
+                    value = Path(value).name  # of any folder
+                by_value[json.dumps(value)].append(run.name)
         may_differ = key in ("seed", "run") or (may_change(key) and key not in LIKE)
         if len(by_value) > 1 and not may_differ:
             parts = "; ".join(f"{value} in {listed(group)}" for value, group in by_value.items())
-            line = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
+            difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
             if ours and key in LIKE:
-                raise Unlike(f"{line}; compare them as arms: runs={{A: [...], B: [...]}}")
-            notes.append(Note(f"{line}; averaged"))
+                raise Unlike(f"{difference}; compare them as arms: runs={{A: [...], B: [...]}}")
+            notes.append(Note(f"{difference}; averaged"))

@@ -62,7 +62,8 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
     """What a paper prints below a picture: the runs, what bands and lines are, the statistics."""
     counts = [len(arm.runs) for arm in series]
     runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
-    parts = [f"{figure.title}.", f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."]
+    average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
+    parts = [f"{figure.title}.", average]
     if max(counts) >= FEWEST_FOR_BAND:
         parts.append("Bands: Student's 95% interval over runs.")
     if 2 in counts:
@@ -70,7 +71,8 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
     if headline:
         row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
         parts.append(HEADLINE.replace("\n", " ").format(**row))
-    if speed := uneven_speed(series):
+    speed = uneven_speed(series)
+    if speed:
         parts.append(f"{speed}.")
     return " ".join(parts) + "\n"
 
@@ -79,8 +81,9 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
     """The board: a panel of accuracies for each title, arm -> (runs, marks), at these seconds."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
-        for axes, title in zip(canvas.subplots(1, len(arms), sharey=True), arms, strict=True):
-            for index, (arm, values) in enumerate(arms[title].items()):
+        panels = canvas.subplots(1, len(arms), sharey=True)
+        for axes, (title, by_arm) in zip(panels, arms.items(), strict=True):
+            for index, (arm, values) in enumerate(by_arm.items()):
                 draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
             axes.set(title=title, xlabel=x)
         canvas.axes[0].set_ylabel("Correct, % of test questions")
@@ -110,8 +113,11 @@ def save(canvas: Canvas, stem: Path) -> None:
 
 def style(index: int, colour: str | None = None) -> dict[str, object]:
     """Colour, line and marker of the index-th arm."""
-    look = {"color": colour or COLOURS[index % len(COLOURS)]}
-    return look | {"linestyle": LINES[index % len(LINES)], "marker": MARKERS[index % len(MARKERS)]}
+    return {
+        "color": colour or COLOURS[index % len(COLOURS)],
+        "linestyle": LINES[index % len(LINES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
 
 
 def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
@@ -122,18 +128,27 @@ def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
         return arm.hours * figure.gpus
     mean, _, _ = mean_and_error(arm.quantities[x])
     if not np.isfinite(mean).any():
-        text = f"x={x}: the results of {arm.label} do not have it"
-        raise UserError(f"{text}; published files have x=time, x=steps and x=gpu_hours")
+        raise UserError(
+            f"x={x}: the results of {arm.label} do not have it; published files have x=time, "
+            "x=steps and x=gpu_hours"
+        )
     return mean
 
 
 def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
+    """The name of an axis; of time with its unit, its clock, and the grid of published files."""
+    if x == "gpu_hours":
+        gpus = "1 GPU" if figure.gpus == 1 else f"{figure.gpus} GPUs"
+        return f"GPU-hours ({gpus})"
     if x != "time":
-        return AXES.get(x, f"GPU-hours ({figure.gpus} GPU{'s' * (figure.gpus > 1)})")
-    mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
-    index = "" if measured or figure.wandb_export else f" (checkpoint index × {mark:g})"
-    priced = "" if clock == "measured" else f", priced: {clock}"
-    return f"Training time, {figure.time_unit}{priced}{index}"
+        return AXES[x]
+    label = f"Training time, {figure.time_unit}"
+    if clock != "measured":
+        label += f", priced: {clock}"
+    if not (measured or figure.wandb_export):
+        mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
+        label += f" (checkpoint index × {mark:g})"
+    return label
 
 
 def _frame(canvas: Canvas, title: str, series: list[Series]) -> None:
@@ -151,19 +166,25 @@ def _legend(canvas: Canvas, **look: object) -> None:
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
     """A line for each arm with its runs."""
-    scale, most = (100, 100) if quantity == "value" else (1, np.inf)
-    accuracy = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
-    axes.set_ylabel(accuracy if quantity == "value" else "Mean completion length, tokens")
+    if quantity == "value":
+        scale, most = 100, 100  # %
+        axes.set_ylabel(METRIC_NAMES.get(figure.metric, f"{figure.metric}, %"))
+    else:
+        scale, most = 1, np.inf
+        axes.set_ylabel("Mean completion length, tokens")
     for index, arm in enumerate(series):
-        at, values = x_values(figure, arm, x), scale * arm.quantities[quantity]
+        at = x_values(figure, arm, x)
+        values = scale * arm.quantities[quantity]
         start = scale * arm.start(quantity)
+        # An export's first samples are no base: on other axes than time they stand nowhere.
         if len(start) and (x in ("time", "gpu_hours") or not arm.first):
             start = np.broadcast_to(start, len(values))  # one base for all runs
-            at, values = np.insert(at, 0, 0.0), np.column_stack([start, values])
-        there, runs = np.isfinite(values).any(axis=0) & np.isfinite(at), len(arm.runs)
-        label = f"{arm.label} ({runs} run{'s' * (runs > 1)})"
-        look = style(index, arm.colour) | {"label": label}
-        draw(axes, at[there], values[:, there], most, look)
+            at = np.insert(at, 0, 0.0)
+            values = np.column_stack([start, values])
+        known = np.isfinite(values).any(axis=0) & np.isfinite(at)
+        runs = "1 run" if len(arm.runs) == 1 else f"{len(arm.runs)} runs"
+        look = style(index, arm.colour) | {"label": f"{arm.label} ({runs})"}
+        draw(axes, at[known], values[:, known], most, look)
     axes.set_xlabel(_x_label(figure, x, all(arm.measured for arm in series), series[0].clock))
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
@@ -175,8 +196,11 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
     for index, arm in enumerate(series):
         parts = arm.seconds_per_step or {"generate": arm.seconds_a_step()[:, 0].mean()}
+        look = {
+            "color": style(index, arm.colour)["color"],
+            "hatch": HATCHES[index % len(HATCHES)],
+        }
         bottom = 0.0
-        look = {"color": style(index, arm.colour)["color"], "hatch": HATCHES[index % len(HATCHES)]}
         for name, part in parts.items():
             alpha = 0.45 if name == "update" else None
             bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **look)

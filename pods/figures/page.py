@@ -8,11 +8,13 @@ import io
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from pods import files
@@ -46,12 +48,15 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
     if not folder.is_dir():
         names = nearest(folder.name, sorted(path.name for path in folder.parent.glob("*/")))
         raise UserError(f"run={folder.name}: no folder {folder}; output_dir has {names}")
-    folded = "<details><summary>{}</summary><pre>{}</pre></details>"
-    paths = [p for p in (folder / ".hydra" / "config.yaml", folder / "meta.json") if p.is_file()]
-    facts = [folded.format(path.name, html.escape(path.read_text())) for path in paths]
-    sections = [section(f"Run {folder.name}", "".join(facts))]
+    facts = ""
+    for path in (folder / ".hydra" / "config.yaml", folder / "meta.json"):
+        if path.is_file():
+            text = html.escape(path.read_text())
+            facts += f"<details><summary>{path.name}</summary><pre>{text}</pre></details>"
+    sections = [section(f"Run {folder.name}", facts)]
     sections += step_sections({folder.name: [folder.name]}, folder.parent)
-    if (path := folder / "rollouts.jsonl.gz").is_file():
+    path = folder / "rollouts.jsonl.gz"
+    if path.is_file():
         sections.append(rollouts_section(files.read_lines(path), 1e6 * megabytes))
     return sections
 
@@ -60,8 +65,9 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine."""
     steps: dict[str, list[Steps]] = defaultdict(list)
     for label, runs in arms.items():
-        for path in (output_dir / run / "metrics.jsonl" for run in runs):
-            if lines := files.read_lines(path):
+        for run in runs:
+            lines = files.read_lines(output_dir / run / "metrics.jsonl")
+            if lines:
                 steps[label].append(pandas.DataFrame(lines))
     if not steps:
         return []
@@ -73,29 +79,44 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
 
 def curves(arms: dict[str, list[Steps]]) -> Canvas:
     """A panel for each quantity against training time, a line for each run, smoothed over 2 %."""
-    panels: dict[str, list[str]] = defaultdict(list)
-    for name in dict.fromkeys(name for runs in arms.values() for run in runs for name in run):
-        if match := OF_BOTH.fullmatch(name):
-            panels[f"{match[2].replace('_', ' ')}, mean"].append(name)
-        elif name in SINGLE:
-            panels[SINGLE[name]].append(name)
+    panels = panels_of(name for runs in arms.values() for run in runs for name in run)
     rows = -(-len(panels) // 3)
     with style.context(STYLE):
         canvas = Canvas(figsize=(10.5, 2.6 * rows), layout="constrained")
         for place, (title, names) in enumerate(panels.items(), 1):
             axes = canvas.add_subplot(rows, 3, place, title=title)
             for colour, (label, runs) in zip(COLOURS * len(arms), arms.items(), strict=False):
-                for run, name in ((run, name) for run in runs for name in names if name in run):
-                    values = run.set_index("train_seconds")[name].dropna()
-                    smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
-                    dash = "--" if name.startswith(DASHED) else "-"
-                    mark = "." if len(values) < 20 else ""  # one evaluation is no line
-                    axes.plot(smooth.index, smooth, mark + dash, color=colour, linewidth=1.1)
+                for run in runs:
+                    for name in names:
+                        if name in run:
+                            plot_metric(axes, run.set_index("train_seconds")[name], colour)
                 axes.plot([], [], color=colour, label=label)
         canvas.supxlabel("training time, s", fontsize=9)
         if len(arms) > 1:
             canvas.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return canvas
+
+
+def panels_of(metrics: Iterable[str]) -> dict[str, list[str]]:
+    """title -> metrics that share a panel, in the order of their first appearance."""
+    panels: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(metrics):
+        of_both = OF_BOTH.fullmatch(name)
+        if of_both:
+            panels[f"{of_both[2].replace('_', ' ')}, mean"].append(name)
+        elif name in SINGLE:
+            panels[SINGLE[name]].append(name)
+    return panels
+
+
+def plot_metric(axes: Axes, values: pandas.Series, colour: str) -> None:
+    """A line over the seconds of training, the mean of a fiftieth of the run at each point."""
+    values = values.dropna()
+    smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
+    line = "--" if values.name.startswith(DASHED) else "-"
+    if len(values) < 20:  # one evaluation is no line
+        line = "." + line
+    axes.plot(smooth.index, smooth, line, color=colour, linewidth=1.1)
 
 
 def phase_rows(arms: dict[str, list[Steps]]) -> list[dict[str, str]]:
@@ -121,7 +142,8 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
         f'<script type="application/json" id="step-{step}">[{",".join(texts)}]</script>'
         for step, texts in sorted(groups.items(), reverse=True)
     ]
-    count, every = len(newest_first), 1
+    count = len(newest_first)
+    every = 1
     while every < count and sum(map(len, newest_first[::every])) > most:
         every += 1  # browsers cannot open a page of gigabytes
     shown = newest_first[::every][::-1]

@@ -91,8 +91,11 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     points = [_point(content[step], figure) | {"steps": step} for step in steps]
     samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
     texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
-    end = float(samples.seconds.max()) if (measured := samples.seconds.notna().any()) else 0.0
-    if not measured:
+    measured = bool(samples.seconds.notna().any())
+    if measured:
+        end = float(samples.seconds.max())
+    else:
+        end = 0.0
         marks, remarks = by_index(steps, figure.checkpoints or len(steps))
         texts += remarks
         samples["seconds"] = [figure.grid_seconds * (mark or math.nan) for mark in marks]
@@ -104,9 +107,10 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     entries = [c.datasets[figure.dataset] for c in content.values() if figure.dataset in c.datasets]
     if entries:
         settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries)
-    if scored := (facts.get("tasks") or {}).get(figure.dataset):
+    scored = (facts.get("tasks") or {}).get(figure.dataset)
+    if scored:
         settings["questions"] = scored.get("questions")
-    return Run(path.stem, on_grid, bool(measured), settings)
+    return Run(path.stem, on_grid, measured, settings)
 
 
 def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
@@ -115,10 +119,14 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
     if figure.metric != "ans_acc":
         raise UserError(f"metric={figure.metric}: the export of {key} holds only ans_acc")
     paths = [folder / file for file in figure.wandb_export]
-    if missing := [path.name for path in paths if not path.is_file()]:
-        text = f"{key}: results_dir={folder} has no {missing[0]}"
-        raise Absent(f"{text}; set results_dir to the folder with both files")
-    accuracies, lengths = map(read_csv, paths)
+    for path in paths:
+        if not path.is_file():
+            raise Absent(
+                f"{key}: results_dir={folder} has no {path.name}; set results_dir to the folder "
+                "with both files"
+            )
+    accuracies = read_csv(paths[0])
+    lengths = read_csv(paths[1])
     texts, used = [], []
     for name in sorted(accuracies | lengths, key=results.run_order):
         if name not in accuracies or name not in lengths:
@@ -133,9 +141,12 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
         texts += [f"{name}: {text}" for text in faults]
         used.append(Run(name, on_grid, False, {}, samples.iloc[0].to_dict()))
     patterns = {label: arm.runs for label, arm in figure.series.items()}
-    if unused := [path.stem for path in results.find(folder, [*chain(*patterns.values())])]:
-        text = f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}"
-        texts.append(f"{text}; to draw these, move them to another folder")
+    unused = [path.stem for path in results.find(folder, list(chain(*patterns.values())))]
+    if unused:
+        texts.append(
+            f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}; to draw "
+            "these, move them to another folder"
+        )
     notes += map(Note, texts)
     return {
         label: [run for run in used if any(fnmatchcase(run.name, p) for p in wanted)]
@@ -148,26 +159,37 @@ def _on_grid(
 ) -> tuple[pandas.DataFrame, list[str]]:
     """The samples at the grid times, and the irregularities up to `end` s in words."""
     index = nearest(samples.seconds.to_numpy(), grid, reach)
-    known, values = index >= 0, samples.reindex(index)  # -1 is no row: all NaN
+    known = index >= 0
+    values = samples.reindex(index)  # -1 is no row: all NaN
+    empty = grid[~known & (grid < end)]
+    far = grid[np.abs(values.seconds - grid) > max(FAR, grid[0] / 2)]
+    blank = values.steps[known & values.value.isna()]
     texts = []
-    if len(empty := grid[~known & (grid < end)]):
+    if len(empty):
         texts.append(f"no checkpoint near {listed(empty)} s; the marks stay empty")
-    if len(far := grid[np.abs(values.seconds - grid) > max(FAR, grid[0] / 2)]):
+    if len(far):
         texts.append(f"the checkpoint used at {listed(far)} s is over {FAR:g} s away")
-    if len(blank := values.steps[known & values.value.isna()]):
+    if len(blank):
         texts.append(f"no value at steps {listed(blank)}; left empty")
     return values, texts
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
     """The quantities of one checkpoint but its step; NaN if the file has none."""
-    entry, meta = checkpoint.datasets.get(figure.dataset, Entry()), checkpoint.meta
+    entry = checkpoint.datasets.get(figure.dataset, Entry())
+    meta = checkpoint.meta
     name, _, k = figure.metric.partition("@")
-    by_k = meta.get("pass@k", {}).get(figure.dataset, {})
-    values = [by_k.get(k)] if name == "pass" else getattr(entry, figure.metric)
-    keys = {"seconds": "train_seconds"} | {q: q for q in ("tokens_generated", "tokens_trained")}
-    numbers = {quantity: _mean([meta.get(key)]) for quantity, key in keys.items()}
-    return {"value": _mean(values), "length": _mean(entry.lengths), **numbers}
+    if name == "pass":
+        values = [meta.get("pass@k", {}).get(figure.dataset, {}).get(k)]
+    else:
+        values = getattr(entry, figure.metric)
+    return {
+        "value": _mean(values),
+        "length": _mean(entry.lengths),
+        "seconds": _mean([meta.get("train_seconds")]),
+        "tokens_generated": _mean([meta.get("tokens_generated")]),
+        "tokens_trained": _mean([meta.get("tokens_trained")]),
+    }
 
 
 def _mean(values: list[Any]) -> float:
@@ -180,24 +202,34 @@ def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[st
     """Grid mark (1, 2, ...) or None of each ascending step, and the decisions in words."""
     if len(steps) == expected or not steps:
         return list(range(1, len(steps) + 1)), []
-    stale = _stale(steps) if len(steps) > expected else ()
     marks: list[int | None] = [None] * len(steps)
-    count = f"checkpoints where {expected} are expected"
+    stale = _stale(steps) if len(steps) > expected else ()  # indices of an aborted attempt
     if stale is None:
-        fault = "at increments that fit no single attempt; the run is left out"
-        return marks, [f"{len(steps)} {count}, {fault}"]
-    notes, mark, late, own = [], 0, [], [i for i in range(len(steps)) if i not in stale]
-    if dropped := [steps[i] for i in stale]:
-        notes.append(f"steps {listed(dropped)} are left from an aborted attempt and are dropped")
+        return marks, [
+            f"{len(steps)} checkpoints where {expected} are expected, at increments that fit no "
+            "single attempt; the run is left out"
+        ]
+    own = [i for i in range(len(steps)) if i not in stale]
     jumps = _jumps([steps[i] for i in own], expected - len(own))
+    late = []  # steps after a missing checkpoint
+    mark = 0
     for i, jump in zip(own, jumps, strict=True):
-        marks[i] = mark = mark + jump
-        late += [steps[i]] * (jump > 1)
+        mark += jump
+        marks[i] = mark
+        if jump > 1:
+            late.append(steps[i])
+    notes = []
+    if stale:
+        dropped = listed(steps[i] for i in stale)
+        notes.append(f"steps {dropped} are left from an aborted attempt and are dropped")
     if late:
         notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
-    if mark != expected:
-        end = "the curve ends early" if mark < expected else f"the first {expected} count"
-        notes.append(f"{mark} {count}; {end}")
+    if mark < expected:
+        notes.append(f"{mark} checkpoints where {expected} are expected; the curve ends early")
+    if mark > expected:
+        notes.append(
+            f"{mark} checkpoints where {expected} are expected; the first {expected} count"
+        )
     return marks, notes
 
 
@@ -215,13 +247,17 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     except ValueError as error:
         raise UserError(f"{path}: not a CSV file ({error}); export the runs again") from None
     table = table.apply(pandas.to_numeric, errors="coerce")
-    runs = {match["run"]: name for name in table if (match := VALUE.fullmatch(name))}
+    matches = [VALUE.fullmatch(name) for name in table]
+    runs = {match["run"]: match.string for match in matches if match}
     if "eval/time" not in table or not runs:
-        text = f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'"
-        raise UserError(f"{text}; export the runs from wandb with eval/time as the x axis")
+        raise UserError(
+            f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs "
+            "from wandb with eval/time as the x axis"
+        )
     samples = {}
     for run, name in runs.items():
-        ga = int(match[1]) if (match := re.search(r"-ga(\d+)", run)) else 1
+        accumulation = re.search(r"-ga(\d+)", run)
+        ga = int(accumulation[1]) if accumulation else 1
         steps = table.get(f"{name.partition(' - ')[0]} - _step", np.nan) / ga
         columns = table[["eval/time"]].assign(steps=steps, value=table[name]).to_numpy()
         known = np.isfinite(columns[:, [0, 2]]).all(axis=1)
@@ -245,7 +281,8 @@ def _stale(steps: list[int]) -> tuple[int, ...] | None:
 
 def _jumps(steps: list[int], lacking: int) -> list[int]:
     """Grid intervals before each checkpoint: 1, or more for some of the `lacking`."""
-    relative, jumps = _relative(steps), [1] * len(steps)
+    relative = _relative(steps)
+    jumps = [1] * len(steps)
     for i in np.argsort(-relative):
         if relative[i] > LONG and lacking > 0:
             missing = min(max(1, round(relative[i]) - 1), lacking)

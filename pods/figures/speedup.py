@@ -17,6 +17,7 @@ from pods.figures import statistics
 from pods.figures.curves import Series
 from pods.figures.figure import Comparison, Figure
 from pods.figures.statistics import Difference
+from pods.figures.tables import duration, points, times
 
 Arms = list[tuple[np.ndarray, np.ndarray]]  # seconds and values, (runs, marks), of two arms
 WIDTH = 100  # characters of a printed table; a wider one is continued below
@@ -92,23 +93,26 @@ def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
 
 def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     """The published definition with a percentile bootstrap over runs."""
-    rng, means = np.random.default_rng(how.seed), []
-    for arm in (baseline, pods):  # row 0 is the measured curve, the others are its resamples
-        values = arm.quantities["value"]
-        resampled = statistics.resampled_means(values, how.resamples, rng)
-        means.append(np.vstack([statistics.mean_and_error(values)[0], resampled]))
-    thresholds = how.fraction_of_best * np.nanmax(means[0], axis=1)
-    at = [np.nan_to_num(curves, nan=-np.inf) >= thresholds[:, None] for curves in means]
-    slow, fast = (np.where(x.any(axis=1), baseline.hours[x.argmax(axis=1)], np.inf) for x in at)
-    last = np.flatnonzero(np.isfinite(means[0][0]))[-1]
-    rising = bool(np.nanargmax(means[0][0]) == last)
-    numbers = {"baseline_still_rising": rising, "threshold": float(thresholds[0])}
+    rng = np.random.default_rng(how.seed)
+    # (1 + resamples, marks): row 0 is the measured curve, the others are its resamples
+    baseline_means = _with_resamples(baseline, how.resamples, rng)
+    pods_means = _with_resamples(pods, how.resamples, rng)
+    measured = baseline_means[0]
+    thresholds = how.fraction_of_best * np.nanmax(baseline_means, axis=1)
+    last = np.flatnonzero(np.isfinite(measured))[-1]
+    numbers = {
+        "baseline_still_rising": bool(np.nanargmax(measured) == last),
+        "threshold": float(thresholds[0]),
+    }
     if not thresholds[0] > 0:
         return numbers
+    slow = _first_hours(baseline_means, thresholds, baseline.hours)
+    fast = _first_hours(pods_means, thresholds, baseline.hours)
     ratios = slow / fast  # 0 if pods never reaches the threshold
     numbers["baseline_hours"] = float(slow[0])
     if np.isfinite(fast[0]):
-        numbers |= {"pods_hours": float(fast[0]), "speedup": float(ratios[0])}
+        numbers["pods_hours"] = float(fast[0])
+        numbers["speedup"] = float(ratios[0])
     if min(len(baseline.runs), len(pods.runs)) > 1:  # resamples of one run are all the same run
         ties = np.mean(ratios[1:] == 1) / 2
         numbers["ci95"] = np.percentile(ratios[1:], [2.5, 97.5]).tolist()
@@ -116,21 +120,38 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     return numbers
 
 
+def _with_resamples(arm: Series, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    values = arm.quantities["value"]
+    mean, _, _ = statistics.mean_and_error(values)
+    return np.vstack([mean, statistics.resampled_means(values, resamples, rng)])
+
+
+def _first_hours(means: np.ndarray, thresholds: np.ndarray, hours: np.ndarray) -> np.ndarray:
+    """Hours of the first mark of each curve at or above its threshold, infinite without one."""
+    reached = np.nan_to_num(means, nan=-np.inf) >= thresholds[:, None]
+    return np.where(reached.any(axis=1), hours[reached.argmax(axis=1)], np.inf)
+
+
 def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     """Accuracy over time, level and time to a target, up to the last mark that every run has."""
-    arms = [(arm.quantities["seconds"], arm.quantities["value"]) for arm in (baseline, pods)]
-    last = min(int(np.flatnonzero(np.isfinite(run))[-1]) for _, values in arms for run in values)
-    arms = [(seconds[:, : last + 1], values[:, : last + 1]) for seconds, values in arms]
+    every_run = [*baseline.quantities["value"], *pods.quantities["value"]]
+    last = min(int(np.flatnonzero(np.isfinite(run))[-1]) for run in every_run)
+    arms = [
+        (arm.quantities["seconds"][:, : last + 1], arm.quantities["value"][:, : last + 1])
+        for arm in (baseline, pods)
+    ]
     if not all(np.isfinite(values).any(axis=1).all() for _, values in arms):
         return {}  # two runs have no time in common
     ends = [float(np.nanmax(seconds, axis=1).min()) for seconds, _ in arms]
     end = min(*ends, 3600 * float(baseline.hours[last]))
-    paired = baseline.seeds == pods.seeds and len({*pods.seeds} - {None}) == len(pods.runs)
     base = [arm.base.get("value", math.nan) for arm in (baseline, pods)]
-    averages, levels = [], [statistics.level(values) for _, values in arms]
+    averages = []
     for (seconds, values), start in zip(arms, base, strict=True):
         runs = zip(seconds, values, strict=True)
         averages.append(np.array([statistics.time_average(x, y, start, end) for x, y in runs]))
+    levels = [statistics.level(values) for _, values in arms]
+    known_seeds = set(pods.seeds) - {None}
+    paired = baseline.seeds == pods.seeds and len(known_seeds) == len(pods.runs)
     return {
         "compared_hours": end / 3600,
         "mean_accuracy": statistics.difference(*averages, paired),
@@ -143,6 +164,7 @@ def time_to_target(
     arms: Arms, base: list[float], levels: np.ndarray, end: float, how: Comparison
 ) -> TimeToTarget | None:
     """The target is fixed, or cross-fitted: a run's own noise does not move what it must reach."""
+    # Runs 0, 2, ... have to reach the level of runs 1, 3, ..., and the other way round.
     halves = [levels[1::2], levels[::2]] if len(levels) > 1 else [levels, levels]
     targets = [how.target or how.fraction_of_best * float(half.mean()) for half in halves]
     if min(targets) <= 0:
@@ -173,35 +195,34 @@ def text(pairs: list[tuple[str, Speedup]]) -> str:
     return "\n\n".join(parts)
 
 
-def markdown(table: pandas.DataFrame) -> str:
-    """An aligned table of texts."""
-    lines = [[*table], ["---"] * table.shape[1], *table.to_numpy()]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = ([*map(str.ljust, line, widths)] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in aligned)
-
-
 def comparison_row(figure: str, pair: Speedup) -> dict[str, str]:
     """Our comparison; the keys are the column names."""
-    goal, paired = pair.time_to_target, pair.level is not None and pair.level.paired
-    hours = goal.restricted_hours if goal else []
-    return {
-        **_names(figure, pair),
-        "runs": f"{pair.n_runs[1]} vs {pair.n_runs[0]}{', paired' * paired}",
+    runs = f"{pair.n_runs[1]} vs {pair.n_runs[0]}"
+    if pair.level is not None and pair.level.paired:
+        runs += ", paired"
+    row = _names(figure, pair) | {
+        "runs": runs,
         "over": "-" if pair.level is None else duration(pair.compared_hours),
         "mean accuracy, points": points(pair.mean_accuracy),
         "level, points": points(pair.level),
-        "target": f"{goal.target:.1%}" if goal else "-",
-        "times as fast": times(goal.ratio, goal.ci95, "a bound") if goal else "-",
-        "mean time, capped": "{1} vs {0}".format(*map(duration, hours)) if goal else "-",
-        "runs short of it": "{1} vs {0}".format(*goal.censored) if goal else "-",
+    }
+    goal = pair.time_to_target
+    if goal is None:
+        heads = ("target", "times as fast", "mean time, capped", "runs short of it")
+        return row | dict.fromkeys(heads, "-")
+    baseline, pods = map(duration, goal.restricted_hours)
+    return row | {
+        "target": f"{goal.target:.1%}",
+        "times as fast": times(goal.ratio, goal.ci95, "a bound"),
+        "mean time, capped": f"{pods} vs {baseline}",
+        "runs short of it": f"{goal.censored[1]} vs {goal.censored[0]}",
     }
 
 
 def published_row(figure: str, pair: Speedup) -> dict[str, str]:
     """The published speed-up; its interval from ten runs of each arm on."""
     interval = pair.ci95 if min(pair.n_runs) >= FEWEST_FOR_BOOTSTRAP else None
-    rising = ", still rising" * pair.baseline_still_rising
+    rising = ", still rising" if pair.baseline_still_rising else ""
     return {
         **_names(figure, pair),
         "threshold": f"{pair.threshold:.2%} ({pair.fraction_of_best:.4g} of best{rising})",
@@ -217,32 +238,7 @@ TABLES = (  # title, note, row of a pair
 )
 
 
-def duration(hours: float | None) -> str:
-    """3 h, 24 min, 35 s: in the largest unit with a number of at least 1."""
-    if hours is None:
-        return "not reached"
-    unit, per_hour = ("h", 1) if hours >= 1 else ("min", 60) if 60 * hours >= 1 else ("s", 3600)
-    return f"{hours * per_hour:.3g} {unit}"
-
-
-def points(difference: Difference | None) -> str:
-    """+1.9 [+1.1, +2.7] in points; without an interval if an arm has one run."""
-    if difference is None:
-        return "-"
-    ends = [f"{100 * x:+.1f}" for x in difference.ci95 or []] or ["one run"]
-    return f"{100 * difference.difference:+.1f} [{', '.join(ends)}]"
-
-
-def times(
-    ratio: float | None, ci95: list[float | None] | None, missing: str = "not reached"
-) -> str:
-    """2.00 [1.00, 2.67]: how many times as fast. An end of 0: the arm may never reach the goal."""
-    number = missing if ratio is None else f"{ratio:.2f}"
-    words = {0: "not reached", None: "unbounded"}
-    ends = ", ".join(words.get(x) or f"{x:.2f}" for x in ci95 or [])
-    return f"{number} [{ends}]" if ends else number
-
-
 def _names(figure: str, pair: Speedup) -> dict[str, str]:
+    """The columns that both tables begin with."""
     clock = "" if pair.clock == "measured" else f", time priced: {pair.clock}"
     return {"figure": figure + clock, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}

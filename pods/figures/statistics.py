@@ -23,12 +23,15 @@ class Difference:
 
 
 def t95(df: float | np.ndarray) -> np.ndarray:
-    """Half-width of a 95 % interval in standard errors: Student's quantile."""
+    """Half-width of a 95 % interval in standard errors: Student's quantile t(.975, df)."""
     return stdtrit(df, 0.975)
 
 
 def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, standard error (ddof 1; 0 for one run) and count over runs; gaps do not count."""
+    """Mean, standard error and count over runs, (runs, marks) -> (marks,) each; NaN is a gap.
+
+    error = sqrt(sum (x - mean)^2 / (n - 1) / n), 0 for one run
+    """
     known = np.isfinite(values)
     n = known.sum(axis=0)
     mean = np.where(known, values, 0).sum(axis=0) / np.where(n, n, np.nan)
@@ -47,18 +50,25 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 def seconds_a_step(steps: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """Of a run's marks, (marks,) each: of the whole run, of its first and of its last third."""
     known = np.isfinite(steps) & np.isfinite(seconds)
-    x, y = np.r_[0.0, steps[known]], np.r_[0.0, seconds[known]]
-    third = np.diff(np.interp(x[-1] * np.arange(4) / 3, x, y))
-    return np.array([third.mean(), third[0], third[2]]) / (x[-1] / 3)
+    steps = np.r_[0.0, steps[known]]
+    seconds = np.r_[0.0, seconds[known]]
+    third_of_run = steps[-1] / 3
+    ends = third_of_run * np.arange(4)
+    thirds = np.diff(np.interp(ends, steps, seconds)) / third_of_run  # (3,) s a step
+    return np.array([thirds.mean(), thirds[0], thirds[2]])
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
-    """Mean over [0, end] of the lines through a run's marks, gaps bridged, from the base at 0."""
+    """(1 / end) * integral over [0, end] of the lines through a run's marks, (marks,), from the
+    base at 0 on; gaps are bridged, and without a base the first value holds before its mark."""
     known = np.isfinite(seconds) & np.isfinite(values)
-    x, y = np.r_[0.0, seconds[known]], values[known]
-    y = np.r_[base if np.isfinite(base) else y[0], y]
-    at = np.r_[x[x < end], end]
-    return float(np.trapezoid(np.interp(at, x, y), at) / end)
+    values = values[known]
+    start = base if np.isfinite(base) else values[0]
+    x = np.r_[0.0, seconds[known]]
+    y = np.r_[start, values]
+    corners = np.r_[x[x < end], end]
+    area = np.trapezoid(np.interp(corners, x, y), corners)
+    return float(area / end)
 
 
 def level(values: np.ndarray) -> np.ndarray:
@@ -67,15 +77,26 @@ def level(values: np.ndarray) -> np.ndarray:
 
 
 def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
-    """Difference of the means of two arms, (runs,) each; paired: by seed (Student), else Welch."""
-    parts = [arm - baseline] if paired else [arm, baseline]
-    centre, counts = float(arm.mean() - baseline.mean()), [len(baseline), len(arm)]
+    """Difference of the means of two arms, (runs,) each; paired: by seed (Student), else Welch.
+
+    v_i = var(sample_i) / n_i of each sample: the differences by seed, or both arms
+    half-width = t(.975, df) sqrt(sum v_i),  df = (sum v_i)^2 / sum (v_i^2 / (n_i - 1))
+    The degrees of freedom are Satterthwaite's; those of one sample are n - 1.
+    """
+    centre = float(arm.mean() - baseline.mean())
+    counts = [len(baseline), len(arm)]
     if min(counts) < 2:
         return Difference(centre, None, paired, counts)
-    variances, df = zip(*((np.var(x, ddof=1) / len(x), len(x) - 1) for x in parts), strict=True)
-    total, weight = sum(variances), sum(v**2 / k for v, k in zip(variances, df, strict=True))
-    # Satterthwaite's degrees of freedom; equal runs have an interval of width 0
-    half = float(t95(total**2 / weight) * np.sqrt(total)) if weight > 0 else 0.0
+    samples = [arm - baseline] if paired else [arm, baseline]
+    variance = 0.0  # of the difference of the means
+    weight = 0.0
+    for sample in samples:
+        of_mean = np.var(sample, ddof=1) / len(sample)
+        variance += of_mean
+        weight += of_mean**2 / (len(sample) - 1)
+    half = 0.0  # equal runs have an interval of width 0
+    if weight > 0:
+        half = float(t95(variance**2 / weight) * np.sqrt(variance))
     return Difference(centre, [centre - half, centre + half], paired, counts)
 
 
@@ -85,14 +106,15 @@ def first_crossing(
     """(after, by]: the marks between which a run's isotonic fit reaches the target; by is infinite
     if it never does. The base takes part in the fit, but reaches nothing itself."""
     known = np.isfinite(seconds) & np.isfinite(values)
-    x, y = np.r_[0.0, seconds[known]], np.r_[base, values[known]]
-    start = 0 if np.isfinite(base) else 1
-    fit = isotonic_regression(y[start:]).x
-    hit = np.flatnonzero(fit >= target - 1e-12)
-    if not hit.size:
+    x = np.r_[0.0, seconds[known]]
+    y = np.r_[base, values[known]]
+    first = 0 if np.isfinite(base) else 1  # of the fit
+    fit = isotonic_regression(y[first:]).x
+    reached = np.flatnonzero(fit >= target - 1e-12)
+    if not reached.size:
         return float(x[-1]), np.inf
-    at = max(1, int(hit[0]) + start)
-    return float(x[at - 1]), float(x[at])
+    mark = max(1, first + int(reached[0]))
+    return float(x[mark - 1]), float(x[mark])
 
 
 def time_ratio(
@@ -100,46 +122,66 @@ def time_ratio(
 ) -> tuple[float | None, list[float | None] | None]:
     """Geometric mean of the baseline's times over that of the arm's, and its 95 % interval.
 
-    baseline, arm: (runs, 2), a log-normal time lies in (after, by]. The interval holds the ratios
-    whose profile likelihood is within N/2 log(1 + t^2 / (N - 2)) of the highest: with exact times,
-    Student's. None: no run of an arm reaches the target. step: resolution of the log of the ratio.
+    baseline, arm: (runs, 2): a run's time lies in (after, by]. step: resolution of log(ratio).
+    None: no run of an arm reaches the target.
+
+    The logs of an arm's times are normal with a mean of its own (mu, nu) and one spread s:
+        log L(mu, nu, s) = sum over runs of log P(after < time <= by)
+        ratio = exp(mu - nu) at the highest log L
+    The interval holds the ratios whose profile, the highest log L over nu and s at a fixed mu - nu,
+    is at most N/2 log(1 + t^2 / (N - 2)) below it, t = t(.975, N - 2): with exact times, Student's
+    interval.
     """
     with np.errstate(divide="ignore"):
-        logs = [np.log(baseline), np.log(arm)]
-    ends = np.concatenate([x[np.isfinite(x)] for x in logs])
-    means = np.arange(ends.min() - BEYOND, ends.max() + BEYOND, step)
-    slow, fast = (_log_likelihood(x, means) for x in logs)
+        log_baseline = np.log(baseline)
+        log_arm = np.log(arm)
+    logs = np.concatenate([log_baseline, log_arm])
+    observed = logs[np.isfinite(logs)]
+    means = np.arange(observed.min() - BEYOND, observed.max() + BEYOND, step)
+    slow = _log_likelihood(log_baseline, means)  # (means, spreads)
+    fast = _log_likelihood(log_arm, means)
     spread = int(np.argmax(slow.max(axis=0) + fast.max(axis=0)))
-    highest = [np.flatnonzero(x[:, spread] > x[:, spread].max() - 1e-6) for x in (slow, fast)]
-    shift = round(highest[0].mean() - highest[1].mean())
-    bounded = all(x[0] > 0 and x[-1] < len(means) - 1 for x in highest)
+    slow_at_best = slow[:, spread]  # (means,)
+    fast_at_best = fast[:, spread]
+    # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
+    slow_best = np.flatnonzero(slow_at_best > slow_at_best.max() - 1e-6)
+    fast_best = np.flatnonzero(fast_at_best > fast_at_best.max() - 1e-6)
+    shift = round(slow_best.mean() - fast_best.mean())  # log(ratio) in steps
+    size = len(means)
+    bounded = all(best[0] > 0 and best[-1] < size - 1 for best in (slow_best, fast_best))
     ratio = float(np.exp(shift * step)) if bounded else None
     if min(len(baseline), len(arm)) < 2:
         return ratio, None
-    n, size = len(baseline) + len(arm), len(means)
-    floor = slow[:, spread].max() + fast[:, spread].max()
-    floor -= n / 2 * np.log1p(t95(n - 2) ** 2 / (n - 2))
-    at = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
-    fixed = fast[np.clip(at, 0, size - 1)]
+    runs = len(baseline) + len(arm)
+    floor = slow_at_best.max() + fast_at_best.max()
+    floor -= runs / 2 * np.log1p(t95(runs - 2) ** 2 / (runs - 2))
+    places = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
+    fast_at_places = fast[np.clip(places, 0, size - 1)]
 
     def accepted(shift: int) -> bool:
-        return bool((slow[np.clip(at + shift, 0, size - 1)] + fixed).max() >= floor)
+        slow_at_places = slow[np.clip(places + shift, 0, size - 1)]
+        return bool((slow_at_places + fast_at_places).max() >= floor)
 
-    def end(sign: int) -> int | None:
+    def farthest(sign: int) -> int | None:
         """The farthest accepted shift on one side; None if all are."""
         shifts = range(shift, sign * (size + 1), sign)
         count = bisect_left(shifts, True, key=lambda shift: not accepted(shift))
         return None if count == len(shifts) else shifts[count - 1]
 
-    low, high = end(-1), end(1)
-    lowest = 0.0 if low is None else float(np.exp(low * step))
-    return ratio, [lowest, None if high is None else float(np.exp(high * step))]
+    low = farthest(-1)
+    high = farthest(1)
+    lower_end = 0.0 if low is None else float(np.exp(low * step))
+    upper_end = None if high is None else float(np.exp(high * step))
+    return ratio, [lower_end, upper_end]
 
 
 def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """(means, spreads): log-likelihood of intervals of log times, (runs, 2)."""
-    low, high = ((logs[:, i, None, None] - means[:, None]) / SPREADS for i in (0, 1))
+    """log P(low < time <= high) summed over runs, with logs of times, (runs, 2), of normal times
+    with these means and SPREADS: (means, spreads)."""
+    low = (logs[:, 0, None, None] - means[:, None]) / SPREADS  # (runs, means, spreads)
+    high = (logs[:, 1, None, None] - means[:, None]) / SPREADS
     # Probabilities of the upper tail would round to 0: the lower one is its mirror image.
-    low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
+    upper_tail = low > 0
+    low, high = np.where(upper_tail, -high, low), np.where(upper_tail, -low, high)
     with np.errstate(divide="ignore"):
         return np.log(ndtr(high) - ndtr(low)).sum(axis=0)

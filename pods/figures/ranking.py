@@ -1,4 +1,4 @@
-"""The board's tables: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
+"""The tables of the board: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 from scipy.stats import ttest_rel
 
-from pods.figures import speedup
+from pods.figures import speedup, tables
 from pods.figures.figure import Comparison
 from pods.figures.statistics import Difference, difference, level
 
@@ -35,17 +35,23 @@ def text(cells: dict[str, Cell], marks: dict[str, Marks]) -> str:
 
 def table(cells: dict[str, Cell], marks: Marks) -> str:
     """A row for each arm, the best first: mean over marks and seeds, level, and differences."""
-    rows, adjusted = [], {rival: holm(rival, marks) for rival in RIVALS}
+    adjusted = {rival: holm(rival, marks) for rival in RIVALS}
+    rows = []
     for arm in sorted(cells, key=lambda arm: -marks[arm].mean()):
-        row = {"arm": arm, "P, n, m, rate": "{}, {}, {}, {:g}".format(*cells[arm])}
-        row |= {"mean, %": f"{100 * marks[arm].mean():.1f}"}
-        row |= {"end, %": f"{100 * level(marks[arm]).mean():.1f}"}
+        cell = cells[arm]
+        row = {
+            "arm": arm,
+            "P, n, m, rate": f"{cell.P}, {cell.n}, {cell.m}, {cell.rate:g}",
+            "mean, %": f"{100 * marks[arm].mean():.1f}",
+            "end, %": f"{100 * level(marks[arm]).mean():.1f}",
+        }
         for rival in RIVALS:
-            row[f"- {rival}, points"] = speedup.points(ahead(arm, rival, marks))
-            row[f"p, {rival}"] = f"{adjusted[rival][arm]:.2g}" if arm in adjusted[rival] else "-"
-        faster = "-" if arm == "grpo" else sooner(arm, marks)
-        rows.append(row | {"times as fast as grpo": faster})
-    return speedup.markdown(pandas.DataFrame(rows))
+            p = adjusted[rival].get(arm)
+            row[f"- {rival}, points"] = tables.points(ahead(arm, rival, marks))
+            row[f"p, {rival}"] = "-" if p is None else f"{p:.2g}"
+        row["times as fast as grpo"] = "-" if arm == "grpo" else sooner(arm, marks)
+        rows.append(row)
+    return tables.markdown(pandas.DataFrame(rows))
 
 
 def ahead(arm: str, rival: str, marks: Marks) -> Difference:
@@ -54,20 +60,27 @@ def ahead(arm: str, rival: str, marks: Marks) -> Difference:
 
 
 def sooner(arm: str, marks: Marks) -> str:
-    """Time to 99 % of GRPO's level: GRPO's over the arm's."""
-    arms = [
-        (np.tile(np.arange(1.0, MARKS + 1), (len(v), 1)), v) for v in (marks["grpo"], marks[arm])
-    ]
-    goal = speedup.time_to_target(arms, [np.nan] * 2, level(marks["grpo"]), MARKS, HOW)
-    return speedup.times(goal.ratio, goal.ci95, "a bound") if goal else "-"
+    """Time to 99 % of GRPO's level: GRPO's over the arm's; the distance of two marks is 1."""
+    arms = []
+    for values in (marks["grpo"], marks[arm]):
+        times = np.tile(np.arange(1.0, MARKS + 1), (len(values), 1))
+        arms.append((times, values))
+    no_base = [np.nan, np.nan]
+    goal = speedup.time_to_target(arms, no_base, level(marks["grpo"]), MARKS, HOW)
+    return tables.times(goal.ratio, goal.ci95, "a bound") if goal else "-"
 
 
 def holm(rival: str, marks: Marks) -> dict[str, float]:
-    """p values of the arms that differ from the rival, adjusted for their number (Holm 1979)."""
+    """p values of the arms that differ from the rival, adjusted for their number (Holm 1979):
+    of k ascending p values the i-th from 0 becomes the largest of p_j (k - j), j <= i, and 1."""
     averages = {arm: values.mean(axis=1) for arm, values in marks.items() if len(values) > 1}
-    others = [arm for arm in averages if not np.array_equal(averages[arm], averages[rival])]
-    raw = {arm: ttest_rel(averages[arm], averages[rival]).pvalue for arm in others}
-    adjusted, largest = {}, 0.0
+    raw = {
+        arm: ttest_rel(average, averages[rival]).pvalue
+        for arm, average in averages.items()
+        if not np.array_equal(average, averages[rival])
+    }
+    adjusted = {}
+    largest = 0.0
     for place, arm in enumerate(sorted(raw, key=raw.get)):
         largest = max(largest, min(1.0, raw[arm] * (len(raw) - place)))
         adjusted[arm] = largest
@@ -77,8 +90,11 @@ def holm(rival: str, marks: Marks) -> dict[str, float]:
 def against_rivals(arm: str, marks: Marks) -> dict[str, Any]:
     """Differences in percentage points, with their intervals."""
     percent = {name: 100 * values for name, values in marks.items()}
-    results = {rival: ahead(arm, rival, percent) for rival in RIVALS}
-    return {rival: {"difference": x.difference, "ci95": x.ci95} for rival, x in results.items()}
+    results = {}
+    for rival in RIVALS:
+        result = ahead(arm, rival, percent)
+        results[rival] = {"difference": result.difference, "ci95": result.ci95}
+    return results
 
 
 def shown(marks: dict[str, Marks], name: str) -> Marks:

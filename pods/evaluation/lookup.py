@@ -1,0 +1,63 @@
+"""Runs on the disk, and the checkpoint of a run that chat.py and export.py name."""
+
+import fnmatch
+import re
+from pathlib import Path
+
+from pods.config.command import load_config
+from pods.config.errors import UserError
+from pods.config.keys import Section, Text, TrainConfig
+from pods.config.mistakes import nearest
+from pods.evaluation import targets
+from pods.evaluation.targets import Store, Target
+from pods.models import locate
+from pods.runs.results import run_order
+
+SAVED = ".hydra/config.yaml"  # in a run's folder
+
+
+class OneCheckpoint(Section):
+    """The keys that chat.py and export.py share."""
+
+    run: Text
+    checkpoint: Text
+    model_path: Text | None
+    output_dir: Text
+    results_dir: Text
+
+
+def runs(patterns: list[str], output_dir: str) -> list[str]:
+    """The runs that `run` names or matches, in order. Raises UserError if none does."""
+    known = known_runs(output_dir)
+    names: list[str] = []
+    for pattern in patterns:
+        matches = [pattern] if pattern in known else fnmatch.filter(known, pattern)
+        if not matches:
+            has = nearest(pattern, known) if known else "none: uv run train.py"
+            raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")
+        names += matches
+    return list(dict.fromkeys(names))
+
+
+def known_runs(output_dir: str) -> list[str]:
+    """The names of the runs with a saved config, Run10 after Run9."""
+    paths = Path(output_dir).glob(f"*/{SAVED}")
+    return sorted((path.parents[1].name for path in paths), key=run_order)
+
+
+def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
+    """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
+    the run becomes its name. Raises UserError before anything heavy loads."""
+    if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
+        raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
+    names = runs([config.run], config.output_dir)
+    if len(names) > 1:
+        raise UserError(f"run={config.run}: matches {', '.join(names)}; name one")
+    config.run = names[0]
+    folder = Path(config.output_dir) / config.run
+    training = load_config(folder / SAVED).moved(config.model_path)
+    step = config.checkpoint.removeprefix("checkpoint-")
+    store = Store(config.results_dir, config.run)
+    (target,), _ = targets.find(folder, [step], store, training.task.name)
+    locate(training.model.path)
+    return training, target

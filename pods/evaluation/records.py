@@ -1,0 +1,48 @@
+"""A question, the record of a completion with its grades, and the files of records."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+from pods.config.errors import UserError
+from pods.files import write_atomic
+
+
+class Question(NamedTuple):
+    """One question, as the policy sees it, and its gold answer."""
+
+    id: str
+    answer: str
+    prompt: str
+    prompt_ids: list[int]
+    columns: dict[str, Any] | None = None  # of the data set, for reward functions
+
+
+class Record(TypedDict):
+    """One completion with its grades."""
+
+    id: str  # of the question
+    answer: str
+    completion: str
+    tokens: int
+    clipped: bool
+    well_formed: bool
+    correct: dict[str, bool]  # by grader
+    rewards: NotRequired[dict[str, float]]  # by reward function of the training
+
+
+def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
+    """write(path, content); a full or read-only disk is one line."""
+    try:
+        write(path, content)
+    except OSError as error:
+        raise UserError(
+            f"{path}: {error.strerror}; make room there and run the same command again, finished "
+            "repeats stay"
+        ) from error
+
+
+def write(path: Path, records: list[Record]) -> None:
+    """Replace a file of records, a line each. Raises UserError as `save`."""
+    save(write_atomic, path, "".join(json.dumps(record) + "\n" for record in records))

@@ -1,0 +1,57 @@
+"""Numbers with their intervals as the texts of a table, and a table of texts in Markdown."""
+
+import pandas
+
+from pods.figures.statistics import Difference
+
+
+def markdown(table: pandas.DataFrame) -> str:
+    """An aligned table of texts."""
+    heads = list(table)
+    rows = [heads, ["---"] * len(heads), *table.to_numpy()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def duration(hours: float | None) -> str:
+    """3 h, 24 min, 35 s: in the largest unit with a number of at least 1."""
+    if hours is None:
+        return "not reached"
+    if hours >= 1:
+        return f"{hours:.3g} h"
+    minutes = 60 * hours
+    if minutes >= 1:
+        return f"{minutes:.3g} min"
+    return f"{3600 * hours:.3g} s"
+
+
+def points(difference: Difference | None) -> str:
+    """+1.9 [+1.1, +2.7] in points; without an interval if an arm has one run."""
+    if difference is None:
+        return "-"
+    number = f"{100 * difference.difference:+.1f}"
+    if difference.ci95 is None:
+        return f"{number} [one run]"
+    low, high = difference.ci95
+    return f"{number} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def times(
+    ratio: float | None, ci95: list[float | None] | None, missing: str = "not reached"
+) -> str:
+    """2.00 [1.00, 2.67]: how many times as fast; `missing` stands for no ratio."""
+    number = missing if ratio is None else f"{ratio:.2f}"
+    if ci95 is None:
+        return number
+    return f"{number} [{', '.join(map(_end, ci95))}]"
+
+
+def _end(ratio: float | None) -> str:
+    """An end of an interval of ratios; 0: the arm may never reach the goal."""
+    if ratio is None:
+        return "unbounded"
+    return f"{ratio:.2f}" if ratio else "not reached"
