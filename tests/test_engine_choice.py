@@ -116,7 +116,7 @@ NAMED = [  # keys; what follows with float32, and with bfloat16
 def test_a_named_engine_or_backend_that_cannot_is_refused(machine, model, keys, float32, bfloat16):
     config = compose(f"model={model}")
     part, name = keys.split("=")
-    getattr(config, part).name = name
+    setattr(config, part, name)
     machine(True, True, {})
     expected = float32 if config.model.dtype == "float32" else bfloat16
     try:
