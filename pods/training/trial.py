@@ -19,15 +19,15 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     from pods.runs import ledger
     from pods.runs.folder import provenance  # imports torch
 
-    facts = provenance()
-    if ranks.is_main():
-        print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
-        print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device", flush=True)
     # On the run's disk, for all ranks.
     folder = Path(config.output_dir) / f".trial-{os.environ.get('MASTER_PORT') or os.getpid()}"
     try:
         train(short(config, folder))
         if ranks.is_main():
+            # Not before: the card's name starts CUDA's allocator, whose settings Unsloth changes.
+            facts = provenance()
+            print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
+            print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device")
             print(report(config, ledger.read(folder / "trial" / "metrics.jsonl")))
             print(formed(ledger.read(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
