@@ -27,6 +27,7 @@ from pods.config import sweeps
 from pods.config.errors import UserError
 from pods.config.keys import CONFIG_DIR, TrainConfig, keys
 from pods.config.mistakes import Config, explain, one_line, validated
+from pods.config.place import as_typed
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
 QUIET = {"hydra_logging": "none", "job_logging": "none"}
@@ -109,7 +110,8 @@ def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Calla
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
             try:
                 if {"-h", "--help"} & set(sys.argv[1:]):
-                    print(help_text(main.__globals__["__doc__"], folder / f"{name}.yaml"))
+                    text = help_text(main.__globals__["__doc__"], folder / f"{name}.yaml")
+                    print(as_typed(text))
                 else:
                     for key in {text.partition("=")[0] for text in sys.argv[1:]} & dashed:
                         raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
@@ -120,7 +122,7 @@ def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Calla
                         run(job)()
                     finally:
                         if names_run and len(jobs) > 1:
-                            print(sweeps.summary(jobs))
+                            print(as_typed(sweeps.summary(jobs)))
                 sys.stdout.flush()
             except BrokenPipeError:  # `... | head` has read enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
@@ -156,5 +158,6 @@ def _report_and_exit(error: Exception) -> None:
     code = getattr(error, "exit_code", UserError.exit_code)
     # Bad input is the same for all processes of a machine (accelerate launch): one prints it.
     if code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"{os.path.basename(sys.argv[0])}: {explain(error)}", file=sys.stderr)
+        line = f"{os.path.basename(sys.argv[0])}: {explain(error)}"
+        print(as_typed(line), file=sys.stderr)
     sys.exit(code)
