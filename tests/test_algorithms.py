@@ -209,7 +209,7 @@ def test_gresos_p_moves_by_the_share_of_every_step(steps, easy, hard):
 
 
 def test_gresos_p_goes_by_the_newest_thousand_steps():
-    kinds = np.random.default_rng(0).choice(list("cwm"), 1500)
+    kinds = "c" * 500 + "wc" * 500
     visits = [visit(step, kind) for step, kind in enumerate(kinds)]
     keys = 0.5, 0.01, 0.01, {True: 0.5, False: 0.5}
     newest = exploration({"a": visits[500:]}, *keys)
