@@ -36,20 +36,22 @@ def train(config: TrainConfig) -> None:
             from pods.models import policy, unsloth
 
             ranks.say(choose.settle(config))
-            policy.set_threads(config.backend.threads)
+            policy.set_threads(config.threads)
             load = policy.load_transformers
-            if config.backend.name == "unsloth":
+            if config.backend == "unsloth":
                 load = unsloth.load_unsloth
                 unsloth.import_unsloth(config)  # before the packages that it rewrites
-            from pods import scoring, tasks  # torch and TRL
+            from pods import scoring  # torch and TRL
             from pods.evaluation import midrun
             from pods.runs import folder as runs
-            from pods.training import build, loop
+            from pods.tasks import splits
+            from pods.training import build, loop, trl_keys
 
+            trl_keys.refuse_unknown(config)
             stack.enter_context(loop.restore_signals())
             ranks.start()
             tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
-            questions = tasks.load_prompts(config, tokenizer)
+            questions = splits.load_prompts(config, tokenizer)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             rewards.rehearse(questions[0])
             folder = stack.enter_context(runs.RunFolder(config))

@@ -212,7 +212,7 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
     P, n, m, rate = training.cell
     arm = config.arms.get(training.arm)
     if arm is None:
-        own = [f"algorithm.name={training.arm}"]
+        own = [f"algorithm={training.arm}"]
     else:
         own = arm.overrides or [f"algorithm={training.arm}"]
     return [

@@ -36,7 +36,7 @@ QWEN_3B = {
 }
 MAIN_PATH = [  # experiment=gsm8k_qwen; without its data, so the other keys are the quickstart's
     "lora.rank=64",
-    "backend.gradient_checkpointing=true",
+    "gradient_checkpointing=true",
     "sampling.temperature=0.9",
     "loss.type=grpo",
     "optimizer.schedule=constant",
@@ -288,7 +288,7 @@ PARTS = [  # the main path first
     Part("speed-vllm", 300, speed, "backend=unsloth engine=vllm model.load_in_4bit=true"),
     Part("interrupt", 240, interrupt, "backend=transformers engine=vllm"),
     Part("speed-16bit", 300, speed, UNSLOTH),
-    Part("standby", 300, speed, f"{UNSLOTH} engine.standby=true"),
+    Part("standby", 300, speed, f"{UNSLOTH} vllm.standby=true"),
     Part("merged-16bit", 300, speed, UNSLOTH),
     Part("learns-vllm", 480, learns, "backend=unsloth engine=vllm"),
 ]

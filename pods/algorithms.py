@@ -1,12 +1,12 @@
 """Which rollouts are drawn and which are trained on: PODS and its rivals, one function each.
 
-    uv run train.py algorithm=dapo algorithm.params.rounds=2
-    uv run train.py algorithm.name=my_file.py:my_algorithm
+    uv run train.py algorithm=dapo algorithm_kwargs.rounds=2
+    uv run train.py algorithm=my_file.py:my_algorithm
 
 An algorithm is a generator. It yields (prompts, count), with one count or a count for each prompt,
 as often as it likes, and receives the Batch of every rollout of the step so far; a prompt asked for
 again gets further rollouts. It returns the indices to train on, or a Selection with advantages: at
-most `step.budget` of them. Its parameters after `step` are the config keys algorithm.params.<name>;
+most `step.budget` of them. Its parameters after `step` are the config keys algorithm_kwargs.<name>;
 one of the name `rule` is given the config's rule.
 
     step.number     optimiser steps done before this one

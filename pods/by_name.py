@@ -26,7 +26,7 @@ def function_of(kind: str, name: str | Callable) -> Callable:
     if not isinstance(name, str):
         return name
     if functions.is_path(name):
-        return functions.load(f"{kind}.name", name)
+        return functions.load(kind, name)
     if name not in built_in:
         names = ", ".join(built_in)
         raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")

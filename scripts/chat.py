@@ -32,12 +32,12 @@ def main(config: ChatConfig) -> None:
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sampling = choose.sampling(training, config)
     task = training.task
-    kind = task.kind or tasks.TASKS[task.name].kind
+    kind = tasks.kind_of(task)
     name, _ = choose.for_evaluation(config.engine, training)
     with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
-            text = tasks.rendered(question, tokenizer, task, training.model)
+            text = tasks.render_for(question, tokenizer, task, training.model, kind)
             prompt = tasks.encode_prompt(text, tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]

@@ -20,7 +20,7 @@ from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.models import is_adapter, locate
 from pods.runs import results
-from pods.tasks import rendered
+from pods.tasks import kind_of, render_for
 
 CHOSEN = {
     "best": "by accuracy on validation questions, not on test questions: its validation accuracy "
@@ -47,7 +47,8 @@ def main(config: ExportConfig) -> None:
     from pods.models.policy import load_tokenizer  # --help and mistakes wait for no torch
 
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    prompt = rendered("<the question>", tokenizer, training.task, training.model)
+    task = training.task
+    prompt = render_for("<the question>", tokenizer, task, training.model, kind_of(task))
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
         (folder := Path(temporary) / out.name).mkdir()

@@ -2,7 +2,7 @@
 
     uv run scripts/replay.py run=<run>                    every built-in rule
     uv run scripts/replay.py run=<run> rule=max_reward    one rule beside the run's own choice
-    uv run scripts/replay.py run=<run> rule.name=my_rules.py:longest kept_per_prompt=8
+    uv run scripts/replay.py run=<run> rule=my_rules.py:longest kept_per_prompt=8
 Each rule selects again from the rollouts of every prompt.
 """
 
@@ -15,7 +15,7 @@ from pods import files
 from pods.by_name import prepared
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Function, Section, Text
+from pods.config.keys import Parameters, Section, Text
 from pods.rules import RULES, select
 from pods.runs import ledger
 
@@ -27,7 +27,8 @@ class ReplayConfig(Section):
     output_dir: Text
     kept_per_prompt: int | None = Field(gt=0)
     seed: int = Field(ge=0)
-    rule: Function | None = None
+    rule: Text | None
+    rule_kwargs: Parameters
 
 
 @command("replay", ReplayConfig)
@@ -39,19 +40,19 @@ def main(config: ReplayConfig) -> None:
     if not records:
         raise UserError(f"run={config.run}: {path} holds no complete record yet")
     rows = {"the run": row(records, [record["kept"] for record in records])}
-    for rule in [config.rule] if config.rule else [Function(name=name) for name in RULES]:
+    for rule in [config.rule] if config.rule else RULES:
         try:
-            rows[rule.name] = row(records, again(rule, records, config))
+            rows[rule] = row(records, again(rule, records, config))
         except ValueError as error:  # an unknown rule, or one that does not fit the rollouts
             if config.rule:
-                raise UserError(f"rule.name={rule.name}: {error}") from None
+                raise UserError(f"rule={rule}: {error}") from None
     print(f"{config.run}: {len(records)} prompts")
     print(pandas.DataFrame.from_dict(rows, "index", columns=COLUMNS).to_string())
 
 
-def again(rule: Function, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
+def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
     """The indices that the rule keeps of each prompt's rollouts."""
-    function = prepared("rule", rule.name, rule.params)
+    function = prepared("rule", rule, config.rule_kwargs)
     choices = []
     for number, record in enumerate(records):
         n = len(record["total"])

@@ -36,6 +36,7 @@ def composed(*overrides: str) -> DictConfig:
     for override, group in zip(parsed, groups, strict=True):
         if not group:
             OmegaConf.update(config, override.key_or_group, override.value(), force_add=True)
+    command.complete(config, texts)
     return config
 
 

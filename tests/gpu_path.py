@@ -113,7 +113,7 @@ def case(side, name, folder):
     folder.mkdir(parents=True)
     sizes = ["rollouts_per_prompt=16", "sampling.max_completion_length=24", "engine=trl"]
     config = compose(*SIZES, *sizes, f"output_dir={folder}", *CASES[name])
-    config.backend.name = "unsloth" if side == "unsloth" else "transformers"
+    config.backend = "unsloth" if side == "unsloth" else "transformers"
     policy = policy_as_unsloth_loads_it(config)
     trainer, steps = trainer_of(config, policy, folder)
     # A sampled pad would leave Unsloth's loss (masks are rebuilt as ids != pad), not TRL's.
@@ -151,7 +151,7 @@ class Vllm:
         self.engine = TransformersEngine(config, policy.tokenizer, sampling(config), Limits())
         self.calls: list[Any] = []
         self.events: list[str] = []
-        model = SimpleNamespace(enable_sleep_mode=config.engine.standby)
+        model = SimpleNamespace(enable_sleep_mode=config.vllm.standby)
         self.llm_engine = SimpleNamespace(vllm_config=SimpleNamespace(model_config=model))
 
     def wake_up(self):
@@ -188,10 +188,10 @@ def on_the_engine(folder, correction):
     config = compose(
         *SIZES, "rollouts_per_prompt=8", "engine=unsloth", f"output_dir={folder}",
         "sampling.max_completion_length=24", "sampling.max_prompt_length=32",
-        "optimizer.name=adamw_8bit", f"engine.importance_sampling_correction={correction}",
-        f"engine.standby={correction}",
+        "optimizer.name=adamw_8bit", f"trl.vllm_importance_sampling_correction={correction}",
+        f"vllm.standby={correction}",
     )  # fmt: skip
-    config.backend.name = "unsloth"
+    config.backend = "unsloth"
     policy = policy_as_unsloth_loads_it(config)
     policy.model.vllm_engine = vllm = Vllm(policy, config)
     policy.model.load_lora = functools.partial(vllm_utils.load_lora, policy.model)

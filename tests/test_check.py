@@ -22,13 +22,13 @@ def functions(tmp_path, monkeypatch):
         ("kept_per_prompt=3 micro_batch_size=5", ["micro_batch_size=5", "= 24 rows", "e.g. 1"]),
         ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "=64", "set 4", "pods"]),
         ("rule=all", ["rule=all", "kept_per_prompt=4", "set 8", "max_variance"]),
-        ("rule.name=best", ["rule.name=best", "percentile", "path/to/file.py:function"]),
-        ("algorithm.name=best", ["algorithm.name=best", "greso", "speed"]),
-        ("algorithm.name=my.py:rule", ["algorithm.name=my.py:rule", "must yield"]),
-        ("algorithm=dapo algorithm.params.turns=1", ["params={'turns': 1}", "are: rounds"]),
+        ("rule=best", ["rule=best", "percentile", "path/to/file.py:function"]),
+        ("algorithm=best", ["algorithm=best", "greso", "speed"]),
+        ("algorithm=my.py:rule", ["algorithm=my.py:rule", "must yield"]),
+        ("algorithm=dapo algorithm_kwargs.turns=1", ["_kwargs={'turns': 1}", "are: rounds"]),
         ("algorithm=dapo rule=random", ["rule=random: algorithm=dapo", "algorithm=pods"]),
         ("algorithm=d3s advantage=rloo", ["advantage=rloo: algorithm=d3s", "advantage=kept"]),
-        ("rule.params.k=3", ["rule.params={'k': 3}", "unexpected keyword argument 'k'"]),
+        ("rule_kwargs.k=3", ["rule_kwargs={'k': 3}", "unexpected keyword argument 'k'"]),
         ("budget.train_seconds=null", ["max_steps=null", "needs an end"]),
         ("optimizer.schedule=cosine optimizer.schedule_by=steps", ["cosine: needs max_steps"]),
         ("optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
@@ -36,7 +36,7 @@ def functions(tmp_path, monkeypatch):
         ("optimizer.schedule=cosine optimizer.warmup_steps=1", ["warmup_steps=1.0", "below 1"]),
         ("updates_per_generation=2 max_steps=5", ["max_steps=5", "multiple", "=2", "set e.g. 6"]),
         ("updates_per_generation=2 checkpoint.every_steps=3", ["checkpoint.every_steps=3", "4"]),
-        ("trl={deltta:4.0}", ["trl.deltta=4.0", "trl.delta?"]),
+        ("engine=trl trl.vllm_mode=none", ["trl.vllm_mode=none", "trl.use_vllm=false"]),
         ("run=a/b", ["run=a/b", "folder name"]),
         ("rewards.weights.brevity=1", ["rewards.weights.brevity=1.0", "correctness, format, tags"]),
         ("rewards.weights={correctness:0,format:0,tags:0}", ["rewards.weights", "above 0"]),
@@ -46,8 +46,8 @@ def functions(tmp_path, monkeypatch):
         ("task=own", ["task.source=None: task=own needs it; set a JSONL file, folder or hub id"]),
         (OWN + "task.question=''", ["task.question=: task=own needs it; set one of its columns"]),
         ("rewards.functions.a=my.py:none", ["rewards.functions.a=my.py:none", "no function none"]),
-        ("engine=trl engine.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
-        ("engine=trl engine.vllm_mode=none sampling.stop=[end]", ["['end']", "vllm_mode=none"]),
+        ("engine=trl trl.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
+        ("engine=trl trl.use_vllm=false sampling.stop=[end]", ["['end']", "trl.use_vllm=false"]),
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_named(overrides, parts):
@@ -55,6 +55,42 @@ def test_a_broken_rule_is_named(overrides, parts):
         compose(*overrides.split())
     assert [part for part in parts if part not in str(error.value)] == []
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        (
+            "deltta=4.0",
+            "trl.deltta=4.0: TRL's GRPOConfig has no such argument; nearest: delta, beta",
+        ),
+        ("delta=four", "trl.delta=four: must be a number, such as 0.5"),
+        ("top_p=.5", "trl.top_p=0.5: has a key of its own; set sampling.top_p"),
+        ("fp16=true", "trl.fp16=true: train.py needs False; leave it out"),
+        ("use_cpu=true", "trl.use_cpu=true: the machine decides it; leave it out"),
+        (
+            "vllm_gpu_memory_utilization=.9",
+            "trl.vllm_gpu_memory_utilization=0.9: has a key of its own; "
+            "set vllm.gpu_memory_utilization",
+        ),
+    ],
+    ids=lambda value: value.partition("=")[0],
+)
+def test_an_argument_of_trl_that_it_lacks_or_that_a_key_sets_is_refused(override, line):
+    from pods.training import trl_keys
+
+    with pytest.raises(UserError) as error:
+        trl_keys.refuse_unknown(compose(f"trl.{override}"))
+    assert str(error.value) == line
+
+
+def test_arguments_of_trl_are_taken_by_its_names():
+    from pods.training import trl_keys
+
+    config = compose("trl={delta: 4.0, optim_args: a, lr_scheduler_kwargs: {a: 1}}")
+    trl_keys.refuse_unknown(config)
+    assert config.trl["delta"] == 4.0
+    assert config.trl["use_bias_correction_kl"] is False  # of config/train.yaml
 
 
 def test_a_reward_of_the_user_may_have_any_weight():
@@ -74,7 +110,7 @@ def test_algorithms_settle_n_m_and_the_micro_batch():
     ):
         config = compose(*overrides.split())
         sizes = [config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size]
-        assert [*sizes, config.rule.name] == expected, overrides
+        assert [*sizes, config.rule] == expected, overrides
 
 
 def test_a_schedule_follows_what_ends_the_run():

@@ -58,7 +58,7 @@ OVERRIDES = [
     "rule=percentile rewards=v1-correctness task=gsm8k data_dir=data sampling.temperature=0.7 "
     "prompts_per_step=3",
     "rule=random lora.rank=null optimizer.learning_rate=1e-4 checkpoint.every_steps=1 "
-    "logger=[console,tensorboard] ledger.texts=none",
+    "logger=[console,tensorboard] ledger_texts=first",
 ]
 
 

@@ -74,7 +74,7 @@ def test_rows_that_fill_the_last_rank_count_on_no_rank(tmp_path, loss):
     (tmp_path / "mine.py").write_text(
         "def first_three(step):\n    batch = yield step.prompts, step.n\n    return [0, 1, 2]\n"
     )
-    algorithm = f"algorithm.name={tmp_path / 'mine.py'}:first_three"
+    algorithm = f"algorithm={tmp_path / 'mine.py'}:first_three"
     trained(tmp_path, algorithm, "micro_batch_size=1", "max_steps=1", f"loss.type={loss}", *SGD)
 
 
@@ -171,7 +171,7 @@ def become(monkeypatch, count):
 @pytest.mark.parametrize(("name", "mode"), [("gsm8k_h100", "colocate"), ("gsm8k_a100", "server")])
 def test_trl_takes_the_values_of_settings_e_and_f(monkeypatch, name, mode):
     become(monkeypatch, 8)
-    config = compose(f"experiment={name}", "engine=trl", f"engine.vllm_mode={mode}")
+    config = compose(f"experiment={name}", "engine=trl", f"trl.vllm_mode={mode}")
     wanted = trl_arguments(config, Policy(None, None, None, "cpu", [1]))
     assert wanted["per_device_train_batch_size"] * wanted["gradient_accumulation_steps"] == 128
     monkeypatch.undo()  # or the arguments would wait for the other ranks

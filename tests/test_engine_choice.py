@@ -22,10 +22,10 @@ from tests.figures import in_process
 FULL = ["lora.rank=null", "lora.alpha=1"]
 TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
-CORRECTS = ["engine.importance_sampling_correction=true"]
-NEEDS = [f"algorithm.name={__file__}:likely"]
+CORRECTS = ["trl.vllm_importance_sampling_correction=true"]
+NEEDS = [f"algorithm={__file__}:likely"]
 NARROW = ["sampling.top_p=.9", "sampling.temperature=.7"]
-MODE = "engine.vllm_mode=none"
+MODE = "trl.use_vllm=false"
 SIZES = ["prompts_per_step=2", "rollouts_per_prompt=8", "kept_per_prompt=4"]
 
 
@@ -89,16 +89,16 @@ MODELS = sorted(path.stem for path in (CONFIG_DIR / "model").glob("*.yaml"))
 def test_auto_takes_what_can_compute_in_the_models_type_on_a_card(machine, model):
     """For train.py, evaluate_run.py and chat.py; the README's first command is of float32."""
     config = compose(f"model={model}")
-    config.backend.name = "auto"
+    config.backend = "auto"
     machine(True, True, {})
     line, evaluation = choose.settle(config), outcome(choose.for_evaluation, "auto", config)
     if model == "tiny":
         assert config.model.dtype == "float32"
-        assert (config.backend.name, config.engine.name) == ("transformers", "transformers")
+        assert (config.backend, config.engine) == ("transformers", "transformers")
         assert "backend transformers (Unsloth takes no model.dtype=float32)" in line
         assert evaluation == "transformers: vLLM's adapters take no model.dtype=float32"
     else:
-        assert (config.backend.name, config.engine.name) == ("unsloth", "unsloth")
+        assert (config.backend, config.engine) == ("unsloth", "unsloth")
         assert evaluation.startswith("vllm: ")
 
 
@@ -173,10 +173,10 @@ def test_a_command_chooses_before_anything_loads(
         (True, True, False, ["engine=unsloth"], {}, "set engine=vllm, or backend=unsloth"),
         (True, True, True, ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
         (True, True, False, ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
-        (True, True, False, ["engine=vllm", *FULL], {}, "set engine=trl engine.vllm_mode=coloc"),
-        (True, True, False, ["engine=trl", "engine.vllm_mode=server"], {}, "set engine=vllm"),
+        (True, True, False, ["engine=vllm", *FULL], {}, "set engine=trl trl.vllm_mode=coloc"),
+        (True, True, False, ["engine=trl", "trl.vllm_mode=server"], {}, "set engine=vllm"),
         (True, False, False, ["engine=vllm"], {}, "installed (uv sync --extra gpu); set engine=tr"),
-        (False, True, False, ["engine=trl", "engine.vllm_mode=server", *FULL], {}, "no CUDA dev"),
+        (False, True, False, ["engine=trl", "trl.vllm_mode=server", *FULL], {}, "no CUDA dev"),
         (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
         (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "likely reads log-prob"),
         (True, True, True, [*NEEDS, "sampling.top_p=.9"], {}, ":likely reads log-probabilities"),
@@ -192,17 +192,17 @@ def test_the_engine_of_a_training(
     machine, cuda, packages, unsloth, overrides, environment, expected
 ):
     config = compose(*SIZES, "model.dtype=bfloat16", *overrides)
-    config.backend.name = "unsloth" if unsloth else "transformers"
+    config.backend = "unsloth" if unsloth else "transformers"
     machine(cuda, packages, environment)
     assert expected in outcome(choose.for_training, config)
 
 
 def test_auto_is_settled_and_said_in_one_line(machine, monkeypatch):
     config = compose("engine=auto", "model.dtype=bfloat16")
-    config.backend.name, config.optimizer.name = "auto", "auto"
+    config.backend, config.optimizer.name = "auto", "auto"
     machine(True, True, {})
     line = choose.settle(config)
-    assert (config.backend.name, config.engine.name) == ("unsloth", "unsloth")
+    assert (config.backend, config.engine) == ("unsloth", "unsloth")
     assert config.optimizer.name == "adamw_8bit"
     assert line.startswith("backend unsloth (found CUDA and unsloth), engine unsloth (shares ")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -242,7 +242,7 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
     given = []
     monkeypatch.setattr(choose, "build", lambda *arguments: given.append(arguments))
     config = compose(
-        *SIZES, "engine=transformers", "engine.gpu_memory_utilization=0.4", "lora.rank=16",
+        *SIZES, "engine=transformers", "vllm.gpu_memory_utilization=0.4", "lora.rank=16",
         "sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", "sampling.stop=[b]",
         "sampling.max_completion_length=20", "sampling.max_prompt_length=30",
     )  # fmt: skip
@@ -256,6 +256,6 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
 
 def test_an_engine_of_the_users_is_given_config_and_policy(tmp_path):
     (tmp_path / "mine.py").write_text("def made(config, policy): return config.run, policy")
-    config = compose(f"engine.name={tmp_path}/mine.py:made", "run=r")
+    config = compose(f"engine={tmp_path}/mine.py:made", "run=r")
     assert choose.for_training(config)[1] == "a class in a file"
     assert choose.build_for_training(config, "policy") == ("r", "policy")

@@ -184,7 +184,7 @@ def test_the_live_adapter_is_handed_over_in_the_models_type_and_in_memory(
 def test_unsloths_engine_gets_each_version_of_the_adapter_once_and_sleeps_after_work(engines):
     llm, loaded = RecordingLLM(), itertools.count(1)
     llm.sleep = lambda: llm.ended.append(len(llm.calls))
-    config = quickstart_config("engine=unsloth", "engine.standby=true")
+    config = quickstart_config("engine=unsloth", "vllm.standby=true")
     model = SimpleNamespace(vllm_engine=llm, load_lora=lambda _, load_tensors: next(loaded))
     parts = SimpleNamespace(model=model, tokenizer=TOKENIZER, end_tokens=[1, 0])
     with choose.build_for_training(config, parts) as engine:

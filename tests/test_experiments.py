@@ -23,9 +23,9 @@ PAPER = {  # the same in every setting of the paper
     "lora.alpha": 64,
     "prompts_per_step": 1,
     "sampling.max_prompt_length": 512,
-    "advantage.name": "kept",
+    "advantage": "kept",
     "model.load_in_4bit": True,
-    "engine.gpu_memory_utilization": 0.5,
+    "vllm.gpu_memory_utilization": 0.5,
 }
 PUBLISHED = {  # TRL's arguments, by the paper's appendix and the published configuration
     "learning_rate": 5e-6,

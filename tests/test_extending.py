@@ -52,7 +52,7 @@ def test_every_section_has_a_test():
 def test_an_algorithm_with_two_rounds(run):
     for records in steps(run):
         counts = [len(record["total"]) for record in records]
-        assert min(counts) >= 6  # algorithm.params.first
+        assert min(counts) >= 6  # algorithm_kwargs.first
         assert sum(counts) in (15, 16)  # P n, the second round rounded down
         assert [len(record["kept"]) for record in records] == [4, 4]
     assert [line["generate/rounds"] for line in files.read_lines(run / "metrics.jsonl")] == [2, 2]
@@ -71,7 +71,7 @@ def test_an_algorithm_with_history(run):
 def test_a_rule(run):
     for record in chain(*steps(run)):
         order = np.argsort(record["total"], kind="stable")
-        assert record["kept"] == sorted([*order[:3], order[7]])  # rule.params.high=0.25
+        assert record["kept"] == sorted([*order[:3], order[7]])  # rule_kwargs.high=0.25
 
 
 def test_an_advantage(run):

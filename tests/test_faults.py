@@ -98,7 +98,7 @@ def steps_of(path):
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, reference):
     """In a step, with a full disk, in a checkpoint and in the ledger; then a file is damaged. The
     warm-up of each process leaves no trace either."""
-    path, warm = folder / "checkpoints" / "r", "backend.warmup=true"
+    path, warm = folder / "checkpoints" / "r", "warm_up=true"
     killed(folder, warm, fault=faults.kill_in_step)
     assert steps_of(path) == [2]
     last = failed(folder, warm, fault=faults.disk_full)
@@ -154,8 +154,8 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
     """Metrics, ledger and checkpoints lie between generations; the warm-up leaves no visit."""
     write_questions(tmp_path / "data", count=5)
     (tmp_path / "own.py").write_text(HISTORY)
-    own = [f"algorithm.name={tmp_path / 'own.py'}:alternating", "updates_per_generation=2"]
-    own += ["backend.warmup=true"]
+    own = [f"algorithm={tmp_path / 'own.py'}:alternating", "updates_per_generation=2"]
+    own += ["warm_up=true"]
     paths = [tmp_path / name / "r" for name in ("whole", "killed")]
     killed(tmp_path, *own, f"output_dir={paths[1].parent}", fault=faults.kill_in_checkpoint)
     for path in paths:

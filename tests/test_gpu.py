@@ -55,7 +55,7 @@ def test_what_failed_or_was_interrupted_comes_after_what_was_not_tried(tmp_path,
 
 SHARED = [  # with experiment=gsm8k_qwen
     "lora", "loss", "rollouts_per_prompt", "kept_per_prompt", "micro_batch_size",
-    "prompts_per_step", "backend.gradient_checkpointing", "sampling.temperature", "sampling.top_p",
+    "prompts_per_step", "gradient_checkpointing", "sampling.temperature", "sampling.top_p",
     "sampling.top_k", "sampling.max_completion_length", "sampling.max_prompt_length",
 ]  # fmt: skip
 

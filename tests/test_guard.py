@@ -17,7 +17,7 @@ SETTINGS = [
     "kept_per_prompt=4",
     "max_steps=5",
     "sampling.temperature=0.9",
-    "engine.check_every=4",
+    "guard.check_every=4",
 ]
 
 

@@ -107,6 +107,6 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path, capsys):
     # max_reward keeps 1 and 2, and of equal rewards the first two
     assert rows["max_reward"] == ["2", "0.8750", "0.0312", "0.5000", "0.7500"]
     (tmp_path / "own.py").write_text("def last(rewards, m, rng): return range(4 - m, 4)\n")
-    rows = replay(tmp_path, capsys, f"rule.name={tmp_path}/own.py:last", "kept_per_prompt=3")
+    rows = replay(tmp_path, capsys, f"rule={tmp_path}/own.py:last", "kept_per_prompt=3")
     assert [row[0] for row in rows.values()] == ["2", "3"]
     assert next(reversed(rows.values()))[-1] == "0.3333", "1 of 1, 2 and 3"

@@ -25,7 +25,8 @@ def folder(tmp_path, monkeypatch):
     folder = folder_of(tmp_path)
     folder.begin(None)
     for path in (folder.metrics, folder.evaluations):
-        path.write_text("".join(json.dumps({"step": step}) + "\n" for step in STEPS) + '{"st')
+        lines = [json.dumps({"step": step, "train_seconds": step / 10}) for step in STEPS]
+        path.write_text("\n".join([*lines, '{"st']))
     for step in STEPS:
         ledger.append(folder.ledger, step_of({"a": [0.0, 1.0]}, [1], number=step - 1), "none")
         add(folder.path, step)
@@ -50,6 +51,32 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
         assert path.read_text().endswith("}\n")
     assert [record["step"] for record in files.read_lines(folder.ledger)] == steps
     assert [c.step for c in checkpoints.find(folder.path)] == steps
+
+
+BY_STEPS = "optimizer.schedule_by=seconds max_steps="  # the schedule stays as in the run
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (f"{BY_STEPS}99", "has more steps than max_steps=99; set run=<another name>, or max_"),
+        ("budget.train_seconds=1", "has more seconds of training than budget.train_seconds=1; "),
+    ],
+    ids=["fewer steps", "a smaller budget"],
+)
+def test_a_run_never_stands_in_for_a_shorter_one(folder, tmp_path, overrides, line):
+    with pytest.raises(UserError, match=rf"^run=r: \S*checkpoint-100 {line}"):
+        folder_of(tmp_path, *overrides.split()).find_start()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [f"{BY_STEPS}100", "budget.train_seconds=1.01", f"{BY_STEPS}99 resume=r/checkpoint-10"],
+    ids=["as many steps", "the last step began in time", "an earlier checkpoint"],
+)
+def test_a_run_that_would_have_come_as_far_goes_on(folder, tmp_path, monkeypatch, overrides):
+    monkeypatch.chdir(tmp_path)
+    folder_of(tmp_path, *overrides.split()).find_start()
 
 
 def test_a_folder_that_gives_no_lock_is_one_line(tmp_path):

@@ -121,8 +121,8 @@ def test_gold_with_balanced_braces_or_the_published_cut(tmp_path):
         "so \\fbox{5}": ("5", "5"), "so $\\boxed 5$.": ("5", "5"),
     }  # fmt: skip
     write(tmp_path, "math", "test", [{**ROWS["math"], "solution": text} for text in golds])
-    for position, legacy_gold in enumerate((False, True)):
-        dataset = load("math", "test", tmp_path, legacy_gold=legacy_gold)
+    for position, name in enumerate(("math", "math_published")):
+        dataset = load(name, "test", tmp_path)
         assert dataset["answer"][:] == [pair[position] for pair in golds.values()]
 
 

@@ -13,7 +13,7 @@ from pods.config.errors import UserError
 from pods.config.keys import Model, Task
 from pods.scoring import Rewards
 from pods.tasks import encode_prompt, encode_prompts, read_prompts, render_prompt
-from pods.tasks.prompts import SYSTEM
+from pods.tasks.prompts import SYSTEM, render_for
 from rewards import is_well_formed, opened
 from tests.configs import compose
 from tests.tokenizers_like import like
@@ -21,6 +21,10 @@ from tests.tokenizers_like import like
 QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
 TASK = Task.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
 MODEL = Model(name="m", path="m", dtype="float32", load_in_4bit=False)
+
+
+def render(question, tokenizer, task, model):
+    return render_for(question, tokenizer, task, model, tasks.kind_of(task))
 
 
 def test_rendered_prompts_equal_the_published_ones(shared):
@@ -69,7 +73,7 @@ def test_the_bos_stands_there_once(style):
 def test_long_prompts_are_left_out_and_counted(monkeypatch):
     questions = ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
-    monkeypatch.setattr(tasks, "load_for", lambda *_: Dataset.from_dict(columns))
+    monkeypatch.setattr(tasks.splits, "load_for", lambda *_: Dataset.from_dict(columns))
     limit = len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
     limits = SimpleNamespace(max_prompt_length=limit)
     config = SimpleNamespace(data_dir=None, sampling=limits, model=MODEL)
@@ -87,14 +91,14 @@ def test_a_question_gets_the_system_text_of_its_task():
         ({"name": "chemistry"}, choice), ({"name": "own", "kind": "choice"}, choice),
         ({"name": "chemistry", "system": "Choose."}, "Choose."),
     ):  # fmt: skip
-        prompt = tasks.rendered("Which?", QWEN, TASK.model_copy(update=changes), MODEL)
+        prompt = render("Which?", QWEN, TASK.model_copy(update=changes), MODEL)
         assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date_string=DATE)
 
 
 def with_template(name, **changes):
     """The prompt of a question by a template of tests/templates."""
     task = TASK.model_copy(update={"system": changes.pop("system", "S")})
-    return tasks.rendered("1+1?", like("qwen", name), task, MODEL.model_copy(update=changes))
+    return render("1+1?", like("qwen", name), task, MODEL.model_copy(update=changes))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,7 @@ def test_format_and_tags_count_the_think_that_a_template_opens(name, variables, 
 
 def test_a_model_brings_its_system_text_and_mistakes_are_named():
     model = MODEL.model_copy(update={"system": "Think: on"})
-    prompt = tasks.rendered("1+1?", QWEN, TASK.model_copy(update={"system": "S"}), model)
+    prompt = render("1+1?", QWEN, TASK.model_copy(update={"system": "S"}), model)
     assert prompt.startswith("<|im_start|>system\nThink: on\nS<|im_end|>")
     with pytest.raises(UserError, match=r"^task.system: .* \(a system message comes first\); set"):
         with_template("needs_system", system="")

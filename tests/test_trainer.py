@@ -60,7 +60,7 @@ def build(overrides, *, dataset, algorithm=None, wrap=None):
     """algorithm: in place of the config's. wrap: around the engine."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
-    config.engine.name = choose.for_training(config)[0]
+    config.engine = choose.for_training(config)[0]
     engine = choose.build_for_training(config, policy)
     engine = wrap(engine) if wrap else engine
     trainer = build_trainer(config, policy, dataset, rewards_of(), engine, Clock())
@@ -150,8 +150,9 @@ def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
     for correction in (False, True):
         keys = ["max_steps=1", "optimizer.name=sgd", "optimizer.learning_rate=1",
                 "optimizer.schedule=constant", "optimizer.weight_decay=0",
-                "optimizer.max_grad_norm=0", f"engine.importance_sampling_correction={correction}",
-                "trl={vllm_importance_sampling_mode: token_truncate}"]  # fmt: skip
+                "optimizer.max_grad_norm=0",
+                f"trl.vllm_importance_sampling_correction={correction}",
+                "trl.vllm_importance_sampling_mode=token_truncate"]  # fmt: skip
         trainer = build(keys, dataset=rows())
         trainer.engine = SimpleNamespace(generate=shifted(trainer.engine))
         trainer.guard = None
@@ -190,7 +191,7 @@ def test_arms_with_one_seed_share_their_first_rollouts():
     """GRPO with n = 16 and PODS with n = 64, whatever the number of sequences at once."""
     sizes = ["seed=3", "sampling.max_completion_length=24", "prompts_per_step=2"]
     sizes += ["sampling.temperature=2"]
-    ids, pods = first_rollouts(*sizes, "rollouts_per_prompt=64", "engine.max_sequences=50")
+    ids, pods = first_rollouts(*sizes, "rollouts_per_prompt=64", "max_sequences=50")
     same_ids, grpo = first_rollouts(*sizes, "algorithm=grpo", "kept_per_prompt=16")
     assert ids == same_ids
     assert [group[:16] for group in pods] == grpo

@@ -26,7 +26,7 @@ TINY = ROOT / "pods" / "tiny_policy"
 def test_the_engine_runs_every_rollout_of_a_step_at_once_or_as_many_as_are_allowed(
     n, P, limit, slots
 ):
-    sizes = f"rollouts_per_prompt={n}", f"prompts_per_step={P}", f"engine.max_sequences={limit}"
+    sizes = f"rollouts_per_prompt={n}", f"prompts_per_step={P}", f"max_sequences={limit}"
     config = compose(*sizes)
     assert unsloth.engine_arguments(config)["max_num_seqs"] == slots
 

@@ -92,8 +92,8 @@ def test_greedy_answers_of_every_policy_agree_with_transformers(tmp_path, train)
 SETTINGS = [
     "run=r",
     "prompts_per_step=2",
-    "ledger.texts=all",
-    "engine.check_every=1",
+    "ledger_texts=all",
+    "guard.check_every=1",
     "budget.train_seconds=null",
     "checkpoint.every_seconds=null",
     "optimizer.schedule=constant",
@@ -182,7 +182,7 @@ def test_a_step_is_finished_at_a_signal_and_a_dead_engine_is_one_line(
     tmp_path, train, signals, code, saved, line
 ):
     (tmp_path / "act.py").write_text(ACT)
-    keys = [f"algorithm.name={tmp_path}/act.py:act", f"algorithm.params.signals={signals}"]
+    keys = [f"algorithm={tmp_path}/act.py:act", f"algorithm_kwargs.signals={signals}"]
     keys += [*LIVE, "rollouts_per_prompt=16", "kept_per_prompt=16", "evaluation.every_seconds=null"]
     # Blocks of 128 tokens come from the prefix cache, also for the probe with another adapter.
     (group,) = train.start(tmp_path, *keys, f"task.system={'1+' * 150}1", "max_steps=5")
@@ -211,7 +211,7 @@ def test_each_of_two_processes_has_its_engine(tmp_path, train, sweep):
 
 
 def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):
-    full = ["engine=trl", "engine.vllm_mode=colocate", "lora.rank=null", "lora.alpha=1"]
+    full = ["engine=trl", "trl.vllm_mode=colocate", "lora.rank=null", "lora.alpha=1"]
     keys = [*SETTINGS, *SMALL, *full, "optimizer.learning_rate=1e-3"]
     keys += ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
     script = {"script": "tests/vllm_train.py", "ranks": 2}

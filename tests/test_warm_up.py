@@ -111,7 +111,7 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         clock=clock, is_deepspeed_enabled=False, engine=None, keeps_logprobs=False
     )
     monkeypatch.setattr(loop, "warm_up", warm)
-    config = compose("backend.warmup=true")
+    config = compose("warm_up=true")
     folder = SimpleNamespace(path=None, config=config)
     callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None)
     with loop.restore_signals():

@@ -23,13 +23,13 @@ CASES = {
                 "sampling.max_completion_length=21", "trl={delta: 1.05, entropy_coef: 0.1}"],
     "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4",
                 "loss.type=dapo", "loss.beta=0.0"],
-    "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm.params.rounds=2"],
+    "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=2"],
     # Algorithms that return fewer rows than the budget, of differing numbers from step to step.
-    "dapo_filled": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm.params.rounds=1",
+    "dapo_filled": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=1",
                     *FILLED],
-    "speed_filled": ["algorithm=speed", "rollouts_per_prompt=8", "algorithm.params.pool=1",
+    "speed_filled": ["algorithm=speed", "rollouts_per_prompt=8", "algorithm_kwargs.pool=1",
                      *FILLED],
-    "thin_filled": ["algorithm=thin", "rollouts_per_prompt=4", "algorithm.params.pool=1", *FILLED],
+    "thin_filled": ["algorithm=thin", "rollouts_per_prompt=4", "algorithm_kwargs.pool=1", *FILLED],
 }  # fmt: skip
 
 

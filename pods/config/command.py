@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent
 
@@ -26,8 +27,9 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.config import sweeps
 from pods.config.errors import UserError
 from pods.config.keys import CONFIG_DIR, TrainConfig, keys
-from pods.config.mistakes import Config, explain, one_line, validated
+from pods.config.mistakes import Config, explain, one_line, refuse_former, validated, written
 from pods.config.place import as_typed
+from pods.config.prices import read_prices
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
 QUIET = {"hydra_logging": "none", "job_logging": "none"}
@@ -36,6 +38,175 @@ HYDRA.defaults = [
     {group: QUIET.get(group, choice) for group, choice in entry.items()} for entry in HYDRA.defaults
 ]
 ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
+
+# Hydra's flags that take the next argument as their value.
+VALUED = {
+    *("--cfg", "-c"),
+    *("--package", "-p"),
+    *("--config-path", "-cp"),
+    *("--config-name", "-cn"),
+    *("--config-dir", "-cd"),
+    "--experimental-rerun",
+}
+INFO = {"--info", "-i"}  # its value may be left out
+
+
+@dataclass
+class Command:
+    """A command: its function, its YAML file <folder>/<name>.yaml, and the schema of its config."""
+
+    main: Callable
+    name: str
+    schema: type[Config]
+    folder: Path
+    jobs: list[tuple[str, str]] = field(default_factory=list)  # run, error of those in this process
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.name}.yaml"
+
+    @property
+    def trains(self) -> bool:
+        return self.schema is TrainConfig
+
+
+def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
+    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
+    trainings get their key `run`, distinct in a sweep, which ends with a summary."""
+
+    def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
+        definition = Command(main, name, schema, folder)
+
+        @functools.wraps(main)
+        def entry() -> None:
+            start(definition)
+
+        return entry
+
+    return decorate
+
+
+def start(command: Command) -> None:
+    """Run a command on sys.argv; every mistake is one line on stderr and an exit code."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
+    try:
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            print(as_typed(help_text(command.main.__globals__["__doc__"], command.file)))
+        else:
+            sys.argv[1:] = hydra_arguments(command, sys.argv[1:])
+            run_hydra(command)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `... | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
+    except KeyboardInterrupt:  # a training catches it, saves and ends with the same code
+        print(f"{os.path.basename(sys.argv[0])}: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        _report_and_exit(error)
+
+
+def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
+    """The command line as Hydra takes it: its flags, then the overrides."""
+    flags, overrides = split(arguments)
+    known = {f"--{key}" for key in keys(command.schema)}
+    for flag in flags:
+        key = flag.partition("=")[0]
+        if key in known:  # argparse would print its usage
+            raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
+    multirun = bool({"-m", "--multirun"} & set(flags))
+    settings = settable(overrides, command.folder)
+    unnamed = sweeps.unnamed(settings, multirun)
+    if multirun:
+        settings.append(f"++{sweeps.UNNAMED}=[{','.join(unnamed)}]")
+    return [*flags, *settings]
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Hydra's flags with their values, and the overrides."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    for previous, argument in zip(["", *arguments], arguments, strict=False):
+        if (
+            argument.startswith("-")
+            or previous in VALUED
+            or (previous in INFO and "=" not in argument)
+        ):
+            flags.append(argument)
+        else:
+            overrides.append(argument)
+    return flags, overrides
+
+
+def run_hydra(command: Command) -> None:
+    """Compose the config of sys.argv, and run the job or the jobs of the sweep."""
+
+    @functools.wraps(command.main)
+    def job(config: DictConfig) -> None:
+        run_job(command, config)
+
+    run = hydra.main(str(command.folder), command.name, version_base=None)(job)
+    try:
+        run()
+    finally:
+        if command.trains and len(command.jobs) > 1:
+            print(as_typed(sweeps.summary(command.jobs)))
+
+
+def run_job(command: Command, config: DictConfig) -> None:
+    """One job of Hydra's. In a sweep its error is kept for the summary, and the others run."""
+    facts = HydraConfig.get()
+    is_sweep = facts.mode == RunMode.MULTIRUN
+    overrides = list(facts.overrides.task)
+    line = " ".join(text.lstrip("+") for text in overrides)
+    run = ""
+    try:
+        refuse_deletions(command.schema, overrides)
+        if command.trains:
+            complete(config, overrides)
+            swept = set()
+            if is_sweep:
+                unnamed = facts.job.config.override_dirname.exclude_keys
+                swept = {override.key_or_group for override in sweeps.parsed(overrides)}
+                swept -= set(unnamed)
+            others = functools.partial(compose, command.name)
+            run = config.run = sweeps.name(config, overrides, swept, others)
+            line = f"run={run} ({line})"
+        if is_sweep:
+            print(f"job {facts.job.num + 1}: {line}", file=sys.stderr, flush=True)
+        command.main(typed(command.schema, config))
+        command.jobs.append((run, ""))
+    except Exception as error:
+        if not is_sweep:
+            _report_and_exit(error)
+        command.jobs.append((run, explain(error)))
+        raise
+
+
+def refuse_deletions(schema: type[Config], overrides: list[str]) -> None:
+    """Raise UserError for `~key`, which leaves a key without a value."""
+    for text in overrides:
+        key = text.removeprefix("~").partition("=")[0]
+        if text.startswith("~") and key in keys(schema):
+            raise UserError(f"{text}: the command needs this key; set {key}=<value>")
+
+
+def complete(config: DictConfig, overrides: list[str]) -> None:
+    """Set in a composed training config what its algorithm implies for keys that are not typed
+    (config/_algorithms.yaml), and the prices that `clock` names."""
+    overridden = {override.key_or_group for override in sweeps.parsed(overrides)}
+    values = OmegaConf.to_container(config, resolve=False)
+    implied = yaml.safe_load((CONFIG_DIR / "_algorithms.yaml").read_text())
+    for key, value in implied.get(str(values["algorithm"]), {}).items():
+        if key not in overridden:
+            config[key] = value
+    clock = values["clock"]
+    if isinstance(clock, dict):
+        raise UserError(
+            f"clock={written(clock)}: must be measured, l40s or a YAML file; "
+            "write the prices into a file and set clock=<file>"
+        )
+    if clock != "measured":
+        config.clock = read_prices(str(clock)).model_dump()
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
@@ -49,107 +220,70 @@ def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictC
     GlobalHydra.instance().hydra = None
     try:
         with hydra.initialize_config_dir(str(folder), version_base=None):
-            return hydra.compose(name, overrides=settable(overrides, folder))
+            config = hydra.compose(name, overrides=settable(overrides, folder))
     finally:
         GlobalHydra.instance().hydra = outer
+    if name == "train":
+        complete(config, overrides)
+    return config
 
 
 def load_config(path: Path) -> TrainConfig:
     """The config that a run was trained with: checkpoints/<run>/.hydra/config.yaml."""
     try:
-        return validated(TrainConfig, OmegaConf.to_container(OmegaConf.load(path), resolve=True))
+        values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        return validated(TrainConfig, values)
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError, UserError) as error:
-        reason, meta = one_line(error), path.parents[1] / "meta.json"
-        remedy = f"train it again, or check out the commit that {meta} names"
-        line = f"{path}: not a config of this version of PODS ({reason}); {remedy}"
-        raise UserError(line) from None
+        raise UserError(
+            f"{path}: not a config of this version of PODS, but made by an earlier one or damaged "
+            f"({one_line(error)}); train it again, or check out the commit that "
+            f"{path.parents[1] / 'meta.json'} names"
+        ) from None
 
 
 def settable(overrides: list[str], folder: Path) -> list[str]:
-    """The overrides with ++ before keys that are no groups: the schema refuses them, not Hydra."""
+    """The overrides with ++ before keys that are no groups: the schema refuses them, not Hydra.
+    Raises UserError for keys of earlier versions, and for a group without or with two choices."""
     texts = []
     for text in overrides:
-        key = re.match(r"([a-zA-Z_][\w.-]*)=", text)
-        group = key and (folder / key[1]).is_dir()
-        if group and text.endswith("=null"):
+        refuse_former(text)
+        match = re.fullmatch(r"([a-zA-Z_][\w.-]*)=(.*)", text, re.DOTALL)
+        if match is None:
+            texts.append(text)
+            continue
+        key, value = match.groups()
+        if not (folder / key).is_dir():
+            texts.append(f"++{text}")
+            continue
+        if value == "null":
             raise UserError(f"{text}: a group needs a choice; --help lists them")
-        texts.append(f"++{text}" if key and not group else text)
+        if value.startswith("["):
+            raise UserError(f"{text}: takes one choice, not a list; set {key}=<name>")
+        texts.append(text)
     return texts
-
-
-def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
-    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
-    trainings get their key `run`, distinct in a sweep, which ends with a summary."""
-    names_run = schema is TrainConfig
-
-    def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
-        jobs: list[tuple[str, str]] = []  # of a sweep in this process: run, error
-
-        @functools.wraps(main)
-        def job(config: DictConfig) -> None:
-            facts = HydraConfig.get()
-            sweep, overrides = facts.mode == RunMode.MULTIRUN, list(facts.overrides.task)
-            run, line = "", " ".join(text.lstrip("+") for text in overrides)
-            try:
-                if names_run:
-                    config.run = sweeps.name(config, overrides, functools.partial(compose, name))
-                    run, line = config.run, f"run={config.run} ({line})"
-                if sweep:
-                    print(f"job {facts.job.num + 1}: {line}", file=sys.stderr, flush=True)
-                main(typed(schema, config))
-                jobs.append((run, ""))
-            except Exception as error:
-                if sweep:
-                    jobs.append((run, explain(error)))
-                    raise  # Hydra runs the others
-                _report_and_exit(error)
-
-        @functools.wraps(main)
-        def entry() -> None:
-            dashed = {f"--{key}" for key in keys(schema)}  # argparse would print its usage
-            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
-            try:
-                if {"-h", "--help"} & set(sys.argv[1:]):
-                    text = help_text(main.__globals__["__doc__"], folder / f"{name}.yaml")
-                    print(as_typed(text))
-                else:
-                    for key in {text.partition("=")[0] for text in sys.argv[1:]} & dashed:
-                        raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
-                    sweeps.note_swept(sys.argv[1:])
-                    sys.argv[1:] = settable(sys.argv[1:], folder)
-                    run = hydra.main(config_path=str(folder), config_name=name, version_base=None)
-                    try:
-                        run(job)()
-                    finally:
-                        if names_run and len(jobs) > 1:
-                            print(as_typed(sweeps.summary(jobs)))
-                sys.stdout.flush()
-            except BrokenPipeError:  # `... | head` has read enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
-            except KeyboardInterrupt:  # a training catches it, saves and ends with the same code
-                print(f"{os.path.basename(sys.argv[0])}: interrupted", file=sys.stderr)
-                sys.exit(130)
-            except Exception as error:
-                _report_and_exit(error)
-
-        return entry
-
-    return decorate
 
 
 def help_text(title: str, file: Path) -> str:
     """What --help prints: the command's YAML with its comments, then each of its groups."""
     text = file.read_text()
-    shared = re.findall(r"(?m)^  - (_(?!self_)\w+)", text)
-    parts = [title, text, *(file.with_name(f"{name}.yaml").read_text() for name in shared)]
+    parts = [title, text]
+    for name in re.findall(r"(?m)^  - (_(?!self_)\w+)", text):
+        parts.append(file.with_name(f"{name}.yaml").read_text())
     for group, default in re.findall(r"(?m)^  - (\w+): (\S+)", text):
-        files = {p.stem: p.read_text() for p in sorted((file.parent / group).glob("*.yaml"))}
-        names = [name for name in files if not name.startswith("_")]
-        parts.append(f"{group}={default}, any of {', '.join(names)}")
-        shown = names if default.startswith("[") else ["_shared" if "_shared" in files else default]
-        texts = [files.get(name, "") for name in shown]
-        parts += [indent(text, "  ") for text in texts if "@package _global_" not in text]
+        parts += group_help(file.parent / group, default)
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())
+
+
+def group_help(folder: Path, default: str) -> list[str]:
+    """The choices of a group, and the keys of its default with their comments."""
+    names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
+    parts = [f"{folder.name}={default}, any of {', '.join(names)}"]
+    file = folder / "_shared.yaml"
+    if not file.is_file():
+        file = folder / f"{default}.yaml"
+    if file.is_file() and "@package _global_" not in file.read_text():
+        parts.append(indent(file.read_text(), "  "))
+    return parts
 
 
 def _report_and_exit(error: Exception) -> None:

@@ -2,21 +2,18 @@
 pods/training/check.py the rules that span several keys."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from pods.config.errors import UserError
 from pods.config.place import SUITE
 
 CONFIG_DIR = SUITE / "config"
-COSTS = CONFIG_DIR / "prices"
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 FunctionPath = Annotated[str, Field(pattern=":")]  # path/to/file.py:function
+Parameters = Annotated[dict[Text, Any], Field(default_factory=dict)]  # of a function
 
 
 class Section(BaseModel):
@@ -40,7 +37,10 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     for name, value in tree.items():
         key = f"{prefix}{name}"
-        leaves |= flat(value, f"{key}.") if isinstance(value, dict) else {key: value}
+        if isinstance(value, dict):
+            leaves |= flat(value, f"{key}.")
+        else:
+            leaves[key] = value
     return leaves
 
 
@@ -49,7 +49,6 @@ class Task(Section):
     style: Literal["instruct", "base"]
     system: Text | None = None
     date: Text | None = None
-    legacy_gold: bool
     validation_size: int = Field(ge=0)
     source: Text | None = None
     question: Text | None = None
@@ -73,15 +72,6 @@ class Lora(Section):
     alpha: float | None = Field(gt=0, serialization_alias="lora_alpha")
     dropout: float = Field(ge=0, serialization_alias="lora_dropout")
     target_modules: list[Text]
-
-
-class Function(Section):
-    name: Text
-    params: dict[Text, Any] = Field(default_factory=dict)
-
-
-class Algorithm(Function):
-    max_rounds: int = Field(gt=0)
 
 
 class Rewards(Section):
@@ -127,30 +117,17 @@ class Budget(Section):
     wall_seconds: float | None = Field(gt=0)
 
 
-class Prices(Section):
-    """What a step costs on a machine, in seconds (config/prices); measured: no prices."""
+class Prices(BaseModel):
+    """What a step costs on a machine, in seconds; read from a file, so its fields are no keys."""
 
-    name: Text
+    model_config = Section.model_config
+
+    name: Text  # as in clock=<name>
     fixed: float = Field(0.0, ge=0)
     round: float = Field(0.0, ge=0)
     generate: float = Field(0.0, ge=0)
     update: float = Field(0.0, ge=0)
     tokens: float | None = Field(None, gt=0)
-
-
-def price_list(value: object) -> object:
-    """`clock=l40s` or `clock=<file>` with the prices of that YAML file; a run's config has them."""
-    if not isinstance(value, str) or value == "measured":
-        return {"name": value} if isinstance(value, str) else value
-    named = COSTS / f"{value}.yaml"
-    file = named if named.is_file() else Path(value)
-    if not file.is_file():
-        names = ", ".join(sorted(path.stem for path in COSTS.glob("*.yaml")))
-        raise UserError(f"clock={value}: no such file; set {names}, or a YAML file with prices")
-    prices = yaml.safe_load(file.read_text())
-    if not isinstance(prices, dict) or not {"fixed", "generate", "update"} <= prices.keys():
-        raise UserError(f"clock={value}: {file} lacks fixed, generate or update; see --help")
-    return {"name": value, **prices}
 
 
 class Checkpoint(Section):
@@ -165,93 +142,75 @@ class InRunEvaluation(Section):
     questions: int | None = Field(gt=0)
 
 
-class LedgerConfig(Section):
-    texts: Literal["first", "all", "none"]
-
-
-class Trl(Section):
-    """Arguments of TRL's GRPOConfig that no other key sets and no checkpoint holds; null: TRL's."""
-
-    delta: float | None = None
-    entropy_coef: float | None = None
-    off_policy_mask_threshold: float | None = None
-    vllm_importance_sampling_mode: (
-        Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None
-    ) = None
-    vllm_importance_sampling_clip_max: float | None = None
-    vllm_importance_sampling_clip_min: float | None = None
-    router_aux_loss_coef: float | None = None
-    adam_epsilon: float | None = None
-    optim_args: Text | None = None
-    lr_scheduler_kwargs: dict[Text, Any] | None = None
-    gradient_checkpointing_kwargs: dict[Text, Any] | None = None
-    disable_dropout: bool | None = None
-    ddp_timeout: float | None = None
-
-
-class Backend(Section):
-    name: Literal["auto", "transformers", "unsloth"]
-    gradient_checkpointing: bool
-    threads: int | None = Field(gt=0)
-    warmup: bool
-
-
-class EngineConfig(Section):
-    name: Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath
-    vllm_mode: Literal["auto", "colocate", "server", "none"]
-    server_url: Text
-    max_sequences: int | None = Field(gt=0)
+class Vllm(Section):
     gpu_memory_utilization: float = Field(gt=0, le=1)
     standby: bool
-    importance_sampling_correction: bool
+
+
+class Guard(Section):
     max_logprob_gap: float = Field(gt=0)
     check_every: int = Field(ge=1)
 
 
-class Wandb(Section):
-    project: Text
-
-
-class Logger(Section):
-    console: Section | None = None
-    wandb: Wandb | None = None
-    tensorboard: Section | None = None
+def listed(value: object) -> object:
+    """`logger=console` and `logger=[console]` mean the same; null is the empty list."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 class TrainConfig(Section):
     experiment: Text
     run: Text
     seed: int = Field(ge=0)
+    output_dir: Text
+    data_dir: Text | None
+    resume: Text
+    stop_on_collapse: bool
+    trial: bool
+
+    algorithm: Text
+    algorithm_kwargs: Parameters
+    rule: Text
+    rule_kwargs: Parameters
+    advantage: Text
+    advantage_kwargs: Parameters
+
     rollouts_per_prompt: int = Field(ge=2)
     kept_per_prompt: int = Field(ge=2)  # an advantage needs two
-    micro_batch_size: int = Field(gt=0)
     prompts_per_step: int = Field(gt=0)
+    micro_batch_size: int = Field(gt=0)
     updates_per_generation: int = Field(gt=0)
     max_steps: int | None = Field(gt=0)
-    resume: Text
-    trial: bool
-    stop_on_collapse: bool
-    data_dir: Text | None
-    output_dir: Text
+
+    clock: Literal["measured"] | Prices
+    budget: Budget
+    checkpoint: Checkpoint
+    evaluation: InRunEvaluation
+    ledger_texts: Literal["first", "all"]
+    logger: Annotated[
+        list[Literal["console", "wandb", "tensorboard"]],
+        BeforeValidator(listed),
+    ]
+
+    backend: Literal["auto", "transformers", "unsloth"]
+    gradient_checkpointing: bool
+    threads: int | None = Field(gt=0)
+    warm_up: bool
+
+    engine: Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath
+    max_sequences: int | None = Field(gt=0)
+    vllm: Vllm
+    guard: Guard
+
     task: Task
     model: Model
     lora: Lora
-    rule: Function
-    advantage: Function
-    algorithm: Algorithm
     rewards: Rewards
     sampling: Sampling
     optimizer: Optimizer
     loss: Loss
-    trl: Trl = Field(default_factory=Trl)
-    clock: Annotated[Prices, BeforeValidator(price_list)]
-    budget: Budget
-    checkpoint: Checkpoint
-    evaluation: InRunEvaluation
-    ledger: LedgerConfig
-    backend: Backend
-    engine: EngineConfig
-    logger: Logger = Field(default_factory=Logger)
+    trl: Parameters
 
     def moved(self, path: str | None, data_dir: str | None = None) -> "TrainConfig":
         """With the places of model and data that a command replaces."""

@@ -17,8 +17,44 @@ Config = TypeVar("Config", bound=Section)
 
 # What people type for a key that has another name.
 SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
+# Keys of earlier versions, and what to set today; the first that the typed key begins with counts.
+FORMER = {
+    "algorithm.name": "algorithm",
+    "algorithm.params": "algorithm_kwargs",
+    "rule.name": "rule",
+    "rule.params": "rule_kwargs",
+    "advantage.name": "advantage",
+    "advantage.params": "advantage_kwargs",
+    "engine.name": "engine",
+    "engine.vllm_mode": "trl.vllm_mode",
+    "engine.server_url": "trl.vllm_server_base_url",
+    "engine.importance_sampling_correction": "trl.vllm_importance_sampling_correction",
+    "engine.max_sequences": "max_sequences",
+    "engine.gpu_memory_utilization": "vllm.gpu_memory_utilization",
+    "engine.standby": "vllm.standby",
+    "engine.max_logprob_gap": "guard.max_logprob_gap",
+    "engine.check_every": "guard.check_every",
+    "backend.name": "backend",
+    "backend.gradient_checkpointing": "gradient_checkpointing",
+    "backend.threads": "threads",
+    "backend.warmup": "warm_up",
+    "ledger.texts": "ledger_texts",
+    "loss.scale_rewards": "advantage",
+}
+REMOVED = {  # and how a user gets the same
+    "algorithm.max_rounds": "a step has at most 16 rounds of generation",
+    "algorithm.needs_logprobs": "the algorithm says it, my_algorithm.reads_logprobs = True",
+    "logger.console": "logger=[console] names every logger",
+    "logger.tensorboard": "logger=[console,tensorboard] names every logger",
+    "logger.wandb": "set logger=[console,wandb], and WANDB_PROJECT in the environment",
+    "task.legacy_gold": "set task=math_published",
+    "clock.": "write the prices into a YAML file and set clock=<file>",
+}
 RULES = {  # instead of pydantic's words, which are Python's
     "bool_type": "must be true or false",
+    "float_type": "must be a number, such as 0.5",
+    "int_from_float": "must be a whole number, such as 1",
+    "int_type": "must be a whole number, such as 1",
     "dict_type": "must be keys with values, {name: value}",
     "model_type": "must be keys with values, {name: value}",
     "string_pattern_mismatch": "path/to/file.py:function",
@@ -68,10 +104,32 @@ def written(value: Any) -> str:
 
 
 def _nearest(key: str, schema: type[Section]) -> str:
-    names, last = list(keys(schema)), key.rpartition(".")[2]
-    near = [SHORT[key]] if SHORT.get(key) in names else get_close_matches(key, names, 1, 0.75)
-    near += [name for name in names if name.rpartition(".")[2] == last]
-    return f"did you mean {near[0]}?" if near else "--help lists all keys"
+    """The key that was probably meant: another name of it, one spelt alike, or its longer form."""
+    names = list(keys(schema))
+    last = key.rpartition(".")[2]
+    candidates = [
+        SHORT.get(last),
+        *get_close_matches(key, names, 1, 0.75),
+        *[name for name in names if name.rpartition(".")[2] == last],
+        *[name for name in names if len(last) > 2 and name.rpartition(".")[2].startswith(last)],
+    ]
+    for candidate in candidates:
+        if candidate in names:
+            return f"did you mean {candidate}?"
+    return "--help lists all keys"
+
+
+def refuse_former(text: str) -> None:
+    """Raise UserError for an override of a key that has another name today, or is gone."""
+    key, _, value = text.lstrip("+~").partition("=")
+    for former, today in FORMER.items():
+        if f"{key}.".startswith(f"{former}."):
+            raise UserError(
+                f"{key}={value}: has another name; set {today}{key[len(former) :]}={value}"
+            )
+    for former, remedy in REMOVED.items():
+        if key.startswith(former):
+            raise UserError(f"{key}={value}: no key of this version; {remedy}")
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
@@ -85,10 +143,7 @@ def explain(error: BaseException) -> str:
         case MissingConfigException() if error.options:
             group, _, name = str(error.missing_cfg_file).partition("/")
             choices = ", ".join(option for option in error.options if not option.startswith("_"))
-            line = f"{group}={name}: must be one of {choices}"
-            if group not in ("algorithm", "rule", "advantage"):
-                return line
-            return f"{line}; for a function in a file set {group}.name=path/to/file.py:function"
+            return f"{group}={name}: must be one of {choices}"
         case OverrideParseException():
             remedy = "no spaces around =, and quotes for the shell"
             if re.search(r"=[^\[]+\[", error.override):

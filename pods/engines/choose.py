@@ -53,12 +53,12 @@ def settle(config: TrainConfig) -> str:
             "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
             "a GPU, or model.load_in_4bit=false"
         )
-    config.backend.name, reason = backend(config.backend.name, config)
+    config.backend, reason = backend(config.backend, config)
     if config.optimizer.name == "auto":  # 8 bits as published
         eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
         config.optimizer.name = "adamw_8bit" if eight_bit else "adamw_torch_fused"
-    config.engine.name, because = for_training(config)
-    parts = f"backend {config.backend.name} ({reason})", f"engine {config.engine.name} ({because})"
+    config.engine, because = for_training(config)
+    parts = f"backend {config.backend} ({reason})", f"engine {config.engine} ({because})"
     line = ", ".join([*parts, config.optimizer.name])
     count = torch.cuda.device_count()
     if count > 1 and ranks.world_size() == 1:
@@ -97,11 +97,11 @@ def for_evaluation(name: str, config: TrainConfig) -> tuple[str, str]:
 
 
 def for_training(config: TrainConfig) -> tuple[str, str]:
-    """The engine of a training and why; config.backend.name must be settled. Raises UserError."""
-    name, reason = config.engine.name, "as configured"
+    """The engine of a training and why; config.backend must be settled. Raises UserError."""
+    name, reason = config.engine, "as configured"
     if functions.is_path(name):
         return name, "a class in a file"
-    if name == "auto" and config.backend.name == "unsloth":
+    if name == "auto" and config.backend == "unsloth":
         name, reason = "unsloth", "shares the base weights with backend=unsloth"
     elif name == "auto" and config.lora.rank is None:
         name, reason = "transformers", "every parameter is trained"
@@ -116,7 +116,7 @@ def for_training(config: TrainConfig) -> tuple[str, str]:
 
 def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     """Why this engine cannot serve the training, and what to set instead."""
-    unsloth, full = config.backend.name == "unsloth", config.lora.rank is None
+    unsloth, full = config.backend == "unsloth", config.lora.rank is None
     through_trl = name == "trl" and vllm_mode(config) != "none"
     if name == "unsloth" and not unsloth:
         yield "it shares its weights with Unsloth's trainer; set engine=vllm, or backend=unsloth"
@@ -125,19 +125,19 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     if name == "transformers" and ranks.zero_stage() == 3:
         yield "ZeRO-3 divides the weights among the processes; set engine=trl"
     if name == "vllm" and full:
-        yield "it needs an adapter (lora.rank=null); set engine=trl engine.vllm_mode=colocate"
+        yield "it needs an adapter (lora.rank=null); set engine=trl trl.vllm_mode=colocate"
     if through_trl and not full:  # 56 % of the base had changed after 100 merges in bfloat16
         reason = "TRL's vLLM merges the adapter into the live weights, which rounds the base"
-        yield f"{reason}; set engine=vllm, or engine.vllm_mode=none"
+        yield f"{reason}; set engine=vllm, or trl.use_vllm=false"
     if not gives_logprobs(name, config):
-        if config.engine.importance_sampling_correction:
+        if corrects(config):
             yield (
-                "engine.importance_sampling_correction=true, and it gives no log-probabilities; "
+                "trl.vllm_importance_sampling_correction=true, and it gives no log-probabilities; "
                 "set engine=transformers, or engine=vllm without top_k and top_p"
             )
-        if needs_of_algorithm(config.algorithm.name).reads_logprobs:
+        if needs_of_algorithm(config.algorithm).reads_logprobs:
             yield (
-                f"algorithm={config.algorithm.name} reads log-probabilities, and it gives none; "
+                f"algorithm={config.algorithm} reads log-probabilities, and it gives none; "
                 "set engine=transformers, or engine=vllm without top_k and top_p"
             )
     if name == "vllm" or through_trl:
@@ -148,10 +148,17 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
 
 def vllm_mode(config: TrainConfig) -> str:
     """How TRL's trainer uses vLLM with engine=trl: colocate, server or none."""
-    if config.engine.vllm_mode != "auto":
-        return config.engine.vllm_mode
+    if not config.trl.get("use_vllm", True):
+        return "none"
+    if "vllm_mode" in config.trl:
+        return config.trl["vllm_mode"]
     possible = config.lora.rank is None and torch.cuda.is_available() and find_spec("vllm")
     return "colocate" if possible else "none"
+
+
+def corrects(config: TrainConfig) -> bool:
+    """Whether TRL's loss weights tokens by the trainer's probability over the engine's."""
+    return bool(config.trl.get("vllm_importance_sampling_correction"))
 
 
 def gives_logprobs(name: str, config: TrainConfig) -> bool:
@@ -183,20 +190,20 @@ def build(
         return VllmEngine(config, tokenizer, sampling, limits, lora_rank)
     from pods.engines.transformers import TransformersEngine
 
-    set_threads(config.backend.threads)
+    set_threads(config.threads)
     return TransformersEngine(config, tokenizer, sampling, limits)
 
 
 def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
     """The engine that the config names (settled), or None if TRL's trainer generates."""
-    name = config.engine.name
+    name = config.engine
     if functions.is_path(name):
-        return functions.load("engine.name", name)(config, policy)
+        return functions.load("engine", name)(config, policy)
     if name == "trl":
         return None
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
-    share = config.engine.gpu_memory_utilization
-    limits = Limits(config.engine.max_sequences or rollouts, gpu_memory_utilization=share)
+    share = config.vllm.gpu_memory_utilization
+    limits = Limits(config.max_sequences or rollouts, gpu_memory_utilization=share)
     settings = replace(sampling(config), ends=tuple(policy.end_tokens))
     shared = policy.tokenizer, settings, limits, config.lora.rank
     if name == "unsloth":

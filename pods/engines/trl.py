@@ -60,8 +60,8 @@ def grouped(completions: Sequence[Completion], work: Work) -> Groups:
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:
     """Arguments of GRPOConfig if TRL generates; mode: see pods.engines.choose.vllm_mode."""
     engine, keys = config.engine, config.sampling
-    if engine.name != "trl":  # Unsloth's trainer would set vLLM's value for "off" itself
-        return {"top_k": keys.top_k or -1} if engine.name == "unsloth" else {}
+    if engine != "trl":  # Unsloth's trainer would set vLLM's value for "off" itself
+        return {"top_k": keys.top_k or -1} if engine == "unsloth" else {}
     if mode == "none":
         return {"generation_kwargs": {"eos_token_id": ends}} if len(ends) > 1 else {}
     generation_kwargs: dict[str, Any] = {"stop_token_ids": ends}
@@ -76,9 +76,9 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
         "generation_kwargs": generation_kwargs,
     }
     if mode == "server":
-        return arguments | {"vllm_server_base_url": engine.server_url}
+        return arguments | {"vllm_server_base_url": "http://127.0.0.1:8000"}  # of `trl vllm-serve`
     return arguments | {
-        "vllm_gpu_memory_utilization": engine.gpu_memory_utilization,
-        "vllm_enable_sleep_mode": engine.standby,
+        "vllm_gpu_memory_utilization": config.vllm.gpu_memory_utilization,
+        "vllm_enable_sleep_mode": config.vllm.standby,
         "vllm_max_model_length": keys.max_prompt_length + keys.max_completion_length,
     }

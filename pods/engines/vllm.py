@@ -242,7 +242,7 @@ class UnslothEngine(VllmEngine):
 
     def generate(self, works: Iterable[Work], **settings: Any) -> Answers:
         yield from super().generate(works, **settings)  # wakes one that sleeps: Unsloth's patch
-        if self._config.engine.standby:
+        if self._config.vllm.standby:
             self._llm.sleep()
 
     def _stop(self) -> None:

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pods import tasks
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.keys import Section, Text, TrainConfig
 from pods.evaluation import lookup
 from pods.rewards import VERSIONS
+from pods.tasks import splits
 
 
 def listed(value: object) -> list[str]:
@@ -23,7 +23,7 @@ def listed(value: object) -> list[str]:
 
 
 Names = Annotated[list[Text], BeforeValidator(listed)]
-Tasks = Annotated[list[Literal[*tasks.NAMES]], BeforeValidator(listed)]
+Tasks = Annotated[list[Literal[*splits.NAMES]], BeforeValidator(listed)]
 Graders = Annotated[list[Literal[*VERSIONS]], BeforeValidator(listed)]
 
 

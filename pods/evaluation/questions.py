@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pods import rewards, tasks
+from pods import rewards
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
 from pods.evaluation.records import GradedCompletion, Question
-from pods.tasks import read_prompts
+from pods.tasks.prompts import encode_prompts
+from pods.tasks.splits import read_prompts, renamed
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def load(
     seed: int = 0,
 ) -> Questions:  # fmt: skip
     """One split of a task, prompted as in training; a larger `sample` contains smaller ones."""
-    data, dropped = read_prompts(config, tasks.renamed(config.task, name), split, tokenizer)
+    data, dropped = read_prompts(config, renamed(config.task, name), split, tokenizer)
     if not len(data):
         raise UserError(
             f"tasks={name}: all {dropped} prompts are longer than the run's "
@@ -94,7 +95,7 @@ def load(
         total = len(data)
         data = data.select(sorted(order[:sample]))
         label += f".sample{sample}"
-    prompt_ids = tasks.encode_prompts(list(data["prompt"]), tokenizer)
+    prompt_ids = encode_prompts(list(data["prompt"]), tokenizer)
     rows = [
         Question(row["id"], row["answer"], row["prompt"], ids, columns=row)
         for row, ids in zip(data, prompt_ids, strict=True)

@@ -23,11 +23,11 @@ UNSLOTH_DEFAULT_SEQUENCES = 256
 
 def import_unsloth(config: TrainConfig) -> None:
     """Import Unsloth with the environment it reads at import, before TRL, transformers and PEFT."""
-    if config.engine.name == "unsloth" and ranks.in_process_group():
+    if config.engine == "unsloth" and ranks.in_process_group():
         remedy = "give each job of a sweep a process (hydra/launcher=submitit_local)"
         line = "engine=unsloth: the vLLM of an earlier job stays in this process"
         raise UserError(f"{line}; {remedy}, or set engine=vllm")
-    os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.engine.standby))
+    os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.vllm.standby))
     # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
     # Else engine=vllm and engine=unsloth would train with different kernels.
@@ -43,12 +43,12 @@ def import_unsloth(config: TrainConfig) -> None:
 
 def engine_arguments(config: TrainConfig) -> dict[str, Any]:
     """Without a limit vLLM runs every rollout of a step at once: n x P; TRL would take m x P."""
-    sequences = config.engine.max_sequences or config.rollouts_per_prompt * config.prompts_per_step
+    sequences = config.max_sequences or config.rollouts_per_prompt * config.prompts_per_step
     return {
-        "gpu_memory_utilization": config.engine.gpu_memory_utilization,
+        "gpu_memory_utilization": config.vllm.gpu_memory_utilization,
         "max_lora_rank": config.lora.rank,
         "max_num_seqs": sequences + (sequences == UNSLOTH_DEFAULT_SEQUENCES),
-        "unsloth_vllm_standby": config.engine.standby,
+        "unsloth_vllm_standby": config.vllm.standby,
     }
 
 
@@ -67,9 +67,9 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     check_pad(config.model.path, tokenizer)
     from unsloth import FastLanguageModel
 
-    vllm, keys = config.engine.name == "unsloth", config.model
+    vllm, keys = config.engine == "unsloth", config.model
     length = config.sampling.max_prompt_length + config.sampling.max_completion_length
-    share = f"engine.gpu_memory_utilization={config.engine.gpu_memory_utilization}"
+    share = f"vllm.gpu_memory_utilization={config.vllm.gpu_memory_utilization}"
     with named_loading_errors(keys.path, share):
         model, _ = FastLanguageModel.from_pretrained(
             model_name=locate(keys.path),
@@ -85,7 +85,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     model = FastLanguageModel.get_peft_model(
         model,
         **config.lora.model_dump(by_alias=True),
-        use_gradient_checkpointing="unsloth" if config.backend.gradient_checkpointing else False,
+        use_gradient_checkpointing="unsloth" if config.gradient_checkpointing else False,
         random_state=config.seed,  # seeds again: building the engine reset every generator
         max_seq_length=length,
     )

@@ -24,6 +24,7 @@ from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
 
+ENGINE = ("engine", "max_sequences", "vllm.", "trl.use_vllm", "trl.vllm_mode", "trl.vllm_server")
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
 
@@ -94,6 +95,7 @@ class RunFolder:
             ranks.say(f"{problem}; skipped, left as it is")
         if start is not None:
             self.refuse_changes()
+            self.refuse_shorter(start)
             before = start.meta.get("ranks", 1)
             if before != ranks.world_size():  # each has its part of the state
                 raise UserError(
@@ -103,6 +105,29 @@ class RunFolder:
                 )
             ranks.say(f"resuming {start.path}")
         return start
+
+    def refuse_shorter(self, start: Checkpoint) -> None:
+        """Raise UserError if this run would have ended before `start`: a finished run of a larger
+        budget never stands in for it."""
+        run, limit, budget = self.config.run, self.config.max_steps, self.config.budget
+        if limit is not None and start.step > limit:
+            raise UserError(
+                f"run={run}: {start.path} has more steps than max_steps={limit}; "
+                f"set run=<another name>, or max_steps={start.step}"
+            )
+        if budget.train_seconds is None:
+            return
+        before = start.step - self.config.updates_per_generation  # where it decided to go on
+        seconds = 0.0
+        for line in files.read_lines(self.metrics):
+            if line["step"] <= before:
+                seconds = line["train_seconds"]
+        if seconds >= budget.train_seconds:
+            raise UserError(
+                f"run={run}: {start.path} has more seconds of training than "
+                f"budget.train_seconds={budget.train_seconds:g}; "
+                f"set run=<another name>, or a budget above {seconds:.1f}"
+            )
 
     def refuse_changes(self) -> None:
         """Raise UserError naming the keys in which the saved config of the run differs."""
@@ -123,7 +148,7 @@ class RunFolder:
             change = f"{key} ({before.get(key)} -> {now.get(key)})"
             if not may_change(key):
                 refused.append(change)
-            elif key.startswith("engine.") and before[key] != "auto":
+            elif key.startswith(ENGINE) and before.get(key) != "auto":
                 ranks.say(f"run={run} resumes with another engine: {change}")
         if refused:
             raise UserError(

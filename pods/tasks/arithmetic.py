@@ -59,5 +59,5 @@ TASK = Task(
     splits={split: split for split in SIZES},
     rows=lambda split: numbered(f"arithmetic, {split}", rows(split)),
     question=lambda row: row["question"],
-    gold=lambda row, legacy: row["answer"],
+    gold=lambda row: row["answer"],
 )

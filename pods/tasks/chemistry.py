@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 def question(row: Row) -> str:
     """The question with its options below it, one a line."""
     choices = column(row, "choices")
-    options = zip(choices["label"], choices["text"], strict=True)
-    return "\n".join([text(row, "question"), *(f"{label}. {option}" for label, option in options)])
+    lines = [text(row, "question")]
+    for label, option in zip(choices["label"], choices["text"], strict=True):
+        lines.append(f"{label}. {option}")
+    return "\n".join(lines)
 
 
-def gold(row: Row, legacy: bool) -> str:
+def gold(row: Row) -> str:
     """The letter of the correct option."""
     key = text(row, "answerKey").strip()
     if key not in row["choices"]["label"]:

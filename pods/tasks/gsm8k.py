@@ -20,5 +20,5 @@ TASK = Task(
     hub="openai/gsm8k",
     subsets=("main",),
     question=lambda row: text(row, "question"),
-    gold=lambda row, legacy: after_hashes(row, "answer"),
+    gold=lambda row: after_hashes(row, "answer"),
 )

@@ -3,11 +3,12 @@ three test sets: `math500`, 500 of MATH's test split; `amc23`, 40 of AMC 12; `ai
 
 {"problem": "If $\\det \\mathbf{A} = 2$ ...", "solution": "We have that ... = \\boxed{24}."}
 
-MATH's gold answer is the last \\boxed{...} of the solution, with balanced braces; `legacy` ends it
-at the first "}", as published, so that no answer to 15 % of the questions is correct.
+MATH's gold answer is the last \\boxed{...} of the solution, with balanced braces; `math_published`
+ends it at the first "}", as published, so that no answer to 15 % of the questions is correct.
 """
 
 import re
+from dataclasses import replace
 
 from pods.tasks.task import Row, Task, text, text_or_number
 
@@ -20,22 +21,32 @@ BOXED = re.compile(r"\\(?:boxed|fbox)\{")
 UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed 5
 
 
-def boxed(row: Row, column: str, legacy: bool = False) -> str:
+def boxed(row: Row, column: str) -> str:
     """The content of the last \\boxed{...}. ValueError without one or with open braces."""
-    solution = text(row, column)
-    starts, unbraced = [box.end() for box in BOXED.finditer(solution)], UNBRACED.findall(solution)
-    if not starts and unbraced:
-        return unbraced[-1]
-    if not starts:
-        raise ValueError(f"column {column!r} has no \\boxed{{...}}")
-    if legacy:
-        return solution[starts[-1] :].split("}")[0].strip()
+    content = after_last_box(row, column)
     depth = 1
-    for token in BRACE.finditer(solution, starts[-1]):
+    for token in BRACE.finditer(content):
         depth += {"{": 1, "}": -1}.get(token.group(), 0)
         if depth == 0:
-            return solution[starts[-1] : token.start()].strip()
+            return content[: token.start()].strip()
     raise ValueError(f"the last \\boxed{{ of column {column!r} is never closed")
+
+
+def boxed_as_published(row: Row, column: str) -> str:
+    """The content of the last \\boxed{...} up to the first "}"."""
+    return after_last_box(row, column).split("}")[0].strip()
+
+
+def after_last_box(row: Row, column: str) -> str:
+    """The solution from the last \\boxed{ on; of one written \\boxed 5 its content, closed."""
+    solution = text(row, column)
+    boxes = list(BOXED.finditer(solution))
+    if boxes:
+        return solution[boxes[-1].end() :]
+    unbraced = UNBRACED.findall(solution)
+    if unbraced:
+        return unbraced[-1] + "}"
+    raise ValueError(f"column {column!r} has no \\boxed{{...}}")
 
 
 def evaluation_set(name: str, hub: str, question: str, split: str = "test") -> Task:
@@ -45,18 +56,25 @@ def evaluation_set(name: str, hub: str, question: str, split: str = "test") -> T
         hub=hub,
         splits={"test": split},
         question=lambda row: text(row, question),
-        gold=lambda row, legacy: text_or_number(row, "answer"),
+        gold=lambda row: text_or_number(row, "answer"),
     )
 
 
+MATH = Task(
+    name="math",
+    hub="EleutherAI/hendrycks_math",
+    subsets=SUBJECTS,
+    question=lambda row: text(row, "problem"),
+    gold=lambda row: boxed(row, "solution"),
+    shuffle_seed=42,
+)
 TASKS = (
-    Task(
-        name="math",
-        hub="EleutherAI/hendrycks_math",
-        subsets=SUBJECTS,
-        question=lambda row: text(row, "problem"),
-        gold=lambda row, legacy: boxed(row, "solution", legacy),
-        shuffle_seed=42,
+    MATH,
+    replace(
+        MATH,
+        name="math_published",
+        source="math",
+        gold=lambda row: boxed_as_published(row, "solution"),
     ),
     evaluation_set("math500", "HuggingFaceH4/MATH-500", "problem"),
     evaluation_set("amc23", "zwhe99/amc23", "question"),

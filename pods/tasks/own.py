@@ -31,8 +31,12 @@ def columns(task: keys.Task) -> str:
     """The columns of a source on this disk, for messages; empty without one."""
     path = Path(task.source or "no source")
     path = next(path.glob("*.jsonl"), path)
-    rows = json_lines(path) if path.is_file() else ()
-    return next((f": {', '.join(row)}" for *_, row in rows if isinstance(row, dict)), "")
+    if not path.is_file():
+        return ""
+    for _, _, row in json_lines(path):
+        if isinstance(row, dict):
+            return f": {', '.join(row)}"
+    return ""
 
 
 def define(task: keys.Task) -> Task:
@@ -51,25 +55,27 @@ def define(task: keys.Task) -> Task:
     )
 
 
-def _gold(column: str, name: str) -> Callable[[Row, bool], str]:
+def _gold(column: str, name: str) -> Callable[[Row], str]:
     if name in GOLDS:
-        return lambda row, legacy: GOLDS[name](row, column)
+        return lambda row: GOLDS[name](row, column)
     function = functions.load("task.gold", name)
-    return lambda row, legacy: function(dict(row))
+    return lambda row: function(dict(row))
 
 
 def refuse_missing(source: str) -> None:
     """Raise UserError for the path of a file or folder that is not there."""
     path = Path(source)
-    local = path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith(".")
-    if local and not path.exists():
-        problem = f"no such file or folder (from {Path.cwd()})"
-        raise UserError(f"task.source={source}: {problem}; correct the path")
+    is_local = path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith(".")
+    if is_local and not path.exists():
+        raise UserError(
+            f"task.source={source}: no such file or folder (from {Path.cwd()}); correct the path"
+        )
 
 
 def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
-    source, path = task.source, Path(task.source)
+    source = task.source
+    path = Path(source)
     if path.is_file():
         return _divided(source, list(json_lines(path)))
     if path.is_dir():
@@ -77,10 +83,16 @@ def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
         return {split: json_lines(file) for split, file in files.items() if file.is_file()}
     refuse_missing(source)
     hub, _, subset = source.partition(":")
-    remedy = "give a JSONL file, a folder or a hub id (hub_id:subset if it has several)"
-    splits = download(f"task.source={source}", hub, subset or None, remedy)
+    splits = download(
+        f"task.source={source}",
+        hub,
+        subset or None,
+        remedy="give a JSONL file, a folder or a hub id (hub_id:subset if it has several)",
+    )
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
-    return parts if len(parts) > 1 else _divided(source, list(*parts.values()))
+    if len(parts) > 1:
+        return parts
+    return _divided(source, list(*parts.values()))
 
 
 def _divided(source: str, rows: list[Placed]) -> dict[str, Iterable[Placed]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from jinja2 import TemplateError
 
+from pods.config import keys
 from pods.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,39 +17,86 @@ SYSTEM = yaml.safe_load(Path(__file__).with_name("system.yaml").read_text())
 
 
 def render_prompt(
-    question: str, *, tokenizer: "PreTrainedTokenizerBase", style: str = "instruct",
-    system: str | None = None, date: str | None = None, **variables: Any,
-) -> str:  # fmt: skip
+    question: str,
+    *,
+    tokenizer: "PreTrainedTokenizerBase",
+    style: str = "instruct",
+    system: str | None = None,
+    date: str | None = None,
+    **variables: Any,
+) -> str:
     """The prompt as text; system None: the published text, "": none; date: for templates that show
     today's; variables: others of the chat template, such as enable_thinking."""
     if style not in SYSTEM["math"]:
         raise UserError(f"task.style={style}: unknown; one of {', '.join(SYSTEM['math'])}")
-    system = SYSTEM["math"][style] if system is None else system
+    if system is None:
+        system = SYSTEM["math"][style]
     if style == "base":
         return f"{system}Problem: {question}\nSolution: "
     if not tokenizer.chat_template:
-        line = "the tokenizer has no chat template; use task.style=base"
-        raise UserError(f"task.style=instruct: {line}")
-    messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": question})
-    settings = {"tokenize": False, "add_generation_prompt": True}
-    settings |= {"date_string": date} if date is not None else {}
+        raise UserError(
+            "task.style=instruct: the tokenizer has no chat template; use task.style=base"
+        )
+    messages = [{"role": "user", "content": question}]
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    if date is not None:
+        variables = {"date_string": date, **variables}
     try:
-        return tokenizer.apply_chat_template(messages, **settings | variables)
+        return tokenizer.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=True,
+            **variables,
+        )
     except TemplateError as error:
-        remedy = 'set the text that it needs, or "" where it takes none'
-        line = f"task.system: the chat template refuses the messages ({error}); {remedy}"
-        raise UserError(line) from None
+        raise UserError(
+            f"task.system: the chat template refuses the messages ({error}); "
+            'set the text that it needs, or "" where it takes none'
+        ) from None
+
+
+def render_for(
+    question: str,
+    tokenizer: "PreTrainedTokenizerBase",
+    task: keys.Task,
+    model: keys.Model,
+    kind: str,
+) -> str:
+    """The prompt of a question under a config; kind: of grading, whose system text is the default.
+    Raises UserError for a variable that the model's template does not have."""
+    system = task.system
+    if system is None:
+        system = SYSTEM[kind][task.style]
+    if task.style == "instruct" and model.system:
+        system = f"{model.system}\n{system}"
+    for name in model.chat_template_kwargs:
+        if name not in str(tokenizer.chat_template):  # which would ignore it
+            raise UserError(
+                f"model.chat_template_kwargs={model.chat_template_kwargs}: the template of "
+                f"{model.path} has no {name}; correct or remove it"
+            )
+    return render_prompt(
+        question,
+        tokenizer=tokenizer,
+        style=task.style,
+        system=system,
+        date=task.date,
+        **model.chat_template_kwargs,
+    )
 
 
 def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """Token ids of one rendered prompt; see `encode_prompts`."""
     return encode_prompts([prompt], tokenizer)[0]
 
 
 def encode_prompts(prompts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[list[int]]:
     """Token ids of rendered prompts, with one BOS each if the tokenizer has one. Llama's template
     writes it and its tokenizer adds another: the published evaluation had two."""
-    encoded = tokenizer(prompts, add_special_tokens=False)["input_ids"] if prompts else []
+    if not prompts:
+        return []
+    encoded = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     bos = [tokenizer.bos_token_id]
     if list(tokenizer("")["input_ids"])[:1] != bos:
         return encoded

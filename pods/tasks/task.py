@@ -30,7 +30,7 @@ class Task:
     name: str
     hub: str  # hub id of the data set, or another name of the source, for messages
     question: Callable[[Row], str]
-    gold: Callable[[Row, bool], str]  # True: the published extraction, if it is another
+    gold: Callable[[Row], str]
     kind: str = "math"  # how answers are graded: math | choice
     subsets: tuple[str | None, ...] = (None,)
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
@@ -38,43 +38,58 @@ class Task:
     rows: Callable[[str], Iterable[Placed]] | None = None  # our split -> rows, instead of the hub
     shuffle_seed: int | None = None  # of train, if the published order is shuffled
     remedy: str = "correct the row"
+    source: str | None = None  # the task whose rows these are, if it is another
+
+    @property
+    def folder(self) -> str:
+        """The folder of its rows in data_dir."""
+        return self.source or self.name
 
 
-def read(task: Task, split: str, data_dir: str | None, legacy: bool) -> "Dataset":
+def read(task: Task, split: str, data_dir: str | None) -> "Dataset":
     """All rows of a split in source order: id, question, answer, kind and their other columns."""
     rows: list[Row] = []
     places: dict[str, str] = {}
     if task.rows:
         source = task.rows(split)
     elif data_dir:
-        remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
-        source = json_lines(Path(data_dir) / task.name / f"{split}.jsonl", remedy)
+        source = json_lines(
+            Path(data_dir) / task.folder / f"{split}.jsonl",
+            remedy=f"put the rows of {task.hub} there, or unset data_dir to use the hub",
+        )
     else:
         source = _hub(task, split)
     for place, number, row in source:
         try:
-            example = _example(task, row, number, legacy)
+            example = _example(task, row, number)
         except Exception as error:  # ours of a bad row is a ValueError; the user's code raises any
             reason = error if isinstance(error, ValueError) else repr(error)
             raise UserError(f"{place}: {reason}; {task.remedy}") from None
-        if (first := places.setdefault(example["id"], place)) != place:
-            remedy = "ids must be unique in a split; change or remove the id"
-            raise UserError(f"{place}: id {example['id']!r} is also the id of {first}; {remedy}")
+        first = places.setdefault(example["id"], place)
+        if first != place:
+            raise UserError(
+                f"{place}: id {example['id']!r} is also the id of {first}; "
+                "ids must be unique in a split; change or remove the id"
+            )
         rows.append(example)
     if not rows:
         raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
     return _dataset(rows)
 
 
-def _example(task: Task, row: Row, number: int, legacy: bool) -> Row:
+def _example(task: Task, row: Row, number: int) -> Row:
     if not isinstance(row, dict):
         raise ValueError("not a JSON object with named columns")
     identity = next((row[name] for name in ID_COLUMNS if row.get(name) is not None), number)
-    question, answer = task.question(row), task.gold(row, legacy)
-    for name, value in (("question", question), ("gold answer", answer)):
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"the {name} must be text, is {reprlib.repr(value)}")
-    ours = {"id": str(identity), "question": question, "answer": answer, "kind": task.kind}
+    ours = {
+        "id": str(identity),
+        "question": task.question(row),
+        "answer": task.gold(row),
+        "kind": task.kind,
+    }
+    for name, key in (("question", "question"), ("gold answer", "answer")):
+        if not isinstance(ours[key], str) or not ours[key].strip():
+            raise ValueError(f"the {name} must be text, is {reprlib.repr(ours[key])}")
     # `prompt` is written later, by the code that renders the question
     return ours | {name: row[name] for name in row if name not in (*ours, "prompt")}
 
@@ -88,8 +103,10 @@ def _dataset(rows: list[Row]) -> "Dataset":
         try:
             columns.append(Dataset.from_dict(values, on_mixed_types="use_json"))
         except Exception as error:  # Arrow's, of a dozen types
-            reason = f"cannot be stored ({type(error).__name__}: {error}); change or remove it"
-            raise UserError(f"column {name!r}: {reason}") from None
+            raise UserError(
+                f"column {name!r}: cannot be stored ({type(error).__name__}: {error}); "
+                "change or remove it"
+            ) from None
     return concatenate_datasets(columns, axis=1)
 
 
@@ -104,17 +121,21 @@ def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]
             if line.strip():
                 yield f"{path}:{number}", number, json.loads(line)
         except (ValueError, RecursionError) as error:
-            reason = f"not a JSON object ({error}); write one object a line"
-            raise UserError(f"{path}:{number}: {reason}") from None
+            raise UserError(
+                f"{path}:{number}: not a JSON object ({error}); write one object a line"
+            ) from None
 
 
 def _hub(task: Task, split: str) -> Iterator[Placed]:
-    numbers, file = count(1), f"{task.name}/{split}.jsonl"
+    numbers = count(1)
+    file = f"{task.folder}/{split}.jsonl"
     remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:
         rows = download(f"task={task.name}", task.hub, subset, remedy, split=task.splits[split])
+        if task.select:
+            rows = task.select(rows, split)
         source = f"{task.hub}/{subset}" if subset else task.hub
-        for row in task.select(rows, split) if task.select else rows:
+        for row in rows:
             number = next(numbers)
             yield f"{source}, {split} row {number}", number, row
 
@@ -143,7 +164,8 @@ def column(row: Row, name: str) -> Any:
 
 def text(row: Row, name: str) -> str:
     """The value of a column that must hold text."""
-    if not isinstance(value := column(row, name), str):
+    value = column(row, name)
+    if not isinstance(value, str):
         raise ValueError(f"column {name!r} must be text, is {reprlib.repr(value)}")
     return value
 

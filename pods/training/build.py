@@ -44,7 +44,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "dataloader_pin_memory": policy.device != "cpu",
     }
     arguments |= generation_arguments(config, policy.end_tokens, choose.vllm_mode(config))
-    return arguments | config.trl.model_dump(exclude_none=True)
+    return arguments | config.trl
 
 
 def build_trainer(
@@ -74,7 +74,7 @@ def build_trainer(
         reward_funcs=rewards.functions,
     )
     train_in_float32(trainer.model)
-    if trainer.guard is None and config.engine.name != "trl":
+    if trainer.guard is None and config.engine != "trl":
         ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
     trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import by_name, ranks, tasks
+from pods import by_name, ranks
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
 from pods.needs import Needs
 from pods.rewards import FUNCTIONS
-from pods.tasks import own
+from pods.tasks import own, splits
 
 
 def settle(config: TrainConfig) -> None:
@@ -25,18 +25,21 @@ def settle(config: TrainConfig) -> None:
     if needs.keeps_all and not needs.draws_m and m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
-    share = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
-    config.micro_batch_size = min(config.micro_batch_size, max(1, share))
-    optimizer, timed = config.optimizer, config.budget.train_seconds and not config.max_steps
+    rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
+    config.micro_batch_size = min(config.micro_batch_size, max(1, rows))
+    optimizer = config.optimizer
     if optimizer.schedule_by is None:
-        by_time = timed and optimizer.schedule != "constant"
-        optimizer.schedule_by = "seconds" if by_time else "steps"
+        ends_by_time = config.budget.train_seconds and not config.max_steps
+        if ends_by_time and optimizer.schedule != "constant":
+            optimizer.schedule_by = "seconds"
+        else:
+            optimizer.schedule_by = "steps"
 
 
 def check(config: TrainConfig) -> None:
     """Raise UserError with the first broken rule: key, value, rule, remedy in one line."""
-    for rule in (algorithm, sizes, engine, task, rewards, end_and_schedule, names, files):
-        for problem in rule(config):
+    for rules in (algorithm, sizes, engine, task, rewards, end, schedule, names, files):
+        for problem in rules(config):
             raise UserError(problem)
 
 
@@ -44,12 +47,15 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
     for kind in ("rule", "advantage", "algorithm"):
         function = getattr(config, kind)
+        parameters = getattr(config, f"{kind}_kwargs")
         try:
-            by_name.prepared(kind, function.name, function.params)
+            by_name.prepared(kind, function, parameters)
         except ValueError as error:
-            params = f" {kind}.params={function.params}" if function.params else ""
-            yield f"{kind}.name={function.name}{params}: {error}"
-    name, rule, advantage = config.algorithm.name, config.rule.name, config.advantage.name
+            if parameters:
+                yield f"{kind}={function} {kind}_kwargs={parameters}: {error}"
+            else:
+                yield f"{kind}={function}: {error}"
+    name, rule, advantage = config.algorithm, config.rule, config.advantage
     needs = needs_of(config)
     if not needs.takes_rule and rule not in ("all", "max_variance"):
         yield f"rule={rule}: algorithm={name} has no rule; leave rule out, or set algorithm=pods"
@@ -59,90 +65,125 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
 
 def needs_of(config: TrainConfig) -> Needs:
     """What the algorithm needs of the run. Raises UserError if there is no such algorithm."""
-    name = config.algorithm.name
     try:
-        return by_name.needs_of_algorithm(name)
+        return by_name.needs_of_algorithm(config.algorithm)
     except ValueError as error:
-        raise UserError(f"algorithm.name={name}: {error}") from error
+        raise UserError(f"algorithm={config.algorithm}: {error}") from error
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
     """n, m and micro-batch under the algorithm, the rule and the number of processes."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
-    name, size, count = config.algorithm.name, config.micro_batch_size, ranks.world_size()
+    name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
     if m > n:
         yield f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
     needs = needs_of(config)
     if needs.draws_m and m != n:
-        remedy = f"set {m}, as kept_per_prompt, or algorithm=pods"
-        yield f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; {remedy}"
-    if config.rule.name == "all" and needs.takes_rule and m != n:
+        yield (
+            f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
+            f"set {m}, as kept_per_prompt, or algorithm=pods"
+        )
+    if config.rule == "all" and needs.takes_rule and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
-    if m * P % count:
-        shared = f"the {m * P} kept rollouts of a step must be shared equally by {count} processes"
-        yield f"prompts_per_step={P}: {shared}; set a multiple of {count}"
-    elif (share := m * P // count) % size:
-        rows = f"kept_per_prompt={m} x prompts_per_step={P} / {count} processes = {share} rows"
-        yield f"micro_batch_size={size}: must divide {rows}; set e.g. {math.gcd(size, share)}"
+    rows = m * P // processes
+    if m * P % processes:
+        yield (
+            f"prompts_per_step={P}: the {m * P} kept rollouts of a step must be shared equally by "
+            f"{processes} processes; set a multiple of {processes}"
+        )
+    elif rows % size:
+        yield (
+            f"micro_batch_size={size}: must divide kept_per_prompt={m} x prompts_per_step={P} / "
+            f"{processes} processes = {rows} rows; set e.g. {math.gcd(size, rows)}"
+        )
 
 
 def engine(config: TrainConfig) -> Iterator[str]:
     """Keys that TRL's own generation does not have."""
+    if config.engine != "trl":
+        return
     n, m, stop = config.rollouts_per_prompt, config.kept_per_prompt, config.sampling.stop
-    mode = config.engine.vllm_mode if config.engine.name == "trl" else None
+    mode = config.trl.get("vllm_mode")
+    if mode not in (None, "colocate", "server"):
+        yield (
+            f"trl.vllm_mode={mode}: must be colocate or server; "
+            "for transformers' generate set trl.use_vllm=false"
+        )
     if mode == "server" and n % m:
         yield f"rollouts_per_prompt={n}: a vLLM server returns {m} at a time; set a multiple of {m}"
-    if mode == "none" and stop:
-        yield f"sampling.stop={stop}: engine.vllm_mode=none has none; set sampling.stop=[]"
+    if config.trl.get("use_vllm") is False and stop:
+        yield f"sampling.stop={stop}: trl.use_vllm=false has none; set sampling.stop=[]"
 
 
 def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
-    yield from tasks.problems(config.task)
-    for key, value in (("engine.name", config.engine.name), ("task.gold", config.task.gold)):
-        if value and functions.is_path(value):
-            functions.load(key, value)
+    yield from splits.problems(config.task)
+    if functions.is_path(config.engine):
+        functions.load("engine", config.engine)
+    if config.task.gold and functions.is_path(config.task.gold):
+        functions.load("task.gold", config.task.gold)
 
 
 def rewards(config: TrainConfig) -> Iterator[str]:
     """The user's functions load under free names, and a reward has a weight other than 0."""
     for name, path in config.rewards.functions.items():
         if name in FUNCTIONS or not name.isidentifier():
-            rule = f"the name must be an identifier other than {', '.join(FUNCTIONS)}"
-            yield f"rewards.functions.{name}={path}: {rule}; choose another name"
+            yield (
+                f"rewards.functions.{name}={path}: the name must be an identifier other than "
+                f"{', '.join(FUNCTIONS)}; choose another name"
+            )
         functions.load(f"rewards.functions.{name}", path)
     known = (*FUNCTIONS, *config.rewards.functions)
     for name, weight in config.rewards.weights.items():
         if name not in known:
-            remedy = f"define it with rewards.functions.{name}=path/to/file.py:function"
-            rule = f"no such reward; one of {', '.join(known)}, or {remedy}"
-            yield f"rewards.weights.{name}={weight}: {rule}"
+            yield (
+                f"rewards.weights.{name}={weight}: no such reward; one of {', '.join(known)}, or "
+                f"define it with rewards.functions.{name}=path/to/file.py:function"
+            )
     if not any(reward_weights(config.rewards).values()):
         yield f"rewards.weights={config.rewards.weights}: every weight is 0; set one above 0"
 
 
-def end_and_schedule(config: TrainConfig) -> Iterator[str]:
-    """A run has an end, and its schedule follows it; checkpoints and the end fall between two
-    generations: others could not be resumed."""
-    each, every = config.updates_per_generation, config.checkpoint.every_steps
-    for key, count in (("max_steps", config.max_steps), ("checkpoint.every_steps", every)):
-        if count is not None and count % each:
-            remedy = f"set e.g. {count + -count % each}"
-            yield f"{key}={count}: must be a multiple of updates_per_generation={each}; {remedy}"
-    budget, schedule = config.budget, config.optimizer.schedule
-    by_seconds, warmup = config.optimizer.schedule_by == "seconds", config.optimizer.warmup_steps
-    if not (config.max_steps or budget.train_seconds or budget.wall_seconds):
-        ends = "max_steps, budget.train_seconds or budget.wall_seconds"
-        yield f"max_steps=null: a run needs an end; set {ends}"
-    if by_seconds and budget.train_seconds is None:
-        remedy = "set it, or optimizer.schedule_by=steps"
-        yield f"optimizer.schedule_by=seconds: needs budget.train_seconds as its end; {remedy}"
-    if by_seconds and warmup >= 1:
-        rule = "with optimizer.schedule_by=seconds it is a share of budget.train_seconds"
-        yield f"optimizer.warmup_steps={warmup}: {rule}; set a number below 1"
-    if schedule != "constant" and not by_seconds and config.max_steps is None:
-        remedy = "set max_steps, or budget.train_seconds and optimizer.schedule_by=seconds"
-        yield f"optimizer.schedule={schedule}: needs max_steps as its end; {remedy}"
+def end(config: TrainConfig) -> Iterator[str]:
+    """A run has an end; checkpoints and the end fall between two generations: others could not be
+    resumed."""
+    updates = config.updates_per_generation
+    counts = {
+        "max_steps": config.max_steps,
+        "checkpoint.every_steps": config.checkpoint.every_steps,
+    }
+    for key, count in counts.items():
+        if count is not None and count % updates:
+            yield (
+                f"{key}={count}: must be a multiple of updates_per_generation={updates}; "
+                f"set e.g. {count + -count % updates}"
+            )
+    if not (config.max_steps or config.budget.train_seconds or config.budget.wall_seconds):
+        yield (
+            "max_steps=null: a run needs an end; "
+            "set max_steps, budget.train_seconds or budget.wall_seconds"
+        )
+
+
+def schedule(config: TrainConfig) -> Iterator[str]:
+    """A schedule has an end, in seconds or in steps."""
+    optimizer = config.optimizer
+    by_seconds = optimizer.schedule_by == "seconds"
+    if by_seconds and config.budget.train_seconds is None:
+        yield (
+            "optimizer.schedule_by=seconds: needs budget.train_seconds as its end; "
+            "set it, or optimizer.schedule_by=steps"
+        )
+    if by_seconds and optimizer.warmup_steps >= 1:
+        yield (
+            f"optimizer.warmup_steps={optimizer.warmup_steps}: with optimizer.schedule_by=seconds "
+            "it is a share of budget.train_seconds; set a number below 1"
+        )
+    if optimizer.schedule != "constant" and not by_seconds and config.max_steps is None:
+        yield (
+            f"optimizer.schedule={optimizer.schedule}: needs max_steps as its end; "
+            "set max_steps, or budget.train_seconds and optimizer.schedule_by=seconds"
+        )
 
 
 def names(config: TrainConfig) -> Iterator[str]:
@@ -151,23 +192,30 @@ def names(config: TrainConfig) -> Iterator[str]:
         yield f"run={config.run}: must be a folder name without / and without a dot at the start"
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         yield f"resume={config.resume}: no such folder; set auto, never or a checkpoint folder"
-    for name, logger in config.logger:
-        if logger is not None and name != "console" and find_spec(name) is None:
+    for name in config.logger:
+        if name != "console" and find_spec(name) is None:
             yield f"logger={name}: {name} is not installed; uv sync --extra {name}"
 
 
 def files(config: TrainConfig) -> Iterator[str]:
     """No file or folder is missing, or in the way of the run's."""
-    path, task = Path(config.output_dir) / config.run, tasks.TASKS.get(config.task.name)
+    path = Path(config.output_dir) / config.run
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        reason = "may not be written" if nearest.is_dir() else "is a file"
-        yield f"output_dir={config.output_dir}: {nearest} {reason}; choose another output_dir"
-    if task and config.data_dir and not task.rows and "train" in task.splits:
-        file = Path(config.data_dir) / task.name / "train.jsonl"
+    if not nearest.is_dir():
+        yield f"output_dir={config.output_dir}: {nearest} is a file; choose another output_dir"
+    elif not os.access(nearest, os.W_OK):
+        yield (
+            f"output_dir={config.output_dir}: {nearest} may not be written; "
+            "choose another output_dir"
+        )
+    built_in = splits.TASKS.get(config.task.name)
+    if built_in and config.data_dir and not built_in.rows and "train" in built_in.splits:
+        file = Path(config.data_dir) / built_in.folder / "train.jsonl"
         if not file.is_file():
-            remedy = f"put the rows of {task.hub} there, or unset data_dir to use the hub"
-            yield f"data_dir={config.data_dir}: no file {file}; {remedy}"
+            yield (
+                f"data_dir={config.data_dir}: no file {file}; "
+                f"put the rows of {built_in.hub} there, or unset data_dir to use the hub"
+            )
     locate(config.model.path)
     if config.task.name == "own":
         own.refuse_missing(config.task.source)

@@ -48,7 +48,7 @@ class Guard:
             gap = self.gap(work.requests, groups)
             if not gap <= self.max_gap:  # also if it is NaN
                 raise RunFailed(
-                    f"engine.max_logprob_gap={self.max_gap}: log-probabilities of engine and "
+                    f"guard.max_logprob_gap={self.max_gap}: log-probabilities of engine and "
                     f"trainer differ by {gap:.3f} nats: the rollouts do not come from the trained "
                     f"policy; {FALLBACK}"
                 )

@@ -4,6 +4,7 @@ TRL gets no `report_to`: its metrics describe only the rollouts that were kept.
 """
 
 import json
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -97,7 +98,7 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
             print(json.dumps({"step": step, **metrics}), file=file)
 
         loggers: list[Logger] = [write]
-        if config.logger.console is not None:
+        if "console" in config.logger:
             loggers.append(Console(config))
         for tracker in trackers(config, folder):
             try:
@@ -115,12 +116,12 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
 def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
     """The chosen trackers. A resumed run goes on in the same one; in wandb the seeds of a setting
     are a group, and its own variables set the rest (WANDB_ENTITY)."""
-    if config.logger.wandb:
+    if "wandb" in config.logger:
         identity = folder / "wandb_id"
         if not identity.is_file():  # not only the name: another folder may hold a run of that name
             write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
         yield WandBTracker(
-            config.logger.wandb.project,
+            os.environ.get("WANDB_PROJECT", "pods"),
             name=config.run,
             group=re.sub(r"-seed\d+", "", config.run),
             config=config.model_dump(),
@@ -129,7 +130,7 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
             dir=str(folder),
             settings={"silent": True},  # its lines would come between the console's
         )
-    if config.logger.tensorboard:
+    if "tensorboard" in config.logger:
         yield TensorBoardTracker("tensorboard", folder)
 
 

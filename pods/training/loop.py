@@ -150,7 +150,7 @@ class RunCallback(TrainerCallback):
         for number in SIGNALS:
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
-        if self.config.backend.warmup and not self.trainer.is_deepspeed_enabled:
+        if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
             limits = self.config.sampling
             with self.clock.phase("warmup"):
                 warm_up(
@@ -177,7 +177,7 @@ class RunCallback(TrainerCallback):
 
     def priced_phases(self) -> dict[str, float] | None:
         """Seconds by phase of the newest step under config.clock; None: they are measured."""
-        if self.config.clock.name == "measured":
+        if self.config.clock == "measured":
             return None
         record = self.trainer.newest
         drawn = record.batch.lengths
@@ -212,7 +212,7 @@ class RunCallback(TrainerCallback):
             for logger in self.loggers:
                 logger(step, metrics)
             if ranks.is_main():
-                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger.texts)
+                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger_texts)
         better = self.saves.improved(step, metrics)
         collapsed = self.config.stop_on_collapse and bool(self.watch.problem)
         ends = self.stop.after(step) or collapsed

@@ -16,7 +16,7 @@ from pods.engines.trl import TrlEngine
 from pods.models.policy import Policy
 from pods.needs import needs_of
 from pods.seam import Tensors
-from pods.tasks import encode_prompt
+from pods.tasks.prompts import encode_prompt
 from pods.trainer import PodsTrainer
 from pods.training.guard import Guard
 
@@ -50,17 +50,17 @@ class RunTrainer(PodsTrainer):
         self.config, self.clock = config, clock
         self.engine = engine or TrlEngine(self.generate_ids, policy.end_tokens)
         self.guard: Guard | None = None
-        if choose.gives_logprobs(config.engine.name, config):
+        if choose.gives_logprobs(config.engine, config):
             self.guard = Guard(
                 engine=self.engine,
                 token_logprobs=self.token_logprobs,
-                max_gap=config.engine.max_logprob_gap,
-                check_every=config.engine.check_every,
+                max_gap=config.guard.max_logprob_gap,
+                check_every=config.guard.check_every,
                 updates=self.num_iterations,
             )
         # Whether rollouts keep them: TRL's loss corrects by them, or the algorithm reads them.
         reads_logprobs = needs_of(self.driver.algorithm).reads_logprobs
-        self.keeps_logprobs = config.engine.importance_sampling_correction or reads_logprobs
+        self.keeps_logprobs = choose.corrects(config) or reads_logprobs
 
     def phase(self, name: str) -> AbstractContextManager:
         return self.clock.phase(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pods import ranks, rewards
-from pods.config.keys import Logger, TrainConfig
+from pods.config.keys import TrainConfig
 
 STEPS = 3  # the first compiles, so the seconds leave it out
 
@@ -46,9 +46,9 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
     trial.checkpoint.every_seconds = None
     trial.checkpoint.every_steps = None
     trial.evaluation.every_seconds = None
-    trial.backend.warmup = True  # at the longest lengths
-    trial.logger = Logger()
-    trial.ledger.texts = "all"
+    trial.warm_up = True  # at the longest lengths
+    trial.logger = []
+    trial.ledger_texts = "all"
     return trial
 
 

@@ -1,0 +1,147 @@
+"""The questions of a task's split, and the prompts that the policy sees. Validation questions come
+from train, so that no checkpoint is chosen on the test set; rows with long prompts are dropped."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+
+from pods import ranks
+from pods.config import keys
+from pods.config.errors import UserError
+from pods.tasks import arithmetic, chemistry, gsm8k, math, own
+from pods.tasks.prompts import encode_prompt, encode_prompts, render_for
+from pods.tasks.task import Task, read
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+TASKS = {task.name: task for task in (gsm8k.TASK, *math.TASKS, chemistry.TASK, arithmetic.TASK)}
+NAMES = (*TASKS, "own")
+SPLITS = ("train", "validation", "test")
+VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
+
+
+def problems(task: keys.Task) -> Iterator[str]:
+    """Every broken rule between the task's keys, one line each; reads no data."""
+    if task.name not in NAMES:
+        yield f"task={task.name}: unknown; one of {', '.join(NAMES)}"
+    for key, description in own.NEEDED.items():
+        value = getattr(task, key)
+        if task.name == "own" and not value:
+            yield f"task.{key}={value}: task=own needs it; set {description}{own.columns(task)}"
+        elif task.name != "own" and value is not None:
+            yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
+
+
+def renamed(task: keys.Task, name: str) -> keys.Task:
+    """The config for another task: prompts as here, without the keys of task=own."""
+    if name == task.name:
+        return task
+    return task.model_copy(update={"name": name, **dict.fromkeys(own.NEEDED)})
+
+
+def kind_of(task: keys.Task) -> str:
+    """How the task's answers are graded: math | choice."""
+    return task.kind or TASKS[task.name].kind
+
+
+def load(name: str, split: str, *, data_dir: str | None = None) -> "Dataset":
+    """Every row of a task's split, with the keys of config/train.yaml; see `load_for`."""
+    defaults = yaml.safe_load((keys.CONFIG_DIR / "train.yaml").read_text())["task"]
+    return load_for(keys.Task(**{**defaults, "name": name}), split, data_dir)
+
+
+def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Dataset":
+    """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
+
+    Columns called like one of ours, or `prompt`, are left out; mixed numbers become floats. Rows
+    come from `data_dir` (or PODS_DATA_DIR), else the hub; UserError names the key, or the line.
+    """
+    for problem in problems(task):
+        raise UserError(problem)
+    if split not in SPLITS:
+        raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
+    facts = own.define(task) if task.name == "own" else TASKS[task.name]
+    needed = "test" if split == "test" else "train"
+    if needed not in facts.splits:
+        remedy = "name another task"
+        if task.name == "own":
+            remedy = f"give {needed}.jsonl in a folder, or one file of at least 5 rows"
+        raise UserError(
+            f"task={task.name}: has no {split} split "
+            f"(its splits: {', '.join(facts.splits) or 'none'}); {remedy}"
+        )
+    data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
+    if split == "test" or "validation" in facts.splits:
+        return read(facts, split, data_dir)
+    return _carved(facts, read(facts, "train", data_dir), split, task.validation_size)
+
+
+def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
+    """The validation questions or the rest of train; of a small file at most a fifth is carved."""
+    if task.shuffle_seed is not None:
+        dataset = dataset.shuffle(seed=task.shuffle_seed)
+    count = len(dataset)
+    size = min(most, count // 5)
+    if size < most:
+        ranks.say(
+            f"task={task.name}: task.validation_size={most} is more than a fifth of the {count} "
+            f"training questions; {size} are carved"
+        )
+    if split == "validation" and size == 0:
+        raise UserError(
+            f"task.validation_size={most}: leaves no validation questions of {count}; "
+            "set at least 1, and give 5 training questions for each"
+        )
+    order = np.random.default_rng(VALIDATION_SEED).permutation(count)
+    chosen = order[:size] if split == "validation" else order[size:]
+    return dataset.select(sorted(chosen))
+
+
+def read_prompts(
+    config: keys.TrainConfig,
+    task: keys.Task,
+    split: str,
+    tokenizer: "PreTrainedTokenizerBase",
+) -> tuple["Dataset", int]:
+    """The rows with a `prompt` of at most max_prompt_length tokens; how many were too long."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    dataset = load_for(task, split, config.data_dir)
+    kind = kind_of(task)
+    prompts = [
+        render_for(question, tokenizer, task, config.model, kind)
+        for question in dataset["question"]
+    ]
+    short = []
+    for place, ids in enumerate(encode_prompts(prompts, tokenizer)):
+        if len(ids) <= config.sampling.max_prompt_length:
+            short.append(place)
+    return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
+
+
+def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase") -> "Dataset":
+    """The prompts of a training; raises UserError if too few questions are left."""
+    prompts, dropped = read_prompts(config, config.task, "train", tokenizer)
+    key = f"sampling.max_prompt_length={config.sampling.max_prompt_length}"
+    source = f"{config.task.name}/train"
+    count = len(prompts)
+    if dropped:
+        total = dropped + count
+        ranks.say(f"{source}: {dropped} of {total} questions dropped, longer than {key} tokens")
+    if count < config.prompts_per_step:
+        raise UserError(
+            f"{key}: {count} questions of {source} are left, "
+            f"prompts_per_step={config.prompts_per_step} are needed; raise the limit"
+        )
+    if config.trial and ranks.is_main():
+        first = prompts[0]["prompt"]
+        ids = encode_prompt(first, tokenizer)
+        tokens = f"{len(ids)} tokens, {ids.count(tokenizer.bos_token_id)} of them BOS"
+        print(f"first of {count} prompts, {tokens}:\n{first}", flush=True)
+    return prompts

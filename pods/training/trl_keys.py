@@ -1,0 +1,66 @@
+"""The dictionary `trl` of a config: what it may hold is what GRPOConfig knows and no key sets."""
+
+import re
+from dataclasses import fields
+from typing import get_type_hints
+
+import yaml
+from pydantic import create_model
+from trl import GRPOConfig
+
+from pods.config.errors import UserError
+from pods.config.keys import CONFIG_DIR, Section, TrainConfig
+from pods.config.mistakes import nearest, validated, written
+
+# Arguments that pods/training/build.py sets beside those of config/_trl.yaml, and our key.
+OURS = {
+    "max_steps": "max_steps",
+    "gradient_accumulation_steps": "micro_batch_size",
+    "steps_per_generation": "micro_batch_size",
+    "generation_batch_size": "prompts_per_step",
+    "epsilon_high": "loss.epsilon_high",
+    "bf16": "model.dtype",
+    "reward_weights": "rewards.weights",
+    "generation_kwargs": "sampling.stop",
+    "vllm_gpu_memory_utilization": "vllm.gpu_memory_utilization",
+    "vllm_enable_sleep_mode": "vllm.standby",
+    "vllm_max_model_length": "sampling.max_completion_length",
+    "num_train_epochs": "max_steps",
+    "eval_strategy": "evaluation.every_seconds",
+    "save_steps": "checkpoint.every_steps",
+    "resume_from_checkpoint": "resume",
+}
+WITHOUT_KEY = {
+    "use_cpu": "the machine decides it",
+    "ddp_backend": "the machine decides it",
+    "dataloader_pin_memory": "the machine decides it",
+    "deepspeed": "accelerate launch --config_file config/accelerate/zero2.yaml sets it",
+    "sync_ref_model": "no checkpoint holds the reference model, so the run could not be resumed",
+}
+
+
+def refuse_unknown(config: TrainConfig) -> None:
+    """Raise UserError for an argument in `config.trl` that GRPOConfig lacks, that has another type
+    there, or that a key of ours sets. Imports TRL, and so comes after Unsloth."""
+    table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
+    for name, value in config.trl.items():
+        keys = re.findall(r"\$\{([\w.]+)", str(table.get(name, "")))
+        key = OURS.get(name) or ", ".join(keys)
+        if key:
+            raise UserError(f"trl.{name}={written(value)}: has a key of its own; set {key}")
+        if name in table:
+            raise UserError(
+                f"trl.{name}={written(value)}: train.py needs {table[name]}; leave it out"
+            )
+        if name in WITHOUT_KEY:
+            raise UserError(f"trl.{name}={written(value)}: {WITHOUT_KEY[name]}; leave it out")
+    hints = get_type_hints(GRPOConfig)
+    allowed = {field.name: (hints[field.name], None) for field in fields(GRPOConfig)}
+    for name, value in config.trl.items():
+        if name not in allowed:
+            raise UserError(
+                f"trl.{name}={written(value)}: TRL's GRPOConfig has no such argument; "
+                f"nearest: {nearest(name, sorted(allowed))}"
+            )
+    known = create_model("GRPOConfig", __base__=Section, **allowed)
+    validated(known, config.trl, "trl.")
