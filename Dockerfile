@@ -12,8 +12,8 @@ WORKDIR /pods
 ENV UV_LINK_MODE=copy UV_PYTHON=3.12 HF_HOME=/pods/hub
 # The packages, in a layer of their own: they change less often than the source.
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN uv sync --locked --extra gpu --no-dev --no-install-project
+RUN uv sync --locked --extra suite --extra gpu --no-dev --no-install-project
 COPY . .
-RUN uv sync --locked --extra gpu --no-dev
+RUN uv sync --locked --extra suite --extra gpu --no-dev
 ENTRYPOINT ["uv", "run", "--no-sync"]
 CMD ["train.py", "trial=true", "experiment=gsm8k_qwen"]

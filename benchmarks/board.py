@@ -79,7 +79,7 @@ class Training(NamedTuple):
         return re.sub(r"[^\w.+-]+", "_", "-".join(map(str, parts)))
 
 
-Results = dict[Training, dict[str, list[float]]]  # -> accuracies at the marks, by metric
+Accuracies = dict[Training, dict[str, list[float]]]  # -> at the marks, by metric
 
 
 @command("board", BoardConfig, CONFIG_DIR / "benchmarks")
@@ -168,7 +168,7 @@ def cell_of(config: BoardConfig, arm: str) -> Cell:
     return cells[0]
 
 
-def run(config: BoardConfig, trainings: list[Training]) -> Results:
+def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     """Their results; those that are not stored are trained, and stored one by one."""
     results = stored(config, config.stage)
     missing = [training for training in trainings if training not in results]
@@ -196,9 +196,9 @@ def result_files(config: BoardConfig, stage: str) -> list[Path]:
     return [Path(folder) / f"{stage}.jsonl" for folder in (config.results_dir, config.output_dir)]
 
 
-def stored(config: BoardConfig, stage: str) -> Results:
+def stored(config: BoardConfig, stage: str) -> Accuracies:
     """The results in the files of a stage, one a line."""
-    results: Results = {}
+    results: Accuracies = {}
     for file in result_files(config, stage):
         for line in files.read_lines(file):
             line["cell"] = Cell(*line["cell"])

@@ -109,14 +109,9 @@ def run_all(place: Place) -> None:
 
 def line_of(part: Part, place: Place) -> str:
     """The line of a part, or one that says why it failed."""
+    keys = [f"part={part.name}", f"cpu={place.cpu}".lower(), f"output_dir={place.folder}"]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            __file__,
-            f"part={part.name}",
-            f"cpu={place.cpu}".lower(),
-            f"output_dir={place.folder}",
-        ],
+        [sys.executable, __file__, *keys],
         cwd=ROOT,
         text=True,
         stdout=subprocess.PIPE,
@@ -151,15 +146,13 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 def card(place: Place, *_: Any) -> dict[str, Any]:
-    """Rates of a copy far larger than any cache and of a matrix product, and what is installed;
-    on a GPU also whether the packages with kernels load."""
+    """Rates, what is installed, and on a GPU whether the packages with kernels load."""
     import torch
 
     installed = metadata.packages_distributions()
     figures: dict[str, Any] = {
         "card": "CPU" if place.cpu else torch.cuda.get_device_name(),
-        "gigabytes_per_s": gigabytes_per_s(place),
-        "teraflops": teraflops(place),
+        **rates(place),
     }
     for package in PACKAGES:
         known = package in installed
@@ -172,40 +165,29 @@ def card(place: Place, *_: Any) -> dict[str, Any]:
     return figures
 
 
-def gigabytes_per_s(place: Place) -> float:
+def rates(place: Place) -> dict[str, float]:
+    """Of a copy far larger than any cache, and of a matrix product (16 bits on a GPU)."""
     import torch
     from torch.utils.benchmark import Timer
 
+    device, dtype = ("cpu", torch.float32) if place.cpu else ("cuda", torch.bfloat16)
     size = 2**28 if place.cpu else 2**32
-    device = "cpu" if place.cpu else "cuda"
     source, target = torch.zeros(2, size, dtype=torch.uint8, device=device)
     copy = Timer("target.copy_(source)", globals={"source": source, "target": target})
-    return 2 * size / copy.timeit(5).mean / 1e9
-
-
-def teraflops(place: Place) -> float:
-    import torch
-    from torch.utils.benchmark import Timer
-
-    size = 1024 if place.cpu else 8192
-    device, dtype = ("cpu", torch.float32) if place.cpu else ("cuda", torch.bfloat16)
-    a, b = torch.randn(2, size, size, device=device).to(dtype)
+    n = 1024 if place.cpu else 8192
+    a, b = torch.randn(2, n, n, device=device).to(dtype)
     product = Timer("a @ b", globals={"a": a, "b": b})
-    return 2 * size**3 / product.timeit(20).mean / 1e12
+    return {
+        "gigabytes_per_s": 2 * size / copy.timeit(5).mean / 1e9,
+        "teraflops": 2 * n**3 / product.timeit(20).mean / 1e12,
+    }
 
 
 def train(place: Place, name: str, *keys: str) -> list[str]:
     """The command of a part's training."""
-    return [
-        "train.py",
-        f"output_dir={place.folder}",
-        f"run={name}",
-        "model.dtype=bfloat16",
-        "budget.train_seconds=null",
-        "evaluation.every_seconds=null",
-        "checkpoint.every_seconds=null",
-        *keys,
-    ]
+    places = [f"output_dir={place.folder}", f"run={name}", "model.dtype=bfloat16"]
+    unused = ["budget.train_seconds", "evaluation.every_seconds", "checkpoint.every_seconds"]
+    return ["train.py", *places, *(f"{key}=null" for key in unused), *keys]
 
 
 def learns(place: Place, name: str, keys: list[str]) -> dict[str, Any]:
@@ -215,14 +197,8 @@ def learns(place: Place, name: str, keys: list[str]) -> dict[str, Any]:
     keys = [*keys, f"checkpoint.every_steps={every}"]
     run(*train(place, name, *keys, f"max_steps={2 * every}"))
     run(*train(place, name, *keys, f"max_steps={3 * every}"))  # goes on where the first ended
-    run(
-        "evaluate_run.py",
-        f"run={name}",
-        f"output_dir={place.folder}",
-        f"results_dir={results}",
-        "temperature=0",
-        "questions=64",
-    )
+    places = [f"run={name}", f"output_dir={place.folder}", f"results_dir={results}"]
+    run("evaluate_run.py", *places, "temperature=0", "questions=64")
     scores = json.loads((results / f"{name}.json").read_text())
     scores["base"] = json.loads((results / "base-tiny.json").read_text())
     accuracy = {key: next(iter(sets.values()))["ans_acc"][0] for key, sets in scores.items()}
@@ -273,7 +249,7 @@ def speed(place: Place, name: str, keys: list[str]) -> dict[str, Any]:
     line = {key: float(value) for key, value in figures}
     rollouts = place.sizes["n"]
     tokens = rollouts * place.sizes["tokens"]  # in a large vocabulary hardly any completion ends
-    steps_per_s = gigabytes_per_s(place) * 1e9 / bytes_read(folder, keys)
+    steps_per_s = rates(place)["gigabytes_per_s"] * 1e9 / bytes_read(folder, keys)
     return line | {
         "tokens_per_s": tokens / line["seconds/generate"],
         "bound_tokens_per_s": rollouts * steps_per_s,

@@ -29,7 +29,7 @@ def main() -> None:
         sys.exit(_refused(f"{name}: no command; one of {', '.join(COMMANDS)}"))
     if find_spec("hydra") is None:
         sys.exit(_run_with_suite())
-    sys.argv = [f"pods {name}", *sys.argv[2:]]
+    sys.argv = sys.argv[1:]
     runpy.run_path(str(SUITE / COMMANDS[name]), run_name="__main__")
 
 

@@ -73,10 +73,14 @@ def cppo(step: Step, each: int | None = None):
     number that is kept is fixed; the paper's is the number that fits the device.
     """
     each = min(each or step.m, step.budget)
-    prompts = [*step.prompts, *step.fresh(max(0, step.budget // each - step.P))]
-    batch = yield prompts[: step.budget // each], step.n
+    count = step.budget // each  # of prompts
+    prompts = [*step.prompts, *step.fresh(max(0, count - step.P))]
+    batch = yield prompts[:count], step.n
     advantages = all_advantages(batch)
-    kept = np.concatenate([group[largest(advantages[group], each)] for group in batch.groups])
+    parts = []
+    for group in batch.groups:
+        parts.append(group[largest(advantages[group], each)])
+    kept = np.concatenate(parts)
     return Selection(kept, advantages[kept])
 
 
@@ -208,8 +212,13 @@ def gfpo(step: Step, metric: str = "length"):
         raise ValueError(f"metric={metric}: must be length or efficiency")
     batch = yield step.prompts, step.n
     lengths = lengths_of(batch)
-    cost = lengths if metric == "length" else -batch.rewards / lengths
-    kept = [group[np.argsort(cost[group], kind="stable")[: step.m]] for group in batch.groups]
+    cost = lengths
+    if metric == "efficiency":
+        cost = -batch.rewards / lengths
+    kept = []
+    for group in batch.groups:
+        cheapest_first = group[np.argsort(cost[group], kind="stable")]
+        kept.append(cheapest_first[: step.m])
     return np.concatenate(kept)
 
 

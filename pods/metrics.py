@@ -13,18 +13,22 @@ def summary(record: Record) -> dict[str, float]:
     rewards = batch.rewards.astype(float)
     groups = [rewards[group] for group in batch.groups]
     kept_groups = [rewards[np.intersect1d(group, kept)] for group in batch.groups]
+    stds = [statistic(np.std, group) for group in groups]
+    variances = [statistic(np.var, group) for group in groups]
+    kept_variances = [statistic(np.var, group) for group in kept_groups]
+    without_signal = [statistic(np.ptp, group) == 0 for group in groups]
     values = {
         "all/reward_mean": statistic(np.mean, rewards),
-        "all/reward_std": mean([statistic(np.std, group) for group in groups]),
-        "all/reward_variance": mean([statistic(np.var, group) for group in groups]),
+        "all/reward_std": mean(stds),
+        "all/reward_variance": mean(variances),
         "all/reward_min": statistic(np.min, rewards),
         "all/reward_max": statistic(np.max, rewards),
-        "all/zero_variance_groups": mean([statistic(np.ptp, group) == 0 for group in groups]),
+        "all/zero_variance_groups": mean(without_signal),
         "all/completion_length_mean": batch.lengths.mean(),
         "all/completion_length_max": batch.lengths.max(),
         "all/clipped_ratio": batch.clipped.mean(),
         "kept/reward_mean": statistic(np.mean, rewards[kept]),
-        "kept/reward_variance": mean([statistic(np.var, group) for group in kept_groups]),
+        "kept/reward_variance": mean(kept_variances),
         "kept/completion_length_mean": mean(batch.lengths[kept]),
         "generate/rounds": record.rounds,
         "generate/rollouts": len(batch),

@@ -19,6 +19,7 @@ from pods.config.keys import Rewards as RewardsConfig
 from pods.config.keys import reward_weights
 from pods.rewards import Scorer
 
+LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
 MADE_UP = {  # beside the columns of a question, for one call before a model loads
     "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"],
     "completion_ids": [[0]],
@@ -140,10 +141,10 @@ class Reward:
             )
         numbers = [number(value) for value in values]
         for i, value in enumerate(numbers):
-            if not np.isfinite(value):
+            if not abs(value) <= LARGEST:  # of NaN it is not true either
                 raise RewardError(
                     f"{name} returned {values[i]!r} for completion {i} of {step}; "
-                    "a finite number or None is required"
+                    "a finite number or None is required, in float32 (up to 3.4e38)"
                 )
         return numbers
 
@@ -168,12 +169,13 @@ class Reward:
 
 
 def number(value: object) -> float:
-    """The value as a float, None as 0; NaN if it is no number, such as the text "1.0"."""
+    """The value as a float, None as 0; NaN if it is no number, such as the text "1.0", and if no
+    float can hold it."""
     if value is None:
         return 0.0
     if isinstance(value, str | bytes):
         return np.nan
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.nan

@@ -208,6 +208,16 @@ def test_gresos_p_moves_by_the_share_of_every_step(steps, easy, hard):
     assert (p[True], p[False]) == (pytest.approx(easy), pytest.approx(hard))
 
 
+def test_gresos_p_goes_by_the_newest_thousand_steps():
+    kinds = "c" * 500 + "wc" * 500
+    visits = [visit(step, kind) for step, kind in enumerate(kinds)]
+    keys = 0.5, 0.01, 0.01, {True: 0.5, False: 0.5}
+    newest = exploration({"a": visits[500:]}, *keys)
+    assert exploration({"a": visits}, *keys) == newest
+    assert exploration({"a": visits[::2], "b": visits[1::2]}, *keys) == newest  # by any questions
+    assert exploration({"a": visits[501:]}, *keys) != newest
+
+
 @pytest.mark.parametrize(
     ("visits", "probability"),
     [("", 1), ("cm", 1), ("c", 0.7), ("mcc", 0.49), ("cww", 0.49), ("wwc", 0.7), ("w" * 9, 0.2)],

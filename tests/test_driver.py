@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl.trainer.utils import RepeatSampler
 
-from pods import advantages
+from pods import advantages, history
 from pods.algorithms import ALGORITHMS
 from pods.batch import AlgorithmError, Prompt, Rollout, Selection, Step, Visit
+from pods.by_name import prepared
 from pods.engines import Completion
 from pods.metrics import summary
+from pods.needs import needs_of
 from pods.order import DataOrder, Stream
 from pods.rollouts import Driver
 
@@ -118,6 +120,31 @@ def test_no_algorithm_of_ours_is_wrong(name, P, m, more, seed, graded):
         run(step_of(P, m if name == "grpo_ga" else max(2, m + more), m))
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_an_algorithm_says_of_itself_is_true(name):
+    """Each second prompt is all wrong; grpo_ga is told n = m, as the config tells it."""
+    returned = []
+
+    def noted(step):
+        returned.append((yield from ALGORITHMS[name](step)))
+        return returned[0]
+
+    n, m = (2, 2) if name == "grpo_ga" else (6, 2)
+    scores = [[float(i % 2 and i % 4 < 2)] for i in range(99)]
+    record = driver(noted, scores, correct="reward", max_rounds=9)[0](step_of(2, n, m))
+    needs = needs_of(ALGORITHMS[name])
+    assert needs.own_advantages == (getattr(returned[0], "advantages", None) is not None)
+    assert needs.keeps_all == (len(record.selection.kept) == len(record.batch))
+    if n != m:
+        assert needs.draws_m == (set(np.bincount(record.batch.prompt)) == {m})
+    assert needs.takes_rule == (name == "pods")
+    assert not needs.reads_logprobs
+
+
+def test_the_attributes_stay_where_an_algorithm_gets_parameters():
+    assert needs_of(prepared("algorithm", "cppo", {"each": 1})).own_advantages
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [(np.ones(3), "shape"), (np.full(4, NAN), "not finite"), (None, "shape"), ("no", "convert")],
@@ -180,6 +207,18 @@ def test_advantages_stay_beside_their_rollouts_and_only_plain_grpo_leaves_them_t
     assert selection(ALGORITHMS["pods"]).advantages is not None
     assert selection(ALGORITHMS["grpo"], advantages.dr_grpo).advantages is not None
     assert selection(returning([])).advantages.tolist() == []
+
+
+def test_the_history_does_not_grow_with_the_run(monkeypatch):
+    monkeypatch.setattr(history, "VISITS", 3)
+    monkeypatch.setattr(history, "QUESTIONS", 2)
+    held = {}
+    for step, name in enumerate("aaaabbc"):
+        history.remember(held, [(Prompt(name, {}), Visit(step, 0.5, None, True))])
+        if name == "a":
+            assert [visit.step for visit in held["a"]] == list(range(step + 1))[-3:]
+    assert list(held) == ["b", "c"]  # the question that came first is forgotten
+    assert [visit.step for visit in held["b"]] == [4, 5]
 
 
 SCORES = [[1, 0.1, NAN], [0, NAN, NAN], [NAN, NAN, NAN], [0.5, 0.2, 3]]

@@ -184,6 +184,8 @@ def test_a_command_chooses_before_anything_loads(
         (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "reads log-probabilities"),
         (True, True, False, [*CORRECTS, *FULL, "engine=trl", MODE], {}, "correction=true, and it"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_k=20"], {}, "no log-prob"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_p=.9"], {}, "no log-prob"),
     ],
 )  # fmt: skip
 def test_the_engine_of_a_training(
@@ -213,6 +215,16 @@ def test_auto_is_settled_and_said_in_one_line(machine, monkeypatch):
     machine(False, True, {})
     config.model.load_in_4bit = True
     assert "4-bit weights need CUDA" in outcome(choose.settle, config)
+
+
+@pytest.mark.parametrize("file", ["version", "nothing"])
+def test_a_driver_that_torch_cannot_use_is_named(machine, monkeypatch, tmp_path, file):
+    (tmp_path / "version").write_text("NVRM version: 470")
+    monkeypatch.setattr(choose, "DRIVER", tmp_path / file)
+    machine(False, True, {})
+    config = compose("model.load_in_4bit=true")
+    said = "driver 580 or newer" if file == "version" else "on a machine without a GPU"
+    assert said in outcome(choose.settle, config)
 
 
 @pytest.mark.parametrize("m", [16, 64])

@@ -13,6 +13,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from pods.batch import Completion, seed_of
+from pods.config.errors import EngineError
 from pods.engines import Limits, LivePolicy, Request, Sampling, Work, texts
 from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
@@ -210,6 +211,18 @@ def test_memory_does_not_grow_and_the_end_of_the_block_frees_it(checkpoints):
         assert tensors() == before
         complete(one, work(LivePolicy(live_model(checkpoints[0]), 1)))
     assert vars(one)["_merged"] is vars(one)["_loaded"] is vars(one)["_disk"] is None
+
+
+@pytest.mark.parametrize("sampling", [SAMPLING, GREEDY], ids=["sampled", "greedy"])
+def test_weights_that_are_no_numbers_end_in_one_line(sampling, checkpoints):
+    model = live_model(checkpoints[0])
+    with torch.no_grad():
+        next(p for p in model.parameters() if p.requires_grad).fill_(float("nan"))
+    with (
+        pytest.raises(EngineError, match=r"probabilities are not finite.*optimizer.learning_rate"),
+        engine(sampling) as transformers,
+    ):
+        complete(transformers, work(LivePolicy(model, 0), PROMPTS[:2]))
 
 
 def test_full_parameter_checkpoints_load_one_after_the_other(tmp_path):

@@ -98,3 +98,11 @@ def test_an_engine(run):
     lines = files.read_lines(run / "metrics.jsonl")
     assert max(line["engine/logprob_gap"] for line in lines) < 1e-3
     assert lines[0]["engine/probe_gap_without_adapter"] > 0.01
+
+
+def test_podstrainer_in_an_unsloth_notebook():
+    """The order of imports; tests/filled_steps.py trains like this inside Unsloth's classes."""
+    lines = FILES["my_notebook.py"].splitlines()
+    compile("\n".join(lines), "my_notebook.py", "exec")
+    imports = [line.split()[1] for line in lines if line.startswith("from ")]
+    assert imports == ["unsloth", "pods", "my_rewards", "datasets"]

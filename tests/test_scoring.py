@@ -71,23 +71,28 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
     assert text[-1]["content"] == "question"
 
 
-def test_an_error_names_function_completion_and_step(tmp_path):
-    for returned, line in (
+@pytest.mark.parametrize(
+    ("returned", "line"),
+    [
         ("[1.0, 2.0]", "returned 2 values for 3 completions at step 4"),
         ("[1.0, '1.0', 2.0]", "returned '1.0' for completion 1 of step 4; a finite number or"),
         ("[1.0, 2.0, float('nan')]", "returned nan for completion 2 of step 4"),
         ("[1.0, 2.0, float('inf')]", "returned inf"),
+        ("[1.0, 1e300, 2.0]", r"returned 1e\+300 for completion 1 of step 4.*3.4e38"),
+        ("[1.0, 2.0, 10**400]", "returned 1000+ for completion 2 of step 4.*3.4e38"),
         ("[1.0, [2.0], 3.0]", r"returned \[2.0\]"),
         ("[1 / (len(c) - 1) for c in completions]", "raised ZeroDivisionError.* completion 1 "),
         ("None", "raised TypeError"),
-    ):
-        body = f"def function(completions, **_): return {returned}"
-        with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=f"own {line}"):
-            scores(score)
+    ],
+)
+def test_an_error_names_function_completion_and_step(tmp_path, returned, line):
+    body = f"def function(completions, **_): return {returned}"
+    with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=f"own {line}"):
+        scores(score)
 
 
-def test_arrays_and_tensors_are_numbers(tmp_path):
-    for kind in ("torch.tensor", "np.array", "tuple"):
-        body = f"import torch, numpy as np\ndef function(completions): return {kind}([1, 0, 2])"
-        with rewards(tmp_path, body) as score:
-            assert scores(score)["own"] == [1.0, 0.0, 2.0]
+@pytest.mark.parametrize("kind", ["torch.tensor", "np.array", "tuple"])
+def test_arrays_and_tensors_are_numbers(tmp_path, kind):
+    body = f"import torch, numpy as np\ndef function(completions): return {kind}([1, 0, 2])"
+    with rewards(tmp_path, body) as score:
+        assert scores(score)["own"] == [1.0, 0.0, 2.0]

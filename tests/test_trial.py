@@ -1,5 +1,9 @@
 """trial=true: what it prints, that nothing stays, and its arithmetic against known seconds."""
 
+import pytest
+import torch
+
+from pods.config.errors import UserError
 from pods.training import trial
 from tests import processes
 from tests.configs import compose
@@ -42,3 +46,17 @@ def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     assert any("steps in 60 s of training" in line for line in lines)
     assert not any("evaluate_run.py" in line for line in lines)  # there is no run to evaluate
     assert [path.name for path in work.rglob("*")] == ["runs", "mine"]
+
+
+def test_cuda_starts_only_after_the_training_has_imported_unsloth(monkeypatch, tmp_path):
+    """Unsloth's import changes what CUDA's allocator reads at its start."""
+    started = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: started.append(1))
+
+    def train(config):
+        assert not started
+        raise UserError("the training came first")
+
+    with pytest.raises(UserError, match="came first"):
+        trial.run(compose(f"output_dir={tmp_path}"), train)

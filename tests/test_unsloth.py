@@ -19,9 +19,15 @@ DEFAULTS = {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_GRPO_PREFIX_GROUPER": "0
 TINY = ROOT / "pods" / "tiny_policy"
 
 
-@pytest.mark.parametrize(("n", "P", "slots"), [(64, 2, 128), (256, 1, 257)])  # 256: "pick one"
-def test_the_engine_runs_every_rollout_of_a_step_at_once(n, P, slots):
-    config = compose(f"rollouts_per_prompt={n}", f"prompts_per_step={P}")
+@pytest.mark.parametrize(  # 256: "pick one"
+    ("n", "P", "limit", "slots"),
+    [(64, 2, "null", 128), (256, 1, "null", 257), (64, 2, 32, 32), (64, 2, 256, 257)],
+)
+def test_the_engine_runs_every_rollout_of_a_step_at_once_or_as_many_as_are_allowed(
+    n, P, limit, slots
+):
+    sizes = f"rollouts_per_prompt={n}", f"prompts_per_step={P}", f"max_sequences={limit}"
+    config = compose(*sizes)
     assert unsloth.engine_arguments(config)["max_num_seqs"] == slots
 
 

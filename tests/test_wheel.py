@@ -1,32 +1,146 @@
-"""The wheel that `uv build` makes: its packages import alone, without this checkout."""
+"""The wheel that `uv build` makes, installed in an environment outside the repository: a TRL
+script, the graders, the tasks and the commands work without a clone, beside a user's rewards.py."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.test_docs import PYTHON, README
 
-USED = """import sys
-sys.path.insert(0, sys.argv[1])
-import pods.rules
-print(pods.__file__, pods.rules.select("max_variance", [0.0, 1.0, 0.5], 2))"""
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+LIBRARY = """
+import pods, pods.tasks, rewards
+from pods import PodsConfig, PodsTrainer
+from pods.config.keys import CONFIG_DIR
+from pods.rules import select
+print(rewards.correct())  # the user's own
+print(pods.__file__, CONFIG_DIR)
+print(select("max_variance", [0.0, 1.0, 0.5], 2))
+print(len(pods.tasks.load("arithmetic", "test")), {"PodsConfig", "PodsTrainer"} <= set(dir(pods)))
+from pods.training import check  # the suite's own use of the graders
+"""
+GRADES = """
+import rewards
+right = "<think>2 and 2</think><answer>\\\\frac{1}{2}</answer>"
+for version in rewards.VERSIONS:
+    grade = rewards.grade(right, "\\\\frac{1}{2}", version)
+    print(version, grade, rewards.grade(right, "3", version))
+print(rewards.grade(right, "0.5", "strict"), sorted(rewards.score([right], ["3"])))
+import rewards.tags
+"""
+HALVES = """
+from pods.rules import keep, max_variance
+
+def halves(step):
+    batch = yield step.prompts, step.n // 2
+    batch = yield step.prompts, step.n - step.n // 2
+    return keep(batch, max_variance, step.m, step.rng)
+"""
 
 
-def test_pods_selects_from_the_wheel(tmp_path):
+class Installed:
+    """The wheel in an environment of its own, whose other packages are those of this one."""
+
+    def __init__(self, folder: Path, uv: str) -> None:
+        self.folder = folder
+        self.packages = folder / "packages"
+        build = [uv, "build", "--wheel", "--offline", "--out-dir", str(folder)]
+        built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+        if built.returncode and "hatchling" in built.stderr:
+            pytest.skip("hatchling is not in uv's cache")
+        self.wheel = folder / f"pods_rl-{VERSION}-py3-none-any.whl"
+        assert self.wheel.is_file(), built.stderr
+        environment = folder / "environment"
+        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+        self.python = environment / "bin" / "python"
+        into = [uv, "pip", "install", "--quiet", "--offline", "--no-deps"]
+        subprocess.run([*into, "--python", self.python, self.wheel], check=True)
+        # The lock's packages without this checkout: linked, not installed again.
+        here = Path(pytest.__file__).parents[1]
+        there = next(environment.glob("lib/*/site-packages"))
+        for path in here.iterdir():
+            if "pods_rl" not in path.name and not (there / path.name).exists():
+                (there / path.name).symlink_to(path)
+
+    def run(self, folder: Path, *arguments: str | Path, code: int = 0) -> str:
+        """What a process in this folder prints; `pods` is the console command."""
+        program = self.python.with_name("pods") if arguments[0] == "pods" else self.python
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [program, *arguments[arguments[0] == "pods" :]]
+        process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
+        assert process.returncode == code, process.stderr
+        return process.stdout + process.stderr
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
     if not (uv := shutil.which("uv")):
         pytest.skip("uv is not on this machine")
-    build = [uv, "build", "--wheel", "--offline", "--out-dir", str(tmp_path)]
-    built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
-    if built.returncode and "hatchling" in built.stderr:
-        pytest.skip("hatchling is not in uv's cache")
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    wheel = tmp_path / f"pods_rl-{version}-py3-none-any.whl"
-    assert wheel.is_file(), built.stderr
-    command = [sys.executable, "-I", "-c", USED, str(wheel)]
-    used = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert used.stdout.split(maxsplit=1) == [f"{wheel}/pods/__init__.py", "[0 1]\n"], used.stderr
-    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert (ROOT / "CHANGELOG.md").read_text().count(f"\n## {version} ") == 1
+    return Installed(tmp_path_factory.mktemp("wheel"), uv)
+
+
+def script(folder: Path, text: str) -> Path:
+    """A user's script, with a rewards.py of the user's beside it."""
+    (folder / "rewards.py").write_text("def correct():\n    return 'of the user'\n")
+    (folder / "script.py").write_text(text)
+    return folder / "script.py"
+
+
+def test_the_library_works_beside_a_users_rewards_py(installed, tmp_path):
+    lines = installed.run(tmp_path, script(tmp_path, LIBRARY)).splitlines()
+    package = str(installed.folder / "environment")
+    assert lines[0] == "of the user"
+    assert all(path.startswith(package) for path in lines[1].split())
+    assert lines[2:4] == ["[0 1]", "256 True"]
+
+
+def test_the_graders_of_every_version(installed, tmp_path):
+    (tmp_path / "grades.py").write_text(GRADES)
+    lines = installed.run(tmp_path, "grades.py").splitlines()
+    versions = ("v1", "v1-correctness", "v2", "strict")
+    assert lines[:4] == [f"{version} True False" for version in versions]
+    assert lines[4] == "True ['correctness', 'format', 'tags']"
+
+
+def test_the_trl_script_of_the_readme_with_an_own_algorithm(installed, tmp_path):
+    text = PYTHON.findall(README)[1]
+    tiny = f"{installed.run(tmp_path, '-c', 'import pods; print(pods.__path__[0])').strip()}"
+    text = text.replace("Qwen/Qwen2.5-0.5B", f"{tiny}/tiny_policy").replace("=50,", "=2,")
+    assert text.count("max_steps=2") == text.count("tiny_policy") == 1
+    (tmp_path / "halves.py").write_text(HALVES)
+    own = text.replace('"sums", ', '"sums", algorithm="halves.py:halves", ')
+    assert own != text
+    installed.run(tmp_path, script(tmp_path, own))
+    assert (tmp_path / "sums" / "checkpoint-2").is_dir()
+
+
+def test_the_command_trains_and_names_the_next_one(installed, tmp_path):
+    keys = ["max_steps=2", "budget.train_seconds=null", "run=r", "evaluation.every_seconds=null"]
+    script(tmp_path, "")
+    assert "next: pods evaluate run=r" in installed.run(tmp_path, "pods", "train", *keys)
+    assert (tmp_path / "checkpoints" / "r" / "checkpoint-2").is_dir()
+    shown = installed.run(tmp_path, "pods", "plot", "--help")
+    assert "pods plot figure=quickstart" in shown
+    assert "uv run" not in shown
+    refused = installed.run(tmp_path, "pods", "train", "run=r", "nothing=1", code=2)
+    assert refused.startswith("pods train: nothing=1: unknown")
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    ([], 0, "pods <command> key=value"),
+    (["tain"], 2, "pods: tain: no command; one of train, evaluate, plot"),
+])  # fmt: skip
+def test_a_word_that_is_no_command_is_refused(installed, tmp_path, arguments, code, said):
+    assert installed.run(tmp_path, "pods", *arguments, code=code).startswith(said)
+
+
+def test_its_version_is_that_of_the_pages():
+    assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert len(re.findall(rf"\n## {VERSION} ", (ROOT / "CHANGELOG.md").read_text())) == 1

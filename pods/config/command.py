@@ -28,6 +28,7 @@ from pods.config import sweeps
 from pods.config.errors import UserError
 from pods.config.keys import CONFIG_DIR, TrainConfig, keys
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated, written
+from pods.config.place import as_typed
 from pods.config.prices import read_prices
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.
@@ -90,7 +91,7 @@ def start(command: Command) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
-            print(help_text(command.main.__globals__["__doc__"], command.file))
+            print(as_typed(help_text(command.main.__globals__["__doc__"], command.file)))
         else:
             sys.argv[1:] = hydra_arguments(command, sys.argv[1:])
             run_hydra(command)
@@ -148,7 +149,7 @@ def run_hydra(command: Command) -> None:
         run()
     finally:
         if command.trains and len(command.jobs) > 1:
-            print(sweeps.summary(command.jobs))
+            print(as_typed(sweeps.summary(command.jobs)))
 
 
 def run_job(command: Command, config: DictConfig) -> None:
@@ -291,5 +292,6 @@ def _report_and_exit(error: Exception) -> None:
     code = getattr(error, "exit_code", UserError.exit_code)
     # Bad input is the same for all processes of a machine (accelerate launch): one prints it.
     if code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"{os.path.basename(sys.argv[0])}: {explain(error)}", file=sys.stderr)
+        line = f"{os.path.basename(sys.argv[0])}: {explain(error)}"
+        print(as_typed(line), file=sys.stderr)
     sys.exit(code)

@@ -18,7 +18,7 @@ COMMANDS = {
     "export": "scripts/export.py",
     "replay": "scripts/replay.py",
 }
-NAMES = {file: name for name, file in COMMANDS.items()}
+NAMES = {Path(file).name: name for name, file in COMMANDS.items()}
 
 
 def as_typed(text: str) -> str:
@@ -27,4 +27,4 @@ def as_typed(text: str) -> str:
     if not INSTALLED:
         return text
     files = "|".join(map(re.escape, NAMES))
-    return re.sub(f"(?:uv run )?({files})", lambda match: f"pods {NAMES[match[1]]}", text)
+    return re.sub(f"(?:uv run )?(?:scripts/)?({files})", lambda m: f"pods {NAMES[m[1]]}", text)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 GPU_EXTRA = "uv sync --extra gpu"
+DRIVER = Path("/proc/driver/nvidia/version")
 SAMPLED = {"temperature", "top_p", "top_k", "max_tokens"}  # keys of evaluate_run.py and chat.py
 
 
@@ -42,8 +44,15 @@ def vllm_obstacle(dtype: str | None) -> str | None:
 def settle(config: TrainConfig) -> str:
     """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
-        remedy = "set model=tiny on a machine without a GPU, or model.load_in_4bit=false"
-        raise UserError(f"model.load_in_4bit=true: 4-bit weights need CUDA; {remedy}")
+        if DRIVER.exists():
+            raise UserError(
+                "model.load_in_4bit=true: 4-bit weights need CUDA, and torch cannot use this "
+                f"machine's driver; install driver 580 or newer ({DRIVER} has its version)"
+            )
+        raise UserError(
+            "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
+            "a GPU, or model.load_in_4bit=false"
+        )
     config.backend, reason = backend(config.backend, config)
     if config.optimizer.name == "auto":  # 8 bits as published
         eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
@@ -155,9 +164,9 @@ def corrects(config: TrainConfig) -> bool:
 def gives_logprobs(name: str, config: TrainConfig) -> bool:
     """Whether the engine gives log-probabilities that can be compared with the trainer's. TRL's
     transformers gives none, but samples from the very model that is trained."""
-    if name == "trl":
-        return vllm_mode(config) != "none"
-    if name == "unsloth":  # its vLLM gives those after top-k and top-p, at any temperature
+    if name == "trl" and vllm_mode(config) == "none":
+        return False
+    if name in ("trl", "unsloth"):  # their vLLM gives those after top-k and top-p
         return config.sampling.top_k == 0 and config.sampling.top_p == 1
     return name != "vllm" or not sampling(config).narrowed
 

@@ -18,6 +18,7 @@ from transformers.generation import TopKLogitsWarper, TopPLogitsWarper
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from pods.config.errors import EngineError
 from pods.engines import Completion, Request, Sampling
 
 ALIVE = 0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
@@ -185,7 +186,8 @@ def decode(
     """One completion for each seed of each request, in their order.
 
     sampling.ends and sampling.stop end a completion, else its length does. logprobs: with the
-    log-probability of each token under the temperature, before top-k and top-p.
+    log-probability of each token under the temperature, before top-k and top-p. Raises EngineError
+    if the policy's probabilities are not finite.
     """
     device = model.device
     seeds = [seed for request in requests for seed in request.seeds]
@@ -204,6 +206,11 @@ def decode(
             logits = logits[prompt_of]
             batch.select(torch.tensor(prompt_of, device=device))
         scores = logits.float() / (sampling.temperature or 1.0)
+        if not scores.max().isfinite():  # the largest of a row is NaN if any is
+            raise EngineError(
+                "the policy's probabilities are not finite: its weights overflowed; "
+                "lower optimizer.learning_rate, or resume from an earlier checkpoint"
+            )
         drawn = sampler(scores, rows, step)
         tokens[rows, step] = drawn
         if logprobs:

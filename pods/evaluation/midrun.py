@@ -15,7 +15,7 @@ from pods import ranks
 from pods.config.keys import TrainConfig
 from pods.engines import EVALUATION, Engine, LivePolicy, Work
 from pods.evaluation import questions, scores
-from pods.evaluation.records import Question, Record
+from pods.evaluation.records import GradedCompletion, Question
 
 COUNTERS = ("train_seconds", "tokens/generated", "tokens/trained")
 
@@ -60,7 +60,7 @@ class MidRun:
         from a seed that training never uses."""
         q, config, version = self.questions, self.config, self.config.rewards.version
 
-        def graded(mine: list[Question]) -> list[Record]:
+        def graded(mine: list[Question]) -> list[GradedCompletion]:
             requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
             work = Work(requests, live, EVALUATION, greedy=greedy)
             ((_, groups),) = self.engine.generate([work])

@@ -14,7 +14,7 @@ from pods import rewards
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
-from pods.evaluation.records import Question, Record
+from pods.evaluation.records import GradedCompletion, Question
 from pods.tasks.prompts import encode_prompts
 from pods.tasks.splits import read_prompts, renamed
 
@@ -62,12 +62,12 @@ def requests(
 
 def records(
     rows: Sequence[Question], groups: Sequence[list[Completion]], tokenizer: Any, stop: list[str]
-) -> list[Record]:
+) -> list[GradedCompletion]:
     """The only completion of each question, without grades."""
     completions = [completion for (completion,) in groups]
     written = texts(tokenizer, completions, stop)
     return [
-        Record(
+        GradedCompletion(
             id=row.id, answer=row.answer, completion=text, tokens=len(completion.token_ids),
             clipped=completion.clipped, correct={},
             well_formed=rewards.is_well_formed(rewards.opened(row.prompt) + text),

@@ -19,7 +19,7 @@ class Question(NamedTuple):
     columns: dict[str, Any] | None = None  # of the data set, for reward functions
 
 
-class Record(TypedDict):
+class GradedCompletion(TypedDict):
     """One completion with its grades."""
 
     id: str  # of the question
@@ -43,6 +43,6 @@ def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
         ) from error
 
 
-def write(path: Path, records: list[Record]) -> None:
+def write(path: Path, records: list[GradedCompletion]) -> None:
     """Replace a file of records, a line each. Raises UserError as `save`."""
     save(write_atomic, path, "".join(json.dumps(record) + "\n" for record in records))

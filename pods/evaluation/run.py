@@ -23,7 +23,7 @@ from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, records, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.questions import Questions
-from pods.evaluation.records import Record
+from pods.evaluation.records import GradedCompletion
 from pods.evaluation.scoreboard import Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
@@ -228,7 +228,7 @@ def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
             yield Work(requests, target.weights, (target, q, path), greedy=q.greedy)
 
 
-def grade(plan: Plan, q: Questions, repeat: list[Record]) -> bool:
+def grade(plan: Plan, q: Questions, repeat: list[GradedCompletion]) -> bool:
     """Add the missing grades; on the run's own task, set the values of its reward functions."""
     functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
     changed = scores.reward(repeat, q.rows, functions, plan.tokenizer)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pods import rewards
-from pods.evaluation.records import Question, Record
+from pods.evaluation.records import GradedCompletion, Question
 from pods.runs import results
 from pods.scoring import MADE_UP, Reward
 
@@ -23,7 +23,7 @@ RESAMPLES = 1000  # the 2.5 % ends then vary by about 2 % of the interval's widt
 EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap interval is too narrow
 
 
-def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
+def grade(repeat: list[GradedCompletion], versions: Sequence[str], kind: str) -> bool:
     """Add the missing grades; returns whether any was missing."""
     missing = [v for v in versions if any(v not in record["correct"] for record in repeat)]
     texts = [record["completion"] for record in repeat]
@@ -36,7 +36,10 @@ def grade(repeat: list[Record], versions: Sequence[str], kind: str) -> bool:
 
 
 def reward(
-    repeat: list[Record], rows: Sequence[Question], functions: Sequence[Reward], tokenizer: Any
+    repeat: list[GradedCompletion],
+    rows: Sequence[Question],
+    functions: Sequence[Reward],
+    tokenizer: Any,
 ) -> bool:
     """Set the values of the training's own reward functions, anew: a function of this name may have
     been another one, and a base model serves many runs. Returns whether any differs."""
@@ -57,7 +60,7 @@ def reward(
 
 
 def summary(
-    repeats: list[list[Record]],
+    repeats: list[list[GradedCompletion]],
     versions: Sequence[str],
     pass_at: Sequence[int] = (),
     prompts: Sequence[str] = (),
@@ -105,7 +108,9 @@ def summary(
     return entry, details
 
 
-def _table(repeats: list[list[Record]], value: Callable[[Record], float]) -> np.ndarray:
+def _table(
+    repeats: list[list[GradedCompletion]], value: Callable[[GradedCompletion], float]
+) -> np.ndarray:
     """(questions, repeats) of a record's value."""
     return np.array([[float(value(record)) for record in repeat] for repeat in repeats]).T
 

@@ -42,8 +42,8 @@ def import_unsloth(config: TrainConfig) -> None:
 
 
 def engine_arguments(config: TrainConfig) -> dict[str, Any]:
-    """vLLM runs every rollout of a step at once: n x P; TRL would take m x P."""
-    sequences = config.rollouts_per_prompt * config.prompts_per_step
+    """Without a limit vLLM runs every rollout of a step at once: n x P; TRL would take m x P."""
+    sequences = config.max_sequences or config.rollouts_per_prompt * config.prompts_per_step
     return {
         "gpu_memory_utilization": config.vllm.gpu_memory_utilization,
         "max_lora_rank": config.lora.rank,

@@ -22,6 +22,7 @@ from pods.batch import AlgorithmError
 from pods.clock import Clock, priced
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
+from pods.config.place import as_typed
 from pods.engines import LivePolicy
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
@@ -264,7 +265,7 @@ def run(loop: RunCallback) -> None:
         best = f"; best on validation: {saves.best['checkpoint']}" if saves.best else ""
         print(
             f"{config.run}: {saves.step} steps in {loop.clock.train_seconds:.1f} s of training"
-            f"{best}; next: uv run evaluate_run.py run={config.run}"
+            f"{best}; next: {as_typed('uv run evaluate_run.py')} run={config.run}"
         )
     if loop.stop.signal is not None:
         ranks.say(f"stopped by signal {loop.stop.signal}; run again to resume")

@@ -17,15 +17,15 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     from pods import files
     from pods.runs.folder import provenance  # imports torch
 
-    facts = provenance()
-    if ranks.is_main():
-        print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
-        print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device", flush=True)
     # On the run's disk, for all ranks.
     folder = Path(config.output_dir) / f".trial-{ranks.number_of_run()}"
     try:
         train(short(config, folder))
         if ranks.is_main():
+            # Not before: the card's name starts CUDA's allocator, whose settings Unsloth changes.
+            facts = provenance()
+            print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
+            print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device")
             print(report(config, files.read_lines(folder / "trial" / "metrics.jsonl")))
             print(formed(files.read_lines(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
