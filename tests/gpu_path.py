@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 import trl
+from datasets import Dataset
 from peft import get_peft_model
 from transformers import AutoConfig, TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
 from benchmarks.gpu import QWEN_3B
+from pods import PodsConfig, PodsTrainer
 from pods.clock import Clock
 from pods.engines import Limits, LivePolicy, Request, Work, choose
 from pods.engines.choose import sampling
@@ -21,7 +23,6 @@ from pods.engines.transformers import TransformersEngine
 from pods.models import unsloth
 from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.runs import checkpoints
-from pods.trainer import PodsConfig
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
 from pods.training.warm_up import warm_up
 from tests.configs import compose
@@ -163,7 +164,8 @@ class Vllm:
     def generate(self, prompts, params, use_tqdm, lora_request):
         self.events.append("generate")
         assert all(lora is lora_request[0] for lora in lora_request)
-        self.calls.append(SimpleNamespace(params=params[-1], lora=lora_request[0]))
+        call = {"params": params[-1], "lora": lora_request[0], "prompts": prompts}
+        self.calls.append(SimpleNamespace(**call))
         tensors = lora_request[0].lora_tensors.items()
         weights = {name.replace(".weight", ".default.weight"): value for name, value in tensors}
         assert not self.copy.load_state_dict(weights, strict=False).unexpected_keys
@@ -176,9 +178,23 @@ class Vllm:
     def _output(self, completion):
         ids, reason = completion.token_ids, "length" if completion.clipped else "stop"
         likely = zip(ids, completion.logprobs, strict=True)
-        logprobs = [{token: SimpleNamespace(logprob=p)} for token, p in likely]
+        logprobs = [{token: SimpleNamespace(logprob=p, rank=1)} for token, p in likely]
         answer = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=reason)
         return SimpleNamespace(outputs=[answer])
+
+
+class NotebookVllm(Vllm):
+    """As TRL's own generation calls it, with one SamplingParams for all prompts and no seeds."""
+
+    earlier = 0  # steps before a resume
+
+    def generate(self, prompts, sampling_params, use_tqdm, lora_request):
+        first = 1000 * (self.earlier + len(self.calls))
+        params = [SimpleNamespace(seed=first + i, ignore_eos=False) for i in range(len(prompts))]
+        outputs = super().generate(prompts, params, use_tqdm, [lora_request])
+        for prompt, output in zip(prompts, outputs, strict=True):
+            output.prompt_token_ids = prompt["prompt_token_ids"]
+        return outputs
 
 
 def on_the_engine(folder, correction):
@@ -198,6 +214,51 @@ def on_the_engine(folder, correction):
     engine = choose.build_for_training(config, policy)
     trainer, steps = trainer_of(config, policy, folder, engine)
     return trainer, vllm, steps
+
+
+def notebook(folder):
+    """PodsTrainer alone, as in a notebook, on a model with Unsloth's vLLM: rows drawn and trained
+    on, adapters handed over, and the difference to the same training resumed in the middle."""
+    from unsloth_zoo import vllm_utils
+
+    runs = []
+    for steps, start in ((2, None), (3, None), (3, str(folder / "checkpoint-2"))):
+        config = compose(*SIZES, "sampling.max_completion_length=8", f"output_dir={folder}")
+        policy = policy_as_unsloth_loads_it(config)
+        policy.model.vllm_engine = vllm = NotebookVllm(policy, config)
+        vllm.earlier = 2 if start else 0
+        policy.model.load_lora = functools.partial(vllm_utils.load_lora, policy.model)
+        trained: list[int] = []
+
+        class Watch(PodsTrainer):
+            def hand_over(self, record, trained=trained):
+                batch, record = super().hand_over(record)
+                trained.append(len(batch["completion_ids"]))
+                return batch, record
+
+        trainer = Watch(
+            policy.model,
+            lambda completions, **_: [float(len(text)) for text in completions],
+            PodsConfig(
+                str(folder), rollouts_per_prompt=8, num_generations=4, max_completion_length=8,
+                per_device_train_batch_size=4, max_steps=steps, save_steps=2, report_to="none",
+                learning_rate=1e-3, optim="adamw_torch", use_cpu=True, bf16=False, logging_steps=1,
+                disable_tqdm=True, lr_scheduler_type="constant", gradient_checkpointing=False,
+                seed=0,
+            ),
+            Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
+            processing_class=policy.tokenizer,
+        )  # fmt: skip
+        trainer.train(resume_from_checkpoint=start)
+        runs.append((adapter(trainer), vllm, trained))
+    (_, _, _), (whole, vllm, trained), (again, _, _) = runs
+    ids = [call.lora.lora_int_id for call in vllm.calls]
+    return {
+        "drawn": [len(call.prompts) for call in vllm.calls],
+        "trained": trained,
+        "lora_ids": [number - ids[0] for number in ids],
+        "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),
+    }
 
 
 def training(folder, correction):
@@ -314,6 +375,7 @@ def unsloth_alone(folder):
         "default_sequences": inspect.signature(load_vllm).parameters["max_num_seqs"].default,
         "training": [training(folder / f"corrected-{yes}", yes) for yes in (False, True)],
         "missing_names": [name for name in NAMES if name not in source],
+        "notebook": notebook(folder / "notebook"),
         "four_bit": four_bit(),
         "settings": engine_settings(folder),
     }

@@ -51,12 +51,15 @@ def trial(folder, stage):
     ]
 
 
+def python():
+    return os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """zero2/, zero3/ with their updates, trial2/ and trial3/, all made by one process."""
-    python = os.environ.get("PODS_DEEPSPEED_PYTHON", ROOT / ".venv-deepspeed" / "bin" / "python")
-    if not Path(python).is_file():
-        pytest.skip(f"no DeepSpeed at {python}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
+    """zero2/, zero3/ and bfloat16/ with their updates, trial2/ and trial3/, all by one process."""
+    if not Path(python()).is_file():
+        pytest.skip(f"no DeepSpeed: {python()}; see the top of this file, or PODS_DEEPSPEED_PYTHON")
     folder, runs = tmp_path_factory.mktemp("deepspeed"), []
     write_questions(folder, count=20)
     for stage, steps in ((2, [2]), (3, [1, 2])):  # a second run resumes from DeepSpeed's own state
@@ -64,7 +67,10 @@ def folder(tmp_path_factory):
         update = [*SETTINGS, *UPDATES[stage], f"output_dir={folder / two}"]
         runs += [[config, str(folder / two), [*update, f"max_steps={n}"]] for n in steps]
         runs += [[config, str(folder / f"trial{stage}"), trial(folder, stage)]]
-    command = [python, "-m", "tests.deepspeed_ranks", json.dumps(runs)]
+    small = ["model.dtype=bfloat16", "optimizer.learning_rate=1e-5", "max_steps=2"]
+    config, half = str(ROOT / "config" / "accelerate" / "zero2.yaml"), folder / "bfloat16"
+    runs += [[config, str(half), [*SETTINGS, "prompts_per_step=2", *small, f"output_dir={half}"]]]
+    command = [python(), "-m", "tests.deepspeed_ranks", json.dumps(runs)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
@@ -94,6 +100,24 @@ def test_two_processes_with_deepspeed_make_the_update_of_one(folder, tmp_path, s
     assert [c.resumable for c in saved] == [False, True]
     kept = {path.name for path in saved[0].path.iterdir()}
     assert not kept & {"latest", "global_step1", "zero_to_fp32.py", "zero_to_torch.py"}
+
+
+MASTERS = """
+import sys, torch
+for path in sys.argv[1:]:
+    state = torch.load(path, weights_only=False)["optimizer_state_dict"]
+    for group in state["single_partition_of_fp32_groups"]:
+        print(group.dtype, bool((group != group.bfloat16()).any()))
+"""
+
+
+def test_deepspeed_keeps_float32_masters_of_bfloat16_weights(folder):
+    """Two updates of 1e-5 move no bfloat16 number above 5e-3, but they move its master."""
+    states = sorted((folder / "bfloat16" / "r" / "checkpoint-2").rglob("*optim_states.pt"))
+    assert len(states) == 2  # one a process
+    command = [python(), "-c", MASTERS, *map(str, states)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["torch.float32 True"] * 2, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("stage", TRIALS)

@@ -160,3 +160,12 @@ def test_an_engine_that_samples_under_the_adapter_that_unsloth_hands_over(sides,
 
 def test_a_run_with_8_bit_moments_resumes_exactly(sides):
     assert sides["unsloth"]["training"][False]["resumed_differs_by"] == 0
+
+
+def test_podstrainer_alone_trains_on_unsloths_engine_as_in_a_notebook(sides):
+    """n = 8 are drawn and m = 4 trained on of each of two prompts, a new adapter every step."""
+    notebook = sides["unsloth"]["notebook"]
+    assert notebook["drawn"] == [16, 16, 16]
+    assert notebook["trained"] == [8, 8, 8]
+    assert notebook["lora_ids"] == [0, 1, 2]
+    assert notebook["resumed_differs_by"] == 0
