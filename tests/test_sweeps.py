@@ -48,6 +48,30 @@ def test_what_is_overridden_and_not_in_the_name_is_appended(command, name):
     assert sweeps.name(config, job, swept, lambda overrides: composed(*overrides)) == name
 
 
+@pytest.mark.parametrize(
+    ("typed", "flags", "overrides"),
+    [
+        ("--cfg job seed=1", "--cfg job", "++seed=1"),
+        ("seed=1 -c all --package task", "-c all --package task", "++seed=1"),
+        ("--info seed=1", "--info", "++seed=1"),
+        ("--info config seed=1", "--info config", "++seed=1"),
+        ("--config-dir a=b task=own", "--config-dir a=b", "task=own"),
+        ("-cn train --hydra-help", "-cn train --hydra-help", ""),
+        ("--config-dir=here ~trl.a", "--config-dir=here", "~trl.a"),
+        (
+            "seed=1,2 lora.rank=4 --multirun",
+            "--multirun",
+            f"++seed=1,2 ++lora.rank=4 ++{sweeps.UNNAMED}=[lora.rank]",
+        ),
+    ],
+    ids=lambda text: text.replace(" ", "_"),
+)
+def test_flags_of_hydra_take_their_values_with_a_space(typed, flags, overrides):
+    train = command.Command(print, "train", TrainConfig, CONFIG_DIR)
+    expected = [*flags.split(), *overrides.split()]
+    assert command.hydra_arguments(train, typed.split()) == expected
+
+
 def test_the_summary_of_a_sweep_names_what_failed():
     jobs = [("a", ""), ("b", "run=b: a reason"), ("c", "")]
     next_command = "next: uv run evaluate_run.py 'run=[a,c]'"
