@@ -117,7 +117,8 @@ def test_deepspeed_keeps_float32_masters_of_bfloat16_weights(folder):
     assert len(states) == 2  # one a process
     command = [python(), "-c", MASTERS, *map(str, states)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines() == ["torch.float32 True"] * 2, done.stderr[-3000:]
+    groups = [line for line in done.stdout.splitlines() if "real_accelerator" not in line]
+    assert groups == ["torch.float32 True"] * 4, done.stderr[-3000:]  # two groups a process
 
 
 @pytest.mark.parametrize("stage", TRIALS)
