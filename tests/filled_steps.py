@@ -43,11 +43,11 @@ def first_rows(step):
     return Selection(np.flatnonzero(rows < count), ADVANTAGES[: 2 * count])
 
 
-def scripted(trainer):
+class Scripted(PodsTrainer):
     """Rollout i of a prompt is a function of both, of 2 to 7 tokens; each third is clipped."""
-    end = trainer.processing_class.eos_token_id
 
-    def draw(wanted):
+    def draw_share(self, wanted):
+        end = self.processing_class.eos_token_id
         rollouts = []
         for prompt, i in wanted:
             random = np.random.default_rng([int(prompt), i])
@@ -55,8 +55,6 @@ def scripted(trainer):
             ids[-1] = 5 if i % 3 == 1 else end
             rollouts.append(Rollout([7, 8, 9 + int(prompt)], Completion(ids, i % 3 == 1), "x"))
         return rollouts
-
-    return draw
 
 
 def model_with_adapter():
@@ -90,10 +88,10 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any], m: int = 4
             trained = [p for p in trainer.model.parameters() if p.requires_grad]
             held.append(torch.cat([p.grad.flatten() for p in trained]))
 
-    trainer = PodsTrainer(
+    trainer = Scripted(
         model_with_adapter(), lambda completions, **_: [float(len(c)) for c in completions],
         arguments, Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
-        processing_class=load_tokenizer(TINY), algorithm=first_rows, sampler=scripted,
+        processing_class=load_tokenizer(TINY), algorithm=first_rows,
     )  # fmt: skip
     hand_over = trainer.hand_over
 
