@@ -9,8 +9,8 @@ import signal
 from accelerate import Accelerator
 
 from pods import files, trainer
+from pods.rewards import FUNCTIONS  # those of a training
 from pods.runs import checkpoints, ledger
-from rewards.functions import FUNCTIONS
 
 STEP = 4
 

@@ -15,11 +15,11 @@ from pods import files, ranks
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.models.policy import Policy
+from pods.rewards import FUNCTIONS  # those of a training
 from pods.runs import checkpoints
 from pods.trainer import PodsConfig
 from pods.training import loop
 from pods.training.build import refuse_changes, trl_arguments
-from rewards.functions import FUNCTIONS
 from tests import faults, processes, two_ranks
 from tests.configs import compose
 from tests.conftest import ROOT

@@ -7,7 +7,7 @@ import numpy as np
 from accelerate.utils.other import get_free_port
 
 from pods.engines import Completion, choose
-from pods.training import build
+from pods.training import run_trainer
 from tests import processes
 
 TEXTS = (  # rewards that differ: tags right, doubled, missing, an answer
@@ -83,4 +83,4 @@ class Fixed:
 def fixed_rollouts():
     """The same completions however many ranks draw them; log-probabilities are not compared."""
     choose.build_for_training = Fixed
-    build.Guard = lambda *_: None
+    run_trainer.Guard = lambda **_: None

@@ -27,8 +27,10 @@ def load(key: str, value: str) -> Callable:
     try:
         function = getattr(_module(os.path.realpath(path)), name, None)
     except Exception as error:
-        reason = f"{path} cannot be imported ({type(error).__name__}: {error})"
-        raise UserError(f"{key}={value}: {reason}; correct the file") from error
+        raise UserError(
+            f"{key}={value}: {path} cannot be imported ({type(error).__name__}: {error}); "
+            "correct the file"
+        ) from error
     if not callable(function):
         raise UserError(f"{key}={value}: {path} has no function {name}; correct the name or file")
     return function
@@ -36,15 +38,20 @@ def load(key: str, value: str) -> Callable:
 
 def with_params(function: Callable, arguments: str, params: dict[str, Any]) -> Callable:
     """The function with its parameters; ValueError unless it takes these positional `arguments`."""
-    signature, positional = inspect.signature(function), arguments.split(", ")
+    positional = arguments.split(", ")
+    signature = inspect.signature(function)
     try:
         signature.bind(*positional, **params)
     except TypeError as error:
-        names = ", ".join(list(signature.parameters)[len(positional) :]) or "none"
-        label = getattr(function, "__name__", function)
-        problem = f"{label} cannot be called with ({arguments}, **params): {error}"
-        raise ValueError(f"{problem}; its parameters after these are: {names}") from None
-    return update_wrapper(partial(function, **params), function) if params else function
+        others = list(signature.parameters)[len(positional) :]
+        raise ValueError(
+            f"{getattr(function, '__name__', function)} cannot be called with "
+            f"({arguments}, **params): {error}; "
+            f"its parameters after these are: {', '.join(others) or 'none'}"
+        ) from None
+    if not params:
+        return function
+    return update_wrapper(partial(function, **params), function)
 
 
 @cache
