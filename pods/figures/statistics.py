@@ -34,17 +34,23 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     """
     known = np.isfinite(values)
     n = known.sum(axis=0)
-    mean = np.where(known, values, 0).sum(axis=0) / np.where(n, n, np.nan)
+    total = np.where(known, values, 0).sum(axis=0)
+    mean = total / np.where(n, n, np.nan)
     squares = np.where(known, (values - mean) ** 2, 0).sum(axis=0)
-    return mean, np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1)), n
+    variance = squares / np.maximum(n - 1, 1)
+    error = np.sqrt(variance / np.maximum(n, 1))
+    return mean, error, n
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
     """Mean curves of draws with replacement, (runs, marks) -> (resamples, marks); NaN is a gap."""
     n = len(values)
-    weights = rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
-    count = weights @ np.isfinite(values).astype(float)
-    return weights @ np.nan_to_num(values) / np.where(count, count, np.nan)
+    share = np.full(n, 1 / n)
+    weights = rng.multinomial(n, share, size=resamples).astype(float)
+    known = np.isfinite(values).astype(float)
+    count = weights @ known
+    total = weights @ np.nan_to_num(values)
+    return total / np.where(count, count, np.nan)
 
 
 def seconds_a_step(steps: np.ndarray, seconds: np.ndarray) -> np.ndarray:
@@ -54,8 +60,10 @@ def seconds_a_step(steps: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     seconds = np.r_[0.0, seconds[known]]
     third_of_run = steps[-1] / 3
     ends = third_of_run * np.arange(4)
-    thirds = np.diff(np.interp(ends, steps, seconds)) / third_of_run  # (3,) s a step
-    return np.array([thirds.mean(), thirds[0], thirds[2]])
+    at_ends = np.interp(ends, steps, seconds)
+    first, second, last = np.diff(at_ends) / third_of_run  # s a step
+    whole = np.mean([first, second, last])
+    return np.array([whole, first, last])
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
@@ -67,13 +75,18 @@ def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: floa
     x = np.r_[0.0, seconds[known]]
     y = np.r_[start, values]
     corners = np.r_[x[x < end], end]
-    area = np.trapezoid(np.interp(corners, x, y), corners)
+    heights = np.interp(corners, x, y)
+    area = np.trapezoid(heights, corners)
     return float(area / end)
 
 
 def level(values: np.ndarray) -> np.ndarray:
     """Mean of the last three values of each run: (runs, marks) -> (runs,); gaps do not count."""
-    return np.array([np.mean(run[np.isfinite(run)][-LAST:]) for run in values])
+    levels = []
+    for run in values:
+        known = run[np.isfinite(run)]
+        levels.append(np.mean(known[-LAST:]))
+    return np.array(levels)
 
 
 def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
@@ -96,7 +109,8 @@ def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Differenc
         weight += of_mean**2 / (len(sample) - 1)
     half = 0.0  # equal runs have an interval of width 0
     if weight > 0:
-        half = float(t95(variance**2 / weight) * np.sqrt(variance))
+        df = variance**2 / weight
+        half = float(t95(df) * np.sqrt(variance))
     return Difference(centre, [centre - half, centre + half], paired, counts)
 
 
@@ -137,7 +151,9 @@ def time_ratio(
         log_arm = np.log(arm)
     logs = np.concatenate([log_baseline, log_arm])
     observed = logs[np.isfinite(logs)]
-    means = np.arange(observed.min() - BEYOND, observed.max() + BEYOND, step)
+    least = observed.min() - BEYOND
+    most = observed.max() + BEYOND
+    means = np.arange(least, most, step)
     slow = _log_likelihood(log_baseline, means)  # (means, spreads)
     fast = _log_likelihood(log_arm, means)
     spread = int(np.argmax(slow.max(axis=0) + fast.max(axis=0)))
@@ -148,19 +164,23 @@ def time_ratio(
     fast_best = np.flatnonzero(fast_at_best > fast_at_best.max() - 1e-6)
     shift = round(slow_best.mean() - fast_best.mean())  # log(ratio) in steps
     size = len(means)
-    bounded = all(best[0] > 0 and best[-1] < size - 1 for best in (slow_best, fast_best))
-    ratio = float(np.exp(shift * step)) if bounded else None
+    best = np.concatenate([slow_best, fast_best])
+    ratio = None
+    if best.min() > 0 and best.max() < size - 1:
+        ratio = float(np.exp(shift * step))
     if min(len(baseline), len(arm)) < 2:
         return ratio, None
     runs = len(baseline) + len(arm)
-    floor = slow_at_best.max() + fast_at_best.max()
-    floor -= runs / 2 * np.log1p(t95(runs - 2) ** 2 / (runs - 2))
+    df = runs - 2
+    drop = runs / 2 * np.log1p(t95(df) ** 2 / df)
+    floor = slow_at_best.max() + fast_at_best.max() - drop
     places = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
     fast_at_places = fast[np.clip(places, 0, size - 1)]
 
     def accepted(shift: int) -> bool:
         slow_at_places = slow[np.clip(places + shift, 0, size - 1)]
-        return bool((slow_at_places + fast_at_places).max() >= floor)
+        profile = slow_at_places + fast_at_places
+        return bool(profile.max() >= floor)
 
     def farthest(sign: int) -> int | None:
         """The farthest accepted shift on one side; None if all are."""
@@ -170,8 +190,12 @@ def time_ratio(
 
     low = farthest(-1)
     high = farthest(1)
-    lower_end = 0.0 if low is None else float(np.exp(low * step))
-    upper_end = None if high is None else float(np.exp(high * step))
+    lower_end = 0.0
+    upper_end = None
+    if low is not None:
+        lower_end = float(np.exp(low * step))
+    if high is not None:
+        upper_end = float(np.exp(high * step))
     return ratio, [lower_end, upper_end]
 
 
@@ -182,6 +206,8 @@ def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
     high = (logs[:, 1, None, None] - means[:, None]) / SPREADS
     # Probabilities of the upper tail would round to 0: the lower one is its mirror image.
     upper_tail = low > 0
-    low, high = np.where(upper_tail, -high, low), np.where(upper_tail, -low, high)
+    lower = np.where(upper_tail, -high, low)
+    upper = np.where(upper_tail, -low, high)
+    probability = ndtr(upper) - ndtr(lower)
     with np.errstate(divide="ignore"):
-        return np.log(ndtr(high) - ndtr(low)).sum(axis=0)
+        return np.log(probability).sum(axis=0)
