@@ -18,7 +18,7 @@ from transformers import Trainer
 
 from tests.conftest import ROOT
 
-FLOORS, FILES, LINES_OF_A_FILE = 8, 100, 300
+FLOORS, FILES, LINES_OF_A_FILE = 8, 105, 300
 MASS, DENSITY, DENSITY_OF_A_FILE = 57_500, 7.5, 9.0
 MODULES_OF_RANKS = ("distributed", "PartialState", "gather_object")
 VARIABLES_OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
