@@ -1,7 +1,7 @@
 """What an algorithm says that it needs of a run, by its attributes (pods/algorithms.py)."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -25,3 +25,24 @@ def needs_of(algorithm: Callable) -> Needs:
         reads_logprobs=getattr(algorithm, "reads_logprobs", False),
         takes_rule="rule" in inspect.signature(algorithm).parameters,
     )
+
+
+def misfits(
+    needs: Needs,
+    algorithm: str,
+    *,
+    n: int,
+    m: int,
+    m_key: str,
+    advantage: str,
+) -> Iterator[str]:
+    """One line for each value that does not fit an algorithm with these needs.
+
+    algorithm: as the messages name it. m_key: the key of m, kept_per_prompt or num_generations.
+    """
+    if m > n and not needs.draws_m:
+        yield f"{m_key}={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
+    if m < n and needs.keeps_all and not needs.draws_m:
+        yield f"rollouts_per_prompt={n}: {algorithm} trains on all; set {m_key}={n}"
+    if needs.own_advantages and advantage != "kept":
+        yield f"advantage={advantage}: {algorithm} has its own; leave advantage=kept"

@@ -6,7 +6,7 @@ from typing import Any
 
 import trl
 
-from pods.needs import Needs
+from pods.needs import Needs, misfits
 
 Parameters = dict[str, Any] | None
 # What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
@@ -106,13 +106,14 @@ class PodsConfig(trl.GRPOConfig):
 
     def problems(self, name: str, needs: Needs) -> Iterator[str]:
         """One line for each value that does not fit the algorithm of this name."""
-        n, m = self.rollouts_per_prompt, self.num_generations
-        if n < m and not needs.draws_m:
-            yield f"rollouts_per_prompt={n}: must be num_generations={m} or more; set {m}"
-        if n != m and needs.keeps_all and not needs.draws_m:
-            yield f"rollouts_per_prompt={n}: {name} trains on all; set num_generations={n}"
-        if needs.own_advantages and self.advantage != "kept":
-            yield f"advantage={self.advantage}: {name} has its own; leave advantage=kept"
+        yield from misfits(
+            needs,
+            name,
+            n=self.rollouts_per_prompt,
+            m=self.num_generations,
+            m_key="num_generations",
+            advantage=self.advantage,
+        )
         if needs.keeps_all and self.advantage == "kept":
             return  # TRL's own advantages, by its own fields
         if self.scale_rewards != "group":

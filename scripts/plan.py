@@ -14,7 +14,8 @@ from pydantic import Field
 
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text
+from pods.config.keys import Prices, Section, Text
+from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def main(config: PlanConfig) -> None:
     if config.run:
         own, prices = of_run(Path(config.output_dir) / config.run)
     else:
-        own, prices = None, read_prices(config.clock)
+        own, prices = None, validated(Prices, read_prices(config.clock))
     sizes = [Sizes(*cell) for cell in config.cells] if config.cells else up_to_four_n(own)
     cells = [size._asdict() | {"seconds_per_step": size.seconds(prices)} for size in sizes]
     if config.as_json:

@@ -1,5 +1,7 @@
 """Rules across keys, settled sizes and schedules; test_config.py has the bounds of one key."""
 
+import re
+
 import pytest
 
 from pods.config.errors import UserError
@@ -122,3 +124,32 @@ def test_a_schedule_follows_what_ends_the_run():
         ("experiment=gsm8k_h100", "seconds"),
     ):
         assert compose(*overrides.split()).optimizer.schedule_by == follows, overrides
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("fixed: -1\ngenerate: 0\nupdate: 0", "fixed=-1: must be greater than or equal to 0"),
+        ("fixed: 1\ngenerate: 0\nupdate: a lot", "update=a lot: must be a number, such as 0.5"),
+        ("fixed: 1\ngenerate: 0\nupdates: 0", "p.yaml lacks fixed, generate or update, in seconds"),
+        ("a: [", "cannot read p.yaml (while parsing"),
+    ],
+    ids=["a negative price", "a text", "a price that is missing", "no YAML"],
+)
+def test_a_price_list_that_cannot_be_used_is_named(tmp_path, text, line):
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(UserError, match=rf"^clock=p.yaml: {re.escape(line)}"):
+        compose("clock=p.yaml")
+
+
+def test_the_prices_of_a_file_are_in_the_saved_config(tmp_path):
+    (tmp_path / "p.yaml").write_text("fixed: 1\ngenerate: 0.5\nupdate: 2.0\n")
+    prices = compose("clock=p.yaml").model_dump()["clock"]
+    assert prices == {
+        "name": "p.yaml",
+        "fixed": 1,
+        "round": 0.0,
+        "generate": 0.5,
+        "update": 2.0,
+        "tokens": None,
+    }

@@ -151,7 +151,8 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            composed.run = sweeps.name(composed, overrides, partial(command.compose, "train"))
+            others = partial(command.compose, "train")
+            composed.run = sweeps.name(composed, overrides, set(), others)
             config = command.typed(TrainConfig, composed)
             settle(config)
             runs.add(config.run)

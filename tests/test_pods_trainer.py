@@ -306,7 +306,7 @@ def test_a_step_without_rows_has_no_gradient(small, loss):
 
 
 WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
-    ({"rollouts_per_prompt": 2}, {}, "rollouts_per_prompt=2: must be num_generations=4 or more"),
+    ({"rollouts_per_prompt": 2}, {}, "num_generations=4: cannot keep more than"),
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
     ({"loss_type": "gspo"}, {}, "loss_type=gspo: must be one of grpo, .*vespo"),
     ({"algorithm": "cppo", "advantage": "rloo"}, {}, "advantage=rloo: cppo has its own; leave"),

@@ -26,8 +26,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
-from pods.config.keys import CONFIG_DIR, TrainConfig, keys
-from pods.config.mistakes import Config, explain, one_line, refuse_former, validated, written
+from pods.config.keys import CONFIG_DIR, Prices, TrainConfig, keys, written
+from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
 from pods.config.place import as_typed
 from pods.config.prices import read_prices
 
@@ -206,7 +206,8 @@ def complete(config: DictConfig, overrides: list[str]) -> None:
             "write the prices into a file and set clock=<file>"
         )
     if clock != "measured":
-        config.clock = read_prices(str(clock)).model_dump()
+        prices = validated(Prices, read_prices(str(clock)), f"clock={clock}: ")
+        config.clock = prices.model_dump()
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:

@@ -1,6 +1,7 @@
 """Every key of train.py with its type, choices and bounds; config/ has values and explanations, and
 pods/training/check.py the rules that span several keys."""
 
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -42,6 +43,11 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             leaves[key] = value
     return leaves
+
+
+def written(value: Any) -> str:
+    """A value as it is typed on the command line."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 class Task(Section):

@@ -1,6 +1,5 @@
 """One line for a wrong key or value: key=value: the rule; the remedy."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 
 from pods.config.errors import UserError
-from pods.config.keys import Section, flat, keys
+from pods.config.keys import Section, flat, keys, written
 
 Config = TypeVar("Config", bound=Section)
 
@@ -96,11 +95,6 @@ def _place(location: Sequence[str | int], values: dict[str, Any]) -> tuple[str, 
         value = value[part]
         names.append(str(part))
     return ".".join(names), value
-
-
-def written(value: Any) -> str:
-    """A value as it is typed on the command line."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _nearest(key: str, schema: type[Section]) -> str:

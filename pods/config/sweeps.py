@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from pods.config.errors import UserError
-from pods.config.mistakes import written
+from pods.config.keys import written
 
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (

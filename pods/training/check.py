@@ -11,7 +11,7 @@ from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, reward_weights
 from pods.models import locate
-from pods.needs import Needs
+from pods.needs import Needs, misfits
 from pods.rewards import FUNCTIONS
 from pods.tasks import own, splits
 
@@ -55,12 +55,11 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
                 yield f"{kind}={function} {kind}_kwargs={parameters}: {error}"
             else:
                 yield f"{kind}={function}: {error}"
-    name, rule, advantage = config.algorithm, config.rule, config.advantage
-    needs = needs_of(config)
-    if not needs.takes_rule and rule not in ("all", "max_variance"):
-        yield f"rule={rule}: algorithm={name} has no rule; leave rule out, or set algorithm=pods"
-    if needs.own_advantages and advantage != "kept":
-        yield f"advantage={advantage}: algorithm={name} has its own; leave advantage=kept"
+    if not needs_of(config).takes_rule and config.rule not in ("all", "max_variance"):
+        yield (
+            f"rule={config.rule}: algorithm={config.algorithm} has no rule; "
+            "leave rule out, or set algorithm=pods"
+        )
 
 
 def needs_of(config: TrainConfig) -> Needs:
@@ -72,12 +71,18 @@ def needs_of(config: TrainConfig) -> Needs:
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
-    """n, m and micro-batch under the algorithm, the rule and the number of processes."""
+    """n, m, advantage and micro-batch under the algorithm, the rule and the number of processes."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
-    if m > n:
-        yield f"kept_per_prompt={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
     needs = needs_of(config)
+    yield from misfits(
+        needs,
+        f"algorithm={name}",
+        n=n,
+        m=m,
+        m_key="kept_per_prompt",
+        advantage=config.advantage,
+    )
     if needs.draws_m and m != n:
         yield (
             f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
