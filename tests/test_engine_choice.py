@@ -184,8 +184,8 @@ def test_a_command_chooses_before_anything_loads(
         (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "reads log-probabilities"),
         (True, True, False, [*CORRECTS, *FULL, "engine=trl", MODE], {}, "correction=true, and it"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
-        (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_k=20"], {}, "no log-prob"),
-        (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_p=.9"], {}, "no log-prob"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_k=20"], {}, "gives none"),
+        (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_p=.9"], {}, "gives none"),
     ],
 )  # fmt: skip
 def test_the_engine_of_a_training(

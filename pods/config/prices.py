@@ -5,8 +5,9 @@ from pathlib import Path
 import yaml
 
 from pods.config.errors import UserError
-from pods.config.keys import CONFIG_DIR, Prices
+from pods.config.keys import Prices
 from pods.config.mistakes import validated
+from pods.config.place import CONFIG_DIR
 
 PRICES = CONFIG_DIR / "prices"
 REQUIRED = {"fixed", "generate", "update"}
