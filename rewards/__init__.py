@@ -10,7 +10,7 @@ from functools import cache
 
 import yaml
 
-from pods.config.place import SUITE
+from pods.config.place import CONFIG_DIR
 
 from . import choice, published, strict
 from .functions import FUNCTIONS, Graded
@@ -138,7 +138,7 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
     """One scorer per version and deadline; None: that of config/rewards."""
     if deadline_seconds is None:
-        defaults = SUITE / "config" / "rewards" / "_shared.yaml"
+        defaults = CONFIG_DIR / "rewards" / "_shared.yaml"
         deadline_seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
     workers = min(4, os.cpu_count() or 1)
     scorer = Scorer(version, workers=workers, deadline_seconds=deadline_seconds)

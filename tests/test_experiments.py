@@ -151,8 +151,9 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            others = partial(command.compose, "train")
-            composed.run = sweeps.name(composed, overrides, set(), others)
+            composed.run = sweeps.name(
+                composed, overrides, set(), partial(command.compose, "train")
+            )
             config = command.typed(TrainConfig, composed)
             settle(config)
             runs.add(config.run)

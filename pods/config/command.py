@@ -26,9 +26,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
-from pods.config.keys import CONFIG_DIR, Prices, TrainConfig, keys, written
+from pods.config.keys import Prices, TrainConfig, keys, written
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
-from pods.config.place import as_typed
+from pods.config.place import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.

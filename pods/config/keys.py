@@ -7,10 +7,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from pods.config.place import SUITE
-
-CONFIG_DIR = SUITE / "config"
-
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 FunctionPath = Annotated[str, Field(pattern=":")]  # path/to/file.py:function

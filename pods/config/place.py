@@ -7,6 +7,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 INSTALLED = (PACKAGE / "suite").is_dir()  # from a wheel; without a clone
 SUITE = PACKAGE / "suite" if INSTALLED else PACKAGE.parent
+CONFIG_DIR = SUITE / "config"
 COMMANDS = {
     "train": "train.py",
     "evaluate": "evaluate_run.py",

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from pods.config.errors import UserError
-from pods.config.keys import CONFIG_DIR
+from pods.config.place import CONFIG_DIR
 
 PRICES = CONFIG_DIR / "prices"
 REQUIRED = {"fixed", "generate", "update"}

@@ -11,6 +11,7 @@ import yaml
 from pods import ranks
 from pods.config import keys
 from pods.config.errors import UserError
+from pods.config.place import CONFIG_DIR
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own
 from pods.tasks.prompts import encode_prompt, encode_prompts, render_for
 from pods.tasks.task import Task, read
@@ -51,7 +52,7 @@ def kind_of(task: keys.Task) -> str:
 
 def load(name: str, split: str, *, data_dir: str | None = None) -> "Dataset":
     """Every row of a task's split, with the keys of config/train.yaml; see `load_for`."""
-    defaults = yaml.safe_load((keys.CONFIG_DIR / "train.yaml").read_text())["task"]
+    defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())["task"]
     return load_for(keys.Task(**{**defaults, "name": name}), split, data_dir)
 
 

@@ -9,8 +9,9 @@ from pydantic import create_model
 from trl import GRPOConfig
 
 from pods.config.errors import UserError
-from pods.config.keys import CONFIG_DIR, Section, TrainConfig, written
+from pods.config.keys import Section, TrainConfig, written
 from pods.config.mistakes import nearest, validated
+from pods.config.place import CONFIG_DIR
 
 # Arguments that pods/training/build.py sets beside those of config/_trl.yaml, and our key.
 OURS = {
