@@ -110,9 +110,9 @@ class Scorer:
         verdicts: dict[Pair, bool | None] = dict.fromkeys(pairs, False)
         if pairs and self._verifier:
             verdicts = dict(zip(pairs, self._verifier.ask(pairs), strict=True))
-        decisions = [verdicts.get(decision, decision) for decision in decisions]
-        self.timeouts += decisions.count(None)
-        return decisions
+        grades = [verdicts[d] if isinstance(d, tuple) else d for d in decisions]
+        self.timeouts += grades.count(None)
+        return grades
 
     def _decide(self, completion: str, answer: str, kind: str) -> bool | Pair:
         """The verdict, or the two texts that only computer algebra can compare."""
