@@ -75,7 +75,7 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
     keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]
     first = processes.run(tmp_path, *keys)
-    arms = ("grpo-all-n4-m4", "pods-max_variance-n8-m4")
+    arms = ("grpo-n4-m4", "pods-max_variance-n8-m4")
     names = [f"quickstart-{arm}-seed1-sampling.max_completion_length-4" for arm in arms]
     assert sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")) == names
     jobs = [line for line in first.stderr.splitlines() if line.startswith("job ")]

@@ -17,11 +17,11 @@ RUNS = [
     ("optimizer.learning_rate=2e-3", f"{NAME}-optimizer.learning_rate-0.002"),
     ("rewards=v2 prompts_per_step=8,4 optimizer.learning_rate=1e-3", NAME),  # all by default
     ("seed=3 rule=random kept_per_prompt=2", "quickstart-pods-random-n8-m2-seed3"),
-    ("algorithm=grpo", "quickstart-grpo-all-n4-m4-seed0"),
+    ("algorithm=grpo", "quickstart-grpo-n4-m4-seed0"),
     ("algorithm=dapo algorithm_kwargs.rounds=2", "quickstart-dapo-rounds2-n4-m4-seed0"),
     ("algorithm=speed rule=random", "quickstart-speed-random-n8-m4-seed0"),
     ("algorithm=my.py:f", "quickstart-f-n8-m4-seed0"),
-    ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-all-n8-m2-seed0"),
+    ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-n8-m2-seed0"),
     *[(f"run={value}", value) for value in ("3", "1.5", "true")],
     ("rewards=strict rule_kwargs.k=1", f"{NAME}-rewards-strict-rule_kwargs.k-1"),
     ("task.system=null warm_up=true", f"{NAME}-task.system-null-warm_up-true"),

@@ -43,6 +43,8 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "ddp_backend": "gloo" if policy.device == "cpu" and ranks.zero_stage() else None,
         "dataloader_pin_memory": policy.device != "cpu",
     }
+    if config.rule is not None:  # else the algorithm takes none
+        arguments["rule"] = config.rule
     arguments |= generation_arguments(config, policy.end_tokens, choose.vllm_mode(config))
     return arguments | config.trl
 
