@@ -33,8 +33,10 @@ def functions(tmp_path, monkeypatch):
         ("rule_kwargs.k=3", ["rule_kwargs={'k': 3}", "unexpected keyword argument 'k'"]),
         ("budget.train_seconds=null", ["max_steps=null", "needs an end"]),
         ("optimizer.schedule=cosine optimizer.schedule_by=steps", ["cosine: needs max_steps"]),
-        ("optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
-         ["optimizer.schedule_by=seconds: needs budget.train_seconds"]),
+        (
+            "optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
+            ["optimizer.schedule_by=seconds: needs budget.train_seconds"],
+        ),
         ("optimizer.schedule=cosine optimizer.warmup_steps=1", ["warmup_steps=1.0", "below 1"]),
         ("updates_per_generation=2 max_steps=5", ["max_steps=5", "multiple", "=2", "set e.g. 6"]),
         ("updates_per_generation=2 checkpoint.every_steps=3", ["checkpoint.every_steps=3", "4"]),
@@ -51,7 +53,7 @@ def functions(tmp_path, monkeypatch):
         ("engine=trl trl.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
         ("engine=trl trl.use_vllm=false sampling.stop=[end]", ["['end']", "trl.use_vllm=false"]),
     ],
-)  # fmt: skip
+)
 def test_a_broken_rule_is_named(overrides, parts):
     with pytest.raises(UserError) as error:
         compose(*overrides.split())
@@ -95,9 +97,11 @@ def test_arguments_of_trl_are_taken_by_its_names():
     assert config.trl["use_bias_correction_kl"] is False  # of config/train.yaml
 
 
-def test_a_reward_of_the_user_may_have_any_weight():
-    for weights in ("{correctness:0}", "{brevity:-0.5}"):
-        compose("rewards.functions.brevity=my.py:reward", f"rewards.weights={weights}")
+@pytest.mark.parametrize("weights", ["correctness: 0", "brevity: -0.5"])
+def test_a_reward_of_the_user_may_have_any_weight(weights):
+    name, value = weights.split(": ")
+    config = compose("rewards.functions.brevity=my.py:reward", f"rewards.weights={{{weights}}}")
+    assert config.rewards.weights[name] == float(value)
 
 
 OWN_ALGORITHM = """

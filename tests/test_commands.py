@@ -95,10 +95,17 @@ def test_a_sweep_runs_every_job_though_one_fails(tmp_path):
     """By submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
     pytest.importorskip("submitit", reason="needs uv sync --extra slurm")
     done = processes.run(
-        tmp_path, "-m", *processes.SMALL, "hydra/launcher=submitit_local", f"output_dir={tmp_path}",
-        "kept_per_prompt=9,4", "run=q-m${kept_per_prompt}", "micro_batch_size=1", "max_steps=2",
+        tmp_path,
+        "-m",
+        *processes.SMALL,
+        "hydra/launcher=submitit_local",
+        f"output_dir={tmp_path}",
+        "kept_per_prompt=9,4",
+        "run=q-m${kept_per_prompt}",
+        "micro_batch_size=1",
+        "max_steps=2",
         code=2,
-    )  # fmt: skip
+    )
     assert "kept_per_prompt=9: cannot keep more than rollouts_per_prompt=8" in done.stderr
     run = tmp_path / "q-m4"  # of the job after the one that fails
     assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [1, 2]

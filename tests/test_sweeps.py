@@ -26,17 +26,22 @@ RUNS = [
     ("rewards=strict rule_kwargs.k=1", f"{NAME}-rewards-strict-rule_kwargs.k-1"),
     ("task.system=null warm_up=true", f"{NAME}-task.system-null-warm_up-true"),
     (f"task.system={'x' * 50}", f"{NAME}-task.system-77cf1206"),  # a hash of a long value
-    (" ".join(f"rewards.functions.f{i}=my_rewards.py:f{i}" for i in range(1, 5)),  # many
-     "quickstart-pods-max_variance-f1-f2-f3-f4-n8-m4-seed0-41d9f03e"),
-    ("rewards.functions.f=a/b.py:g", "quickstart-pods-max_variance-f-n8-m4-seed0"
-     "-rewards.functions.f-a_b.py_g"),
+    (
+        " ".join(f"rewards.functions.f{i}=my_rewards.py:f{i}" for i in range(1, 5)),  # many
+        "quickstart-pods-max_variance-f1-f2-f3-f4-n8-m4-seed0-41d9f03e",
+    ),
+    (
+        "rewards.functions.f=a/b.py:g",
+        "quickstart-pods-max_variance-f-n8-m4-seed0-rewards.functions.f-a_b.py_g",
+    ),
     ("advantage=rloo", "quickstart-pods-max_variance-rloo-n8-m4-seed0"),
     ("rule=my.py:rule", "quickstart-pods-rule-n8-m4-seed0"),
     ("task=own", "quickstart-pods-max_variance-own-n8-m4-seed0-task-own"),
     ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
     ("budget.train_seconds=5,9", f"{NAME}-budget.train_seconds-5"),
-    ("run=mine seed=1,2", "mine-seed-1"), ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),
-]  # fmt: skip
+    ("run=mine seed=1,2", "mine-seed-1"),
+    ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),
+]
 
 
 @pytest.mark.parametrize(("command", "name"), RUNS)
