@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from pods import by_name
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig
@@ -181,9 +182,12 @@ def names():
         pairs = (word.split("=") for word in re.sub(r"(seed=\d+),\S*", r"\1", row).split())
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
-            composed = command.compose("train", list(overrides))
+            composed = command.compose("train", list(overrides), implied=by_name.implied)
             composed.run = sweeps.name(
-                composed, overrides, set(), partial(command.compose, "train")
+                composed,
+                overrides,
+                set(),
+                partial(command.compose, "train", implied=by_name.implied),
             )
             config = command.typed(TrainConfig, composed)
             settle(config)

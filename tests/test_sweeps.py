@@ -45,7 +45,9 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("command", "name"), RUNS)
-def test_what_is_overridden_and_not_in_the_name_is_appended(command, name):
+def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.py").write_text("def f(step):\n    yield step.prompts, step.n\n")
     unnamed = sweeps.unnamed(command.split(), multirun=True)
     job = [override.partition(",")[0] for override in command.split()]
     swept = {override.partition("=")[0] for override in job} - {*unnamed}

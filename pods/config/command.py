@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import indent
 
 import hydra
 import yaml
@@ -26,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
+from pods.config.help import help_text
 from pods.config.keys import Prices, TrainConfig, keys, written
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
 from pods.config.place import CONFIG_DIR, as_typed
@@ -66,7 +66,7 @@ class Command:
     name: str
     schema: type[Config]
     folder: Path
-    implied: Implied
+    implied: Implied = nothing
     jobs: list[tuple[str, str]] = field(default_factory=list)  # run, error of those in this process
 
     @property
@@ -274,29 +274,6 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
             raise UserError(f"{text}: takes one choice, not a list; set {key}=<name>")
         texts.append(text)
     return texts
-
-
-def help_text(title: str, file: Path) -> str:
-    """What --help prints: the command's YAML with its comments, then each of its groups."""
-    text = file.read_text()
-    parts = [title, text]
-    for name in re.findall(r"(?m)^  - (_(?!self_)\w+)", text):
-        parts.append(file.with_name(f"{name}.yaml").read_text())
-    for group, default in re.findall(r"(?m)^  - (\w+): (\S+)", text):
-        parts += group_help(file.parent / group, default)
-    return "\n\n".join(part.strip("\n") for part in parts if part.strip())
-
-
-def group_help(folder: Path, default: str) -> list[str]:
-    """The choices of a group, and the keys of its default with their comments."""
-    names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
-    parts = [f"{folder.name}={default}, any of {', '.join(names)}"]
-    file = folder / "_shared.yaml"
-    if not file.is_file():
-        file = folder / f"{default}.yaml"
-    if file.is_file() and "@package _global_" not in file.read_text():
-        parts.append(indent(file.read_text(), "  "))
-    return parts
 
 
 def _report_and_exit(error: Exception) -> None:
