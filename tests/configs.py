@@ -9,7 +9,7 @@ from datasets import Dataset
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from pods import tasks
+from pods import by_name, tasks
 from pods.config import command
 from pods.config.keys import Task, TrainConfig
 from pods.config.mistakes import validated
@@ -36,7 +36,7 @@ def composed(*overrides: str) -> DictConfig:
     for override, group in zip(parsed, groups, strict=True):
         if not group:
             OmegaConf.update(config, override.key_or_group, override.value(), force_add=True)
-    command.complete(config, texts)
+    command.complete(config, texts, by_name.implied)
     return config
 
 

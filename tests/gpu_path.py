@@ -31,16 +31,29 @@ from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
-PARAMS = ("temperature", "max_tokens", "top_k", "logprobs", "stop_token_ids", "ignore_eos",
-          "detokenize", "seed")  # fmt: skip
+PARAMS = (
+    "temperature",
+    "max_tokens",
+    "top_k",
+    "logprobs",
+    "stop_token_ids",
+    "ignore_eos",
+    "detokenize",
+    "seed",
+)
 NAMES = [  # in Unsloth's trainer: those that pods/seam.py reads, and what turns off other kernels
-    "_unsloth_seq_packing_grad_ok", "_unsloth_seq_packing_grad_unsafe_T",
-    "UNSLOTH_GRPO_PREFIX_GROUPER", 'and not getattr(self, "use_vllm", False)',
-]  # fmt: skip
+    "_unsloth_seq_packing_grad_ok",
+    "_unsloth_seq_packing_grad_unsafe_T",
+    "UNSLOTH_GRPO_PREFIX_GROUPER",
+    'and not getattr(self, "use_vllm", False)',
+]
 SIZES = [
-    "kept_per_prompt=4", "prompts_per_step=2", "max_steps=3", "sampling.temperature=2",
+    "kept_per_prompt=4",
+    "prompts_per_step=2",
+    "max_steps=3",
+    "sampling.temperature=2",
     "optimizer.schedule=constant",
-]  # fmt: skip
+]
 
 
 def parameters(function):
@@ -202,11 +215,16 @@ def on_the_engine(folder, correction):
     from unsloth_zoo import vllm_utils
 
     config = compose(
-        *SIZES, "rollouts_per_prompt=8", "engine=unsloth", f"output_dir={folder}",
-        "sampling.max_completion_length=24", "sampling.max_prompt_length=32",
-        "optimizer.name=adamw_8bit", f"trl.vllm_importance_sampling_correction={correction}",
+        *SIZES,
+        "rollouts_per_prompt=8",
+        "engine=unsloth",
+        f"output_dir={folder}",
+        "sampling.max_completion_length=24",
+        "sampling.max_prompt_length=32",
+        "optimizer.name=adamw_8bit",
+        f"trl.vllm_importance_sampling_correction={correction}",
         f"vllm.standby={correction}",
-    )  # fmt: skip
+    )
     config.backend = "unsloth"
     policy = policy_as_unsloth_loads_it(config)
     policy.model.vllm_engine = vllm = Vllm(policy, config)
@@ -240,15 +258,27 @@ def notebook(folder):
             policy.model,
             lambda completions, **_: [float(len(text)) for text in completions],
             PodsConfig(
-                str(folder), rollouts_per_prompt=8, num_generations=4, max_completion_length=8,
-                per_device_train_batch_size=4, max_steps=steps, save_steps=2, report_to="none",
-                learning_rate=1e-3, optim="adamw_torch", use_cpu=True, bf16=False, logging_steps=1,
-                disable_tqdm=True, lr_scheduler_type="constant", gradient_checkpointing=False,
+                str(folder),
+                rollouts_per_prompt=8,
+                num_generations=4,
+                max_completion_length=8,
+                per_device_train_batch_size=4,
+                max_steps=steps,
+                save_steps=2,
+                report_to="none",
+                learning_rate=1e-3,
+                optim="adamw_torch",
+                use_cpu=True,
+                bf16=False,
+                logging_steps=1,
+                disable_tqdm=True,
+                lr_scheduler_type="constant",
+                gradient_checkpointing=False,
                 seed=0,
             ),
             Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
             processing_class=policy.tokenizer,
-        )  # fmt: skip
+        )
         trainer.train(resume_from_checkpoint=start)
         runs.append((adapter(trainer), vllm, trained))
     (_, _, _), (whole, vllm, trained), (again, _, _) = runs
@@ -314,9 +344,14 @@ def engine_settings(folder):
     keys = [f"model.path={folder / 'shape'}", "rollouts_per_prompt=256", "sampling.temperature=1"]
     config = compose("experiment=gsm8k_qwen", *keys)
     unsloths = vllm_utils.load_vllm(
-        config.model.path, shape, max_seq_length=1024, dtype=torch.bfloat16, use_bitsandbytes=False,
-        return_args=True, **unsloth.engine_arguments(config),
-    )  # fmt: skip
+        config.model.path,
+        shape,
+        max_seq_length=1024,
+        dtype=torch.bfloat16,
+        use_bitsandbytes=False,
+        return_args=True,
+        **unsloth.engine_arguments(config),
+    )
     engine.LLM = lambda **arguments: EngineArgs(**arguments).create_engine_config()
     parts = SimpleNamespace(eos_token_id=1), sampling(config), Limits(gpu_memory_utilization=0.5)
     ours = engine.VllmEngine(config, *parts, config.lora.rank)._llm

@@ -75,7 +75,7 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
     keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]
     first = processes.run(tmp_path, *keys)
-    arms = ("grpo-all-n4-m4", "pods-max_variance-n8-m4")
+    arms = ("grpo-n4-m4", "pods-max_variance-n8-m4")
     names = [f"quickstart-{arm}-seed1-sampling.max_completion_length-4" for arm in arms]
     assert sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")) == names
     jobs = [line for line in first.stderr.splitlines() if line.startswith("job ")]
@@ -95,10 +95,17 @@ def test_a_sweep_runs_every_job_though_one_fails(tmp_path):
     """By submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
     pytest.importorskip("submitit", reason="needs uv sync --extra slurm")
     done = processes.run(
-        tmp_path, "-m", *processes.SMALL, "hydra/launcher=submitit_local", f"output_dir={tmp_path}",
-        "kept_per_prompt=9,4", "run=q-m${kept_per_prompt}", "micro_batch_size=1", "max_steps=2",
+        tmp_path,
+        "-m",
+        *processes.SMALL,
+        "hydra/launcher=submitit_local",
+        f"output_dir={tmp_path}",
+        "kept_per_prompt=9,4",
+        "run=q-m${kept_per_prompt}",
+        "micro_batch_size=1",
+        "max_steps=2",
         code=2,
-    )  # fmt: skip
+    )
     assert "kept_per_prompt=9: cannot keep more than rollouts_per_prompt=8" in done.stderr
     run = tmp_path / "q-m4"  # of the job after the one that fails
     assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [1, 2]

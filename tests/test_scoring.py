@@ -1,8 +1,7 @@
 """Rewards of the user's beside the built-in ones: TRL's signature, and what can go wrong."""
 
-from types import SimpleNamespace
-
 import pytest
+from transformers import TrainerState
 
 from pods.scoring import RewardError, Rewards, Text
 from tests.configs import compose
@@ -14,7 +13,7 @@ COLUMNS = {
     "prompts": [f"<user>{i}+1<assistant>" for i in range(3)],
     "kind": ["math"] * 3,
     "level": [0, 1, 2],
-    "trainer_state": SimpleNamespace(global_step=4),
+    "trainer_state": TrainerState(global_step=4),
     "log_extra": None,
     "log_metric": None,
 }

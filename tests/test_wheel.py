@@ -133,10 +133,13 @@ def test_the_command_trains_and_names_the_next_one(installed, tmp_path):
     assert refused.startswith("pods train: nothing=1: unknown")
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), [
-    ([], 0, "pods <command> key=value"),
-    (["tain"], 2, "pods: tain: no command; one of train, evaluate, plot"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 0, "pods <command> key=value"),
+        (["tain"], 2, "pods: tain: no command; one of train, evaluate, plot"),
+    ],
+)
 def test_a_word_that_is_no_command_is_refused(installed, tmp_path, arguments, code, said):
     assert installed.run(tmp_path, "pods", *arguments, code=code).startswith(said)
 

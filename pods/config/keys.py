@@ -173,7 +173,7 @@ class TrainConfig(Section):
 
     algorithm: Text
     algorithm_kwargs: Parameters
-    rule: Text
+    rule: Text | None
     rule_kwargs: Parameters
     advantage: Text
     advantage_kwargs: Parameters
