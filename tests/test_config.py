@@ -59,7 +59,7 @@ def test_a_group_has_a_file_for_everything_that_is_trained_with():
     assert {*CHOICES["rewards"]} == {*rewards.VERSIONS}
 
 
-@pytest.mark.parametrize("names", zip_longest(*CHOICES.values()), ids=str)
+@pytest.mark.parametrize("names", [*zip_longest(*CHOICES.values())], ids=str)
 def test_every_choice_of_a_group_composes(names):
     chosen = {group: name for group, name in zip(CHOICES, names, strict=True) if name}
     overrides = [f"{group}={name}" for group, name in chosen.items()]
