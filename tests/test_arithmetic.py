@@ -4,6 +4,7 @@ import hashlib
 import re
 from itertools import accumulate, islice
 
+import numpy as np
 import pytest
 
 from pods import tasks
@@ -42,3 +43,25 @@ def test_the_questions_are_those_of_earlier_runs_and_gold_is_the_sum(split, dige
         values = list(accumulate(numbers))
         assert answer == str(values[-1])
         assert all(0 <= value <= arithmetic.LARGEST for value in values)
+
+
+def test_long_questions_have_four_to_six_operations():
+    rows = tasks.load("arithmetic_long", "test")
+    assert {len(re.findall("[+-]", question)) for question in rows["question"]} == {4, 5, 6}
+    assert len({*rows["question"]}) == 256
+
+
+def test_the_noisy_reward_errs_on_the_same_15_percent_of_the_texts():
+    texts = [f"<think>{i}</think><answer>7</answer>" for i in range(2000)]
+    right = arithmetic.noisy(completions=texts, answer=["7"] * 2000)
+    wrong = arithmetic.noisy(completions=texts, answer=["8"] * 2000)
+    assert np.mean(right) == pytest.approx(0.85, abs=0.03)
+    assert [1 - value for value in right] == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("<think>3+5=8. 8-2=6</think>", 1.0), ("3+5=9. 9-2=7", 0.5), ("no step", 0.0)],
+)
+def test_partial_credit_is_the_share_of_right_steps(text, value):
+    assert arithmetic.steps(completions=[text]) == [value]
