@@ -61,7 +61,7 @@ class Rewards(AbstractContextManager):
     def __init__(self, config: RewardsKeys) -> None:
         self.weights = reward_weights(config)
         self.own = config.functions
-        self.grader = "correctness" if self.weights.get("correctness") else None
+        self.grader = config.grader if self.weights.get(config.grader) else None
         self.scorer = Scorer(
             config.version,
             workers=config.workers,

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from pods.config.errors import UserError
+from pods.config.place import PACKAGE
 
 
 def is_path(value: str) -> bool:
@@ -18,8 +19,11 @@ def is_path(value: str) -> bool:
 
 
 def load(key: str, value: str) -> Callable:
-    """The function or class that `key=path/to/file.py:function` names; its file is run."""
+    """The function or class that `key=path/to/file.py:function` names; its file is run. One of the
+    suite's, such as pods/tasks/arithmetic.py:steps, is found from every folder."""
     path, _, name = value.rpartition(":")
+    if not os.path.isfile(path) and os.path.isfile(PACKAGE.parent / path):
+        path = str(PACKAGE.parent / path)
     if not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"{key}={value}: must be path/to/file.py:function")
     if not os.path.isfile(path):

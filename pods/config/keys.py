@@ -80,6 +80,7 @@ class RewardsKeys(Section):
     version: Literal["v1", "v1-correctness", "v2", "strict"]
     weights: dict[Text, float] = Field(default_factory=dict)
     functions: dict[Text, Text] = Field(default_factory=dict)
+    grader: Text = "correctness"
     workers: int = Field(ge=0)
     deadline_seconds: float = Field(gt=0)
 

@@ -17,7 +17,7 @@ from pods.figures import COLOURS, STYLE, speedup
 from pods.figures.curves import Series, uneven_speed
 from pods.figures.figure import UNITS, Figure
 from pods.figures.speedup import Speedup
-from pods.figures.statistics import mean_and_error, t95
+from pods.figures.statistics import Difference, mean_and_error, t95
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^DvPX"
@@ -87,6 +87,27 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
                 draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
             axes.set(title=title, xlabel=x)
         canvas.axes[0].set_ylabel("Correct, % of test questions")
+        _legend(canvas)
+    return canvas
+
+
+def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
+    """The board over worlds: each arm's difference from the rival with its interval, in points."""
+    with styles.context(STYLE):
+        canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
+        axes = canvas.subplots()
+        arms = [arm for arm in next(iter(worlds.values())) if arm != rival]
+        arms.sort(key=lambda arm: sum(row[arm].difference for row in worlds.values()))
+        for index, (world, row) in enumerate(worlds.items()):
+            height = np.arange(len(arms)) + 0.14 * ((len(worlds) - 1) / 2 - index)
+            centre = [100 * row[arm].difference for arm in arms]
+            ends = [row[arm].ci95 or [row[arm].difference] * 2 for arm in arms]
+            half = [50 * (high - low) for low, high in ends]
+            look = style(index) | {"linestyle": "none", "label": world}
+            axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(arms)), arms)
+        axes.set_xlabel(f"Accuracy at temperature 1 minus that of {rival}, points")
         _legend(canvas)
     return canvas
 

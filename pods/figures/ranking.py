@@ -1,10 +1,11 @@
 """The tables of the board: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from scipy.stats import ttest_rel
+from scipy.stats import friedmanchisquare, ttest_rel
 
 from pods.figures import speedup, tables
 from pods.figures.figure import Comparison
@@ -26,6 +27,42 @@ class Cell(NamedTuple):
     n: int
     m: int
     rate: float
+
+
+def marks_of(results: Mapping[Any, dict], trainings: Iterable[Any]) -> dict[str, Marks]:
+    """Results of trainings, each with an arm, by metric and arm, in the order of the trainings."""
+    marks: dict[str, Marks] = {}
+    for metric in METRICS:
+        lines: dict[str, list] = {}
+        for training in trainings:
+            lines.setdefault(training.arm, []).append(results[training][metric])
+        marks[metric] = {arm: np.array(values) for arm, values in lines.items()}
+    return marks
+
+
+def over_worlds(worlds: dict[str, dict[str, Marks]]) -> dict[str, Marks]:
+    """The mean over the worlds of every arm, seed and mark, by metric."""
+    mean: dict[str, Marks] = {}
+    for metric in METRICS:
+        arms = next(iter(worlds.values()))[metric]
+        mean[metric] = {
+            arm: np.mean([marks[metric][arm] for marks in worlds.values()], axis=0) for arm in arms
+        }
+    return mean
+
+
+def sentence(arm: str, marks: dict[str, Marks]) -> str:
+    """What the interval of the difference from PODS at temperature 1 allows to say."""
+    result = ahead(arm, "pods", marks["accuracy"])
+    if result.ci95 is None:
+        verdict = "one seed says nothing about other seeds"
+    elif result.ci95[0] > 0:
+        verdict = "ahead of pods"
+    elif result.ci95[1] < 0:
+        verdict = "behind pods"
+    else:
+        verdict = "cannot be told from pods"
+    return f"{arm} - pods, temperature 1: {tables.points(result)}: {verdict}"
 
 
 def text(cells: dict[str, Cell], marks: dict[str, Marks]) -> str:
@@ -102,3 +139,35 @@ def shown(marks: dict[str, Marks], name: str) -> Marks:
     order = sorted(marks["accuracy"], key=lambda arm: -marks["accuracy"][arm].mean())
     arms = [arm for place, arm in enumerate(order) if arm in RIVALS or place < SHOWN]
     return {arm: marks[name][arm] for arm in arms}
+
+
+def differences(
+    worlds: dict[str, dict[str, Marks]], metric: str
+) -> dict[str, dict[str, Difference]]:
+    """Of each arm from PODS, by world: the accuracies averaged over the marks, paired by seed."""
+    return {
+        world: {arm: ahead(arm, "pods", marks[metric]) for arm in marks[metric]}
+        for world, marks in worlds.items()
+    }
+
+
+def worlds_table(worlds: dict[str, dict[str, Marks]], metric: str) -> str:
+    """A row for each arm with its differences from PODS in points, the best over all worlds first,
+    and Kendall's W of the arms' order: 1 if it is the same in every world, about 0 by chance."""
+    by_world = differences(worlds, metric)
+    arms = next(iter(by_world.values()))
+    points = {arm: [100 * row[arm].difference for row in by_world.values()] for arm in arms}
+    rows = []
+    for arm in sorted(arms, key=lambda arm: -np.mean(points[arm])):
+        row = {"arm": arm}
+        for world, of_arms in by_world.items():
+            seeds = len(worlds[world][metric][arm])
+            row[f"{world}, {seeds} seeds"] = tables.points(of_arms[arm])
+        row["mean"] = f"{np.mean(points[arm]):+.1f}"
+        rows.append(row)
+    text = tables.markdown(pandas.DataFrame(rows))
+    if len(worlds) < 2:
+        return text
+    test = friedmanchisquare(*points.values())
+    w = test.statistic / (len(worlds) * (len(arms) - 1))
+    return f"{text}\n\nKendall's W over {len(worlds)} worlds: {w:.2f} (p {test.pvalue:.2g})"

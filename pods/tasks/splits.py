@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-TASKS = {task.name: task for task in (gsm8k.TASK, *math.TASKS, chemistry.TASK, arithmetic.TASK)}
+TASKS = {task.name: task for task in (gsm8k.TASK, *math.TASKS, chemistry.TASK, *arithmetic.TASKS)}
 NAMES = (*TASKS, "own")
 SPLITS = ("train", "validation", "test")
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation

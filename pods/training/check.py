@@ -150,6 +150,11 @@ def rewards(config: TrainConfig) -> Iterator[str]:
                 f"rewards.weights.{name}={weight}: no such reward; one of {', '.join(known)}, or "
                 f"define it with rewards.functions.{name}=path/to/file.py:function"
             )
+    if config.rewards.grader not in known:
+        yield (
+            f"rewards.grader={config.rewards.grader}: no such reward; "
+            f"one of {', '.join(known)}, or one that rewards.functions.<name> defines"
+        )
     if not any(reward_weights(config.rewards).values()):
         yield f"rewards.weights={config.rewards.weights}: every weight is 0; set one above 0"
 
