@@ -91,6 +91,20 @@ def run(folder: Path, *arguments: str, code: int = 0, **settings: Any) -> Proces
     return process
 
 
+def instead_of_run(
+    folder: Path, run: Callable, command: list[str], cwd: Path | None = None, **settings: Any
+) -> subprocess.CompletedProcess[str]:
+    """`run` is subprocess.run; of a script in a new interpreter there is a fork, which has the
+    imports of this process."""
+    if command[0] != sys.executable:
+        return run(command, cwd=cwd, **settings)
+    _, script, *arguments = command
+    number = len([*folder.glob("forked-*")])
+    process = Process(folder / f"forked-{number}", *arguments, script=script, cwd=cwd)
+    code = process.end()
+    return subprocess.CompletedProcess(command, code, process.stdout, process.stderr)
+
+
 def wait_for(condition: Callable[[], object], processes: list[Process]) -> None:
     """Wait until the condition holds, which is before any of the processes ends."""
     deadline = time.monotonic() + 500
