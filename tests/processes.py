@@ -30,6 +30,7 @@ SMALL = [  # a short run of two prompts a step, whose end and checkpoints go by 
     "sampling.max_completion_length=8",
     "budget.train_seconds=null",
     "checkpoint.every_seconds=null",
+    "evaluation.every_seconds=null",
     "ledger_texts=all",
 ]
 

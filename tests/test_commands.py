@@ -25,7 +25,9 @@ def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
     moved = [k for k in adapters[0] if "lora_B" in k and (adapters[0][k] != adapters[1][k]).any()]
     assert len(moved) == sum("lora_B" in k for k in adapters[0])
 
-    scored = processes.fresh(tmp_path, "evaluate_run.py", f"run={name}", "repeats=1")
+    scored = processes.fresh(
+        tmp_path, "evaluate_run.py", f"run={name}", "repeats=1", "greedy=false"
+    )
     assert scored.returncode == 0, scored.stderr
     scores = results.read(tmp_path / "results" / f"{name}.json")
     assert sorted(scores) == [1, 2]

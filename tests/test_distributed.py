@@ -34,7 +34,6 @@ SETTINGS = [
     "checkpoint.every_steps=1",
     "clock=l40s",
     "optimizer.schedule=constant",
-    "evaluation.every_seconds=null",
 ]
 
 
