@@ -6,9 +6,11 @@ import inspect
 import json
 import os
 import re
+import subprocess
 import textwrap
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -84,11 +86,12 @@ def test_the_notebook_runs_from_training_to_the_interval(tmp_path):
     script = tmp_path / "cells.py"
     script.write_text("\n\n".join(code))
 
-    def set_variables() -> None:
-        os.environ.update(PODS_NOTEBOOK_SECONDS="2", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))
+    def in_small() -> None:
+        os.environ.update(PODS_NOTEBOOK_SECONDS="0.5", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))
+        subprocess.run = partial(processes.instead_of_run, tmp_path, subprocess.run)
 
     cwd = ROOT / "notebooks"
-    shown = processes.run(tmp_path, script=script, fault=set_variables, cwd=cwd).stdout
+    shown = processes.run(tmp_path, script=script, fault=in_small, cwd=cwd).stdout
     assert shown.count("kept    ") == 4
     assert shown.count("dropped ") == 4
     assert "my_rules.py:both_ends" in shown
