@@ -45,20 +45,17 @@ def main(config: WorldsConfig) -> None:
     if config.train:
         board.run(config, wanted)
     finished = board.stored(config, "report")
-    print(f"{len(finished.keys() & {*wanted})} of {len(wanted)} trainings are finished\n")
-    by_world: dict[str, dict[str, ranking.Marks]] = {}
-    for world in config.worlds:
-        own = [one for one in wanted if one.world == world]
-        seeds = {one.seed for one in own} - {one.seed for one in own if one not in finished}
-        complete = [one for one in own if one.seed in seeds]
-        if complete:
-            by_world[world] = ranking.marks_of(finished, complete)
-    if not by_world:
-        return
+    done = [training for training in wanted if training in finished]
+    print(f"{len(done)} of {len(wanted)} trainings are finished\n")
     for metric, title in ranking.TITLES.items():
-        print(f"{title}\n\n{ranking.worlds_table(by_world, metric)}\n")
-    picture = drawing.differences(ranking.differences(by_world, "accuracy"), "pods")
-    drawing.save(picture, Path(config.out_dir) / "worlds")
+        runs: ranking.Runs = {world: {} for world in config.worlds}
+        for training in done:
+            seeds = runs[training.world].setdefault(training.arm, {})
+            seeds[training.seed] = float(np.mean(finished[training][metric]))
+        print(f"{title}\n\n{ranking.worlds_table(runs)}\n")
+        if metric == "accuracy":
+            picture = drawing.differences(ranking.differences(runs), "pods")
+            drawing.save(picture, Path(config.out_dir) / "worlds")
 
 
 def plan(config: WorldsConfig) -> list[board.Training]:

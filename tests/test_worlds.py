@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,12 +16,6 @@ from tests.test_algorithms import BATCHES, drive, kept_of, step_of
 
 BASES = {"tags": "tiny_policy_tags", "hard": "tiny_policy_hard"}
 THIN = {"pool": 2, "look": 2, "alive": True, "rows": "kinds", "advantages": "weighted"}
-
-
-def marks_of(**means):
-    """Two seeds of each arm, whose marks are all its mean."""
-    arms = {arm: np.full((2, ranking.MARKS), mean) for arm, mean in means.items()}
-    return dict.fromkeys(ranking.METRICS, arms)
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
@@ -63,15 +58,22 @@ def test_dead_groups_follow_from_the_correct_ones_of_sixteen(counts, n, share):
 
 
 def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
-    same = {world: marks_of(pods=0.5, grpo=0.4, thin=0.6) for world in "abc"}
-    text = ranking.worlds_table(same, "accuracy")
-    assert "Kendall's W over 3 worlds: 1.00" in text
-    rows = [line.split()[1] for line in text.splitlines()[2:5]]
-    assert rows == ["thin", "pods", "grpo"]
-    assert "+10.0 [+10.0, +10.0]" in text
+    arms = {
+        "pods": {100: 0.5, 101: 0.5},
+        "grpo": {100: 0.4, 102: 0.9},
+        "thin": {100: 0.6, 101: 0.6},
+    }
+    text = ranking.worlds_table({**dict.fromkeys("abc", arms), "not yet": {"thin": {100: 0.1}}})
+    assert "Kendall's W of thin, pods, grpo over 3 worlds: 1.00" in text
+    rows = [re.split(r" *\| *", line)[1:4] for line in text.splitlines()[2:5]]
+    assert rows == [
+        ["thin", *["+10.0 [+10.0, +10.0] (2)"] * 2],
+        ["pods", *["+0.0 [+0.0, +0.0] (2)"] * 2],
+        ["grpo", *["-10.0 [one run] (1)"] * 2],
+    ]
 
 
-def test_only_seeds_that_every_arm_has_are_shown(tmp_path):
+def test_what_is_finished_of_a_plan_is_shown(tmp_path):
     line = {"budget": 1200.0, "clock": "l40s", "accuracy": [0.5] * 12, "greedy": [0.5] * 12}
     runs = [("grpo", 100), ("pods", 100), ("pods", 101)]
     for stage in ("tune", "report"):
@@ -79,9 +81,7 @@ def test_only_seeds_that_every_arm_has_are_shown(tmp_path):
         (tmp_path / f"{stage}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     settings = [f"results_dir={tmp_path}", f"out_dir={tmp_path}", f"output_dir={tmp_path / 'runs'}"]
     plan = "plan=[{worlds: [sums], seeds: [100, 101], arms: [grpo, pods]}]"
-    shown = processes.run(
-        tmp_path, *settings, plan, "main=[grpo,pods]", script="benchmarks/worlds.py"
-    ).stdout
+    shown = processes.run(tmp_path, *settings, plan, script="benchmarks/worlds.py").stdout
     assert "3 of 4 trainings are finished" in shown
-    assert "sums, 1 seeds" in shown
+    assert "+0.0 [one run] (1)" in shown
     assert (tmp_path / "worlds.png").is_file()

@@ -112,12 +112,17 @@ def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
     with styles.context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         axes = canvas.subplots()
-        arms = [arm for arm in next(iter(worlds.values())) if arm != rival]
-        arms.sort(key=lambda arm: sum(row[arm].difference for row in worlds.values()))
+        means: dict[str, list[float]] = {}
+        for row in worlds.values():
+            for arm, result in row.items():
+                if arm != rival:
+                    means.setdefault(arm, []).append(result.difference)
+        arms = sorted(means, key=lambda arm: np.mean(means[arm]))
         for index, (world, row) in enumerate(worlds.items()):
-            height = np.arange(len(arms)) + 0.14 * ((len(worlds) - 1) / 2 - index)
-            centre = [100 * row[arm].difference for arm in arms]
-            ends = [row[arm].ci95 or [row[arm].difference] * 2 for arm in arms]
+            present = [arm for arm in arms if arm in row]
+            height = [arms.index(arm) + 0.14 * (len(worlds) / 2 - index) for arm in present]
+            centre = [100 * row[arm].difference for arm in present]
+            ends = [row[arm].ci95 or [np.nan, np.nan] for arm in present]  # of one seed: none
             half = [50 * (high - low) for low, high in ends]
             look = style(index) | {"linestyle": "none", "label": world}
             axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
