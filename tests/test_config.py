@@ -132,6 +132,24 @@ def test_a_file_that_is_no_config_of_today_is_one_line(saved, old, new, reason):
     assert re.fullmatch(line, str(error.value))
 
 
+@pytest.mark.parametrize("key", ["run", "model.name", "task.name"])
+@pytest.mark.parametrize("name", ["/../../pwn", "..", "a/b"])
+def test_a_name_in_a_saved_config_leaves_no_folder(saved, key, name):
+    values = OmegaConf.load(saved)
+    OmegaConf.update(values, key, name)
+    OmegaConf.save(values, saved)
+    with pytest.raises(UserError, match=rf"^{saved}: {key}={name}: must be a name without /"):
+        load_config(saved)
+
+
+def test_a_saved_config_is_not_resolved(saved, monkeypatch):
+    monkeypatch.setenv("SECRET", "42")
+    values = OmegaConf.load(saved)
+    values.task.system = "${oc.env:SECRET}"
+    OmegaConf.save(values, saved)
+    assert load_config(saved).task.system == "${oc.env:SECRET}"
+
+
 @pytest.fixture
 def beside(saved, monkeypatch):
     """The working folder with the run r, and a reward of the user's."""

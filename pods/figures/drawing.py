@@ -3,6 +3,7 @@
 Arms differ in line, marker and hatch as well as in colour, for grey print.
 """
 
+import io
 from pathlib import Path
 from textwrap import fill, shorten
 
@@ -18,6 +19,7 @@ from pods.figures.curves import Series, uneven_speed
 from pods.figures.figure import UNITS, Figure
 from pods.figures.speedup import Speedup
 from pods.figures.statistics import Difference, mean_and_error, t95
+from pods.files import write_atomic
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^DvPX"
@@ -147,10 +149,13 @@ def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict)
 
 def save(canvas: Canvas, stem: Path) -> None:
     """Write <stem>.pdf (vector, embedded fonts, without a date) and <stem>.png."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    png = io.BytesIO()
+    pdf = io.BytesIO()
     with styles.context(STYLE):
-        canvas.savefig(stem.with_suffix(".png"), dpi=200)
-        canvas.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+        canvas.savefig(png, format="png", dpi=200)
+        canvas.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+    write_atomic(stem.with_suffix(".png"), png.getvalue())
+    write_atomic(stem.with_suffix(".pdf"), pdf.getvalue())
 
 
 def style(index: int, colour: str | None = None) -> dict[str, object]:
