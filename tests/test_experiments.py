@@ -167,7 +167,7 @@ def test_other_keys_become_trls_arguments():
     assert_arguments(compose("experiment=gsm8k_qwen", *overrides), expected)
 
 
-ROWS = re.findall(r"train\.py (?:-m )?(experiment=[^#\n]*)", (ROOT / "docs/paper.md").read_text())
+ROWS = re.findall(r"train\.py (?:-m )?(experiment=[^#\n`]*)", (ROOT / "docs/paper.md").read_text())
 ROWS.append("experiment=gsm8k_h100 algorithm=grpo_ga")  # the line says it in words
 OURS = ("all", "a100s")  # drawn from others' runs; ours alone; a comment of h100s
 FILES = [*(CONFIG_DIR / "figure").glob("[!_]*.yaml")]

@@ -41,7 +41,14 @@ def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     (work / "runs").mkdir(parents=True)
     (work / "runs" / "mine").touch()
     processes.run(tmp_path, "trial=true", "sampling.max_prompt_length=1", cwd=work, code=2)
-    keys = ["trial=true", "output_dir=runs", "evaluation.every_seconds=0.01", "resume=never"]
+    keys = [
+        "trial=true",
+        "output_dir=runs",
+        "prompts_per_step=2",
+        "sampling.max_completion_length=16",
+        "evaluation.every_seconds=0.01",
+        "resume=never",
+    ]
     lines = processes.run(tmp_path, *keys, cwd=work).stdout.splitlines()
     assert "tokens, 0 of them BOS:" in lines[0]  # the tiny policy has none
     assert lines[1].startswith("<user>")

@@ -64,16 +64,18 @@ class MidRun:
         q = self.questions
         config = self.config
         version = config.rewards.version
+        deadline_seconds = config.rewards.deadline_seconds
 
         def graded(mine: list[Question]) -> list[GradedCompletion]:
             requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
             work = Work(requests, live, evaluation=True, greedy=greedy)
             ((_, groups),) = self.engine.generate([work])
             records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
-            scores.grade(records, [version], q.kind)
+            scores.grade(records, [version], q.kind, deadline_seconds)
             return records
 
         records = ranks.split(graded, self.rows)
         entry, details = scores.summary([records], [version])
-        correct = [int(record["correct"][version]) for record in records]
+        verdicts = [record["correct"].get(version) for record in records]
+        correct = [None if verdict is None else int(verdict) for verdict in verdicts]
         return {"correct": correct, "entry": asdict(entry), "scores": details}

@@ -164,6 +164,18 @@ def score_all(plan: Plan) -> Scoreboard:
             f"rewards.weights.correctness=0: correct % is by {plan.versions[0]}, which was no "
             "reward of the training"
         )
+    for version in plan.versions:
+        ungraded = [
+            details["ungraded"][version]
+            for by_task in scored.values()
+            for details in by_task.values()
+            if "ungraded" in details
+        ]
+        if any(ungraded):
+            notes.append(
+                f"{sum(ungraded)} completions without a verdict by {version}, whose questions are "
+                "left out; the same command grades them again, deadline_seconds=5 with more time"
+            )
     files = [target.store.summary for target in plan.policies]
     return Scoreboard(lines, notes, files, plan.skipped)
 
@@ -201,11 +213,23 @@ def missing(plan: Plan, target: Target) -> list[tuple[Questions, int, Path]]:
     """The repeats of a policy that are not on disk, with their places."""
     repeats = []
     for q in plan.questions:
+        for path in target.store.repeats(target.name, q.task):
+            if not is_whole(path, q):
+                copy = path.rename(files.aside(path))
+                print(f"{path}: lacks questions, or has others; it is {copy} now", file=sys.stderr)
         for repeat in range(1 if q.greedy else plan.config.repeats):  # greedy ones do not differ
             path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
             if not path.exists():
                 repeats.append((q, repeat, path))
     return repeats
+
+
+def is_whole(path: Path, q: Questions) -> bool:
+    """Whether a file has a record of every question, in their order."""
+    repeat = files.read_lines(path)
+    if not all(record.keys() >= GradedCompletion.__required_keys__ for record in repeat):
+        return False
+    return [record["id"] for record in repeat] == [row.id for row in q.rows]
 
 
 def generate(
@@ -227,7 +251,8 @@ def grade(plan: Plan, q: Questions, repeat: list[GradedCompletion]) -> bool:
     """Add the missing grades; on the run's own task, set the values of its reward functions."""
     functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
     changed = scores.reward(repeat, q.rows, functions, plan.tokenizer)
-    return scores.grade(repeat, plan.versions, q.kind) or changed
+    deadline_seconds = plan.config.deadline_seconds or plan.training.rewards.deadline_seconds
+    return scores.grade(repeat, plan.versions, q.kind, deadline_seconds) or changed
 
 
 def sum_up(plan: Plan, target: Target) -> Details:

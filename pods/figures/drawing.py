@@ -3,6 +3,7 @@
 Arms differ in line, marker and hatch as well as in colour, for grey print.
 """
 
+import io
 from pathlib import Path
 from textwrap import shorten
 
@@ -16,7 +17,8 @@ from pods.figures import COLOURS, STYLE, speedup
 from pods.figures.curves import Series
 from pods.figures.figure import UNITS, Figure
 from pods.figures.speedup import Speedup
-from pods.figures.statistics import mean_and_error, t95
+from pods.figures.statistics import Difference, mean_and_error, t95
+from pods.files import write_atomic
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^DvPX"
@@ -43,6 +45,20 @@ def main_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas
     return canvas
 
 
+def single_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
+    """One arm: its accuracy by sampled and by greedy completions, and the base as dotted lines."""
+    with styles.context(STYLE):
+        canvas = Canvas(figsize=(6.0, 4.2), layout="constrained")
+        axes = canvas.subplots()
+        _curves(axes, figure, series, "value", x)
+        for index, arm in enumerate(series):
+            colour = style(index, arm.colour)["color"]
+            for base in 100 * arm.start("value")[:1]:
+                axes.axhline(base, color=colour, linestyle=":", linewidth=1)
+        _frame(canvas, figure.title, series)
+    return canvas
+
+
 def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
     """Mean completion length against the same axis."""
     with styles.context(STYLE):
@@ -58,6 +74,8 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
     runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
     average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
     parts = [f"{figure.title}.", average]
+    if len(series) == 1:
+        parts.append("Dotted lines: the base.")
     if max(counts) >= FEWEST_FOR_BAND:
         parts.append("Bands: Student's 95% interval over runs.")
     if 2 in counts:
@@ -82,6 +100,32 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
     return canvas
 
 
+def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
+    """The board over worlds: each arm's difference from the rival with its interval, in points."""
+    with styles.context(STYLE):
+        canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
+        axes = canvas.subplots()
+        means: dict[str, list[float]] = {}
+        for row in worlds.values():
+            for arm, result in row.items():
+                if arm != rival:
+                    means.setdefault(arm, []).append(result.difference)
+        arms = sorted(means, key=lambda arm: np.mean(means[arm]))
+        for index, (world, row) in enumerate(worlds.items()):
+            present = [arm for arm in arms if arm in row]
+            height = [arms.index(arm) + 0.14 * (len(worlds) / 2 - index) for arm in present]
+            centre = [100 * row[arm].difference for arm in present]
+            ends = [row[arm].ci95 or [np.nan, np.nan] for arm in present]  # of one seed: none
+            half = [50 * (high - low) for low, high in ends]
+            look = style(index) | {"linestyle": "none", "label": world}
+            axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(arms)), arms)
+        axes.set_xlabel(f"Accuracy at temperature 1 minus that of {rival}, points")
+        _legend(canvas)
+    return canvas
+
+
 def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:
     """The mean over runs, (runs, marks) in 0..most, with Student's band; of two runs both, thin."""
     mean, sem, n = mean_and_error(values)
@@ -96,10 +140,13 @@ def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict)
 
 def save(canvas: Canvas, stem: Path) -> None:
     """Write <stem>.pdf (vector, embedded fonts, without a date) and <stem>.png."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    png = io.BytesIO()
+    pdf = io.BytesIO()
     with styles.context(STYLE):
-        canvas.savefig(stem.with_suffix(".png"), dpi=200)
-        canvas.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+        canvas.savefig(png, format="png", dpi=200)
+        canvas.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+    write_atomic(stem.with_suffix(".png"), png.getvalue())
+    write_atomic(stem.with_suffix(".pdf"), pdf.getvalue())
 
 
 def style(index: int, colour: str | None = None) -> dict[str, object]:
