@@ -4,6 +4,7 @@ import hashlib
 import re
 from itertools import accumulate, islice
 
+import numpy as np
 import pytest
 
 from pods import tasks
@@ -48,3 +49,25 @@ def is_a_sum(question: str, answer: str) -> bool:
     well_formed = re.fullmatch(r"\d([+-][1-9]){2,4}=\?", question)
     allowed = all(0 <= value <= arithmetic.LARGEST for value in values)
     return bool(well_formed) and allowed and answer == str(values[-1])
+
+
+def test_long_questions_have_four_to_six_operations():
+    rows = tasks.load("arithmetic_long", "test")
+    assert {len(re.findall("[+-]", question)) for question in rows["question"]} == {4, 5, 6}
+    assert len({*rows["question"]}) == 256
+
+
+def test_the_noisy_reward_errs_on_the_same_15_percent_of_the_texts():
+    texts = [f"<think>{i}</think><answer>7</answer>" for i in range(2000)]
+    right = arithmetic.noisy(completions=texts, answer=["7"] * 2000)
+    wrong = arithmetic.noisy(completions=texts, answer=["8"] * 2000)
+    assert np.mean(right) == pytest.approx(0.85, abs=0.03)
+    assert [1 - value for value in right] == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("<think>3+5=8. 8-2=6</think>", 1.0), ("3+5=9. 9-2=7", 0.5), ("no step", 0.0)],
+)
+def test_partial_credit_is_the_share_of_right_steps(text, value):
+    assert arithmetic.steps(completions=[text]) == [value]

@@ -59,7 +59,7 @@ def test_a_group_has_a_file_for_everything_that_is_trained_with():
     assert {*CHOICES["rewards"]} == {*rewards.VERSIONS}
 
 
-@pytest.mark.parametrize("names", zip_longest(*CHOICES.values()), ids=str)
+@pytest.mark.parametrize("names", [*zip_longest(*CHOICES.values())], ids=str)
 def test_every_choice_of_a_group_composes(names):
     chosen = {group: name for group, name in zip(CHOICES, names, strict=True) if name}
     overrides = [f"{group}={name}" for group, name in chosen.items()]
@@ -130,6 +130,24 @@ def test_a_file_that_is_no_config_of_today_is_one_line(saved, old, new, reason):
     start = f"{saved}: not a config of this version of PODS, but made by an earlier one or "
     line = rf"{re.escape(start)}.*{re.escape(reason)}.*the commit that \S*r/meta.json names"
     assert re.fullmatch(line, str(error.value))
+
+
+@pytest.mark.parametrize("key", ["run", "model.name", "task.name"])
+@pytest.mark.parametrize("name", ["/../../pwn", "..", "a/b"])
+def test_a_name_in_a_saved_config_leaves_no_folder(saved, key, name):
+    values = OmegaConf.load(saved)
+    OmegaConf.update(values, key, name)
+    OmegaConf.save(values, saved)
+    with pytest.raises(UserError, match=rf"^{saved}: {key}={name}: must be a name without /"):
+        load_config(saved)
+
+
+def test_a_saved_config_is_not_resolved(saved, monkeypatch):
+    monkeypatch.setenv("SECRET", "42")
+    values = OmegaConf.load(saved)
+    values.task.system = "${oc.env:SECRET}"
+    OmegaConf.save(values, saved)
+    assert load_config(saved).task.system == "${oc.env:SECRET}"
 
 
 @pytest.fixture

@@ -154,3 +154,17 @@ def test_private_names_stand_in_the_seam_alone(private_names, file):
     used = set(re.findall(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)", SOURCES[file]))
     assert not {name for name in used if "unsloth_" in name} | used & private_names
     assert "_internal_call" not in SOURCES[file]
+
+
+def test_a_name_of_a_type_is_defined_once() -> None:
+    """Classes and type aliases at the top of the modules."""
+    places: dict[str, list[str]] = {}
+    for file, source in SOURCES.items():
+        for node in ast.parse(source).body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign):
+                names = [ast.unparse(target) for target in node.targets]
+            for name in names:
+                if name[0].isupper() and not name.isupper() and name.isidentifier():
+                    places.setdefault(name, []).append(file)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -3,7 +3,7 @@
 import pytest
 from transformers import TrainerState
 
-from pods.scoring import RewardError, Rewards, Text
+from pods.scoring import ChatText, RewardError, Rewards
 from tests.configs import compose
 
 COLUMNS = {
@@ -65,7 +65,7 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
     with rewards(tmp_path, body, "rewards.weights.correctness=0") as score:
         assert scores(score, ["", *TEXTS[:2]])["own"] == [0, 1, 0]
         assert score.grader is None  # a reward without a weight grades nothing
-    text = Text("hello", "question")  # a string in every other way
+    text = ChatText("hello", "question")  # a string in every other way
     assert (text, text[0], text[-1], text[1:3], text[1]) == ("hello", "h", "o", "el", "e")
     assert text[-1]["content"] == "question"
 
