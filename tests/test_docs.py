@@ -58,13 +58,12 @@ def test_the_pages_show_the_code_that_runs():
     page = (ROOT / "docs" / "algorithms.md").read_text()
     sections = re.findall(r"^## (\w+)\n.*?```python\n(.*?)```", page, flags=re.M | re.S)
     assert dict(sections) == {name: inspect.getsource(f) for name, f in ALGORITHMS.items()}
-    assert PYTHON.findall(README)[0] == inspect.getsource(ALGORITHMS["pods"])
+    assert PYTHON.findall(README)[1] == inspect.getsource(ALGORITHMS["pods"])
 
 
 def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path):
-    script = PYTHON.findall(README)[1]
-    assert [script.count(text) for text in ('"Qwen/Qwen2.5-0.5B"', "max_steps=50")] == [1, 1]
-    script = script.replace("Qwen/Qwen2.5-0.5B", str(ROOT / "pods" / "tiny_policy"))
+    script = PYTHON.findall(README)[0]
+    assert script.count("max_steps=50") == 1
     (tmp_path / "sums.py").write_text(script.replace("max_steps=50", "max_steps=2"))
     processes.run(tmp_path, script=tmp_path / "sums.py")
     state = json.loads((tmp_path / "sums" / "checkpoint-2" / STATE).read_text())

@@ -23,7 +23,7 @@ from pods.figures.figure import Absent, Figure, Note
 from pods.runs import results
 from pods.runs.results import Entry, Results, Scores
 
-QUANTITIES = ("value", "length", "seconds", "steps", "tokens_generated", "tokens_trained")
+QUANTITIES = ("value", "length", "seconds", "steps")
 EXPORT_REACH = 420.0  # s, the longest pause between exported samples
 FAR = 120.0  # s: a mark that takes a farther sample is reported
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
@@ -176,8 +176,6 @@ def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
         "value": _mean(values),
         "length": _mean(entry.lengths),
         "seconds": _mean([meta.get("train_seconds")]),
-        "tokens_generated": _mean([meta.get("tokens_generated")]),
-        "tokens_trained": _mean([meta.get("tokens_trained")]),
     }
 
 
