@@ -2,8 +2,10 @@
 
     uv run benchmarks/board.py                          # the stored results, as docs/board.md
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
+    uv run benchmarks/board.py my_file.py:my_algorithm world=all
     uv run benchmarks/board.py stage=tune               # the grid of every arm: hours, resumes
-Trainings are processes of one thread, in shuffled order; what is stored is not repeated.
+A world is an experiment of config/experiment. Trainings are processes of one thread; what is stored
+is not repeated.
 """
 
 import io
@@ -11,7 +13,9 @@ import json
 import random
 import re
 import runpy
+import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -23,8 +27,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
-from rich.console import Console
-from rich.progress import track
 
 from pods import files
 from pods.config.command import CONFIG_DIR, command
@@ -32,7 +34,6 @@ from pods.config.errors import UserError
 from pods.config.keys import Section, Text
 from pods.figures import drawing, ranking
 from pods.figures.ranking import Cell
-from pods.runs.folder import provenance
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
 FINALISTS = 3  # cells of an arm that are tuned on more seeds than the first
@@ -40,14 +41,18 @@ PRELOADED = ["pods.training.build", "pods.training.loop", "pods.evaluation.midru
 
 
 class Arm(Section):
-    sizes: list[list[int]]
     what: Text
+    sizes: list[list[int]] | None = None  # [n, m] of the grid; without it the arm is not tuned
+    cell: Cell | None = None  # of an arm that is not tuned
     overrides: list[Text] | None = None
 
 
 class BoardConfig(Section):
     algorithm: Text | None
     cell: Cell | None
+    world: Text
+    worlds: list[Text]
+    main: list[Text]
     stage: Literal["tune", "report"]
     seeds: int = Field(ge=1, le=len(UNSEEN))
     budget: float = Field(gt=0)
@@ -64,18 +69,19 @@ class BoardConfig(Section):
 
 
 class Training(NamedTuple):
-    """One run: of an arm at a cell, with a seed and a budget at some prices."""
+    """One run: of an arm at a cell, with a seed and a budget at some prices, in a world."""
 
     arm: str
     cell: Cell
     seed: int
     budget: float
     clock: str
+    world: str
 
     @property
     def run(self) -> str:
         """The name of its folder."""
-        parts = [self.arm, *self.cell, self.seed, self.budget, self.clock]
+        parts = [self.world, self.arm, *self.cell, self.seed, self.budget, self.clock]
         return re.sub(r"[^\w.+-]+", "_", "-".join(map(str, parts)))
 
 
@@ -84,41 +90,58 @@ Accuracies = dict[Training, dict[str, list[float]]]  # -> at the marks, by metri
 
 @command("board", BoardConfig, CONFIG_DIR / "benchmarks")
 def main(config: BoardConfig) -> None:
-    arms = [config.algorithm] if config.algorithm else list(config.arms)
     if config.stage == "tune":
-        return tune(config, arms)
-    cells = {arm: cell_of(config, arm) for arm in dict.fromkeys([*ranking.RIVALS, *arms])}
-    seeds = UNSEEN[: config.seeds]
-    wanted = trainings(config, {arm: [cell] for arm, cell in cells.items()}, seeds)
-    results = run(config, wanted)
-    marks: dict[str, ranking.Marks] = {}
-    for metric in ranking.METRICS:
-        marks[metric] = {
-            arm: np.array([results[one][metric] for one in wanted if one.arm == arm])
-            for arm in cells
-        }
-    print(ranking.text(cells, marks))
-    seconds = config.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
-    panels = {ranking.TITLES[name]: ranking.shown(marks, name) for name in ranking.METRICS}
-    picture = drawing.panels(panels, seconds, f"seconds of training, priced: {config.clock}")
-    drawing.save(picture, Path(config.out_dir) / "board")
-    if config.as_json and config.algorithm:
+        return tune(config, arms_of(config, config.world))
+    worlds = config.worlds if config.world == "all" else [config.world]
+    results = {world: compare(config, world) for world in worlds}
+    if not config.algorithm:
+        return
+    if len(worlds) > 1:
+        results["all"] = ranking.over_worlds(results)
+    for world, marks in results.items():
+        print(f"{world}: {ranking.sentence(config.algorithm, marks)}")
+    for world, marks in results.items() if config.as_json else ():
         result = {
             "arm": config.algorithm,
-            "seeds": list(seeds),
+            "world": world,
+            "seeds": list(UNSEEN[: config.seeds]),
             "against": ranking.against_rivals(config.algorithm, marks["accuracy"]),
             "greedy": ranking.against_rivals(config.algorithm, marks["greedy"]),
         }
         print(json.dumps(result))
 
 
+def arms_of(config: BoardConfig, world: str) -> list[str]:
+    """One's own algorithm; without one the tuned arms in sums, elsewhere the main ones."""
+    if config.algorithm:
+        return [config.algorithm]
+    if world != "sums":
+        return config.main
+    return [name for name, arm in config.arms.items() if arm.sizes]
+
+
+def compare(config: BoardConfig, world: str) -> dict[str, ranking.Marks]:
+    """Print the tables of a world and draw its picture; the accuracies by metric."""
+    arms = dict.fromkeys([*ranking.RIVALS, *arms_of(config, world)])
+    cells = {arm: cell_of(config, arm, world) for arm in arms}
+    seeds = UNSEEN[: config.seeds]
+    wanted = trainings(config, {arm: [cell] for arm, cell in cells.items()}, seeds, world)
+    marks = ranking.marks_of(run(config, wanted), wanted)
+    print(f"World {world}\n\n{ranking.text(cells, marks)}\n")
+    seconds = config.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
+    panels = {ranking.TITLES[name]: ranking.shown(marks, name) for name in ranking.METRICS}
+    picture = drawing.panels(panels, seconds, f"seconds of training, priced: {config.clock}")
+    drawing.save(picture, Path(config.out_dir) / f"board-{world}")
+    return marks
+
+
 def tune(config: BoardConfig, arms: list[str]) -> None:
     """Every cell of these arms on the first seed, then the best of each arm on the others."""
     cells = {arm: grid(config, arm) for arm in arms}
     first, *others = TUNING[: config.seeds]
-    run(config, trainings(config, cells, [first]))
-    best = {arm: ranked(config, arm)[:FINALISTS] for arm in arms}
-    run(config, trainings(config, best, others))
+    run(config, trainings(config, cells, [first], config.world))
+    best = {arm: ranked(config, arm, config.world)[:FINALISTS] for arm in arms}
+    run(config, trainings(config, best, others, config.world))
 
 
 def grid(config: BoardConfig, arm: str) -> list[Cell]:
@@ -129,40 +152,39 @@ def grid(config: BoardConfig, arm: str) -> list[Cell]:
 
 
 def trainings(
-    config: BoardConfig, cells: dict[str, list[Cell]], seeds: Iterable[int]
+    config: BoardConfig, cells: dict[str, list[Cell]], seeds: Iterable[int], world: str
 ) -> list[Training]:
     """Each arm at each of its cells with each seed."""
     return [
-        Training(arm, cell, seed, config.budget, config.clock)
+        Training(arm, cell, seed, config.budget, config.clock, world)
         for arm, own in cells.items()
         for cell in own
         for seed in seeds
     ]
 
 
-def ranked(config: BoardConfig, arm: str) -> list[Cell]:
+def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
     """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning; of other
-    budgets and clocks where it was never tuned at these."""
+    worlds, budgets and clocks where it was never tuned in these."""
     results = stored(config, "tune")
     own = [training for training in results if training.arm == arm]
-    same = [
-        training
-        for training in own
-        if training.budget == config.budget and training.clock == config.clock
-    ]
+    setting = (config.budget, config.clock, world)
+    same = [training for training in own if training[3:] == setting]
     means: dict[Cell, list[float]] = defaultdict(list)
     for training in same or own:
         means[training.cell].append(np.mean(results[training]["accuracy"]))
     return sorted(means, key=lambda cell: (-len(means[cell]), -np.mean(means[cell])))
 
 
-def cell_of(config: BoardConfig, arm: str) -> Cell:
+def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
     """The best cell of tuning; of one's own algorithm, untuned, that of PODS."""
     if config.cell and arm == config.algorithm:
         return config.cell
-    cells = ranked(config, arm)
+    if arm in config.arms and config.arms[arm].cell:
+        return config.arms[arm].cell
+    cells = ranked(config, arm, world)
     if not cells and arm not in config.arms:
-        cells = ranked(config, "pods")
+        cells = ranked(config, "pods", world)
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]
@@ -172,14 +194,13 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     """Their results; those that are not stored are trained, and stored one by one."""
     results = stored(config, config.stage)
     missing = [training for training in trainings if training not in results]
-    random.Random(0).shuffle(missing)
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    facts = {"commit": provenance()["git_commit"]}
+    facts = {"commit": commit()}
+    started = time.monotonic()
     with ProcessPoolExecutor(config.jobs, context, max_tasks_per_child=1) as pool:
         futures = {pool.submit(train, config, training): training for training in missing}
-        done = track(as_completed(futures), "", len(futures), console=Console(stderr=True))
-        for future in done if futures else ():
+        for count, future in enumerate(as_completed(futures), 1):
             training = futures[future]
             results[training] = future.result()
             published, private = result_files(config, config.stage)
@@ -187,8 +208,20 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
             file = private if own_algorithm else published
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as lines:
+                facts["date"] = time.strftime("%Y-%m-%d", time.gmtime())
                 lines.write(json.dumps(training._asdict() | results[training] | facts) + "\n")
+            left = (time.monotonic() - started) / count * (len(futures) - count) / 60
+            line = f"{count} of {len(futures)}: {training.run}; {left:.0f} min left"
+            print(line, file=sys.stderr, flush=True)
     return results
+
+
+def commit() -> str:
+    """Of the code; -dirty with changed files other than results."""
+    git = f"git -C {CONFIG_DIR.parent}"
+    head = subprocess.getoutput(f"{git} rev-parse --short=12 HEAD")
+    changes = subprocess.getoutput(f"{git} status --porcelain -uno -- ':!benchmarks/results'")
+    return f"{head}-dirty" if changes else head
 
 
 def result_files(config: BoardConfig, stage: str) -> list[Path]:
@@ -202,6 +235,7 @@ def stored(config: BoardConfig, stage: str) -> Accuracies:
     for file in result_files(config, stage):
         for line in files.read_lines(file):
             line["cell"] = Cell(*line["cell"])
+            line.setdefault("world", "sums")  # lines of before there were others
             training = Training(**{name: line[name] for name in Training._fields})
             results[training] = {name: line[name] for name in ranking.METRICS}
     return results
@@ -216,6 +250,7 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
     else:
         own = arm.overrides or [f"algorithm={training.arm}"]
     return [
+        f"experiment={training.world}",
         *own,
         *config.settings,
         f"prompts_per_step={P}",

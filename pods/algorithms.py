@@ -34,8 +34,8 @@ from pods.batch import Batch, Prompt, Selection, Step
 from pods.history import exploration, streak
 from pods.rules import Rule, keep, max_variance
 
-Request = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
-Algorithm = Callable[..., Generator[Request, Batch, Sequence[int] | Selection]]
+Draw = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
+Algorithm = Callable[..., Generator[Draw, Batch, Sequence[int] | Selection]]
 
 
 def grpo(step: Step):
@@ -227,8 +227,10 @@ def thin(step: Step, pool: int = 2, look: int = 2):
     of their kind that are left out (ours: docs/board.md).
 
     A kept row's advantage is A w K / R: A over all rollouts of its prompt, w = c / s where s of c
-    rollouts of its kind are kept, and K of R rollouts, since the loss divides by K. So the update
-    is that of GRPO on the drawn prompts in expectation, while the budget holds all K rows.
+    rollouts of its kind are kept, and K of R rollouts, since the loss divides by K. So the sum over
+    rows has the expectation of GRPO's on the drawn prompts. It is biased where the budget cuts: the
+    last prompts lose rows, wrong ones first. Three things differ beside: solved prompts are drawn
+    less often, the loss divides by the kept tokens, and of graded rewards all-correct groups leave.
 
     pool: P times as many prompts are drawn. look: from that many times as many in the data's order,
     those that were all correct at their last visit coming last; 1: all are drawn.

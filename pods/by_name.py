@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from pods.advantages import ADVANTAGES
-from pods.algorithms import ALGORITHMS
+from pods.advantages import ADVANTAGES, Advantage
+from pods.algorithms import ALGORITHMS, Algorithm
 from pods.config import functions
 from pods.needs import Needs, needs_of
 from pods.rules import RULES, Rule, max_variance
@@ -38,6 +38,23 @@ def needs_of_algorithm(name: str) -> Needs:
     return needs_of(function_of("algorithm", name))
 
 
+def implied(algorithm: str) -> dict[str, str | None]:
+    """Values of the config keys that follow from what an algorithm needs, where nobody types them.
+    Raises UserError for a file without it; a name that does not exist implies nothing."""
+    try:
+        needs = needs_of_algorithm(algorithm)
+    except ValueError:  # pods/training/check.py refuses it
+        return {}
+    values: dict[str, str | None] = {}
+    if needs.draws_m:
+        values["rollouts_per_prompt"] = "${kept_per_prompt}"
+    elif needs.keeps_all:
+        values["kept_per_prompt"] = "${rollouts_per_prompt}"
+    if not needs.takes_rule:
+        values["rule"] = None
+    return values
+
+
 def prepared(
     kind: str, name: str | Callable, params: dict[str, Any] | None, rule: Rule = max_variance
 ) -> Callable:
@@ -54,3 +71,12 @@ def prepared(
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]
     return functions.with_params(function, arguments, params)
+
+
+def chosen(settings: Any, algorithm: Algorithm | None = None) -> tuple[Algorithm, Advantage]:
+    """The algorithm with its rule, and the advantage, of a TrainConfig or PodsConfig; `algorithm`
+    takes the place of the named one. Raises the errors of `prepared`."""
+    rule = prepared("rule", settings.rule or max_variance, settings.rule_kwargs)
+    name = algorithm or settings.algorithm
+    function = prepared("algorithm", name, settings.algorithm_kwargs, rule)
+    return function, prepared("advantage", settings.advantage, settings.advantage_kwargs)

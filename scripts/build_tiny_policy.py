@@ -1,11 +1,13 @@
 """Rebuild pods/tiny_policy, the 0.45 M-parameter Qwen2 of the quickstart, from a seed.
 
     uv run scripts/build_tiny_policy.py [out_dir=... seed=0 steps=380]
-Sizes and tokenizer (a token per character, four tags) are those of the shipped folder; the weights
-start at random. The texts work sums out step by step in the paper's tags. Steps within ten are
-right; of the 90 steps across ten some are mostly wrong, so that questions differ in how often they
-are answered correctly. A step recurs in many questions: training questions can teach what unseen
-questions need. The same seed gives the same bytes on one machine and version of torch.
+
+config/experiment/tags.yaml and hard.yaml have the commands of their bases. Sizes and tokenizer (a
+token per character, four tags) are those of the shipped folder; the weights start at random. The
+texts work sums out step by step in the paper's tags. Steps within ten are right; of the 90 steps
+across ten some are mostly wrong, so that questions differ in how often they are answered correctly.
+A step recurs in many questions: training questions can teach what unseen questions need. The same
+seed gives the same bytes on one machine and version of torch.
 """
 
 import hashlib
@@ -14,6 +16,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import torch
 import transformers
@@ -22,6 +25,7 @@ from rich.progress import track
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from pods import rewards
 from pods.config.command import command
 from pods.config.keys import Section
 from pods.tasks import arithmetic
@@ -45,14 +49,18 @@ class BuildConfig(Section):
     half_share: float
     half_odds: float
     slip_odds: float
+    lost_odds: float
+    questions: Literal["arithmetic", "arithmetic_long"]
 
 
 def texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
     """Endless (question, completion) of the base model's questions, by config.seed."""
     rng = random.Random(config.seed)
-    for question, _ in arithmetic.problems("base", config.seed):
-        yield question, worked_out(question, config, rng)
-        rng.random()  # unused; without it every later text, and the shipped weights, would change
+    for question, _ in arithmetic.problems("base", config.seed, config.questions):
+        text = worked_out(question, config, rng)
+        if rng.random() < config.lost_odds:
+            text = text.replace(rng.choice(rewards.tags.TAGS), "")
+        yield question, text
 
 
 def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:

@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import Model, Text, TrainConfig
+from pods.config.keys import ModelKeys, Text, TrainConfig
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
+from pods.files import remove_old
 from pods.models import is_adapter, locate
 from pods.runs import results
 from pods.tasks import kind_of, render_for
@@ -50,10 +52,14 @@ def main(config: ExportConfig) -> None:
     task = training.task
     prompt = render_for("<the question>", tokenizer, task, training.model, kind_of(task))
     out.parent.mkdir(parents=True, exist_ok=True)
+    remove_old(out.parent, ".export-*")
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
         (folder := Path(temporary) / out.name).mkdir()
         if config.merge:
-            merged(training.model, target.weights).save_pretrained(folder)
+            try:
+                merged(training.model, target.weights).save_pretrained(folder)
+            except SafetensorError as error:  # of a full disk
+                raise OSError(f"{out}: {error}") from error
         else:
             shutil.copy(target.weights / "adapter_model.safetensors", folder)
             adapter = json.loads((target.weights / "adapter_config.json").read_text())
@@ -63,9 +69,13 @@ def main(config: ExportConfig) -> None:
         (folder / "README.md").write_text(card(config, training, target, prompt))
         folder.rename(out)
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
+    if not config.merge and Path(locate(training.model.path)).is_dir():
+        print(
+            "its base is a folder of this machine: base_model_name_or_path in adapter_config.json"
+        )
 
 
-def merged(model: Model, checkpoint: Path) -> Any:
+def merged(model: ModelKeys, checkpoint: Path) -> Any:
     """Base and adapter (or all weights) added up in float32 and rounded once to model.dtype."""
     import torch
     from peft import PeftModel

@@ -17,6 +17,7 @@ def mine(step):
     batch = yield step.prompts, step.m
     return list(range(len(batch)))
 """
+BOTH = ["world=all", "worlds=[sums,noisy]"]
 TUNED = {"seed": 0, "budget": 1200.0, "clock": "l40s", "greedy": [0.5], "commit": "0"}
 
 
@@ -26,31 +27,43 @@ def play(folder, *overrides):
     return processes.run(folder, *overrides, *settings, script="benchmarks/board.py")
 
 
-def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
-    cells = {"grpo": [[1, 2, 2, 1e-3], [2, 2, 2, 1e-3]], "pods": [[2, 4, 2, 1e-3]]}
+def tuned(folder, **cells):
+    """The better cell of each arm is the last one."""
     lines = [
         json.dumps(TUNED | {"arm": arm, "cell": cell, "accuracy": [0.1 * place]})
         for arm, own in cells.items()
         for place, cell in enumerate(own)
     ]
-    (tmp_path / "tune.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "tune.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_an_algorithm_against_itself_differs_by_exactly_nothing_in_every_world(tmp_path):
+    tuned(tmp_path, grpo=[[1, 2, 2, 1e-3], [2, 2, 2, 1e-3]], pods=[[2, 4, 2, 1e-3]])
     (tmp_path / "mine.py").write_text(OWN)
-    words = (f"{tmp_path / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true")
-    shown = play(tmp_path, *words).stdout
-    result = json.loads(shown.splitlines()[-1])
-    assert result["seeds"] == [100, 101]
-    for metric in (result["against"], result["greedy"]):
-        assert metric["grpo"] == {"difference": 0.0, "ci95": [0.0, 0.0]}
-        low, high = metric["pods"]["ci95"]
-        assert low <= metric["pods"]["difference"] <= high
+    words = (f"{tmp_path / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true", *BOTH)
+    done = play(tmp_path, *words)
+    results = [json.loads(line) for line in done.stdout.splitlines()[-3:]]
+    assert [result["world"] for result in results] == ["sums", "noisy", "all"]
+    for result in results:
+        assert result["seeds"] == [100, 101]
+        for metric in (result["against"], result["greedy"]):
+            assert metric["grpo"] == {"difference": 0.0, "ci95": [0.0, 0.0]}
+            low, high = metric["pods"]["ci95"]
+            assert low <= metric["pods"]["difference"] <= high
+    assert re.findall(r"(\d) of 6: ", done.stderr) == [*"123456"] * 2  # also where it is piped
     assert not (tmp_path / "report.jsonl").exists(), "the published results stay as they are"
     stored = files.read_lines(tmp_path / "runs" / "report.jsonl")
-    assert sorted((line["arm"].rpartition(":")[2], line["seed"]) for line in stored) == [
-        ("grpo", 100), ("grpo", 101), ("mine", 100), ("mine", 101), ("pods", 100), ("pods", 101),
-    ]  # fmt: skip
+    runs = [(line["world"], line["arm"].rpartition(":")[2], line["seed"]) for line in stored]
+    assert sorted(runs) == [
+        (world, arm, seed)
+        for world in ("noisy", "sums")
+        for arm in ("grpo", "mine", "pods")
+        for seed in (100, 101)
+    ]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", line["date"]) for line in stored)
     assert {line["cell"][0] for line in stored} == {2}  # the better cell of tuning
     (tmp_path / "mine.py").write_text("raise SystemExit('is not trained again')\n")
-    assert play(tmp_path, *words).stdout == shown
+    assert play(tmp_path, *words).stdout == done.stdout
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():

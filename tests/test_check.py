@@ -1,10 +1,14 @@
 """Rules across keys, settled sizes and schedules; test_config.py has the bounds of one key."""
 
 import re
+from textwrap import dedent
 
 import pytest
 
+from pods.algorithms import ALGORITHMS
+from pods.config import functions as user_functions
 from pods.config.errors import UserError
+from pods.training.check import rehearse
 from tests.configs import compose
 
 OWN = "task=own task.source=org/data task.question=q task.answer=a "
@@ -13,7 +17,8 @@ FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "go
 
 @pytest.fixture(autouse=True)
 def functions(tmp_path, monkeypatch):
-    (tmp_path / "my.py").write_text("".join(f"def {function}: ...\n" for function in FUNCTIONS))
+    text = "".join(f"def {function}: ...\n" for function in FUNCTIONS)
+    (tmp_path / "my.py").write_text(f"{text}class Engine:\n    def generate(self, works): ...\n")
     monkeypatch.chdir(tmp_path)
 
 
@@ -33,8 +38,10 @@ def functions(tmp_path, monkeypatch):
         ("rule_kwargs.k=3", ["rule_kwargs={'k': 3}", "unexpected keyword argument 'k'"]),
         ("budget.train_seconds=null", ["max_steps=null", "needs an end"]),
         ("optimizer.schedule=cosine optimizer.schedule_by=steps", ["cosine: needs max_steps"]),
-        ("optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
-         ["optimizer.schedule_by=seconds: needs budget.train_seconds"]),
+        (
+            "optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
+            ["optimizer.schedule_by=seconds: needs budget.train_seconds"],
+        ),
         ("optimizer.schedule=cosine optimizer.warmup_steps=1", ["warmup_steps=1.0", "below 1"]),
         ("updates_per_generation=2 max_steps=5", ["max_steps=5", "multiple", "=2", "set e.g. 6"]),
         ("updates_per_generation=2 checkpoint.every_steps=3", ["checkpoint.every_steps=3", "4"]),
@@ -49,9 +56,11 @@ def functions(tmp_path, monkeypatch):
         (OWN + "task.question=''", ["task.question=: task=own needs it; set one of its columns"]),
         ("rewards.functions.a=my.py:none", ["rewards.functions.a=my.py:none", "no function none"]),
         ("engine=trl trl.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
+        ("engine=my.py:Engine", ["engine=my.py:Engine: Engine has no __enter__", "generate"]),
+        ("model.name=a/b", ["model.name=a/b", "folder name"]),
         ("engine=trl trl.use_vllm=false sampling.stop=[end]", ["['end']", "trl.use_vllm=false"]),
     ],
-)  # fmt: skip
+)
 def test_a_broken_rule_is_named(overrides, parts):
     with pytest.raises(UserError) as error:
         compose(*overrides.split())
@@ -95,35 +104,59 @@ def test_arguments_of_trl_are_taken_by_its_names():
     assert config.trl["use_bias_correction_kl"] is False  # of config/train.yaml
 
 
-def test_a_reward_of_the_user_may_have_any_weight():
-    for weights in ("{correctness:0}", "{brevity:-0.5}"):
-        compose("rewards.functions.brevity=my.py:reward", f"rewards.weights={weights}")
+@pytest.mark.parametrize("weights", ["correctness: 0", "brevity: -0.5"])
+def test_a_reward_of_the_user_may_have_any_weight(weights):
+    name, value = weights.split(": ")
+    config = compose("rewards.functions.brevity=my.py:reward", f"rewards.weights={{{weights}}}")
+    assert config.rewards.weights[name] == float(value)
 
 
-def test_algorithms_settle_n_m_and_the_micro_batch():
-    for overrides, *expected in (
+OWN_ALGORITHM = """
+def algorithm(step):
+    batch = yield step.prompts, step.m
+    return range(len(batch))
+
+algorithm.draws_m = True
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "n", "m", "micro_batch_size", "rule"),
+    [
         ("", 8, 4, 32, "max_variance"),
-        ("algorithm=grpo", 4, 4, 32, "all"),
-        ("algorithm=grpo_ga", 8, 8, 32, "all"),
-        ("algorithm=grpo_ga prompts_per_step=1 kept_per_prompt=4", 8, 8, 4, "all"),
+        ("algorithm=grpo", 4, 4, 32, None),
+        ("algorithm=greso", 4, 4, 32, None),
+        ("algorithm=own.py:algorithm", 4, 4, 32, None),
+        ("algorithm=grpo_ga", 8, 8, 32, None),
+        ("algorithm=grpo_ga prompts_per_step=1 kept_per_prompt=4", 8, 8, 4, None),
         ("rollouts_per_prompt=4 kept_per_prompt=2", 4, 2, 16, "max_variance"),
-        ("algorithm=grpo kept_per_prompt=32", 32, 32, 32, "all"),
-        ("algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8", 16, 8, 32, "max_variance"),
-    ):
-        config = compose(*overrides.split())
-        sizes = [config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size]
-        assert [*sizes, config.rule] == expected, overrides
+        ("algorithm=grpo kept_per_prompt=32", 32, 32, 32, None),
+        ("algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8", 16, 8, 32, None),
+    ],
+)
+def test_an_algorithm_settles_n_m_the_micro_batch_and_the_rule(
+    overrides, n, m, micro_batch_size, rule, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN_ALGORITHM)
+    config = compose(*overrides.split())
+    assert (config.rollouts_per_prompt, config.kept_per_prompt) == (n, m)
+    assert config.micro_batch_size == micro_batch_size
+    assert config.rule == rule
 
 
-def test_a_schedule_follows_what_ends_the_run():
-    for overrides, follows in (
+@pytest.mark.parametrize(
+    ("overrides", "follows"),
+    [
         ("optimizer.schedule=constant", "steps"),  # follows nothing: max_steps may replace a budget
         ("", "seconds"),  # the quickstart decays, and ends by time
         ("optimizer.schedule=cosine max_steps=9", "steps"),
         ("optimizer.schedule=linear max_steps=9 budget.train_seconds=null", "steps"),
         ("experiment=gsm8k_h100", "seconds"),
-    ):
-        assert compose(*overrides.split()).optimizer.schedule_by == follows, overrides
+    ],
+)
+def test_a_schedule_follows_what_ends_the_run(overrides, follows):
+    assert compose(*overrides.split()).optimizer.schedule_by == follows
 
 
 @pytest.mark.parametrize(
@@ -153,3 +186,106 @@ def test_the_prices_of_a_file_are_in_the_saved_config(tmp_path):
         "update": 2.0,
         "tokens": None,
     }
+
+
+WRONG = {
+    "reads a batch without grades": (
+        "algorithm=own.py:f rewards.weights.correctness=0",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            return batch.correct[:2]
+        """,
+        "algorithm f failed at step 0 at own.py:4: TypeError(\"'NoneType' object is not subscript",
+    ),
+    "reads log-probabilities unasked": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            return batch.logprobs[:2]
+        """,
+        "; the batch has log-probabilities with f.reads_logprobs = True below it (made-up",
+    ),
+    "fails at a group without signal": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            good = [group[batch.correct[group]] for group in batch.groups]
+            return [int(group[0]) for group in good]
+        """,
+        "algorithm f failed at step 0 at own.py:5: IndexError(",
+    ),
+    "fails at the history": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            seen = [visit.share for past in step.history.values() for visit in past]
+            batch = yield step.prompts, step.m
+            return range(len(batch))
+        """,
+        "algorithm f failed at step 1 at own.py:3: AttributeError(",
+    ),
+    "keeps more than the budget": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            return range(len(batch))
+        """,
+        "algorithm f failed at step 0: returned 64 rollouts, more than budget = P m = 32",
+    ),
+    "a rule": (
+        "rule=own.py:f",
+        """
+        def f(rewards, m, rng):
+            return rewards.nonzero()[0][99]
+        """,
+        " at own.py:3: ",
+    ),
+    "an advantage for groups of one size": (
+        "algorithm=speed advantage=own.py:f",
+        """
+        def f(batch, kept):
+            return batch.rewards.reshape(8, -1)[:, :4].ravel()
+        """,
+        " at own.py:3: cannot reshape array",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_function_is_tried_on_made_up_rollouts(name, tmp_path):
+    overrides, body, line = WRONG[name]
+    (tmp_path / "own.py").write_text(dedent(body))
+    user_functions._module.cache_clear()
+    config = compose(*overrides.split())
+    with pytest.raises(UserError) as error:
+        rehearse(config)
+    assert line in str(error.value)
+    assert str(error.value).endswith(" (made-up rollouts, before the model loads)")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("grades", [True, False], ids=["graded", "not graded"])
+@pytest.mark.parametrize("P", [1, 8])
+def test_every_built_in_algorithm_passes(name, grades, P):
+    weight = f"rewards.weights.correctness={int(grades)}"
+    rehearse(compose(f"algorithm={name}", f"prompts_per_step={P}", "micro_batch_size=1", weight))
+
+
+def test_an_algorithm_may_read_log_probabilities_and_columns(tmp_path):
+    body = """
+    def f(step):
+        batch = yield step.prompts, step.n
+        levels = [prompt.row["level"] for prompt in step.prompts]
+        assert min(levels) == 3
+        return batch.logprobs.argsort()[: step.budget]
+
+    f.reads_logprobs = True
+    """
+    (tmp_path / "own.py").write_text(dedent(body))
+    user_functions._module.cache_clear()
+    rehearse(compose("algorithm=own.py:f"), [{"level": 3}, {"level": 4}])

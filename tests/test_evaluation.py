@@ -1,5 +1,6 @@
 """evaluate_run.py and what stands below it, on random adapters and a few sums."""
 
+import copy
 import errno
 import fcntl
 import json
@@ -11,7 +12,6 @@ from contextlib import chdir, nullcontext
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,7 +24,7 @@ import evaluate_run
 from pods import files
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.engines import Completion, Work, choose
+from pods.engines import Completion, Sampling, Work, choose
 from pods.evaluation import questions, records, run, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.lookup import SAVED, runs
@@ -156,12 +156,20 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         records.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
-    config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 11, 20])
-    training = SimpleNamespace(task=SimpleNamespace(name="own"))
-    asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
-    plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
-    plan.functions, plan.tokenizer = [], None
-    run.score(plan, [target])  # nothing is missing
+    plan = run.Plan(
+        config=configured("repeats=11", "pass_at=[1,3,11,20]"),
+        training=training_config(configured(), "fake"),
+        engine=("transformers", "as configured"),
+        sampling=Sampling(1.0, 1.0, 0, 16, 64),
+        versions=["v2", "strict"],
+        tokenizer=None,
+        policies=[target],
+        questions=[Questions("gsm8k", "math", rows)],
+        functions=[],
+        skipped=[],
+        messages=[],
+    )
+    run.score(plan)  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
@@ -207,14 +215,15 @@ def test_the_provenance_of_the_first_scores_stays():
     assert (store.facts["git_commit"], store.facts["new"]) == (commit, True)
 
 
-def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
+def test_a_second_command_changes_nothing_and_reads_each_repeat_twice(monkeypatch):
     before, read, paths = tree("results"), files.read_lines, []
     monkeypatch.setattr(files, "read_lines", lambda path: paths.append(path) or read(path))
     monkeypatch.setattr(choose, "build", None)  # no engine is built
     monkeypatch.setattr(records, "write", None)  # no record is written
     evaluate()
     assert tree("results") == before
-    assert len(paths) == len(set(paths)) == 9  # base, two checkpoints: two repeats, one greedy
+    assert len(set(paths)) == 9  # base, two checkpoints: two repeats, one greedy
+    assert len(paths) == 18  # is it whole, and its sum
 
 
 def test_another_grader_costs_no_generation(monkeypatch):
@@ -228,6 +237,87 @@ def test_another_grader_costs_no_generation(monkeypatch):
         assert all(r["correct"].keys() == {"v2", "v1", "strict"} for r in files.read_lines(path))
 
 
+def test_a_comparison_past_its_deadline_is_no_wrong_answer(folder, monkeypatch, capsys):
+    """Its question counts in no accuracy, a line says so, and the next command grades it again."""
+    config = OmegaConf.load(folder / SAVED)
+    config.rewards.deadline_seconds = 7.0
+    OmegaConf.save(config, folder / SAVED)
+    asked = []
+
+    def grades(completions, answers, version, kind, deadline_seconds):
+        asked.append((len(completions), deadline_seconds))
+        return [None, True, True, True, False][: len(completions)]
+
+    monkeypatch.setattr(scores.rewards, "grades", grades)
+    keys = ("rewards=strict", "checkpoints=4", "results_dir=slow")
+    evaluate(*keys)
+    assert set(asked) == {(5, 7.0)}
+    entry = results.read("slow/fake.json")[4].datasets["gsm8k"]
+    assert (entry.ans_acc, len(entry.for_acc)) == ([0.75, 0.75], 2)
+    assert "6 completions without a verdict by strict" in capsys.readouterr().out
+    (first, *others) = files.read_lines(Path("slow/fake/checkpoint-4/gsm8k/repeat-0.jsonl"))
+    assert first["correct"] == {}
+    assert [record["correct"]["strict"] for record in others] == [True, True, True, False]
+    asked.clear()
+    evaluate(*keys, "deadline_seconds=9")
+    assert set(asked) == {(1, 9.0)}  # greedily it stays without one
+    monkeypatch.setattr(scores.rewards, "grades", lambda completions, *_: [True] * len(completions))
+    evaluate(*keys)
+    assert results.read("slow/fake.json")[4].datasets["gsm8k"].ans_acc == [0.8, 0.8]
+    assert "without a verdict" not in capsys.readouterr().out.splitlines()[-1]
+
+
+def half(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+
+
+def of_other_questions(path: Path) -> None:
+    path.write_text(path.read_text().replace('"id": "', '"id": "other-'))
+
+
+def a_bad_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'{"id"', b"\xff\0{", 1))
+
+
+def without_lengths(path: Path) -> None:
+    path.write_text(path.read_text().replace('"tokens"', '"length"'))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [half, lambda path: path.write_text(""), of_other_questions, a_bad_line, without_lengths],
+    ids=["half", "empty", "other questions", "a bad line", "no lengths"],
+)
+def test_a_repeat_that_is_not_whole_is_set_aside_and_generated_again(spoil, capsys):
+    before = tree("results")
+    path = Path("results/fake/checkpoint-2/gsm8k/repeat-0.jsonl")
+    spoil(path)
+    spoiled = path.read_bytes()
+    evaluate()
+    assert (path.parent / "set-aside" / "repeat-0.jsonl.0").read_bytes() == spoiled
+    shutil.rmtree(path.parent / "set-aside")
+    assert tree("results") == before
+    assert f"{path}: " in capsys.readouterr().err
+
+
+def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, monkeypatch):
+    monkeypatch.setenv("SECRET", "42")
+    Path("theirs.py").write_text("open('ran', 'w')\ndef gold(row): return row['answer']\n")
+    config = OmegaConf.load(folder / SAVED)
+    config.task.system = "${oc.env:SECRET}"
+    OmegaConf.save(config, folder / SAVED)
+    evaluate("results_dir=unresolved")
+    assert "42" not in Path("unresolved/fake.meta.json").read_text().partition("git_commit")[0]
+    for key in ("rewards.functions.own", "task.gold"):
+        changed = copy.deepcopy(config)
+        OmegaConf.update(changed, key, "theirs.py:gold", force_add=True)
+        OmegaConf.save(changed, folder / SAVED)
+        line = rf"run=fake: \S*config.yaml names code of this machine, {key}=theirs.py:gold; if the"
+        with pytest.raises(UserError, match=line):
+            evaluate()
+    assert not Path("ran").exists()
+
+
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
     function = (
         "def brevity(completions, trainer_state, **_):\n    return [-len(c) for c in completions]\n"
@@ -238,7 +328,7 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     config.rewards.weights.correctness = 0.0
     OmegaConf.save(config, folder / SAVED)
     monkeypatch.setattr(choose, "build", None)  # no engine is built
-    evaluate()
+    evaluate("trust_code=true")
     repeats = [
         files.read_lines(path) for path in Path("results/fake").rglob("gsm8k/repeat-*.jsonl")
     ]
@@ -252,7 +342,7 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     Path("other.py").write_text(function.replace("-len(c)", "7"))
     config.rewards.functions.brevity = "other.py:brevity"  # another one of the same name
     OmegaConf.save(config, folder / SAVED)
-    evaluate()
+    evaluate("trust_code=true")
     assert {r["rewards"]["brevity"] for r in files.read_lines(LAST)} == {7}
 
 
@@ -326,6 +416,8 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
     (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
     (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
+    (lambda _: FACTS.write_text('{"tasks": {}}'), "",
+     "results_dir=results: results/fake.json was not written by evaluate_run.py"),
     (lambda _: FACTS.write_text("[1]"), "", "results_dir=results: results/fake.json was not writ"),
     (lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")], "",
      "checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "),

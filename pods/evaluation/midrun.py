@@ -13,7 +13,7 @@ from typing import Any
 
 from pods import ranks
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Engine, LivePolicy, Work
+from pods.engines import Engine, LivePolicy, Work
 from pods.evaluation import questions, scores
 from pods.evaluation.records import GradedCompletion, Question
 
@@ -59,16 +59,18 @@ class MidRun:
         """Who was correct, the published entry and our details: of one completion of each question,
         from a seed that training never uses."""
         q, config, version = self.questions, self.config, self.config.rewards.version
+        deadline_seconds = config.rewards.deadline_seconds
 
         def graded(mine: list[Question]) -> list[GradedCompletion]:
             requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
-            work = Work(requests, live, EVALUATION, greedy=greedy)
+            work = Work(requests, live, evaluation=True, greedy=greedy)
             ((_, groups),) = self.engine.generate([work])
             records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
-            scores.grade(records, [version], q.kind)
+            scores.grade(records, [version], q.kind, deadline_seconds)
             return records
 
         records = ranks.split(graded, self.rows)
         entry, details = scores.summary([records], [version])
-        correct = [int(record["correct"][version]) for record in records]
+        verdicts = [record["correct"].get(version) for record in records]
+        correct = [None if verdict is None else int(verdict) for verdict in verdicts]
         return {"correct": correct, "entry": asdict(entry), "scores": details}

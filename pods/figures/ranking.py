@@ -1,16 +1,19 @@
 """The tables of the board: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from scipy.stats import ttest_rel
+from scipy.stats import friedmanchisquare, ttest_rel
 
 from pods.figures import speedup, tables
 from pods.figures.figure import Comparison
 from pods.figures.statistics import Difference, difference, level
 
 Marks = dict[str, np.ndarray]  # arm -> (seeds, marks)
+Runs = dict[str, dict[str, dict[int, float]]]  # world -> arm -> seed -> mean accuracy
 MARKS = 12  # evaluations of a training, at equal distances up to the end of the budget
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
@@ -28,15 +31,53 @@ class Cell(NamedTuple):
     rate: float
 
 
+def marks_of(results: Mapping[Any, dict], trainings: Iterable[Any]) -> dict[str, Marks]:
+    """Results of trainings, each with an arm, by metric and arm, in the order of the trainings."""
+    marks: dict[str, Marks] = {}
+    for metric in METRICS:
+        lines: dict[str, list] = {}
+        for training in trainings:
+            lines.setdefault(training.arm, []).append(results[training][metric])
+        marks[metric] = {arm: np.array(values) for arm, values in lines.items()}
+    return marks
+
+
+def over_worlds(worlds: dict[str, dict[str, Marks]]) -> dict[str, Marks]:
+    """The mean over the worlds of every arm, seed and mark, by metric."""
+    mean: dict[str, Marks] = {}
+    for metric in METRICS:
+        arms = next(iter(worlds.values()))[metric]
+        mean[metric] = {
+            arm: np.mean([marks[metric][arm] for marks in worlds.values()], axis=0) for arm in arms
+        }
+    return mean
+
+
+def sentence(arm: str, marks: dict[str, Marks]) -> str:
+    """What the interval of the difference from PODS at temperature 1 allows to say."""
+    result = ahead(arm, "pods", marks["accuracy"])
+    if result.ci95 is None:
+        verdict = "one seed says nothing about other seeds"
+    elif result.ci95[0] > 0:
+        verdict = "ahead of pods"
+    elif result.ci95[1] < 0:
+        verdict = "behind pods"
+    else:
+        verdict = "cannot be told from pods"
+    return f"{arm} - pods, temperature 1: {tables.points(result)}: {verdict}"
+
+
 def text(cells: dict[str, Cell], marks: dict[str, Marks]) -> str:
     """A Markdown table for each metric."""
     return "\n\n".join(f"{TITLES[name]}\n\n{table(cells, marks[name])}" for name in METRICS)
 
 
 def table(cells: dict[str, Cell], marks: Marks) -> str:
-    """A row for each arm, the best first: mean over marks and seeds, level, and differences."""
+    """A row for each arm, the best first: mean over marks and seeds, level, and differences; and
+    how many of an arm's runs never reach the level that the times are compared at."""
     adjusted = {rival: holm(rival, marks) for rival in RIVALS}
     rows = []
+    short = []
     for arm in sorted(cells, key=lambda arm: -marks[arm].mean()):
         cell = cells[arm]
         row = {
@@ -49,9 +90,15 @@ def table(cells: dict[str, Cell], marks: Marks) -> str:
             p = adjusted[rival].get(arm)
             row[f"- {rival}, points"] = tables.points(ahead(arm, rival, marks))
             row[f"p, {rival}"] = "-" if p is None else f"{p:.2g}"
-        row["times as fast as grpo"] = "-" if arm == "grpo" else sooner(arm, marks)
+        goal = reached(arm, marks)
+        row["times as fast as grpo"] = "-"
+        if goal and arm != "grpo":
+            row["times as fast as grpo"] = tables.times(goal.ratio, goal.ci95, "a bound")
+        if goal and goal.censored[1]:
+            short.append(f"{arm} {goal.censored[1]}")
         rows.append(row)
-    return tables.markdown(pandas.DataFrame(rows))
+    text = tables.markdown(pandas.DataFrame(rows))
+    return f"{text}\n\nRuns that never reach 99 % of GRPO's level: {', '.join(short) or 'none'}."
 
 
 def ahead(arm: str, rival: str, marks: Marks) -> Difference:
@@ -59,15 +106,14 @@ def ahead(arm: str, rival: str, marks: Marks) -> Difference:
     return difference(marks[rival].mean(axis=1), marks[arm].mean(axis=1), paired=True)
 
 
-def sooner(arm: str, marks: Marks) -> str:
+def reached(arm: str, marks: Marks) -> speedup.TimeToTarget | None:
     """Time to 99 % of GRPO's level: GRPO's over the arm's; the distance of two marks is 1."""
     arms = []
     for values in (marks["grpo"], marks[arm]):
         times = np.tile(np.arange(1.0, MARKS + 1), (len(values), 1))
         arms.append((times, values))
     no_base = [np.nan, np.nan]
-    goal = speedup.time_to_target(arms, no_base, level(marks["grpo"]), MARKS, HOW)
-    return tables.times(goal.ratio, goal.ci95, "a bound") if goal else "-"
+    return speedup.time_to_target(arms, no_base, level(marks["grpo"]), MARKS, HOW)
 
 
 def holm(rival: str, marks: Marks) -> dict[str, float]:
@@ -102,3 +148,45 @@ def shown(marks: dict[str, Marks], name: str) -> Marks:
     order = sorted(marks["accuracy"], key=lambda arm: -marks["accuracy"][arm].mean())
     arms = [arm for place, arm in enumerate(order) if arm in RIVALS or place < SHOWN]
     return {arm: marks[name][arm] for arm in arms}
+
+
+def differences(runs: Runs) -> dict[str, dict[str, Difference]]:
+    """Of each arm from PODS, by world, paired by the seeds that both have."""
+    by_world: dict[str, dict[str, Difference]] = {}
+    for world, arms in runs.items():
+        by_world[world] = {}
+        for arm, seeds in arms.items():
+            common = sorted(seeds.keys() & arms.get("pods", {}).keys())
+            if common:
+                rival = np.array([arms["pods"][seed] for seed in common])
+                own = np.array([seeds[seed] for seed in common])
+                by_world[world][arm] = difference(rival, own, paired=True)
+    return {world: arms for world, arms in by_world.items() if arms}
+
+
+def worlds_table(runs: Runs) -> str:
+    """A row for each arm with its differences from PODS in points and their number of seeds, and
+    Kendall's W of the order of the arms that every world has: 1 if it is the same in all."""
+    by_world = differences(runs)
+    means: dict[str, list[float]] = defaultdict(list)
+    for arms in by_world.values():
+        for arm, result in arms.items():
+            means[arm].append(result.difference)
+    order = sorted(means, key=lambda arm: -np.mean(means[arm]))
+    rows = []
+    for arm in order:
+        row = {"arm": arm}
+        for world, arms in by_world.items():
+            result = arms.get(arm)
+            row[world] = f"{tables.points(result)} ({result.runs[1]})" if result else "-"
+        rows.append(row)
+    text = tables.markdown(pandas.DataFrame(rows))
+    shared = [arm for arm in order if len(means[arm]) == len(by_world)]
+    if len(by_world) < 2 or len(shared) < 3:
+        return text
+    test = friedmanchisquare(*(means[arm] for arm in shared))
+    w = test.statistic / (len(by_world) * (len(shared) - 1))
+    return (
+        f"{text}\n\nKendall's W of {', '.join(shared)} over {len(by_world)} worlds: "
+        f"{w:.2f} (p {test.pvalue:.2g})"
+    )

@@ -53,19 +53,6 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
     return total / np.where(count, count, np.nan)
 
 
-def seconds_a_step(steps: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Of a run's marks, (marks,) each: of the whole run, of its first and of its last third."""
-    known = np.isfinite(steps) & np.isfinite(seconds)
-    steps = np.r_[0.0, steps[known]]
-    seconds = np.r_[0.0, seconds[known]]
-    third_of_run = steps[-1] / 3
-    ends = third_of_run * np.arange(4)
-    at_ends = np.interp(ends, steps, seconds)
-    first, second, last = np.diff(at_ends) / third_of_run  # s a step
-    whole = np.mean([first, second, last])
-    return np.array([whole, first, last])
-
-
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
     """(1 / end) * integral over [0, end] of the lines through a run's marks, (marks,), from the
     base at 0 on; gaps are bridged, and without a base the first value holds before its mark."""
@@ -147,54 +134,49 @@ def time_ratio(
     interval.
     """
     with np.errstate(divide="ignore"):
-        log_baseline = np.log(baseline)
-        log_arm = np.log(arm)
-    logs = np.concatenate([log_baseline, log_arm])
+        logs = np.log(np.concatenate([baseline, arm]))
     observed = logs[np.isfinite(logs)]
     least = observed.min() - BEYOND
     most = observed.max() + BEYOND
     means = np.arange(least, most, step)
-    slow = _log_likelihood(log_baseline, means)  # (means, spreads)
-    fast = _log_likelihood(log_arm, means)
-    spread = int(np.argmax(slow.max(axis=0) + fast.max(axis=0)))
-    slow_at_best = slow[:, spread]  # (means,)
-    fast_at_best = fast[:, spread]
-    # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
-    slow_best = np.flatnonzero(slow_at_best > slow_at_best.max() - 1e-6)
-    fast_best = np.flatnonzero(fast_at_best > fast_at_best.max() - 1e-6)
-    shift = round(slow_best.mean() - fast_best.mean())  # log(ratio) in steps
     size = len(means)
-    best = np.concatenate([slow_best, fast_best])
-    ratio = None
-    if best.min() > 0 and best.max() < size - 1:
-        ratio = float(np.exp(shift * step))
+    slow = _log_likelihood(logs[: len(baseline)], means)  # (means, spreads)
+    fast = _log_likelihood(logs[len(baseline) :], means)
+    spread = np.argmax(slow.max(axis=0) + fast.max(axis=0))
+    # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
+    plateaus = []
+    for table in (slow[:, spread], fast[:, spread]):
+        highest = table.max()
+        plateaus.append(np.flatnonzero(table > highest - 1e-6))
+    shift = round(plateaus[0].mean() - plateaus[1].mean())  # log(ratio) in steps
+    best = np.concatenate(plateaus)
+    inside = best.min() > 0 and best.max() < size - 1
+    ratio = float(np.exp(shift * step)) if inside else None
     if min(len(baseline), len(arm)) < 2:
         return ratio, None
-    runs = len(baseline) + len(arm)
-    df = runs - 2
-    drop = runs / 2 * np.log1p(t95(df) ** 2 / df)
-    floor = slow_at_best.max() + fast_at_best.max() - drop
+    df = len(logs) - 2
+    drop = len(logs) / 2 * np.log1p(t95(df) ** 2 / df)
+    highest = slow[:, spread].max() + fast[:, spread].max()
+    floor = highest - drop
     places = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
     fast_at_places = fast[np.clip(places, 0, size - 1)]
 
-    def accepted(shift: int) -> bool:
+    def rejected(shift: int) -> bool:
         slow_at_places = slow[np.clip(places + shift, 0, size - 1)]
         profile = slow_at_places + fast_at_places
-        return bool(profile.max() >= floor)
+        return bool(profile.max() < floor)
 
-    def farthest(sign: int) -> int | None:
-        """The farthest accepted shift on one side; None if all are."""
-        shifts = range(shift, sign * (size + 1), sign)
-        count = bisect_left(shifts, True, key=lambda shift: not accepted(shift))
-        return None if count == len(shifts) else shifts[count - 1]
-
-    low = farthest(-1)
-    high = farthest(1)
+    below = range(shift, -size - 1, -1)
+    above = range(shift, size + 1)
+    first_below = bisect_left(below, True, key=rejected)  # all where none is rejected
+    first_above = bisect_left(above, True, key=rejected)
     lower_end = 0.0
     upper_end = None
-    if low is not None:
+    if first_below < len(below):
+        low = below[first_below - 1]
         lower_end = float(np.exp(low * step))
-    if high is not None:
+    if first_above < len(above):
+        high = above[first_above - 1]
         upper_end = float(np.exp(high * step))
     return ratio, [lower_end, upper_end]
 
@@ -202,8 +184,10 @@ def time_ratio(
 def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
     """log P(low < time <= high) summed over runs, with logs of times, (runs, 2), of normal times
     with these means and SPREADS: (means, spreads)."""
-    low = (logs[:, 0, None, None] - means[:, None]) / SPREADS  # (runs, means, spreads)
-    high = (logs[:, 1, None, None] - means[:, None]) / SPREADS
+    after = logs[:, 0, None, None]
+    by = logs[:, 1, None, None]
+    low = (after - means[:, None]) / SPREADS  # (runs, means, spreads)
+    high = (by - means[:, None]) / SPREADS
     # Probabilities of the upper tail would round to 0: the lower one is its mirror image.
     upper_tail = low > 0
     lower = np.where(upper_tail, -high, low)

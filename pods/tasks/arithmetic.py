@@ -1,23 +1,27 @@
-"""Task `arithmetic`: generated sums in GSM8K's shape, for the tiny policy; not in the paper."""
+"""Tasks `arithmetic` and `arithmetic_long`: generated sums in GSM8K's shape, and two rewards for
+them; not in the paper (docs/board.md)."""
 
 import hashlib
 import random
+import re
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
 from pods.tasks.task import Task, numbered
 
 SIZES = {"train": 400, "validation": 256, "test": 256}
 # Percent of all questions that belong to each split; the tiny policy learnt from `base`.
 SHARES = {"base": 26, "train": 50, "validation": 12, "test": 12}
+MOVES = {"arithmetic": (2, 4), "arithmetic_long": (4, 6)}  # fewest and most of a question
 LARGEST = 19  # running values are 0..19; none is negative: the v1 and v2 rewards take "-5" for 5
 Problem = tuple[str, str]  # question, answer
 
 
-def rows(split: str) -> list[dict[str, str]]:
+def rows(split: str, task: str = "arithmetic") -> list[dict[str, str]]:
     """The rows of train, validation or test: always the same ones, no question twice."""
     answers: dict[str, str] = {}
-    for question, answer in problems(split):
+    for question, answer in problems(split, task=task):
         answers[question] = answer
         if len(answers) == SIZES[split]:
             break
@@ -27,19 +31,19 @@ def rows(split: str) -> list[dict[str, str]]:
     ]
 
 
-def problems(split: str, seed: int = 0) -> Iterator[Problem]:
+def problems(split: str, seed: int = 0, task: str = "arithmetic") -> Iterator[Problem]:
     """Endless problems of one split (also `base`), with repetitions, drawn from `seed`."""
     rng = random.Random(f"{split} {seed}")
     while True:
-        question, answer = draw(rng)
+        question, answer = draw(rng, *MOVES[task])
         if split_of(question) == split:
             yield question, answer
 
 
-def draw(rng: random.Random) -> Problem:
-    """Two to four operations + or - on digits 1..9."""
+def draw(rng: random.Random, fewest: int, most: int) -> Problem:
+    """Operations + or - on digits 1..9."""
     question = str(value := rng.randint(1, 9))
-    for _ in range(rng.randint(2, 4)):
+    for _ in range(rng.randint(fewest, most)):
         move = rng.choice([d for d in range(-9, 10) if d and 0 <= value + d <= LARGEST])
         question += f"{move:+d}"
         value += move
@@ -53,11 +57,37 @@ def split_of(question: str) -> str:
     return next(split for split, end in ends if percent < end)
 
 
-TASK = Task(
-    name="arithmetic",
-    hub="pods/tasks/arithmetic.py",
-    splits={split: split for split in SIZES},
-    rows=lambda split: numbered(f"arithmetic, {split}", rows(split)),
-    question=lambda row: row["question"],
-    gold=lambda row: row["answer"],
-)
+def task(name: str) -> Task:
+    """One of the two, by the length of its questions."""
+    return Task(
+        name=name,
+        hub="pods/tasks/arithmetic.py",
+        splits={split: split for split in SIZES},
+        rows=lambda split: numbered(f"{name}, {split}", rows(split, name)),
+        question=lambda row: row["question"],
+        gold=lambda row: row["answer"],
+    )
+
+
+TASKS = tuple(map(task, MOVES))
+
+
+def noisy(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """1 if the last number is the answer, else 0; reversed for 15 % of the texts, always the same
+    ones, as a faulty grader does."""
+    values = []
+    for text, gold in zip(completions, answer, strict=True):
+        correct = re.findall(r"\d+", text)[-1:] == [gold]
+        wrong = hashlib.sha256(text.encode()).digest()[0] < 0.15 * 256
+        values.append(float(correct != wrong))
+    return values
+
+
+def steps(completions: list[str], **columns: Any) -> list[float]:
+    """Partial credit: the share of a text's steps, such as 8+4=12, that are right; 0 without."""
+    values = []
+    for text in completions:
+        written = re.findall(r"(\d+)([+-]\d)=(\d+)", text)
+        right = [int(value) + int(move) == int(result) for value, move, result in written]
+        values.append(sum(right) / max(1, len(right)))
+    return values

@@ -2,14 +2,15 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import by_name, ranks
+from pods import by_name, ranks, rollouts
+from pods.batch import MAX_ROUNDS, Row
 from pods.config import functions
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, reward_weights
+from pods.config.keys import TrainConfig, is_name, reward_weights
 from pods.models import locate
 from pods.needs import Needs, misfits
 from pods.rewards import FUNCTIONS
@@ -45,8 +46,18 @@ def check(config: TrainConfig) -> None:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
+    takes_rule = needs_of(config).takes_rule
+    if takes_rule and config.rule is None:
+        yield f"rule=null: algorithm={config.algorithm} takes one; set rule=max_variance"
+    if config.rule is not None and not takes_rule:
+        yield (
+            f"rule={config.rule}: algorithm={config.algorithm} has no rule; "
+            "leave rule out, or set algorithm=pods"
+        )
     for kind in ("rule", "advantage", "algorithm"):
         function = getattr(config, kind)
+        if function is None:
+            continue
         parameters = getattr(config, f"{kind}_kwargs")
         try:
             by_name.prepared(kind, function, parameters)
@@ -55,11 +66,6 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
                 yield f"{kind}={function} {kind}_kwargs={parameters}: {error}"
             else:
                 yield f"{kind}={function}: {error}"
-    if not needs_of(config).takes_rule and config.rule not in ("all", "max_variance"):
-        yield (
-            f"rule={config.rule}: algorithm={config.algorithm} has no rule; "
-            "leave rule out, or set algorithm=pods"
-        )
 
 
 def needs_of(config: TrainConfig) -> Needs:
@@ -88,7 +94,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
             f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
             f"set {m}, as kept_per_prompt, or algorithm=pods"
         )
-    if config.rule == "all" and needs.takes_rule and m != n:
+    if config.rule == "all" and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
     rows = m * P // processes
     if m * P % processes:
@@ -124,7 +130,13 @@ def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
     yield from splits.problems(config.task)
     if functions.is_path(config.engine):
-        functions.load("engine", config.engine)
+        own = functions.load("engine", config.engine)
+        for name in ("generate", "__enter__", "__exit__"):
+            if isinstance(own, type) and not hasattr(own, name):
+                yield (
+                    f"engine={config.engine}: {own.__name__} has no {name}; it must be a context "
+                    "manager with a method generate (pods/engines/__init__.py)"
+                )
     if config.task.gold and functions.is_path(config.task.gold):
         functions.load("task.gold", config.task.gold)
 
@@ -145,6 +157,11 @@ def rewards(config: TrainConfig) -> Iterator[str]:
                 f"rewards.weights.{name}={weight}: no such reward; one of {', '.join(known)}, or "
                 f"define it with rewards.functions.{name}=path/to/file.py:function"
             )
+    if config.rewards.grader not in known:
+        yield (
+            f"rewards.grader={config.rewards.grader}: no such reward; "
+            f"one of {', '.join(known)}, or one that rewards.functions.<name> defines"
+        )
     if not any(reward_weights(config.rewards).values()):
         yield f"rewards.weights={config.rewards.weights}: every weight is 0; set one above 0"
 
@@ -193,8 +210,9 @@ def schedule(config: TrainConfig) -> Iterator[str]:
 
 def names(config: TrainConfig) -> Iterator[str]:
     """The run's folder name, the folder to resume from, and the packages of the loggers."""
-    if "/" in config.run or config.run.startswith(".") or not config.run:
-        yield f"run={config.run}: must be a folder name without / and without a dot at the start"
+    for key, name in (("run", config.run), ("model.name", config.model.name)):
+        if not is_name(name):
+            yield f"{key}={name}: must be a folder name without / and without a dot at the start"
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         yield f"resume={config.resume}: no such folder; set auto, never or a checkpoint folder"
     for name in config.logger:
@@ -224,3 +242,20 @@ def files(config: TrainConfig) -> Iterator[str]:
     locate(config.model.path)
     if config.task.name == "own":
         own.refuse_missing(config.task.source)
+
+
+def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)) -> None:
+    """Raise UserError if the algorithm or the advantage fails on made-up rollouts of these rows."""
+    algorithm, advantage = by_name.chosen(config)
+    weights = reward_weights(config.rewards)
+    rollouts.rehearse(
+        algorithm,
+        advantage,
+        weights=weights,
+        correct="correctness" if weights.get("correctness") else None,
+        P=config.prompts_per_step,
+        n=config.rollouts_per_prompt,
+        m=config.kept_per_prompt,
+        rows=rows,
+        max_rounds=MAX_ROUNDS,
+    )

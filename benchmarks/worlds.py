@@ -1,0 +1,124 @@
+"""Does the order of the arms hold in other worlds? The plan's trainings, and what they show.
+
+uv run benchmarks/worlds.py                # the table over worlds, of stored runs
+uv run benchmarks/worlds.py train=true     # the trainings of the plan that are missing
+uv run benchmarks/worlds.py measure=true   # the bases, into benchmarks/results/worlds.json
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from math import comb
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import board
+from pods import files
+from pods.config.command import CONFIG_DIR, command, compose
+from pods.config.keys import Section, Text
+from pods.figures import drawing, ranking
+from pods.models import locate
+
+REPEATS = 16  # completions of a question, of which the dead groups of 8 follow exactly
+
+
+class Block(Section):
+    worlds: list[Text]
+    arms: list[Text]
+    seeds: list[int]
+
+
+class WorldsConfig(board.BoardConfig):
+    train: bool
+    measure: bool
+    claims: list[Text]
+    plan: list[Block]
+
+
+@command("worlds", WorldsConfig, CONFIG_DIR / "benchmarks")
+def main(config: WorldsConfig) -> None:
+    if config.measure:
+        return measure(config)
+    wanted = plan(config)
+    if config.train:
+        board.run(config, wanted)
+    finished = board.stored(config, "report")
+    done = [training for training in wanted if training in finished]
+    print(f"{len(done)} of {len(wanted)} trainings are finished\n")
+    for metric, title in ranking.TITLES.items():
+        runs: ranking.Runs = {world: {} for world in config.worlds}
+        for training in done:
+            seeds = runs[training.world].setdefault(training.arm, {})
+            seeds[training.seed] = float(np.mean(finished[training][metric]))
+        print(f"{title}\n\n{ranking.worlds_table(runs)}\n")
+        if metric == "accuracy":
+            picture = drawing.differences(ranking.differences(runs), "pods")
+            drawing.save(picture, Path(config.out_dir) / "worlds")
+
+
+def plan(config: WorldsConfig) -> list[board.Training]:
+    """The arms of each block in its worlds and with its seeds, in this order."""
+    wanted = []
+    for block in config.plan:
+        for seed in block.seeds:
+            for world in block.worlds:
+                cells = {arm: [board.cell_of(config, arm, world)] for arm in block.arms}
+                wanted += board.trainings(config, cells, [seed], world)
+    return list(dict.fromkeys(wanted))  # blocks may overlap
+
+
+def measure(config: WorldsConfig) -> None:
+    """Sample the base of every world on validation questions, and store what it can."""
+    bases = {}
+    for world in config.worlds:
+        results = Path(config.output_dir) / "bases" / world
+        line = f"evaluate_run.py run=null experiment={world} split=validation repeats={REPEATS}"
+        subprocess.run([sys.executable, *line.split(), f"results_dir={results}"], check=True)
+        policy = locate(compose("train", [f"experiment={world}"]).model.path)
+        weights = (Path(policy) / "model.safetensors").read_bytes()
+        facts = {"command": f"uv run {line}", "sha256": hashlib.sha256(weights).hexdigest()}
+        bases[world] = facts | facts_of(results)
+    target = Path(config.results_dir).parent / "worlds.json"
+    document = {"what": "the bases on 256 validation questions; shares", "commit": board.commit()}
+    files.write_atomic(target, json.dumps(document | bases, indent=1) + "\n")
+    print(target)
+
+
+def facts_of(results: Path) -> dict[str, object]:
+    """Greedy and sampled accuracy, well formed completions, and groups that carry no signal."""
+    sampled: list[list[dict]] = []
+    greedy: list[dict] = []
+    for path in sorted(results.rglob("repeat-*.jsonl")):
+        if path.parent.name.endswith("greedy"):
+            greedy = files.read_lines(path)
+        else:
+            sampled.append(files.read_lines(path))
+    correct = np.array([[shown(record) for record in repeat] for repeat in sampled])
+    counts = correct.sum(axis=0)  # of a question
+    formed = [record["well_formed"] for repeat in sampled for record in repeat]
+    return {
+        "greedy": float(np.mean([shown(record) for record in greedy])),
+        "sampled": float(correct.mean()),
+        "well_formed": float(np.mean(formed)),
+        "dead": {
+            str(n): {"solved": alike(counts, n), "unsolved": alike(REPEATS - counts, n)}
+            for n in (8, 16)
+        },
+        "correct": counts.tolist(),
+    }
+
+
+def shown(record: dict) -> bool:
+    """Whether the run's own grader takes the completion for correct."""
+    return next(iter(record["correct"].values()))
+
+
+def alike(counts: np.ndarray, n: int) -> float:
+    """The share of groups of n that have only this kind, of which a question has so many of 16."""
+    return float(np.mean([comb(count, n) / comb(REPEATS, n) for count in counts.tolist()]))
+
+
+if __name__ == "__main__":
+    main()

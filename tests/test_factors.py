@@ -1,0 +1,67 @@
+"""The factor study: on made-up results with known effects, it shows these."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from benchmarks import factors
+from pods.config import command
+from tests import processes
+
+CONFIG = command.typed(
+    factors.FactorsConfig, command.compose("factors", [], command.CONFIG_DIR / "benchmarks")
+)
+CELLS = factors.design(CONFIG)
+
+
+def test_the_design_is_balanced_and_no_main_effect_is_that_of_a_pair():
+    signs = np.array([list(cell.values()) for cell in CELLS.values()])
+    assert signs.shape == (16, 6)
+    assert not signs.sum(axis=0).any()
+    np.testing.assert_array_equal(signs.T @ signs, 16 * np.eye(6))
+    for i in range(6):
+        for j in range(i):
+            assert not (signs.T @ (signs[:, i] * signs[:, j])).any()
+
+
+def test_known_effects_are_shown_with_intervals_that_hold_them():
+    rng = np.random.default_rng(0)
+    values = []
+    for seed in range(5):
+        values.append([])
+        for signs in CELLS.values():
+            value = 0.7 + 0.02 * signs["prompts"] - 0.01 * signs["rollouts"]
+            value += 0.015 * signs["prompts"] * signs["both_kinds"] + 0.05 * seed
+            values[-1].append(value + rng.normal(0, 0.001))
+    text = factors.table(np.array(values), CELLS)
+    rows = re.findall(r"(?m)^\| (\w.*?) +\| ([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]", text)
+    known = {"prompts": 4.0, "prompts x both_kinds": 3.0, "rollouts": -2.0}
+    for (name, *numbers), (expected, effect) in zip(rows, known.items(), strict=False):
+        centre, low, high = map(float, numbers)
+        assert expected in name.split(" = ")
+        assert low <= effect <= high
+        assert centre == pytest.approx(effect, abs=0.15)
+    assert all(abs(float(row[1])) < 0.2 for row in rows[3:])
+
+
+def test_a_cell_has_the_sizes_and_parameters_of_its_forms():
+    signs = dict.fromkeys(CONFIG.factors, 1)
+    assert factors.rates_of(CONFIG, signs)[0][:3] == (16, 16, 2)
+    kwargs = factors.arm_of(CONFIG, signs).overrides[1]
+    assert kwargs == "algorithm_kwargs={alive: true, look: 2, rows: kinds, advantages: all}"
+
+
+def test_only_seeds_with_all_cells_count(tmp_path):
+    line = {"budget": 1200.0, "clock": "l40s", "world": "sums", "cell": [8, 8, 4, 1e-3]}
+    lines = [
+        line | {"arm": arm, "seed": seed, "accuracy": [0.5 + seed / 1000], "greedy": [0.5]}
+        for seed in (100, 101, 102)
+        for arm in [*CELLS][: 3 if seed == 102 else 16]
+    ]
+    (tmp_path / "report.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = [f"results_dir={tmp_path}", f"output_dir={tmp_path / 'runs'}"]
+    shown = processes.run(tmp_path, *settings, script="benchmarks/factors.py").stdout
+    assert "2 seeds with all 16 cells" in shown
+    assert "+0.0 [" in shown

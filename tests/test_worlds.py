@@ -1,0 +1,87 @@
+"""The worlds of the board: their bases, and the table of what is finished of the plan."""
+
+import hashlib
+import json
+import re
+
+import numpy as np
+import pytest
+
+from benchmarks import parts, worlds
+from pods.figures import ranking
+from tests import processes
+from tests.configs import compose
+from tests.conftest import ROOT
+from tests.test_algorithms import BATCHES, drive, kept_of, step_of
+
+BASES = {"tags": "tiny_policy_tags", "hard": "tiny_policy_hard"}
+THIN = {"pool": 2, "look": 2, "alive": True, "rows": "kinds", "advantages": "weighted"}
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize(("name", "params"), [("pods", {}), ("thin", THIN)])
+def test_parts_is_pods_and_thin_with_their_parameters(batch, name, params):
+    """`no number`: parts takes only finite rewards, which the worlds have."""
+    if np.isnan(batch.rewards).any() or len({len(group) for group in batch.groups}) > 1:
+        pytest.skip("groups of one size, with rewards")
+    P = len(batch.groups) // params.get("pool", 1) or 1
+    asked, theirs = drive(name, step_of(P, 5, 4), batch)
+    own, ours = drive(parts.parts, step_of(P, 5, 4), batch, **params)
+    assert own == asked
+    assert kept_of(ours) == kept_of(theirs)
+    if name == "thin":
+        np.testing.assert_array_equal(ours.advantages, theirs.advantages)
+
+
+@pytest.mark.parametrize("world", ["sums", "noisy", "steps", "tags", "hard"])
+def test_a_world_is_a_training_of_1200_seconds_at_a_price(world):
+    config = compose(f"experiment={world}")
+    assert (config.clock.name, config.budget.train_seconds) == ("l40s", 1200)
+    assert config.rewards.grader == {"noisy": "noisy"}.get(world, "correctness")
+    assert config.model.path.endswith(BASES.get(world, "tiny_policy"))
+
+
+@pytest.mark.parametrize("world", BASES)
+def test_the_bases_are_those_that_were_measured(world):
+    stored = json.loads((ROOT / "benchmarks" / "results" / "worlds.json").read_text())
+    weights = ROOT / "pods" / BASES[world] / "model.safetensors"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == stored[world]["sha256"]
+    assert weights.stat().st_size < 4e6
+
+
+@pytest.mark.parametrize(
+    ("counts", "n", "share"),
+    [([16, 8, 0], 16, 1 / 3), ([16, 15, 0], 8, (1 + 1 / 2) / 3), ([7, 7], 8, 0.0)],
+)
+def test_dead_groups_follow_from_the_correct_ones_of_sixteen(counts, n, share):
+    assert worlds.alike(np.array(counts), n) == pytest.approx(share)
+
+
+def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
+    arms = {
+        "pods": {100: 0.5, 101: 0.5},
+        "grpo": {100: 0.4, 102: 0.9},
+        "thin": {100: 0.6, 101: 0.6},
+    }
+    text = ranking.worlds_table({**dict.fromkeys("abc", arms), "not yet": {"thin": {100: 0.1}}})
+    assert "Kendall's W of thin, pods, grpo over 3 worlds: 1.00" in text
+    rows = [re.split(r" *\| *", line)[1:4] for line in text.splitlines()[2:5]]
+    assert rows == [
+        ["thin", *["+10.0 [+10.0, +10.0] (2)"] * 2],
+        ["pods", *["+0.0 [+0.0, +0.0] (2)"] * 2],
+        ["grpo", *["-10.0 [one run] (1)"] * 2],
+    ]
+
+
+def test_what_is_finished_of_a_plan_is_shown(tmp_path):
+    line = {"budget": 1200.0, "clock": "l40s", "accuracy": [0.5] * 12, "greedy": [0.5] * 12}
+    runs = [("grpo", 100), ("pods", 100), ("pods", 101)]
+    for stage in ("tune", "report"):
+        lines = [line | {"arm": a, "seed": s, "cell": [2, 2, 2, 1e-3]} for a, s in runs]
+        (tmp_path / f"{stage}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    settings = [f"results_dir={tmp_path}", f"out_dir={tmp_path}", f"output_dir={tmp_path / 'runs'}"]
+    plan = "plan=[{worlds: [sums], seeds: [100, 101], arms: [grpo, pods]}]"
+    shown = processes.run(tmp_path, *settings, plan, script="benchmarks/worlds.py").stdout
+    assert "3 of 4 trainings are finished" in shown
+    assert "+0.0 [one run] (1)" in shown
+    assert (tmp_path / "worlds.png").is_file()
