@@ -16,7 +16,13 @@ from pods.config.command import command
 from pods.config.keys import TrainConfig
 
 
-@command("train", TrainConfig)
+def implied(algorithm: str) -> dict[str, str | None]:
+    from pods import by_name  # --help waits for no numpy
+
+    return by_name.implied(algorithm)
+
+
+@command("train", TrainConfig, implied=implied)
 def main(config: TrainConfig) -> None:
     from pods.training import trial  # a mistyped key waits for no numpy
     from pods.training.check import check, settle

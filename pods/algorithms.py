@@ -34,8 +34,8 @@ from pods.batch import Batch, Prompt, Selection, Step
 from pods.history import exploration, streak
 from pods.rules import Rule, keep, max_variance
 
-Request = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
-Algorithm = Callable[..., Generator[Request, Batch, Sequence[int] | Selection]]
+Draw = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
+Algorithm = Callable[..., Generator[Draw, Batch, Sequence[int] | Selection]]
 
 
 def grpo(step: Step):

@@ -38,6 +38,23 @@ def needs_of_algorithm(name: str) -> Needs:
     return needs_of(function_of("algorithm", name))
 
 
+def implied(algorithm: str) -> dict[str, str | None]:
+    """Values of the config keys that follow from what an algorithm needs, where nobody types them.
+    Raises UserError for a file without it; a name that does not exist implies nothing."""
+    try:
+        needs = needs_of_algorithm(algorithm)
+    except ValueError:  # pods/training/check.py refuses it
+        return {}
+    values: dict[str, str | None] = {}
+    if needs.draws_m:
+        values["rollouts_per_prompt"] = "${kept_per_prompt}"
+    elif needs.keeps_all:
+        values["kept_per_prompt"] = "${rollouts_per_prompt}"
+    if not needs.takes_rule:
+        values["rule"] = None
+    return values
+
+
 def prepared(
     kind: str, name: str | Callable, params: dict[str, Any] | None, rule: Rule = max_variance
 ) -> Callable:

@@ -8,7 +8,7 @@ import trl
 
 from pods.needs import Needs, misfits
 
-Parameters = dict[str, Any] | None
+Kwargs = dict[str, Any] | None
 # What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
 MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")
 MEAN_OVER_MICRO_BATCHES = ("bnpo",)
@@ -57,7 +57,7 @@ class PodsConfig(trl.GRPOConfig):
         default="pods",
         metadata={"help": "What is drawn and trained on: a name, or path/to/file.py:function."},
     )
-    algorithm_kwargs: Parameters = field(
+    algorithm_kwargs: Kwargs = field(
         default=None,
         metadata={"help": "Parameters of the algorithm after `step`."},
     )
@@ -65,7 +65,7 @@ class PodsConfig(trl.GRPOConfig):
         default="max_variance",
         metadata={"help": "Which m of n rollouts algorithm=pods keeps."},
     )
-    rule_kwargs: Parameters = field(
+    rule_kwargs: Kwargs = field(
         default=None,
         metadata={"help": "Parameters of the rule after `rewards`, `m` and `rng`."},
     )
@@ -73,7 +73,7 @@ class PodsConfig(trl.GRPOConfig):
         default="kept",
         metadata={"help": "Advantages of what is kept: a name, or path/to/file.py:function."},
     )
-    advantage_kwargs: Parameters = field(
+    advantage_kwargs: Kwargs = field(
         default=None,
         metadata={"help": "Parameters of the advantage after `batch` and `kept`."},
     )

@@ -15,8 +15,7 @@ import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.functions import load
-from pods.config.keys import Rewards as RewardsConfig
-from pods.config.keys import reward_weights
+from pods.config.keys import RewardsKeys, reward_weights
 from pods.rewards import Scorer
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
@@ -33,7 +32,7 @@ class RewardError(UserError):
     """A reward function raised or returned something other than one finite number each."""
 
 
-class Text(str):
+class ChatText(str):
     """A text for a user's function, which also reads as a chat with one message,
     `text[0]["content"]`, as reward functions of TRL and of Unsloth's notebooks do.
 
@@ -42,7 +41,7 @@ class Text(str):
 
     content: str
 
-    def __new__(cls, text: str, content: str | None = None) -> "Text":
+    def __new__(cls, text: str, content: str | None = None) -> "ChatText":
         instance = super().__new__(cls, text)
         instance.content = content if content is not None else text
         return instance
@@ -51,7 +50,7 @@ class Text(str):
         if isinstance(key, str):
             return {"content": self.content, "role": "assistant"}[key]
         if key in (0, -1):
-            return Text(self[key:][:1], self.content)
+            return ChatText(self[key:][:1], self.content)
         return super().__getitem__(key)
 
 
@@ -59,7 +58,7 @@ class Rewards(AbstractContextManager):
     """The reward functions of a config; closing it ends the graders' processes. `grader` names the
     function whose values above 0 mean a correct answer, None if it has no weight."""
 
-    def __init__(self, config: RewardsConfig) -> None:
+    def __init__(self, config: RewardsKeys) -> None:
         self.weights = reward_weights(config)
         self.own = config.functions
         self.grader = config.grader if self.weights.get(config.grader) else None
@@ -125,8 +124,10 @@ class Reward:
         completions = arguments["completions"]
         if self.as_chats:
             questions = arguments.get("question", prompts)
-            arguments["prompts"] = [Text(*pair) for pair in zip(prompts, questions, strict=True)]
-            arguments["completions"] = [Text(text) for text in completions]
+            arguments["prompts"] = [
+                ChatText(*pair) for pair in zip(prompts, questions, strict=True)
+            ]
+            arguments["completions"] = [ChatText(text) for text in completions]
         name = f"reward function {self.__name__}"
         step = f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"
         try:

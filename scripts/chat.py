@@ -40,16 +40,17 @@ def main(config: ChatConfig) -> None:
             text = tasks.render_for(question, tokenizer, task, training.model, kind)
             prompt = tasks.encode_prompt(text, tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
-            works = [Work(requests, None, "base"), Work(requests, trained.weights, trained.name)]
+            works = [Work(requests, None), Work(requests, trained.weights)]
             table = Table(title=printable(question), show_footer=True)
             cells = []
-            for work, [[completion]] in engine.generate(works):
+            answers = zip(("base", trained.name), engine.generate(works), strict=True)
+            for name, (_, [[completion]]) in answers:
                 (text,) = texts(tokenizer, [completion], sampling.stop)
                 correct = gold and rewards.grade(text, gold, training.rewards.version, kind)
                 verdict = ""
                 if gold:
                     verdict = "correct" if correct else "wrong"
-                table.add_column(work.label, footer=verdict, ratio=1, overflow="fold")
+                table.add_column(name, footer=verdict, ratio=1, overflow="fold")
                 cells.append(printable(text))
             table.add_row(*cells)
             rich.print(table)

@@ -15,7 +15,7 @@ import yaml
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import Model, Text, TrainConfig
+from pods.config.keys import ModelKeys, Text, TrainConfig
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.models import is_adapter, locate
@@ -65,7 +65,7 @@ def main(config: ExportConfig) -> None:
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
 
 
-def merged(model: Model, checkpoint: Path) -> Any:
+def merged(model: ModelKeys, checkpoint: Path) -> Any:
     """Base and adapter (or all weights) added up in float32 and rounded once to model.dtype."""
     import torch
     from peft import PeftModel

@@ -1,83 +1,354 @@
-"""The seconds of a step at other sizes, from a run's finished steps or from a price list.
+"""Which algorithm and which sizes give your model most signal a second, before you train for hours.
 
-    uv run scripts/plan.py run=<run>                                  n and m up to 4 n of the run
-    uv run scripts/plan.py run=<run> cells=[[1,64,16],[8,16,8]]
-    uv run scripts/plan.py clock=l40s cells=[[1,64,16],[8,16,8]] json=true
-It says what a step costs, not what it teaches: docs/planner.md.
+    uv run scripts/plan.py run=<run>                                at its last checkpoint
+    uv run scripts/plan.py run=<run> algorithms=[pods,grpo,my.py:f] cells=[[8,16,4],[16,8,2]]
+    uv run scripts/plan.py experiment=gsm8k_qwen                    its base, before any training
+    uv run scripts/plan.py recorded=<file> clock=l40s json=true     what was recorded, other prices
+It records rollouts with the gradient of each, and simulates updates on them: docs/planner.md.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from pods.config.command import command
+from pods import ranks
+from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
-from pods.config.keys import Prices, Section, Text
+from pods.config.keys import Prices, Section, Text, TrainConfig, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
+from pods.evaluation import lookup
+from pods.models import is_adapter, locate
 
 if TYPE_CHECKING:
-    from pods.runs.costs import Sizes
+    from pods.signal.compare import Cell, Comparison
+    from pods.signal.record import Pool
+    from pods.training.run_trainer import RunTrainer
 
 
 class PlanConfig(Section):
     run: Text | None
-    clock: Text | None
+    checkpoint: Text
+    experiment: Text | None
+    model: Text | None
+    recorded: Text | None
+    questions: int = Field(ge=2)
+    rollouts: int = Field(ge=2)
+    sketch: int = Field(ge=2)
+    algorithms: list[Text] = Field(min_length=1)
+    prompts: list[int] | None
     cells: list[list[int]] | None
+    clock: Text | None
+    model_path: Text | None
+    data_dir: Text | None
     output_dir: Text
+    results_dir: Text
+    out_dir: Text
     as_json: bool = Field(alias="json")
 
 
-@command("plan", PlanConfig)
+@dataclass
+class Policy:
+    """What is recorded: the policy of a training at a checkpoint, or its base."""
+
+    name: str
+    training: TrainConfig
+    file: Path  # of the recorded rollouts
+    weights: Path | None = None  # None: the base
+    digest: str = "base"  # of the weights
+    step: int = 0
+
+
+@command("plan", PlanConfig, CONFIG_DIR / "checkpoint")
 def main(config: PlanConfig) -> None:
     check(config)
-    import pandas  # a mistake waits for nothing
+    if config.recorded:
+        from pods.signal.record import load
 
-    from pods.runs.costs import Sizes, of_run
-
-    if config.run:
-        own, prices = of_run(Path(config.output_dir) / config.run)
+        pool = load(Path(config.recorded))
+        training = validated(TrainConfig, pool.facts["training"])
     else:
-        own, prices = None, validated(Prices, read_prices(config.clock))
-    sizes = [Sizes(*cell) for cell in config.cells] if config.cells else up_to_four_n(own)
-    cells = [size._asdict() | {"seconds_per_step": size.seconds(prices)} for size in sizes]
-    if config.as_json:
-        print(json.dumps({"cells": cells, "prices": prices.model_dump()}, indent=1))
-        return
-    print(
-        f"seconds a step: {prices.fixed:.3g} + {prices.generate:.3g} n P + {prices.update:.3g} m P"
-    )
-    if not min(prices.generate, prices.update) > 0:
-        print("the run's steps are too much alike to tell a rollout's seconds from the fixed ones")
-    print()
-    print(pandas.DataFrame(cells).to_string(index=False, float_format="{:.4g}".format))
+        policy = policy_of(config)
+        training = policy.training
+        cells_of(config, training)  # a wrong name waits for no model
+        pool = record(config, policy)
+    prices = prices_of(config, training)
+    comparison = compare(config, training, pool, prices)
+    show(config, training, pool, comparison)
 
 
 def check(config: PlanConfig) -> None:
     """Raise UserError with the first value that cannot be used."""
-    if (config.run is None) == (config.clock is None):
+    sources = {"run": config.run, "experiment": config.experiment, "recorded": config.recorded}
+    asked = [f"{key}={value}" for key, value in sources.items() if value]
+    if len(asked) != 1:
         raise UserError(
-            f"run={config.run} clock={config.clock}: set run=<run>, or clock=l40s with "
-            "cells=[[P,n,m],...]"
+            f"{' '.join(asked) or 'run=null'}: set one of run=<run>, experiment=<name> and "
+            "recorded=<file>"
         )
-    if config.clock and not config.cells:
-        raise UserError(f"clock={config.clock}: no run says the sizes; set cells=[[P,n,m],...]")
+    if config.model and not config.experiment:
+        raise UserError(
+            f"model={config.model}: only an experiment takes another model; set experiment=<name>"
+        )
     for cell in config.cells or []:
         if len(cell) != 3 or cell[0] < 1 or not 2 <= cell[2] <= cell[1]:
             raise UserError(f"cells: {cell} must be [P,n,m] with P >= 1 and 2 <= m <= n")
+    for count in config.prompts or []:
+        if count < 1:
+            raise UserError(f"prompts: {count} must be 1 or more")
+    if config.clock:
+        read_prices(config.clock)
 
 
-def up_to_four_n(own: "Sizes") -> list["Sizes"]:
-    """The run's own sizes, and n and m in powers of two up to 4 n, at its P."""
-    powers = {2**k for k in range(1, 12) if 2**k <= 4 * own.n}
-    return [
-        own._replace(n=n, m=m)
-        for n in sorted(powers | {own.n})
-        for m in sorted(powers | {own.m})
-        if m <= n
-    ]
+def policy_of(config: PlanConfig) -> Policy:
+    """The policy that the command names. Raises UserError before anything heavy loads."""
+    folder = Path(config.output_dir)
+    if config.experiment:
+        group = [f"model={config.model}"] if config.model else []
+        composed = compose("train", [f"experiment={config.experiment}", *group])
+        training = typed(TrainConfig, composed).moved(config.model_path, config.data_dir)
+        locate(training.model.path)
+        name = f"{config.experiment}-{training.model.name}"
+        return Policy(name, training, folder / f"signal-{name}.npz")
+    if config.checkpoint == "base":
+        names = lookup.runs([config.run], config.output_dir)
+        training = load_config(folder / names[0] / lookup.SAVED)
+        training = training.moved(config.model_path, config.data_dir)
+        return Policy(f"{names[0]}-base", training, folder / names[0] / "signal-base.npz")
+    place = lookup.OneCheckpoint(
+        run=config.run,
+        checkpoint=config.checkpoint,
+        model_path=config.model_path,
+        output_dir=config.output_dir,
+        results_dir=config.results_dir,
+    )
+    training, target = lookup.find_one(place)
+    return Policy(
+        name=f"{place.run}-{target.name}",
+        training=training.moved(None, config.data_dir),
+        file=folder / place.run / f"signal-{target.name}.npz",
+        weights=target.weights,
+        digest=target.digest,
+        step=target.step,
+    )
+
+
+def record(config: PlanConfig, policy: Policy) -> "Pool":
+    """The recorded rollouts of a policy; those that its file holds are not drawn again."""
+    from pods.signal.record import prompts_of, stored
+    from pods.signal.record import record as record_missing
+
+    training = policy.training
+    weights = reward_weights(training.rewards)
+    facts = {
+        "name": policy.name,
+        "digest": policy.digest,
+        "training": training.model_dump(),
+        "weights": weights,
+        "correct": "correctness" if weights.get("correctness") else None,
+    }
+    pool = stored(policy.file, facts, (config.rollouts, len(weights), config.sketch))
+    if len(pool) >= config.questions:
+        return pool.first(config.questions, config.rollouts)
+    with trainer_of(recording(training, config.rollouts), policy) as trainer:
+        prompts = prompts_of(trainer.train_dataset, config.questions, training.seed)
+        at_once = training.rollouts_per_prompt * training.prompts_per_step // config.rollouts
+        return record_missing(trainer, prompts, pool, policy.file, max(1, at_once))
+
+
+def recording(training: TrainConfig, rollouts: int) -> TrainConfig:
+    """The training's config with all rollouts of one prompt as a micro-batch, and without KL term,
+    which is no signal."""
+    config = training.model_copy(deep=True)
+    config.max_sequences = (
+        training.max_sequences or training.rollouts_per_prompt * training.prompts_per_step
+    )
+    config.algorithm, config.algorithm_kwargs = "grpo", {}
+    config.advantage, config.advantage_kwargs = "kept", {}
+    config.rollouts_per_prompt = config.kept_per_prompt = config.micro_batch_size = rollouts
+    config.prompts_per_step = config.updates_per_generation = 1
+    config.loss.beta = 0.0
+    return config
+
+
+@contextmanager
+def trainer_of(config: TrainConfig, policy: Policy) -> "Iterator[RunTrainer]":
+    """The trainer of a run with the weights of the policy, as train.py builds it."""
+    from pods.clock import Clock
+    from pods.engines import choose
+    from pods.models import policy as models
+    from pods.models import unsloth
+    from pods.training.check import settle
+
+    settle(config)
+    ranks.say(choose.settle(config))
+    models.set_threads(config.threads)
+    load = models.load_transformers
+    if config.backend == "unsloth":
+        load = unsloth.load_unsloth
+        unsloth.import_unsloth(config)  # before the packages that it rewrites
+    from peft import load_peft_weights, set_peft_model_state_dict
+
+    from pods import scoring
+    from pods.tasks import splits
+    from pods.training import build
+
+    with ExitStack() as stack:
+        ranks.start()
+        adapter = policy.weights if policy.weights and is_adapter(policy.weights) else None
+        if policy.weights and not adapter:
+            config = config.moved(str(policy.weights))
+        tokenizer = models.load_tokenizer(config.model.path, config.model.pad_token)
+        questions = splits.load_prompts(config, tokenizer)
+        rewards = stack.enter_context(scoring.Rewards(config.rewards))
+        model = load(config, tokenizer)
+        engine = choose.build_for_training(config, model)
+        if engine is not None:
+            stack.enter_context(engine)
+        trainer = build.build_trainer(config, model, questions, rewards, engine, Clock())
+        if adapter:
+            weights = load_peft_weights(str(adapter), device=str(trainer.accelerator.device))
+            set_peft_model_state_dict(trainer.model, weights)
+        trainer.state.global_step = policy.step
+        trainer.keeps_logprobs = trainer.guard is not None  # an algorithm may read them
+        yield trainer
+
+
+def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
+    """The seconds of a step: of the price list that is named, the run's steps, or the L40S."""
+    from pods.runs import costs
+
+    folder = Path(config.output_dir) / training.run
+    if config.clock:
+        return validated(Prices, read_prices(config.clock))
+    if isinstance(training.clock, Prices):
+        return training.clock
+    if (folder / "metrics.jsonl").is_file():
+        return costs.of_run(folder)
+    ranks.say(f"no step of run={training.run} was measured: seconds are those of clock=l40s")
+    return validated(Prices, read_prices("l40s"))
+
+
+def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Cell, tuple]":
+    """The cells to simulate, each with its algorithm and its advantage function; among them GRPO at
+    the run's own sizes, and the run's own cell."""
+    from pods import by_name
+    from pods.needs import needs_of
+    from pods.signal.compare import Cell
+
+    rule = "max_variance" if training.rule == "all" else training.rule
+    rule = by_name.prepared("rule", rule, training.rule_kwargs)
+    advantage = by_name.prepared("advantage", training.advantage, training.advantage_kwargs)
+    P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
+    every = config.cells or grid(config, P)
+    cells = {}
+    for name in dict.fromkeys(["grpo", training.algorithm, *config.algorithms]):
+        params = training.algorithm_kwargs if name == training.algorithm else {}
+        try:
+            function = by_name.prepared("algorithm", name, params, rule)
+        except ValueError as error:
+            raise UserError(f"algorithms: {error}") from None
+        own = [[P, n, m]] if name == training.algorithm else []
+        if name == "grpo":
+            own = [[P, m, m]]
+        needs = needs_of(function)
+        for P_, n_, m_ in [*own, *(every if name in config.algorithms else [])]:
+            if m_ == n_ or not (needs.draws_m or needs.keeps_all):
+                cells[Cell(name, P_, n_, m_)] = function, advantage
+    return cells
+
+
+def grid(config: PlanConfig, P: int) -> list[list[int]]:
+    """n and m in powers of 2 up to the recorded rollouts, at each P."""
+    prompts = config.prompts or sorted({max(1, P // 2), P, 2 * P})
+    powers = [2**k for k in range(1, 12) if 2**k <= config.rollouts]
+    return [[count, n, m] for count in prompts for n in powers for m in powers if m <= n]
+
+
+def compare(
+    config: PlanConfig, training: TrainConfig, pool: "Pool", prices: Prices
+) -> "Comparison":
+    """Simulate every cell."""
+    from tqdm import tqdm
+
+    from pods.signal.compare import Cell, Comparison
+    from pods.signal.simulate import Loss, Simulator, Sizes
+
+    loss = Loss(
+        training.loss.type, training.micro_batch_size, training.loss.mask_truncated_completions
+    )
+    simulator = Simulator(pool, loss)
+    cells = cells_of(config, training)
+    updates = {}
+    for cell in tqdm(cells, "simulated", unit=" cells", disable=None):
+        algorithm, advantage = cells[cell]
+        sizes = Sizes(cell.prompts, cell.n, cell.m)
+        updates[cell] = simulator.updates(algorithm, advantage, sizes, prices)
+    m = training.kept_per_prompt
+    return Comparison(updates, Cell("grpo", training.prompts_per_step, m, m))
+
+
+def show(config: PlanConfig, training: TrainConfig, pool: "Pool", comparison: "Comparison") -> None:
+    """Print the table and the verdict, or JSON, and draw the pictures."""
+    import pandas
+
+    from pods.figures import drawing, signal
+
+    rows = {cell: steps_of(comparison.row(cell), training) for cell in comparison.updates}
+    best = comparison.ranking[0] if comparison.ranking else None
+    name = f"{pool.facts['name']}: {len(pool)} questions x {pool.lengths.shape[1]} rollouts"
+    folder = Path(config.out_dir) / f"signal-{pool.facts['name']}"
+    reference = str(comparison.reference)
+    drawing.save(signal.sizes(list(rows.values()), reference, name), folder / "sizes")
+    drawing.save(signal.algorithms(list(rows.values()), reference, name), folder / "algorithms")
+    if config.as_json:
+        answer = {"cells": list(rows.values()), "best": rows.get(best), "policy": name}
+        print(json.dumps(answer | {"verdict": comparison.verdict()}, indent=1))
+        return
+    firsts: dict[str, dict[str, Any]] = {}
+    for cell in comparison.ranking:
+        firsts.setdefault(cell.algorithm, printed(rows[cell]))
+    firsts["(reference)"] = printed(rows[comparison.reference])
+    print(name)
+    print(pandas.DataFrame(firsts.values()).to_string(index=False))
+    print("\n".join(comparison.verdict()))
+    print(f"pictures: {folder}")
+
+
+def steps_of(row: dict[str, Any], training: TrainConfig) -> dict[str, Any]:
+    """The row with the steps that the run's budget would hold."""
+    seconds = training.budget.train_seconds
+    steps = training.max_steps
+    if seconds:
+        steps = int(seconds / row["seconds_per_step"])
+    return row | {"steps": steps}
+
+
+def printed(row: dict[str, Any]) -> dict[str, str]:
+    """A row of the table."""
+    relative = snr2 = "below the resolution"
+    if row["snr2"] is not None:
+        snr2 = f"{row['snr2']:.3g} ({row['snr2_ci95'][0]:.2g} to {row['snr2_ci95'][1]:.2g})"
+    if row["relative"] is not None:
+        low, high = row["relative_ci95"]
+        relative = f"{row['relative']:.2f} ({low:.2f} to {high:.2f})"
+    return {
+        "algorithm": row["algorithm"],
+        "P": str(row["prompts"]),
+        "n": str(row["n"]),
+        "m": str(row["m"]),
+        "SNR2 of a step": snr2,
+        "cosine": "-" if row["cosine"] is None else f"{row['cosine']:.2f}",
+        "alive, %": f"{100 * row['alive']:.0f}",
+        "s a step": f"{row['seconds_per_step']:.3g}",
+        "steps": str(row["steps"] or "-"),
+        "signal a second, GRPO = 1": relative,
+    }
 
 
 if __name__ == "__main__":

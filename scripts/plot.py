@@ -28,7 +28,12 @@ def main(config: PlotConfig) -> None:
         named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
         headline = speedup.headline(figure, speedup.pairs(figure, named, config))
         out = Path(config.out_dir) / figure.name
-        drawing.save(drawing.main_figure(figure, series, config.x), out / "main")
+        if len(series) > 1:
+            picture = drawing.main_figure(figure, series, config.x)
+        else:
+            lines = curves.by_both(figure, series, Path(config.results_dir))
+            picture = drawing.single_figure(figure, lines, config.x)
+        drawing.save(picture, out / "main")
         drawing.save(drawing.length_figure(figure, series, config.x), out / "length")
         write_atomic(out / "main.txt", drawing.caption(figure, series, headline))
         write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")

@@ -9,9 +9,9 @@ from datasets import Dataset
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from pods import tasks
+from pods import by_name, tasks
 from pods.config import command
-from pods.config.keys import Task, TrainConfig
+from pods.config.keys import TaskKeys, TrainConfig
 from pods.config.mistakes import validated
 from pods.training.check import check, settle
 
@@ -38,7 +38,7 @@ def composed(*overrides: str) -> DictConfig:
     for override, group in zip(parsed, groups, strict=True):
         if not group:
             OmegaConf.update(config, override.key_or_group, override.value(), force_add=True)
-    command.complete(config, texts)
+    command.complete(config, texts, by_name.implied)
     return config
 
 
@@ -50,7 +50,7 @@ def _chosen(*choices: str) -> DictConfig:
 def load_rows(name: str, split: str, data_dir: str | None = None, **settings: Any) -> Dataset:
     """Every row of a task's split under these keys of config/task."""
     values = {**composed("task=gsm8k").task, "name": name, **settings}
-    return tasks.load_for(validated(Task, values, "task."), split, data_dir)
+    return tasks.load_for(validated(TaskKeys, values, "task."), split, data_dir)
 
 
 def get(config: TrainConfig, key: str) -> Any:

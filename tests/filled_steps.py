@@ -73,14 +73,29 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any], m: int = 4
     """(steps, parameters) the gradient of each update; `rows` of a micro-batch, 0: all."""
     rows = rows or 2 * m
     arguments = PodsConfig(
-        output_dir=str(folder), algorithm="pods", num_generations=m, rollouts_per_prompt=m,
-        per_device_train_batch_size=rows, gradient_accumulation_steps=2 * m // rows,
-        loss_type=loss, max_completion_length=8, max_steps=steps, optim="sgd", learning_rate=0,
-        lr_scheduler_type="constant", max_grad_norm=0, shuffle_dataset=False, use_cpu=True,
-        bf16=False, report_to="none", save_strategy="no", disable_tqdm=True,
-        gradient_checkpointing=False, epsilon_high=0.28,  # which Unsloth sets otherwise
+        output_dir=str(folder),
+        algorithm="pods",
+        num_generations=m,
+        rollouts_per_prompt=m,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=2 * m // rows,
+        loss_type=loss,
+        max_completion_length=8,
+        max_steps=steps,
+        optim="sgd",
+        learning_rate=0,
+        lr_scheduler_type="constant",
+        max_grad_norm=0,
+        shuffle_dataset=False,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        gradient_checkpointing=False,
+        epsilon_high=0.28,  # which Unsloth sets otherwise
         **{"mask_truncated_completions": False, "beta": 0.0} | settings,
-    )  # fmt: skip
+    )
     held: list[torch.Tensor] = []
 
     class Watch(TrainerCallback):
@@ -89,10 +104,13 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any], m: int = 4
             held.append(torch.cat([p.grad.flatten() for p in trained]))
 
     trainer = Scripted(
-        model_with_adapter(), lambda completions, **_: [float(len(c)) for c in completions],
-        arguments, Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
-        processing_class=load_tokenizer(TINY), algorithm=first_rows,
-    )  # fmt: skip
+        model_with_adapter(),
+        lambda completions, **_: [float(len(c)) for c in completions],
+        arguments,
+        Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
+        processing_class=load_tokenizer(TINY),
+        algorithm=first_rows,
+    )
     hand_over = trainer.hand_over
 
     def repeatable(record):

@@ -30,6 +30,7 @@ SMALL = [  # a short run of two prompts a step, whose end and checkpoints go by 
     "sampling.max_completion_length=8",
     "budget.train_seconds=null",
     "checkpoint.every_seconds=null",
+    "evaluation.every_seconds=null",
     "ledger_texts=all",
 ]
 
@@ -89,6 +90,20 @@ def run(folder: Path, *arguments: str, code: int = 0, **settings: Any) -> Proces
     process = Process(folder, *arguments, **settings)
     assert process.end() == code, process.stderr
     return process
+
+
+def instead_of_run(
+    folder: Path, run: Callable, command: list[str], cwd: Path | None = None, **settings: Any
+) -> subprocess.CompletedProcess[str]:
+    """`run` is subprocess.run; of a script in a new interpreter there is a fork, which has the
+    imports of this process."""
+    if command[0] != sys.executable:
+        return run(command, cwd=cwd, **settings)
+    _, script, *arguments = command
+    number = len([*folder.glob("forked-*")])
+    process = Process(folder / f"forked-{number}", *arguments, script=script, cwd=cwd)
+    code = process.end()
+    return subprocess.CompletedProcess(command, code, process.stdout, process.stderr)
 
 
 def wait_for(condition: Callable[[], object], processes: list[Process]) -> None:

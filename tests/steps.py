@@ -9,6 +9,18 @@ from pods.engines import Completion
 from pods.rollouts import Record
 
 
+class Fresh:
+    """The further prompts of a step, f0, f1, ...; `handed`: those that it gave so far."""
+
+    def __init__(self) -> None:
+        self.handed: list[Prompt] = []
+
+    def __call__(self, count: int) -> list[Prompt]:
+        start = len(self.handed)
+        self.handed += [Prompt(f"f{i}", {}) for i in range(start, start + count)]
+        return self.handed[start:]
+
+
 def step_of(
     totals: dict[str, Sequence[float]],
     kept: Sequence[int],

@@ -4,7 +4,6 @@ import ast
 import inspect
 from collections import Counter
 from itertools import combinations, permutations
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,26 +11,19 @@ from scipy.stats import binom
 
 from pods.advantages import over_all
 from pods.algorithms import ALGORITHMS
-from pods.batch import Batch, Selection, Visit
+from pods.batch import Batch, Prompt, Selection, Step, Visit
 from pods.by_name import prepared
 from pods.history import exploration
-from pods.rules import RULES, keep
+from pods.rules import RULES
+from tests.steps import Fresh
 
 NAN = float("nan")
 
 
 def step_of(P, n, m, history=None, seed=0):
-    """A step of texts; the fresh ones are f0, f1, ... and `handed` counts them."""
-    handed = []
-
-    def fresh(count):
-        handed.extend([f"f{len(handed) + i}" for i in range(count)])
-        return handed[len(handed) - count :]
-
-    return SimpleNamespace(
-        number=0, P=P, n=n, m=m, budget=P * m, prompts=[f"p{i}" for i in range(P)], fresh=fresh,
-        history=history or {}, rng=np.random.default_rng(seed), handed=handed,
-    )  # fmt: skip
+    """A step of the prompts p0, p1, ...; the fresh ones are f0, f1, ..."""
+    prompts = [Prompt(f"p{i}", {}) for i in range(P)]
+    return Step(0, P, n, m, prompts, Fresh(), history or {}, np.random.default_rng(seed))
 
 
 def drive(name, step, *batches, **params):
@@ -71,15 +63,33 @@ cases = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 
 
 @cases
-@pytest.mark.parametrize("rule", ["max_variance", "max_reward"])
-def test_pods_keeps_m_of_n_by_the_rule_of_the_config(batch, rule):
-    """tests/test_rules.py compares the rules, and what is kept of each prompt, with all subsets."""
-    step = step_of(len(batch.groups), 5, 2)
-    asked, value = drive(prepared("algorithm", "pods", {}, RULES[rule]), step, batch)
+@pytest.mark.parametrize("m", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("rule", "measure"),
+    [(None, np.var), ("max_variance", np.var), ("max_reward", np.sum)],
+    ids=["by default", "max_variance", "max_reward"],
+)
+def test_pods_keeps_the_best_of_all_subsets_of_each_prompt(batch, m, rule, measure):
+    step = step_of(len(batch.groups), 5, m)
+    algorithm = prepared("algorithm", "pods", {}, RULES[rule]) if rule else "pods"
+    asked, value = drive(algorithm, step, batch)
     assert asked == [(step.prompts, 5)]
-    assert kept_of(value) == sorted(keep(batch, rule, 2))
-    if rule == "max_variance":  # the default
-        assert kept_of(drive("pods", step, batch)[1]) == kept_of(value)
+    kept, best = [], []
+    for group in batch.groups:
+        scored = batch.rewards[group][np.isfinite(batch.rewards[group])]
+        mine = batch.rewards[[i for i in kept_of(value) if i in group]]
+        size = min(m, len(scored))
+        subsets = combinations(scored, size)
+        kept.append((len(mine), measure(mine) if size else 0))
+        best.append((size, pytest.approx(max(map(measure, subsets)) if size else 0)))
+    assert kept == best
+
+
+def test_pods_draws_from_the_generator_of_the_step():
+    algorithm = prepared("algorithm", "pods", {}, RULES["random"])
+    batch = groups(range(20))
+    kept = [kept_of(drive(algorithm, step_of(1, 20, 5, seed=s), batch)[1]) for s in (3, 3, 4)]
+    assert kept[0] == kept[1] != kept[2]
 
 
 @cases
@@ -88,21 +98,28 @@ def test_cppo_keeps_the_largest_of_each_prompt_with_advantages_over_all(batch, e
     P = len(batch.groups)
     _, value = drive("cppo", step_of(P, 5, each), batch)
     advantages = over_all(batch, np.arange(len(batch)))
+    mine, largest = [], []
     for group in batch.groups:
-        mine = [i for i in value.kept if i in group]
-        largest = sorted(abs(advantages[group]))[::-1][:each]
-        assert sorted(abs(advantages[mine]))[::-1] == pytest.approx(largest)
+        mine += sorted(abs(advantages[i]) for i in value.kept if i in group)
+        largest += sorted(abs(advantages[group]))[-each:]
+    assert mine == pytest.approx(largest)
     np.testing.assert_allclose(value.advantages, advantages[value.kept], atol=1e-12)
 
 
-@pytest.mark.parametrize(  # published; 16 // 3; m by default; above m: fewer; above the budget
+@pytest.mark.parametrize(
     ("P", "m", "each", "prompts", "fresh"),
-    [(2, 8, 1, 16, 14), (2, 8, 3, 5, 3), (2, 8, None, 2, 0), (2, 8, 16, 1, 0), (1, 4, 99, 1, 0)],
+    [
+        pytest.param(2, 8, 1, 16, 14, id="as published"),
+        pytest.param(2, 8, 3, 5, 3, id="16 // 3"),
+        pytest.param(2, 8, None, 2, 0, id="m by default"),
+        pytest.param(2, 8, 16, 1, 0, id="above m: fewer"),
+        pytest.param(1, 4, 99, 1, 0, id="above the budget"),
+    ],
 )
 def test_cppo_fills_the_step_up_with_budget_over_each_prompts(P, m, each, prompts, fresh):
     step = step_of(P, 16, m)
     wanted, count = next(ALGORITHMS["cppo"](step, each=each))
-    assert (len(wanted), count, len(step.handed)) == (prompts, 16, fresh)
+    assert (len(wanted), count, len(step.fresh.handed)) == (prompts, 16, fresh)
     assert wanted[: min(P, prompts)] == step.prompts[:prompts]
 
 
@@ -131,8 +148,11 @@ def test_dapo_replaces_what_is_all_correct_whatever_its_total_reward():
     asked, value = drive("dapo", step_of(2, 4, 4), first, second)
     assert asked == [(["p0", "p1"], 4), (["f0"], 4)]
     assert kept_of(value) == list(range(4, 12))
-    # the same rewards, where nothing grades: the rewards of every prompt differ
-    asked, value = drive("dapo", step_of(2, 4, 4), Batch(first.prompt, first.rewards))
+
+
+def test_dapo_goes_by_the_rewards_where_nothing_grades():
+    batch = groups([1.0, 1.1, 1.2, 1.3], [0.4, 1.5, 1.6, 0.7])
+    asked, value = drive("dapo", step_of(2, 4, 4), batch)
     assert (len(asked), kept_of(value)) == (1, list(range(8)))
 
 
@@ -142,45 +162,88 @@ DEAD, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
 @pytest.mark.parametrize(
     ("rounds", "batches", "fresh", "kept"),
     [
-        (4, [[MIXED, MIXED]], 0, range(6)),  # nothing is missing
-        (4, [[DEAD, DEAD], [DEAD, DEAD, MIXED, MIXED]], 2, range(6, 12)),
-        (4, [[DEAD, DEAD], [DEAD, DEAD, DEAD, MIXED], [DEAD, DEAD, DEAD, MIXED, MIXED]], 3,
-         range(9, 15)),  # only what is missing is asked for
-        (1, [[DEAD, MIXED]], 0, range(3, 6)),  # no further round: fewer than the budget
-        (2, [[DEAD, MIXED], [DEAD, MIXED, DEAD]], 1, range(3, 6)),
-        (2, [[DEAD, DEAD], [DEAD, DEAD, DEAD, DEAD]], 2, []),  # nothing to train on
-        (1, [[[NAN, NAN, NAN], MIXED]], 0, range(3, 6)),  # no number: not alive
+        pytest.param(4, [[MIXED, MIXED]], 0, range(6), id="nothing is missing"),
+        pytest.param(
+            4,
+            [[DEAD, DEAD], [DEAD, DEAD, MIXED, MIXED]],
+            2,
+            range(6, 12),
+            id="both are missing",
+        ),
+        pytest.param(
+            4,
+            [[DEAD, DEAD], [DEAD, DEAD, DEAD, MIXED], [DEAD, DEAD, DEAD, MIXED, MIXED]],
+            3,
+            range(9, 15),
+            id="only what is missing is asked for",
+        ),
+        pytest.param(1, [[DEAD, MIXED]], 0, range(3, 6), id="no further round"),
+        pytest.param(
+            2,
+            [[DEAD, MIXED], [DEAD, MIXED, DEAD]],
+            1,
+            range(3, 6),
+            id="fewer than the budget after the last round",
+        ),
+        pytest.param(
+            2,
+            [[DEAD, DEAD], [DEAD, DEAD, DEAD, DEAD]],
+            2,
+            [],
+            id="nothing to train on",
+        ),
+        pytest.param(1, [[[NAN, NAN, NAN], MIXED]], 0, range(3, 6), id="no number: not alive"),
     ],
-)  # fmt: skip
+)
 def test_dapos_rounds(rounds, batches, fresh, kept):
     step = step_of(2, 3, 3)
     asked, value = drive("dapo", step, *[groups(*rewards) for rewards in batches], rounds=rounds)
     assert len(asked) == len(batches) <= rounds
-    assert len(step.handed) == fresh
+    assert len(step.fresh.handed) == fresh
     assert kept_of(value) == list(kept)
 
 
+SCREENED = groups([1, 1], [0, 1], [0, 0], [1, 0], [0, 1], [1, 1], correct=True)
+CONTINUED = Batch(  # two more of the second, the fourth and the fifth prompt
+    np.append(SCREENED.prompt, [1, 1, 3, 3, 4, 4]),
+    np.append(SCREENED.rewards, [0, 0, 1, 1, 1, 0]),
+)
+
+
 def test_speed_goes_on_only_with_the_prompts_that_are_alive():
-    screened = groups([1, 1], [0, 1], [0, 0], [1, 0], [0, 1], [1, 1], correct=True)
-    prompts = np.append(screened.prompt, np.repeat([1, 3, 4], 2))
-    continued = Batch(prompts, np.append(screened.rewards, [0, 0, 1, 1, 1, 0]))
-    step = step_of(3, 4, 4)
-    asked, value = drive("speed", step, screened, continued, screen=2)
+    asked, value = drive("speed", step_of(3, 4, 4), SCREENED, CONTINUED, screen=2)
     assert asked == [(["p0", "p1", "p2", "f0", "f1", "f2"], 2), (["p1", "f0", "f1"], 2)]
     assert kept_of(value) == [2, 3, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17]  # n = m: all of them
-    step = step_of(2, 4, 2)  # n > m, and more alive than places: the first P, m of each
-    continued = Batch(continued.prompt[:16], continued.rewards[:16])
-    asked, value = drive("speed", step, screened, continued, screen=2, pool=3)
+
+
+def test_speed_takes_the_first_p_that_are_alive_and_m_of_each():
+    continued = Batch(CONTINUED.prompt[:16], CONTINUED.rewards[:16])
+    asked, value = drive("speed", step_of(2, 4, 2), SCREENED, continued, screen=2, pool=3)
     assert asked[1] == (["p1", "f1"], 2)
-    for p in (1, 3):
-        mine = [i for i in value if continued.prompt[i] == p]
-        assert (len(mine), np.ptp(continued.rewards[mine])) == (2, 1)
-    _, value = drive("speed", step_of(1, 4, 2), groups([1, 1], [0, 0]), screen=2)
-    assert kept_of(value) == []
-    assert next(ALGORITHMS["speed"](step_of(1, 3, 2), screen=4))[1] == 2  # below n
-    assert next(ALGORITHMS["speed"](step_of(1, 8, 2), screen=1))[1] == 2  # one is never alive
-    asked, value = drive("speed", step_of(1, 2, 2), groups([1, 1], [0, 1]))  # n = 2: all drawn
-    assert (asked, kept_of(value)) == ([(["p0", "f0"], 2)], [2, 3])
+    kept = kept_of(value)
+    assert [continued.prompt[i] for i in kept] == [1, 1, 3, 3]
+    rewards = continued.rewards[kept]
+    assert np.ptp(rewards[:2]) == np.ptp(rewards[2:]) == 1  # of largest variance
+
+
+@pytest.mark.parametrize(
+    ("P", "n", "rewards", "kept"),
+    [
+        pytest.param(1, 4, [[1, 1], [0, 0]], [], id="nothing is alive"),
+        pytest.param(1, 2, [[1, 1], [0, 1]], [2, 3], id="n = 2: all are drawn"),
+    ],
+)
+def test_speed_ends_with_the_screening_where_nothing_is_left_to_draw(P, n, rewards, kept):
+    asked, value = drive("speed", step_of(P, n, 2), groups(*rewards), screen=2)
+    assert (asked, kept_of(value)) == ([(["p0", "f0"], 2)], kept)
+
+
+@pytest.mark.parametrize(
+    ("n", "screen"),
+    [pytest.param(3, 4, id="below n"), pytest.param(8, 1, id="one is never alive")],
+)
+def test_speed_screens_with_at_least_two_and_fewer_than_n(n, screen):
+    assert next(ALGORITHMS["speed"](step_of(1, n, 2), screen=screen))[1] == 2
 
 
 def visit(step, kind):
@@ -233,16 +296,19 @@ def test_greso_skips_a_prompt_with_the_formulas_probability(visits, probability)
     assert low <= passed <= high
 
 
-def test_greso_looks_at_no_more_than_its_tries_and_fills_the_step_up():
+@pytest.mark.parametrize("tries", [1, 2, 3])
+def test_greso_looks_at_no_more_than_its_tries(tries):
     history = {name: [visit(0, "w")] for name in ("p0", "p1", *(f"f{i}" for i in range(20)))}
-    for tries in (1, 2, 3):
-        step = step_of(2, 4, 4, history)
-        asked, count = next(ALGORITHMS["greso"](step, start=0, lowest=0, tries=tries))
-        assert (asked, count) == (["p0", "p1"], 4)  # all skipped: the first ones
-        assert len(step.handed) == 2 * (tries - 1)  # every prompt that is taken is looked at
-    step = step_of(2, 4, 4, {"p0": history["p0"]})
+    step = step_of(2, 4, 4, history)
+    asked, count = next(ALGORITHMS["greso"](step, start=0, lowest=0, tries=tries))
+    assert (asked, count) == (["p0", "p1"], 4)  # all skipped: the first ones
+    assert len(step.fresh.handed) == 2 * (tries - 1)  # every prompt that is taken is looked at
+
+
+def test_greso_fills_the_step_up_and_trains_on_all():
+    step = step_of(2, 4, 4, {"p0": [visit(0, "w")]})
     asked, _ = next(ALGORITHMS["greso"](step, start=0, lowest=0))
-    assert (asked, step.handed) == (["p1", "f0"], ["f0"])
+    assert (asked, step.fresh.handed) == (["p1", "f0"], ["f0"])
     _, value = drive("greso", step, groups([0, 1, 0, 1], [1, 1, 1, 1]))
     assert kept_of(value) == list(range(8))
 
@@ -250,12 +316,16 @@ def test_greso_looks_at_no_more_than_its_tries_and_fills_the_step_up():
 @pytest.mark.parametrize(
     ("correct", "m", "good"),
     [
-        ("11000000", 4, 1), ("1100", 4, 2),  # a quarter, or half
-        ("10000000", 4, 1), ("11111110", 4, 3),  # at least one of each kind
-        ("11111111", 4, 4), ("00000000", 4, 0), ("10", 4, 1),  # the last: fewer than m were drawn
-        ("11111111", 2, 2),  # the shortest of the four well-formed ones
+        pytest.param("11000000", 4, 1, id="a quarter"),
+        pytest.param("1100", 4, 2, id="half"),
+        pytest.param("10000000", 4, 1, id="at least one correct"),
+        pytest.param("11111110", 4, 3, id="at least one wrong"),
+        pytest.param("11111111", 4, 4, id="all correct"),
+        pytest.param("00000000", 4, 0, id="all wrong"),
+        pytest.param("10", 4, 1, id="fewer than m were drawn"),
+        pytest.param("11111111", 2, 2, id="the shortest of the four well-formed ones"),
     ],
-)  # fmt: skip
+)
 def test_roc_keeps_both_kinds_and_the_best_correct_ones(correct, m, good):
     flags = np.array([c == "1" for c in correct])
     rewards = np.where(flags, 1 + 0.1 * (np.arange(len(flags)) % 2), 0.0)  # odd ones: well formed
@@ -270,12 +340,10 @@ def test_roc_keeps_both_kinds_and_the_best_correct_ones(correct, m, good):
 
 def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
     batch, tries = groups([1.0, 0.9, 0.0, 0.2, 0.1, 0.0]), 1500
-    counts = Counter()
-    for seed in range(tries):
-        _, value = drive("roc", step_of(1, 6, 3, seed=seed), batch)
-        assert len(value) == 3
-        assert kept_of(value)[0] == 0  # the best above the middle, 0.5
-        counts.update(kept_of(value)[1:])
+    kept = [kept_of(drive("roc", step_of(1, 6, 3, seed=s), batch)[1]) for s in range(tries)]
+    assert {len(rows) for rows in kept} == {3}
+    assert {rows[0] for rows in kept} == {0}  # the best above the middle, 0.5
+    counts = Counter(i for rows in kept for i in rows[1:])
     low, high = binom.interval(1 - 1e-6, tries, 2 / 4)
     assert all(low <= counts[i] <= high for i in range(2, 6)), counts
     kinds = [batch.rewards[i] > 0.5 for i in kept_of(drive("roc", step_of(1, 6, 2), batch)[1])]
@@ -292,6 +360,9 @@ def test_gfpo_sorts_by_length_or_by_reward_per_token(metric):
     cost = batch.lengths if metric == "length" else -batch.rewards / lengths
     best = [sorted(sorted(group, key=lambda i: (cost[i], i))[:2]) for group in batch.groups]
     assert kept_of(value) == np.concatenate(best).tolist()
+
+
+def test_gfpo_refuses_a_metric_that_it_does_not_know():
     with pytest.raises(ValueError, match="metric=tokens: must be length or efficiency"):
         next(ALGORITHMS["gfpo"](step_of(1, 2, 2), metric="tokens"))
 

@@ -33,8 +33,10 @@ def functions(tmp_path, monkeypatch):
         ("rule_kwargs.k=3", ["rule_kwargs={'k': 3}", "unexpected keyword argument 'k'"]),
         ("budget.train_seconds=null", ["max_steps=null", "needs an end"]),
         ("optimizer.schedule=cosine optimizer.schedule_by=steps", ["cosine: needs max_steps"]),
-        ("optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
-         ["optimizer.schedule_by=seconds: needs budget.train_seconds"]),
+        (
+            "optimizer.schedule_by=seconds budget.train_seconds=null max_steps=9",
+            ["optimizer.schedule_by=seconds: needs budget.train_seconds"],
+        ),
         ("optimizer.schedule=cosine optimizer.warmup_steps=1", ["warmup_steps=1.0", "below 1"]),
         ("updates_per_generation=2 max_steps=5", ["max_steps=5", "multiple", "=2", "set e.g. 6"]),
         ("updates_per_generation=2 checkpoint.every_steps=3", ["checkpoint.every_steps=3", "4"]),
@@ -51,7 +53,7 @@ def functions(tmp_path, monkeypatch):
         ("engine=trl trl.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
         ("engine=trl trl.use_vllm=false sampling.stop=[end]", ["['end']", "trl.use_vllm=false"]),
     ],
-)  # fmt: skip
+)
 def test_a_broken_rule_is_named(overrides, parts):
     with pytest.raises(UserError) as error:
         compose(*overrides.split())
@@ -95,35 +97,59 @@ def test_arguments_of_trl_are_taken_by_its_names():
     assert config.trl["use_bias_correction_kl"] is False  # of config/train.yaml
 
 
-def test_a_reward_of_the_user_may_have_any_weight():
-    for weights in ("{correctness:0}", "{brevity:-0.5}"):
-        compose("rewards.functions.brevity=my.py:reward", f"rewards.weights={weights}")
+@pytest.mark.parametrize("weights", ["correctness: 0", "brevity: -0.5"])
+def test_a_reward_of_the_user_may_have_any_weight(weights):
+    name, value = weights.split(": ")
+    config = compose("rewards.functions.brevity=my.py:reward", f"rewards.weights={{{weights}}}")
+    assert config.rewards.weights[name] == float(value)
 
 
-def test_algorithms_settle_n_m_and_the_micro_batch():
-    for overrides, *expected in (
+OWN_ALGORITHM = """
+def algorithm(step):
+    batch = yield step.prompts, step.m
+    return range(len(batch))
+
+algorithm.draws_m = True
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "n", "m", "micro_batch_size", "rule"),
+    [
         ("", 8, 4, 32, "max_variance"),
-        ("algorithm=grpo", 4, 4, 32, "all"),
-        ("algorithm=grpo_ga", 8, 8, 32, "all"),
-        ("algorithm=grpo_ga prompts_per_step=1 kept_per_prompt=4", 8, 8, 4, "all"),
+        ("algorithm=grpo", 4, 4, 32, None),
+        ("algorithm=greso", 4, 4, 32, None),
+        ("algorithm=own.py:algorithm", 4, 4, 32, None),
+        ("algorithm=grpo_ga", 8, 8, 32, None),
+        ("algorithm=grpo_ga prompts_per_step=1 kept_per_prompt=4", 8, 8, 4, None),
         ("rollouts_per_prompt=4 kept_per_prompt=2", 4, 2, 16, "max_variance"),
-        ("algorithm=grpo kept_per_prompt=32", 32, 32, 32, "all"),
-        ("algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8", 16, 8, 32, "max_variance"),
-    ):
-        config = compose(*overrides.split())
-        sizes = [config.rollouts_per_prompt, config.kept_per_prompt, config.micro_batch_size]
-        assert [*sizes, config.rule] == expected, overrides
+        ("algorithm=grpo kept_per_prompt=32", 32, 32, 32, None),
+        ("algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8", 16, 8, 32, None),
+    ],
+)
+def test_an_algorithm_settles_n_m_the_micro_batch_and_the_rule(
+    overrides, n, m, micro_batch_size, rule, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN_ALGORITHM)
+    config = compose(*overrides.split())
+    assert (config.rollouts_per_prompt, config.kept_per_prompt) == (n, m)
+    assert config.micro_batch_size == micro_batch_size
+    assert config.rule == rule
 
 
-def test_a_schedule_follows_what_ends_the_run():
-    for overrides, follows in (
+@pytest.mark.parametrize(
+    ("overrides", "follows"),
+    [
         ("optimizer.schedule=constant", "steps"),  # follows nothing: max_steps may replace a budget
         ("", "seconds"),  # the quickstart decays, and ends by time
         ("optimizer.schedule=cosine max_steps=9", "steps"),
         ("optimizer.schedule=linear max_steps=9 budget.train_seconds=null", "steps"),
         ("experiment=gsm8k_h100", "seconds"),
-    ):
-        assert compose(*overrides.split()).optimizer.schedule_by == follows, overrides
+    ],
+)
+def test_a_schedule_follows_what_ends_the_run(overrides, follows):
+    assert compose(*overrides.split()).optimizer.schedule_by == follows
 
 
 @pytest.mark.parametrize(

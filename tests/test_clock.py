@@ -1,22 +1,29 @@
 """The clock counts steps and nothing else; its grid does not move."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
+from transformers import TrainerState
 
 from pods import ranks
 from pods.clock import Clock, peak_memory, priced
-from pods.training.loop import RunCallback
 from tests.configs import compose
+from tests.test_trainer import build, callback_of, rows
+
+
+@dataclass
+class Time:
+    """It is moved by hand."""
+
+    seconds: float
 
 
 @pytest.fixture
 def time():
-    """Time that is moved by hand; it starts at 100."""
-    return SimpleNamespace(seconds=100.0)
+    return Time(100.0)
 
 
 @pytest.fixture
@@ -98,16 +105,15 @@ def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(
     def passing(seconds):
         time.seconds += seconds
 
+    callback = callback_of(build([], dataset=rows(), clock=clock), "clock=measured")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: passing(3))  # kernels still queued
     monkeypatch.setattr(ranks, "wait", lambda: passing(30))  # rank 0 is still logging
     faster = (3.0, {"update": 3.0})  # another rank; the slowest counts
     monkeypatch.setattr(ranks, "gather", lambda items: [*items, faster])
-    loop = SimpleNamespace(clock=clock, config=compose(), between_generations=lambda state: True)
-    loop.priced_phases = lambda: None  # they are measured
-    RunCallback.on_step_begin(loop, None, None, None)
+    callback.on_step_begin(None, TrainerState(), None)
     time.seconds += 1
-    RunCallback.on_step_end(loop, None, None, None)
+    callback.on_step_end(None, TrainerState(), None)
     assert (clock.train_seconds, time.seconds) == (4.0, 134.0)
 
 

@@ -17,7 +17,7 @@ from pods.config.command import CONFIG_DIR, load_config
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.runs.folder import RunFolder
-from tests.configs import compose, get
+from tests.configs import compose
 
 WRONG = {  # overrides: the line
     "model.dtype=c": "model.dtype=c: must be 'float32' or 'bfloat16'",
@@ -47,26 +47,41 @@ def test_a_wrong_value_is_one_line_with_its_key_and_what_it_must_be(overrides):
     assert str(error.value) == WRONG[overrides]
 
 
-def test_every_choice_of_a_group_composes():
-    groups = ("task", "model", "rewards")
-    choices = [sorted((CONFIG_DIR / group).glob("[!_]*.yaml")) for group in groups]
+CHOICES = {
+    group: [path.stem for path in sorted((CONFIG_DIR / group).glob("[!_]*.yaml"))]
+    for group in ("task", "model", "rewards")
+}
+
+
+def test_a_group_has_a_file_for_everything_that_is_trained_with():
     trained = {name for name in tasks.NAMES if name == "own" or "train" in tasks.TASKS[name].splits}
-    assert {path.stem for path in choices[0]} == trained
-    assert {path.stem for path in choices[2]} == {*rewards.VERSIONS}
-    for paths in zip_longest(*choices):
-        names = {path.parent.name: path.stem for path in paths if path}
-        overrides = [f"{group}={name}" for group, name in names.items()]
-        config = command.typed(TrainConfig, command.compose("train", overrides))
-        for group, name in names.items():
-            assert get(config, f"{group}.{'version' if group == 'rewards' else 'name'}") == name
-        assert config.rewards.workers == (2 if config.rewards.version == "strict" else 0)
+    assert {*CHOICES["task"]} == trained
+    assert {*CHOICES["rewards"]} == {*rewards.VERSIONS}
+
+
+@pytest.mark.parametrize("names", [*zip_longest(*CHOICES.values())], ids=str)
+def test_every_choice_of_a_group_composes(names):
+    chosen = {group: name for group, name in zip(CHOICES, names, strict=True) if name}
+    overrides = [f"{group}={name}" for group, name in chosen.items()]
+    config = command.typed(TrainConfig, command.compose("train", overrides))
+    values = {
+        "task": config.task.name,
+        "model": config.model.name,
+        "rewards": config.rewards.version,
+    }
+    assert values.items() >= chosen.items()
+    assert config.rewards.workers == (2 if config.rewards.version == "strict" else 0)
 
 
 def test_free_keys_are_taken_as_typed():
     overrides = [
-        "rewards.functions.brevity=my_rewards.py:brevity", "rewards.weights.brevity=0.5",
-        "advantage_kwargs={scale: 2}", "trl={optim_args: a}", "logger=console", "run=3",
-    ]  # fmt: skip
+        "rewards.functions.brevity=my_rewards.py:brevity",
+        "rewards.weights.brevity=0.5",
+        "advantage_kwargs={scale: 2}",
+        "trl={optim_args: a}",
+        "logger=console",
+        "run=3",
+    ]
     config = command.typed(TrainConfig, command.compose("train", overrides))
     assert config.rewards.functions == {"brevity": "my_rewards.py:brevity"}
     assert config.rewards.weights == {"correctness": 1, "format": 1, "tags": 1, "brevity": 0.5}
@@ -95,38 +110,60 @@ def saved(tmp_path):
     return path
 
 
-def test_a_file_that_is_no_config_of_today_is_one_line(saved):
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("engine: vllm", "engine: vllm\nwatch: true", "watch=true: unknown; --help lists all keys"),
+        ("  check_every:", "  often:", "guard.often=20: unknown; "),
+        ("seed: 0", "seed: one", "seed=one: must be a whole number"),
+        (None, "a: [", "while parsing"),
+        (None, "3", "Invalid loaded object type"),
+    ],
+    ids=["a further key", "another name", "another type", "no YAML", "a number"],
+)
+def test_a_file_that_is_no_config_of_today_is_one_line(saved, old, new, reason):
     text = saved.read_text()
-    for contents, reason in (
-        (text + "watch: true\n", "watch=true: unknown; --help lists all keys"),
-        (text.replace("  check_every:", "  often:"), "guard.often=20: unknown; "),
-        (text.replace("seed: 0", "seed: one"), "seed=one: must be a whole number"),
-        ("a: [", "while parsing"),
-        ("3", "Invalid loaded object type"),
-    ):
-        saved.write_text(contents)
-        with pytest.raises(UserError) as error:
-            load_config(saved)
-        start = f"{saved}: not a config of this version of PODS, but made by an earlier one or "
-        line = rf"{re.escape(start)}.*{re.escape(reason)}.*the commit that \S*r/meta.json names"
-        assert re.fullmatch(line, str(error.value))
+    assert text.count(f"\n{old}") == 1 or old is None
+    saved.write_text(new if old is None else text.replace(old, new))
+    with pytest.raises(UserError) as error:
+        load_config(saved)
+    start = f"{saved}: not a config of this version of PODS, but made by an earlier one or "
+    line = rf"{re.escape(start)}.*{re.escape(reason)}.*the commit that \S*r/meta.json names"
+    assert re.fullmatch(line, str(error.value))
 
 
-def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(saved, capsys, monkeypatch):
+@pytest.fixture
+def beside(saved, monkeypatch):
+    """The working folder with the run r, and a reward of the user's."""
     monkeypatch.chdir(saved.parents[2])
     Path("my.py").write_text("def reward(completions, **columns): ...")
-    for override in ("engine=transformers", "max_sequences=4"):
-        RunFolder(compose(*RUN, override, "output_dir=.")).refuse_changes()
-        assert "run=r resumes with another engine: " in capsys.readouterr().err
-    for override, change in (
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize("override", ["engine=transformers", "max_sequences=4"])
+def test_a_resume_may_change_the_engine(override, capsys):
+    RunFolder(compose(*RUN, override, "output_dir=.")).refuse_changes()
+    assert "run=r resumes with another engine: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize(
+    ("override", "change"),
+    [
         ("sampling.temperature=0.5", "sampling.temperature (0.9 -> 0.5)"),
         ("advantage=dr_grpo", "advantage (rloo -> dr_grpo)"),
         ("trl.vllm_importance_sampling_correction=true", "(False -> True)"),  # part of the loss
         ("rewards.functions.brevity=my.py:reward", "brevity (None -> my.py:reward)"),
-    ):
-        folder = RunFolder(compose(*RUN, override, "output_dir=."))
-        with pytest.raises(UserError, match=f"another config: .*{re.escape(change)}; restore"):
-            folder.refuse_changes()
+    ],
+)
+def test_a_resume_changes_nothing_of_the_experiment(override, change):
+    folder = RunFolder(compose(*RUN, override, "output_dir=."))
+    with pytest.raises(UserError, match=f"another config: .*{re.escape(change)}; restore"):
+        folder.refuse_changes()
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_folder_that_was_renamed_is_named():
     Path("r").rename("s")
     with pytest.raises(UserError, match=r"^run=s: .* has run=r: the folder was renamed; rename it"):
         RunFolder(compose(*RUN, "run=s", "output_dir=.")).refuse_changes()
@@ -135,12 +172,15 @@ def test_a_resume_may_change_the_engine_and_nothing_of_the_experiment(saved, cap
 HEAVY = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotlib"}
 
 
-@pytest.mark.parametrize(("names", "absent", "seconds"), [
-    ("train, evaluate_run", {*HEAVY, "pandas"}, 60),  # before a config is checked
-    ("pods.training.check", HEAVY, 60),
-    ("train, pods.engines.choose, pods.models.unsloth", {"trl", "transformers", "peft"}, 60),
-    ("pods.rules", {*HEAVY, "hydra", "omegaconf", "pydantic", "pandas"}, 0.15),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "absent", "seconds"),
+    [
+        ("train, evaluate_run", {*HEAVY, "pandas"}, 60),  # before a config is checked
+        ("pods.training.check", HEAVY, 60),
+        ("train, pods.engines.choose, pods.models.unsloth", {"trl", "transformers", "peft"}, 60),
+        ("pods.rules", {*HEAVY, "hydra", "omegaconf", "pydantic", "pandas"}, 0.15),
+    ],
+)
 def test_nothing_heavy_is_imported_before_it_is_needed(names, absent, seconds):
     """Nor what Unsloth rewrites, before Unsloth."""
     code = f"""import sys, time, numpy

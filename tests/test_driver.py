@@ -2,8 +2,6 @@
 
 import warnings
 from contextlib import nullcontext
-from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trl import GRPOConfig
 from trl.trainer.utils import RepeatSampler
 
 from pods import advantages, history
@@ -22,6 +21,7 @@ from pods.metrics import summary
 from pods.needs import needs_of
 from pods.order import DataOrder, Stream
 from pods.rollouts import Driver
+from tests.steps import Fresh
 
 NAN = float("nan")
 
@@ -29,8 +29,7 @@ NAN = float("nan")
 def step_of(P=2, n=4, m=2, number=7):
     """Prompts a, b, ...; the fresh ones are f0, f1, ..."""
     prompts = [Prompt(name, {}) for name in "abcdef"[:P]]
-    fresh, random = (Prompt(f"f{i}", {}) for i in range(99)), np.random.default_rng(0)
-    return Step(number, P, n, m, prompts, lambda count: list(islice(fresh, count)), {}, random)
+    return Step(number, P, n, m, prompts, Fresh(), {}, np.random.default_rng(0))
 
 
 def driver(algorithm, scores=None, **changes):
@@ -82,10 +81,13 @@ def nothing(step):
     ("algorithm", "message"),
     [
         (returning(range(5)), "more than budget = P m = 4"),
-        (returning([1, 1]), "distinct whole numbers"), (returning([0.0, 1.0]), "distinct whole"),
-        (returning([True, False]), "distinct whole"), (returning(None), "returned None: distinct"),
+        (returning([1, 1]), "distinct whole numbers"),
+        (returning([0.0, 1.0]), "distinct whole"),
+        (returning([True, False]), "distinct whole"),
+        (returning(None), "returned None: distinct"),
         (returning(np.zeros((2, 2), int)), "distinct whole numbers"),
-        (returning([8]), "8 to 8; 0 to 7 are required"), (returning([-1, 2]), "-1 to 2; 0 to 7"),
+        (returning([8]), "8 to 8; 0 to 7 are required"),
+        (returning([-1, 2]), "-1 to 2; 0 to 7"),
         (returning(Selection([0, 1], np.ones(3))), r"returned .* \(3,\); \(2,\) are required"),
         (returning(Selection([0, 1], np.array([0, NAN]))), "finite numbers are required"),
         (yielding(None), r"yielded None; \(prompts, count\) is required"),
@@ -95,12 +97,13 @@ def nothing(step):
         (yielding(lambda step: (step.prompts, np.ones((2, 2)))), "yielded .* is required"),
         (yielding((["a"], 2)), "prompts of step.prompts or step.fresh"),
         (yielding(([Prompt("x", {})], -1)), "yielded .* is required"),
-        (yielding(lambda step: (step.prompts, 0)), "not all 0"), (yielding(([], 4)), "not all 0"),
+        (yielding(lambda step: (step.prompts, 0)), "not all 0"),
+        (yielding(([], 4)), "not all 0"),
         (yielding(*[lambda step: (step.prompts, 1)] * 4), "more rounds than max_rounds=3"),
         (returning(lambda batch: {}["lost"]), r"KeyError\('lost'\)"),
         (nothing, "returned before it asked for rollouts"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message):
     with pytest.raises(AlgorithmError, match=message) as raised:
         driver(algorithm)[0](step_of())
@@ -217,11 +220,11 @@ def test_advantages_stay_beside_their_rollouts_and_only_plain_grpo_leaves_them_t
 def test_the_history_does_not_grow_with_the_run(monkeypatch):
     monkeypatch.setattr(history, "VISITS", 3)
     monkeypatch.setattr(history, "QUESTIONS", 2)
-    held = {}
+    held, steps = {}, []
     for step, name in enumerate("aaaabbc"):
         history.remember(held, [(Prompt(name, {}), Visit(step, 0.5, None, True))])
-        if name == "a":
-            assert [visit.step for visit in held["a"]] == list(range(step + 1))[-3:]
+        steps.append([visit.step for visit in held.get("a", ())])
+    assert steps[:4] == [[0], [0, 1], [0, 1, 2], [1, 2, 3]]
     assert list(held) == ["b", "c"]  # the question that came first is forgotten
     assert [visit.step for visit in held["b"]] == [4, 5]
 
@@ -271,15 +274,25 @@ def test_the_history_keeps_mean_reward_and_share_correct(scores, correct, visit)
 def test_the_numbers_of_a_step_by_hand():
     table = [[1.0], [0.0], [2.0], [4.0], [4.0], [NAN]]
     record = driver(returning([0, 2, 3]), table)[0](step_of(2, 3, 2))
-    assert summary(record) == pytest.approx({
-        "all/reward_mean": 11 / 5, "all/reward_min": 0, "all/reward_max": 4,
-        "all/reward_std": (2 / 3) ** 0.5 / 2, "all/reward_variance": 1 / 3,  # of 1, 0, 2 and 4, 4
-        "all/zero_variance_groups": 0.5, "all/clipped_ratio": 1 / 3,
-        "all/completion_length_mean": 2, "all/completion_length_max": 3,
-        "kept/reward_mean": 7 / 3, "kept/reward_variance": 0.125,
-        "kept/completion_length_mean": 5 / 3,
-        "generate/rounds": 1, "generate/rollouts": 6, "select/filled": 1,
-    })  # fmt: skip
+    assert summary(record) == pytest.approx(
+        {
+            "all/reward_mean": 11 / 5,
+            "all/reward_min": 0,
+            "all/reward_max": 4,
+            "all/reward_std": (2 / 3) ** 0.5 / 2,
+            "all/reward_variance": 1 / 3,  # of 1, 0, 2 and 4, 4
+            "all/zero_variance_groups": 0.5,
+            "all/clipped_ratio": 1 / 3,
+            "all/completion_length_mean": 2,
+            "all/completion_length_max": 3,
+            "kept/reward_mean": 7 / 3,
+            "kept/reward_variance": 0.125,
+            "kept/completion_length_mean": 5 / 3,
+            "generate/rounds": 1,
+            "generate/rollouts": 6,
+            "select/filled": 1,
+        }
+    )
 
 
 def orders(size, P, shuffle=True):
@@ -291,21 +304,27 @@ def orders(size, P, shuffle=True):
 @pytest.mark.parametrize(("size", "P", "shuffle"), [(7, 3, True), (6, 2, True), (5, 2, False)])
 def test_the_order_is_that_of_trls_sampler_over_epochs(size, P, shuffle):
     sampler, order, _ = orders(size, P, shuffle)
-    places = iter(range(99))
-    for _ in range(4):  # 2 rows of each prompt, 3 times for each generation
-        chunks = np.array(list(sampler)).reshape(-1, 3, P, 2)
-        for chunk in chunks:
-            expected = [order.index(next(places)) for _ in range(P)]
-            assert (chunk == np.array(expected)[None, :, None]).all()
+    epochs = [[*sampler] for _ in range(4)]
+    generations = np.array(epochs).reshape(-1, 3, P, 2)  # 3 times, 2 rows of each prompt
+    ours = [order.index(place) for place in range(len(generations) * P)]
+    expected = np.array(ours).reshape(-1, 1, P, 1)
+    np.testing.assert_array_equal(generations, np.broadcast_to(expected, generations.shape))
 
 
-def test_a_resumed_run_continues_in_the_epoch_it_is_in():
-    # 2 generations of 3 micro-steps: the second update of an epoch has 2 of the 6.
-    args = SimpleNamespace(gradient_accumulation_steps=4, ignore_data_skip=False)
+@pytest.mark.parametrize(
+    ("skip", "places"),
+    [
+        pytest.param(False, [0, 4, 6, 10, 12, 16], id="goes on in the epoch"),
+        pytest.param(True, [0, 0, 6, 6, 12, 12], id="ignore_data_skip: the epoch begins again"),
+    ],
+)
+def test_a_resumed_run_continues_in_the_epoch_it_is_in(skip, places):
+    """2 generations of 3 micro-steps: the second update of an epoch has 2 of the 6."""
+    args = GRPOConfig(
+        "out", gradient_accumulation_steps=4, ignore_data_skip=skip, use_cpu=True, bf16=False
+    )
     _, order, _ = orders(7, 3)
-    assert [order.micro_steps(step, args) for step in range(6)] == [0, 4, 6, 10, 12, 16]
-    args.ignore_data_skip = True  # of transformers: the epoch begins again
-    assert [order.micro_steps(step, args) for step in range(6)] == [0, 0, 6, 6, 12, 12]
+    assert [order.micro_steps(step, args) for step in range(6)] == places
 
 
 def stream(order, data, step, earlier):

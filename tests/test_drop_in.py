@@ -22,10 +22,19 @@ TEXTS = [f"<think>{i}+{i % 7}=" for i in range(6)]
 PLAIN = Dataset.from_dict({"prompt": TEXTS, "bonus": [0.1 * i for i in range(6)]})
 CHAT = PLAIN.map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
 SETTINGS = {
-    "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 8,
-    "max_steps": 4, "use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no",
-    "logging_steps": 1, "disable_tqdm": True, "seed": 0, "learning_rate": 1e-3,
-}  # fmt: skip
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "max_completion_length": 8,
+    "max_steps": 4,
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+    "seed": 0,
+    "learning_rate": 1e-3,
+}
 ALGORITHM = """from pods.rules import keep, max_variance
 
 

@@ -4,17 +4,17 @@ import io
 import sys
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from trl.trainer import grpo_trainer
 
-from pods import seam
+from pods import PodsConfig, seam
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.engines import Limits, Sampling, choose
+from pods.models.policy import Policy
 from tests.configs import compose
 from tests.fake_run import make_run
 from tests.figures import in_process
@@ -187,7 +187,7 @@ def test_a_command_chooses_before_anything_loads(
         (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_k=20"], {}, "gives none"),
         (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_p=.9"], {}, "gives none"),
     ],
-)  # fmt: skip
+)
 def test_the_engine_of_a_training(
     machine, cuda, packages, unsloth, overrides, environment, expected
 ):
@@ -232,7 +232,15 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkey
     """TRL would take m x P: four waves for PODS, one for GRPO-GA."""
     taken = []
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda **given: taken.append(given))
-    with seam.engine_slots(SimpleNamespace(rollouts_per_prompt=64, num_generations=m)):
+    args = PodsConfig(
+        "out",
+        rollouts_per_prompt=64,
+        num_generations=m,
+        per_device_train_batch_size=m,
+        use_cpu=True,
+        bf16=False,
+    )
+    with seam.engine_slots(args):
         grpo_trainer.VLLMGeneration(max_num_seqs=m, mode="colocate")
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
     assert taken == [{"max_num_seqs": 64, "mode": "colocate"}, {"max_num_seqs": 1}]
@@ -242,11 +250,18 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
     given = []
     monkeypatch.setattr(choose, "build", lambda *arguments: given.append(arguments))
     config = compose(
-        *SIZES, "engine=transformers", "vllm.gpu_memory_utilization=0.4", "lora.rank=16",
-        "sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=5", "sampling.stop=[b]",
-        "sampling.max_completion_length=20", "sampling.max_prompt_length=30",
-    )  # fmt: skip
-    policy = SimpleNamespace(tokenizer="t", end_tokens=[3, 9])  # 9: Unsloth's pad
+        *SIZES,
+        "engine=transformers",
+        "vllm.gpu_memory_utilization=0.4",
+        "lora.rank=16",
+        "sampling.temperature=0.7",
+        "sampling.top_p=0.9",
+        "sampling.top_k=5",
+        "sampling.stop=[b]",
+        "sampling.max_completion_length=20",
+        "sampling.max_prompt_length=30",
+    )
+    policy = Policy(None, "t", None, "cpu", [3, 9])  # 9: Unsloth's pad
     choose.build_for_training(config, policy)
     drawn = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
     limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)

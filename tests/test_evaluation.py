@@ -11,7 +11,6 @@ from contextlib import chdir, nullcontext
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,7 +23,7 @@ import evaluate_run
 from pods import files
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.engines import Completion, Work, choose
+from pods.engines import Completion, Sampling, Work, choose
 from pods.evaluation import questions, records, run, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.lookup import SAVED, runs
@@ -156,12 +155,20 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
         records.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
-    config = SimpleNamespace(seed=0, repeats=11, pass_at=[1, 3, 11, 20])
-    training = SimpleNamespace(task=SimpleNamespace(name="own"))
-    asked, versions = [Questions("gsm8k", "math", rows)], ["v2", "strict"]
-    plan = SimpleNamespace(config=config, versions=versions, questions=asked, training=training)
-    plan.functions, plan.tokenizer = [], None
-    run.score(plan, [target])  # nothing is missing
+    plan = run.Plan(
+        config=configured("repeats=11", "pass_at=[1,3,11,20]"),
+        training=training_config(configured(), "fake"),
+        engine=("transformers", "as configured"),
+        sampling=Sampling(1.0, 1.0, 0, 16, 64),
+        versions=["v2", "strict"],
+        tokenizer=None,
+        policies=[target],
+        questions=[Questions("gsm8k", "math", rows)],
+        functions=[],
+        skipped=[],
+        messages=[],
+    )
+    run.score(plan)  # nothing is missing
 
     details = {"questions": 6, "repeats": 11, "rewards": {}}
     for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):

@@ -4,11 +4,13 @@ docs/paper.md trains every arm of every figure."""
 import itertools
 import re
 from fnmatch import fnmatch
-from functools import partial
+from functools import cache, partial
+from typing import NamedTuple
 
 import pytest
 import yaml
 
+from pods import by_name
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig
@@ -65,12 +67,6 @@ FULL = {  # in settings (e) and (f), which train all parameters
     "evaluation.every_seconds": 120,
     "prompts_per_step": 8,
 }
-SETTINGS = [  # experiment, its figure, n, m, beta, rewards, seconds of training and of a checkpoint
-    ("gsm8k_qwen", "gsm8k_main", 64, 16, 0.0, "v1", 21600, 1800),
-    ("gsm8k_llama", "llama_main", 64, 16, 0.04, "v2", 5400, 600),
-    ("math_qwen", "math_main", 32, 8, 0.0, "v1-correctness", 21600, 1800),
-    ("chemistry_qwen", "chemistry_main", 64, 16, 0.0, "v1-correctness", 21600, 1800),
-]
 
 
 @pytest.mark.parametrize("name", [p.stem for p in (CONFIG_DIR / "experiment").glob("*.yaml")])
@@ -79,13 +75,15 @@ def test_every_experiment_passes_its_checks(name):
     assert config.experiment == name
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "n", "m"), [("pods", 4 * 128, 4 * 32), ("grpo_ga", 16 * 32, 16 * 32)]
+)
 @pytest.mark.parametrize(("name", "size"), [("gsm8k_h100", "3B"), ("gsm8k_a100", "7B")])
-def test_the_values_of_settings_e_and_f(name, size):
-    for algorithm, n, m in (("pods", 4 * 128, 4 * 32), ("grpo_ga", 16 * 32, 16 * 32)):
-        config = compose(f"experiment={name}", f"algorithm={algorithm}")
-        assert (config.rollouts_per_prompt, config.kept_per_prompt) == (n, m)
-        assert {key: get(config, key) for key in FULL} == FULL
-        assert config.model.path == f"Qwen/Qwen2.5-{size}-Instruct"
+def test_the_values_of_settings_e_and_f(name, size, algorithm, n, m):
+    config = compose(f"experiment={name}", f"algorithm={algorithm}")
+    assert (config.rollouts_per_prompt, config.kept_per_prompt) == (n, m)
+    assert {key: get(config, key) for key in FULL} == FULL
+    assert config.model.path == f"Qwen/Qwen2.5-{size}-Instruct"
 
 
 def assert_arguments(config, expected):
@@ -93,22 +91,55 @@ def assert_arguments(config, expected):
     assert {key: actual[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_the_papers_values_and_its_figure(setting):
-    experiment, name, n, m, beta, version, seconds, grid = setting
+class Setting(NamedTuple):
+    experiment: str
+    figure: str
+    n: int
+    m: int
+    beta: float
+    rewards: str
+    seconds: int  # of training
+    grid: int  # seconds from one checkpoint to the next
+
+
+SETTINGS = [
+    Setting("gsm8k_qwen", "gsm8k_main", 64, 16, 0.0, "v1", 21600, 1800),
+    Setting("gsm8k_llama", "llama_main", 64, 16, 0.04, "v2", 5400, 600),
+    Setting("math_qwen", "math_main", 32, 8, 0.0, "v1-correctness", 21600, 1800),
+    Setting("chemistry_qwen", "chemistry_main", 64, 16, 0.0, "v1-correctness", 21600, 1800),
+]
+settings = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.experiment)
+
+
+@settings
+def test_the_grid_of_a_figure_is_that_of_its_setting(setting):
     folder = CONFIG_DIR / "figure"
     figure = yaml.safe_load((folder / "_published.yaml").read_text())
-    figure |= yaml.safe_load((folder / f"{name}.yaml").read_text())
-    assert (figure["budget_seconds"], figure["grid_seconds"]) == (seconds, grid)
-    for algorithm, drawn, kept in (("pods", n, m), ("grpo", m, m), ("grpo_ga", n, n)):
-        config = compose(f"experiment={experiment}", f"algorithm={algorithm}", "seed=7")
-        assert {key: get(config, key) for key in PAPER} == PAPER
-        assert (config.rollouts_per_prompt, config.rewards.version) == (drawn, version)
-        assert (config.budget.train_seconds, config.checkpoint.every_seconds) == (seconds, grid)
-        expected = PUBLISHED | {"beta": beta, "num_generations": kept}
-        expected |= {"per_device_train_batch_size": m, "gradient_accumulation_steps": kept // m}
-        expected |= {"steps_per_generation": kept // m}
-        assert_arguments(config, expected)
+    figure |= yaml.safe_load((folder / f"{setting.figure}.yaml").read_text())
+    assert figure["budget_seconds"] == setting.seconds
+    assert figure["grid_seconds"] == setting.grid
+
+
+@settings
+@pytest.mark.parametrize(
+    ("algorithm", "drawn", "kept"), [("pods", "n", "m"), ("grpo", "m", "m"), ("grpo_ga", "n", "n")]
+)
+def test_the_papers_values(setting, algorithm, drawn, kept):
+    rollouts, rows = getattr(setting, drawn), getattr(setting, kept)
+    config = compose(f"experiment={setting.experiment}", f"algorithm={algorithm}", "seed=7")
+    assert {key: get(config, key) for key in PAPER} == PAPER
+    assert config.rollouts_per_prompt == rollouts
+    assert config.rewards.version == setting.rewards
+    assert config.budget.train_seconds == setting.seconds
+    assert config.checkpoint.every_seconds == setting.grid
+    arguments = {
+        "beta": setting.beta,
+        "num_generations": rows,
+        "per_device_train_batch_size": setting.m,
+        "gradient_accumulation_steps": rows // setting.m,
+        "steps_per_generation": rows // setting.m,
+    }
+    assert_arguments(config, PUBLISHED | arguments)
 
 
 def test_other_keys_become_trls_arguments():
@@ -136,13 +167,14 @@ def test_other_keys_become_trls_arguments():
     assert_arguments(compose("experiment=gsm8k_qwen", *overrides), expected)
 
 
-ROWS = re.findall(r"train\.py (?:-m )?(experiment=[^#\n]*)", (ROOT / "docs/paper.md").read_text())
+ROWS = re.findall(r"train\.py (?:-m )?(experiment=[^#\n`]*)", (ROOT / "docs/paper.md").read_text())
 ROWS.append("experiment=gsm8k_h100 algorithm=grpo_ga")  # the line says it in words
 OURS = ("all", "a100s")  # drawn from others' runs; ours alone; a comment of h100s
 FILES = [*(CONFIG_DIR / "figure").glob("[!_]*.yaml")]
 FIGURES = [p.stem for p in FILES if p.stem not in OURS and "experiment" not in p.read_text()]
 
 
+@cache
 def names():
     """The runs that the lines of docs/paper.md train, with the first seed."""
     runs = set()
@@ -150,9 +182,12 @@ def names():
         pairs = (word.split("=") for word in re.sub(r"(seed=\d+),\S*", r"\1", row).split())
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
-            composed = command.compose("train", list(overrides))
+            composed = command.compose("train", list(overrides), implied=by_name.implied)
             composed.run = sweeps.name(
-                composed, overrides, set(), partial(command.compose, "train")
+                composed,
+                overrides,
+                set(),
+                partial(command.compose, "train", implied=by_name.implied),
             )
             config = command.typed(TrainConfig, composed)
             settle(config)
@@ -160,10 +195,17 @@ def names():
     return runs
 
 
-def test_every_arm_of_every_figure_is_trained_by_a_line():
-    trained = names()
+def test_there_are_nine_figures_of_the_paper():
     assert len(FIGURES) == 9
-    for figure in FIGURES:
-        series = command.compose(f"figure/{figure}", []).figure.series
-        for arm, settings in series.items():
-            assert any(fnmatch(run, p) for run in trained for p in settings.runs), (figure, arm)
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_arm_of_every_figure_is_trained_by_a_line(figure):
+    arms = command.compose(f"figure/{figure}", []).figure.series
+    patterns = {arm: list(settings.runs) for arm, settings in arms.items()}
+    untrained = [
+        arm
+        for arm, runs in patterns.items()
+        if not any(fnmatch(run, pattern) for run in names() for pattern in runs)
+    ]
+    assert untrained == []

@@ -23,7 +23,6 @@ SETTINGS = [
     "loss.beta=0.04",
     "clock=l40s",
     "optimizer.schedule=constant",
-    "evaluation.every_seconds=null",
 ]
 
 

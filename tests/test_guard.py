@@ -1,7 +1,6 @@
 """The guard: an engine must sample from the policy that is trained."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,6 +36,14 @@ class Faulty:
     def shifted(self, completion):
         logprobs = completion.logprobs and [p + self.offset for p in completion.logprobs]
         return replace(completion, logprobs=logprobs)
+
+
+class Silent:
+    """An engine that draws nothing."""
+
+    def generate(self, works, *, logprobs=False):
+        for work in works:
+            yield work, []
 
 
 def guarded(**fault):
@@ -99,8 +106,8 @@ def test_an_engine_with_another_policy_ends_the_run_before_the_first_update(faul
     ],
 )
 def test_the_changed_adapter_must_explain_the_engine_twice_as_well(changed, unchanged, passes):
-    engine = SimpleNamespace(generate=lambda works, logprobs: [(works[0], [])])
-    guard, gaps = Guard(engine, None, max_gap=0.1, check_every=1), iter([changed, unchanged])
+    guard = Guard(Silent(), None, max_gap=0.1, check_every=1)
+    gaps = iter([changed, unchanged])
     guard.gap = lambda requests, groups: next(gaps)
     arguments = [Request([1], [7, 8]), Request([2], [9, 10])], LivePolicy(torch.nn.Linear(1, 1), 0)
     if passes:

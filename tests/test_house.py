@@ -93,11 +93,18 @@ def test_files_floors_and_circles() -> None:
     TopologicalSorter({a: {d for c, d in pairs if c == a} for a, _ in pairs}).prepare()
 
 
-def test_the_import_rules() -> None:
-    for *edge, folder, target in EDGES:
-        assert folder != "pods/config" or target == folder, edge
-        assert target != "pods/training" or folder == target or not folder.startswith("pods"), edge
-        assert {folder, target} != {"pods/evaluation", "pods/figures"}, edge
+def test_the_folder_of_the_config_imports_nothing_else() -> None:
+    assert [edge for edge in EDGES if edge[2] == "pods/config" != edge[3]] == []
+
+
+def test_nothing_below_imports_the_training() -> None:
+    into = [edge for edge in EDGES if edge[3] == "pods/training" != edge[2]]
+    assert [edge for edge in into if edge[2].startswith("pods")] == []
+
+
+def test_evaluation_and_figures_do_not_import_each_other() -> None:
+    rooms = {"pods/evaluation", "pods/figures"}
+    assert [edge for edge in EDGES if {edge[2], edge[3]} == rooms] == []
 
 
 @pytest.mark.parametrize("file", SOURCES)
@@ -126,17 +133,38 @@ def test_each_way_to_other_processes_is_seen(source):
     assert {*MODULES_OF_RANKS, *VARIABLES_OF_RANKS} & set(names_read(source))
 
 
-def test_private_names_stand_in_the_seam_alone_and_exist():
-    names: set[str] = set()  # attributes of the two trainers, and what their methods assign
+@pytest.fixture(scope="module")
+def private_names() -> set[str]:
+    """Attributes of TRL's and transformers' trainers, and what their methods assign."""
+    names: set[str] = set()
     for kind in (trl.GRPOTrainer, Trainer):
         assigned = re.findall(r"\bself\.(\w+)", inspect.getsource(inspect.getmodule(kind)))
         names |= {name for name in (*dir(kind), *assigned) if re.match("_[a-z]", name)}
     assert {"_generate_and_score_completions", "_save_rng_state", "_last_loaded_step"} <= names
+    return names
+
+
+def test_the_private_names_of_the_seam_exist(private_names):
+    used = set(re.findall(r"\.(_[a-z]\w*)", SOURCES["pods/seam.py"]))
+    assert used - {"_handed", "_earlier"} <= private_names  # its own
+
+
+@pytest.mark.parametrize("file", sorted({*SOURCES} - {"pods/seam.py"}))
+def test_private_names_stand_in_the_seam_alone(private_names, file):
+    used = set(re.findall(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)", SOURCES[file]))
+    assert not {name for name in used if "unsloth_" in name} | used & private_names
+    assert "_internal_call" not in SOURCES[file]
+
+
+def test_a_name_of_a_type_is_defined_once() -> None:
+    """Classes and type aliases at the top of the modules."""
+    places: dict[str, list[str]] = {}
     for file, source in SOURCES.items():
-        used = set(re.findall(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)", source))
-        if file == "pods/seam.py":
-            private = set(re.findall(r"\.(_[a-z]\w*)", source))
-            assert private - {"_handed", "_earlier"} <= names  # its own
-        else:
-            assert not {name for name in used if "unsloth_" in name} | used & names, file
-            assert "_internal_call" not in source, file
+        for node in ast.parse(source).body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign):
+                names = [ast.unparse(target) for target in node.targets]
+            for name in names:
+                if name[0].isupper() and not name.isupper() and name.isidentifier():
+                    places.setdefault(name, []).append(file)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

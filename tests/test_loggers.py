@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import wandb
@@ -12,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pods import files
 from pods.clock import Clock
 from pods.config.errors import UserError
+from pods.rewards import Scorer
 from pods.training import check, logs
 from tests.configs import compose
 from tests.steps import step_of
@@ -63,14 +63,15 @@ def test_metrics_and_events_have_every_step(tmp_path):
 
 def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("WANDB_MODE", "offline")
-    ids = []
+    runs = []
     for _ in range(2):
         with log(tmp_path, range(1, 2), "run=a-pods-seed3-P-2", "logger=[wandb]"):
-            ids.append(wandb.run.id)
-            assert (wandb.run.name, wandb.run.group) == ("a-pods-seed3-P-2", "a-pods-P-2")
-            assert wandb.run.config["optimizer"]["learning_rate"] == 1e-3
+            runs.append(wandb.run)
     assert capfd.readouterr() == ("", ""), "wandb is quiet"
-    assert ids[0] == ids[1] != "a-pods-seed3-P-2"  # two folders may hold runs of one name
+    first, resumed = runs
+    assert first.id == resumed.id != first.name  # two folders may hold runs of one name
+    assert {(run.name, run.group) for run in runs} == {("a-pods-seed3-P-2", "a-pods-P-2")}
+    assert [run.config["optimizer"]["learning_rate"] for run in runs] == [1e-3, 1e-3]
 
 
 def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch):
@@ -85,13 +86,16 @@ def test_counters_add_up_over_steps_and_go_on_from_a_checkpoint():
     step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5])
     saved = {"tokens_generated": 100, "tokens_trained": 50, "rollouts_generated": 80}
     saved |= {"rollouts_trained": 30, "step": 9}
-    meter = logs.Meter(SimpleNamespace(timeouts=2), saved)
-    for k in (1, 2):
-        meter.updates = [{"loss": 1.0, "kl": None}, {"loss": 2.0 * k, "grad_norm": 4.0}]
-        line = meter.line(step, Clock(), {"engine/logprob_gap": 3.0})
-        counters = [100 + k * 20, 50 + k * (1 + 2 + 2), 80 + k * 8, 30 + k * 3]
-        assert [line[name] for name in logs.COUNTERS] == counters
-        assert (line["loss"], line["grad_norm"]) == (0.5 + k, 4.0)
-        assert "kl" not in line
-        assert (line["score_timeouts"], line["engine/logprob_gap"]) == (2, 3.0)
-        assert meter.updates == []
+    scorer = Scorer("v2", workers=0, deadline_seconds=1)
+    scorer.timeouts = 2
+    meter = logs.Meter(scorer, saved)
+    lines = []
+    for loss in (2.0, 4.0):
+        meter.updates = [{"loss": 1.0, "kl": None}, {"loss": loss, "grad_norm": 4.0}]
+        lines.append(meter.line(step, Clock(), {"engine/logprob_gap": 3.0}))
+    assert meter.updates == []
+    counters = [[line[name] for name in logs.COUNTERS] for line in lines]
+    assert counters == [[120, 50 + 1 + 2 + 2, 88, 33], [140, 55 + 1 + 2 + 2, 96, 36]]
+    assert [line["loss"] for line in lines] == [1.5, 2.5]
+    others = {"grad_norm": 4.0, "score_timeouts": 2, "engine/logprob_gap": 3.0}
+    assert all(line.items() >= others.items() and "kl" not in line for line in lines)

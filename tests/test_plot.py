@@ -28,7 +28,7 @@ def arm_files(folder, arms, seeds, grid, dataset):
 
 
 def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tmp_path):
-    arms = {"grpo-all-n4-m4": 0.1, "grpo_ga-all-n8-m8": 0.05, "pods-max_variance-n8-m4": 0.2}
+    arms = {"grpo-n4-m4": 0.1, "grpo_ga-n8-m8": 0.05, "pods-max_variance-n8-m4": 0.2}
     arms = {f"quickstart-{arm}": slope for arm, slope in arms.items()}
     arm_files(tmp_path, arms, 2, 5, "arithmetic")
     keys = ("~figure.series.GRPO-GA", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")

@@ -25,10 +25,19 @@ TEXTS = [f"<think>{i}+{i % 7}=" for i in range(6)]
 PLAIN = Dataset.from_dict({"prompt": TEXTS, "bonus": [0.1 * i for i in range(6)]})
 CHAT = PLAIN.map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
 SETTINGS = {
-    "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 8,
-    "max_steps": 4, "use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no",
-    "logging_steps": 1, "disable_tqdm": True, "seed": 0, "learning_rate": 1e-3,
-}  # fmt: skip
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "max_completion_length": 8,
+    "max_steps": 4,
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+    "seed": 0,
+    "learning_rate": 1e-3,
+}
 
 
 def letters(completions, bonus, **_):
@@ -65,19 +74,33 @@ def judge():
     return transformers.GPT2ForSequenceClassification(config).eval()
 
 
-def trainer_of(kind, folder, data=PLAIN, rewards=letters, lora=False, evaluated=False, model=MODEL,
-               own=None, **changes):  # fmt: skip
+def trainer_of(
+    kind,
+    folder,
+    data=PLAIN,
+    rewards=letters,
+    lora=False,
+    evaluated=False,
+    model=MODEL,
+    own=None,
+    **changes,
+):
     """GRPOTrainer or PodsTrainer; `own`: arguments of PodsTrainer."""
     config = PodsConfig if issubclass(kind, PodsTrainer) else GRPOConfig
     values = {**SETTINGS, "output_dir": str(folder), **changes}
     modules = isinstance(rewards, torch.nn.Module)
     transformers.set_seed(0)  # LoRA's first weights precede TRL's own set_seed
     trainer = kind(
-        model=model, reward_funcs=rewards, args=config(**values), train_dataset=data,
+        model=model,
+        reward_funcs=rewards,
+        args=config(**values),
+        train_dataset=data,
         eval_dataset=data if evaluated else None,
-        processing_class=tokenizer(), reward_processing_classes=tokenizer() if modules else None,
-        peft_config=LoraConfig(r=4, target_modules=["q_proj"]) if lora else None, **(own or {}),
-    )  # fmt: skip
+        processing_class=tokenizer(),
+        reward_processing_classes=tokenizer() if modules else None,
+        peft_config=LoraConfig(r=4, target_modules=["q_proj"]) if lora else None,
+        **(own or {}),
+    )
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer
 
@@ -94,27 +117,46 @@ def same(one, other):
 # What users write, and the settings of TRL that touch the batch; an epoch has three steps.
 SCRIPTS = {
     "plain prompts": {},
-    "chat, async, two rewards with weights": {"data": CHAT, "rewards": [later, letters],
-                                              "reward_weights": [0.3, 2.0]},
+    "chat, async, two rewards with weights": {
+        "data": CHAT,
+        "rewards": [later, letters],
+        "reward_weights": [0.3, 2.0],
+    },
     "None for some, and from one for all": {"rewards": [never, sometimes]},
     "None for all": {"rewards": never},
     "a reward model, chat": {"rewards": judge(), "data": CHAT},
     "LoRA, KL, truncated masked": {"lora": True, "beta": 0.1, "mask_truncated_completions": True},
-}  # fmt: skip
+}
 CHANGES = {
     "scaled by the batch": {"scale_rewards": "batch"},
-    "not scaled": {"scale_rewards": "none", "loss_type": "dr_grpo",
-                   "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
-    "normalised first": {"rewards": [letters, parity], "loss_type": "bnpo",
-                         "multi_objective_aggregation": "normalize_then_sum"},
-    "two iterations of two updates": {"steps_per_generation": 2, "num_iterations": 2,
-                                      "per_device_train_batch_size": 4, "max_steps": 13,
-                                      "mask_truncated_completions": True, "loss_type": "grpo"},
+    "not scaled": {
+        "scale_rewards": "none",
+        "loss_type": "dr_grpo",
+        "gradient_accumulation_steps": 2,
+        "per_device_train_batch_size": 4,
+    },
+    "normalised first": {
+        "rewards": [letters, parity],
+        "loss_type": "bnpo",
+        "multi_objective_aggregation": "normalize_then_sum",
+    },
+    "two iterations of two updates": {
+        "steps_per_generation": 2,
+        "num_iterations": 2,
+        "per_device_train_batch_size": 4,
+        "max_steps": 13,
+        "mask_truncated_completions": True,
+        "loss_type": "grpo",
+    },
     "two generations an update": {"steps_per_generation": 1, "gradient_accumulation_steps": 2},
     "streamed": {"data": PLAIN.to_iterable_dataset()},
-    "evaluated meanwhile": {"evaluated": True, "eval_strategy": "steps", "eval_steps": 3,
-                            "per_device_eval_batch_size": 24},
-}  # fmt: skip
+    "evaluated meanwhile": {
+        "evaluated": True,
+        "eval_strategy": "steps",
+        "eval_steps": 3,
+        "per_device_eval_batch_size": 24,
+    },
+}
 
 
 @pytest.mark.filterwarnings("error:.*NaN slice:RuntimeWarning", "error:Mean of empty")
@@ -130,9 +172,10 @@ def test_grpo_equals_trls_trainer_to_the_bit_over_two_epochs(case, tmp_path, req
     if "streamed" not in request.node.name:  # the history names the prompts by their rows
         names = [ours.train_dataset[int(prompt)]["prompt"] for prompt in ours.newest.prompts]
         assert names == [prompt.row["prompt"] for prompt in ours.newest.prompts]
-    mine, other = ours.state.log_history[2], theirs.state.log_history[2]
-    for name in ("reward", "reward_std", "grad_norm", "num_tokens", "completions/mean_length"):
-        assert mine.get(name) == other.get(name), name
+    names = ("reward", "reward_std", "grad_norm", "num_tokens", "completions/mean_length")
+    logged = [trainer.state.log_history[2] for trainer in (ours, theirs)]
+    mine, other = ({name: line.get(name) for name in names} for line in logged)
+    assert mine == other
 
 
 def test_completions_are_logged_beside_their_own_rewards_and_advantages(tmp_path):
@@ -160,11 +203,18 @@ def test_completions_are_logged_beside_their_own_rewards_and_advantages(tmp_path
 )
 def test_a_resume_is_exact(algorithm, accumulated, kwargs, step, tmp_path):
     settings = {
-        "gradient_accumulation_steps": accumulated, "steps_per_generation": 1,
-        "algorithm": algorithm, "rewards": parity, "correct": "parity", "num_generations": 2,
-        "per_device_train_batch_size": 4, "max_steps": 6, "save_strategy": "steps",
-        "save_steps": step, "algorithm_kwargs": kwargs,
-    }  # fmt: skip
+        "gradient_accumulation_steps": accumulated,
+        "steps_per_generation": 1,
+        "algorithm": algorithm,
+        "rewards": parity,
+        "correct": "parity",
+        "num_generations": 2,
+        "per_device_train_batch_size": 4,
+        "max_steps": 6,
+        "save_strategy": "steps",
+        "save_steps": step,
+        "algorithm_kwargs": kwargs,
+    }
     straight = trainer_of(PodsTrainer, tmp_path, **settings)
     straight.train()
     assert straight.fresh_drawn > 0
@@ -185,8 +235,8 @@ def test_a_resume_that_starts_the_epoch_again_knows_its_questions(tmp_path):
     resumed = trainer_of(PodsTrainer, tmp_path, data=data, **settings, ignore_data_skip=True)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     rows = {str(row["id"] or i): row["prompt"] for i, row in enumerate(data)}
-    for prompt in resumed.newest.prompts:
-        assert rows[prompt] == prompt.row["prompt"]
+    prompts = resumed.newest.prompts
+    assert [rows[prompt] for prompt in prompts] == [prompt.row["prompt"] for prompt in prompts]
 
 
 def test_trls_parser_reads_the_config_which_a_checkpoint_holds(tmp_path):
@@ -239,12 +289,21 @@ def none_at_all(step):
 def gradients(folder, algorithm, m, rows, **changes):
     """Of the first update of a policy in float64, which differs from the reference."""
     trainer = trainer_of(
-        Scripted, folder / "out", rewards=letters, model=str(folder), num_generations=m,
-        per_device_train_batch_size=rows, gradient_accumulation_steps=2 * m // rows,
-        rollouts_per_prompt=m, max_steps=1, max_grad_norm=0, shuffle_dataset=False,
-        model_init_kwargs={"dtype": "auto"}, own={"algorithm": algorithm},
+        Scripted,
+        folder / "out",
+        rewards=letters,
+        model=str(folder),
+        num_generations=m,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=2 * m // rows,
+        rollouts_per_prompt=m,
+        max_steps=1,
+        max_grad_norm=0,
+        shuffle_dataset=False,
+        model_init_kwargs={"dtype": "auto"},
+        own={"algorithm": algorithm},
         **changes,
-    )  # fmt: skip
+    )
     random, held = torch.Generator().manual_seed(3), {}
     for name, parameter in trainer.model.named_parameters():
         noise = torch.randn(parameter.shape, generator=random, dtype=torch.float64)
@@ -263,19 +322,37 @@ def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=len(tokenizer()), n_embd=8, n_layer=1, n_head=2, n_positions=32,
-        resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
-    )  # fmt: skip
+        vocab_size=len(tokenizer()),
+        n_embd=8,
+        n_layer=1,
+        n_head=2,
+        n_positions=32,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+    )
     transformers.GPT2LMHeadModel(config).double().save_pretrained(folder)
     return folder
 
 
 MASKED, KL = {"mask_truncated_completions": True}, {"beta": 0.3}
 LOSSES = [  # rows of a micro-batch (0: the step is one), and settings
-    ("grpo", 0, {}), ("grpo", 2, {}), ("grpo", 2, MASKED), ("grpo", 2, KL), ("dapo", 0, KL),
-    ("dapo", 2, {}), ("dapo", 2, MASKED), ("dr_grpo", 2, {}), ("dr_grpo", 2, KL), ("bnpo", 0, {}),
-    ("bnpo", 0, KL), ("sapo", 2, {}), ("luspo", 2, {}), ("cispo", 2, {}), ("vespo", 2, {}),
-]  # fmt: skip
+    ("grpo", 0, {}),
+    ("grpo", 2, {}),
+    ("grpo", 2, MASKED),
+    ("grpo", 2, KL),
+    ("dapo", 0, KL),
+    ("dapo", 2, {}),
+    ("dapo", 2, MASKED),
+    ("dr_grpo", 2, {}),
+    ("dr_grpo", 2, KL),
+    ("bnpo", 0, {}),
+    ("bnpo", 0, KL),
+    ("sapo", 2, {}),
+    ("luspo", 2, {}),
+    ("cispo", 2, {}),
+    ("vespo", 2, {}),
+]
 
 
 # Since 1.14 TRL takes log-probabilities from chunks of logits that it casts to float32, and sums
@@ -283,7 +360,11 @@ LOSSES = [  # rows of a micro-batch (0: the step is one), and settings
 HEAD_IN_FLOAT32 = find_spec("trl.kernels") is not None
 
 
-@pytest.mark.parametrize(("loss", "rows", "changes"), LOSSES)
+def id_of(value):
+    return "-".join(value) or "plain" if isinstance(value, dict) else str(value)
+
+
+@pytest.mark.parametrize(("loss", "rows", "changes"), LOSSES, ids=id_of)
 def test_rows_that_fill_the_step_are_in_no_loss_and_in_no_denominator(small, loss, rows, changes):
     """6 of 8 rows, and a step of these 6. What is in float32 is the same in both, except for the
     factor 8/6, whose relative rounding is at most 2**-24; sums in float64 add 1e-12. TRL's sums
@@ -293,10 +374,12 @@ def test_rows_that_fill_the_step_are_in_no_loss_and_in_no_denominator(small, los
     largest = max(value.abs().max() for value in exact.values())
     assert largest > 1e-3
     rounding = 2**-21 if HEAD_IN_FLOAT32 else 1e-12
-    for name, value in exact.items():
-        assert value.dtype == torch.float64
-        difference = (filled[name] - value).abs()
-        assert (difference <= 2**-24 * value.abs() + rounding * largest).all(), name
+    assert {value.dtype for value in exact.values()} == {torch.float64}
+    excess = {
+        name: ((filled[name] - value).abs() - 2**-24 * value.abs()).max().item() / largest.item()
+        for name, value in exact.items()
+    }
+    assert {name: value for name, value in excess.items() if not value <= rounding} == {}
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo"])
@@ -348,20 +431,28 @@ def test_one_process_on_several_cards_is_refused(monkeypatch):
 
 def test_an_evaluation_by_trl_follows_a_step_with_the_engines_log_probabilities(tmp_path):
     """TRL corrects for them with use_vllm, which would be another generation here."""
-    settings = {"evaluated": True, "eval_strategy": "steps", "per_device_eval_batch_size": 24}
-    corrected, plain = [
-        trainer_of(
-            Likely, tmp_path, rewards=parity, rollouts_per_prompt=8, max_steps=2, eval_steps=1,
-            vllm_importance_sampling_correction=correction, **settings,
-        ) for correction in (True, False)
-    ]  # fmt: skip
-    for trainer in (corrected, plain):
+    trainers = []
+    for correction in (True, False):
+        trainer = trainer_of(
+            Likely,
+            tmp_path,
+            rewards=parity,
+            evaluated=True,
+            rollouts_per_prompt=8,
+            max_steps=2,
+            eval_strategy="steps",
+            eval_steps=1,
+            per_device_eval_batch_size=24,
+            vllm_importance_sampling_correction=correction,
+        )
         trainer.train()
-        assert not trainer.use_vllm
-        assert sum("eval_loss" in line for line in trainer.state.log_history) == 2
+        trainers.append(trainer)
+    lines = [trainer.state.log_history for trainer in trainers]
+    assert [trainer.use_vllm for trainer in trainers] == [False, False]
+    assert [sum("eval_loss" in line for line in each) for each in lines] == [2, 2]
     name = "sampling/importance_sampling_ratio/mean"
-    assert [name in trainer.state.log_history[0] for trainer in (corrected, plain)] == [True, False]
-    assert not same(weights(corrected), weights(plain))
+    assert [name in each[0] for each in lines] == [True, False]
+    assert not same(*map(weights, trainers))
 
 
 def test_a_generation_of_another_shape_names_trls_version(tmp_path, monkeypatch):

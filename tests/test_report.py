@@ -60,7 +60,7 @@ def run_folder(folder, name, steps):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_folder(tmp_path, NAME, steps=5)
-    run_folder(tmp_path, NAME.replace("pods-max_variance", "grpo-all"), steps=3)
+    run_folder(tmp_path, NAME.replace("pods-max_variance", "grpo"), steps=3)
 
 
 def made(key, name):

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import rewards
@@ -83,10 +84,18 @@ ROWS = [  # completion, gold, correct in v1, correct in v2, well-formed
 ]
 
 
-@pytest.mark.parametrize(("table", "equal"), [(EQUAL, True), (UNEQUAL, False)])
-def test_pairs(table, equal):
-    pairs = [(given, gold) for gold, texts in table.items() for given in texts]
-    assert [pair for pair in pairs if published.equal(*pair) is not equal] == []
+def pairs(table):
+    return [(given, gold) for gold, texts in table.items() for given in texts]
+
+
+@pytest.mark.parametrize(("given", "gold"), pairs(EQUAL))
+def test_equal_pairs(given, gold):
+    assert published.equal(given, gold) is True
+
+
+@pytest.mark.parametrize(("given", "gold"), pairs(UNEQUAL))
+def test_unequal_pairs(given, gold):
+    assert published.equal(given, gold) is False
 
 
 @pytest.mark.parametrize(("completion", "gold", "v1", "v2", "formed"), ROWS)
@@ -95,20 +104,24 @@ def test_rows(completion, gold, v1, v2, formed):
     assert [*grades, rewards.is_well_formed(completion)] == [v1, v1, v2, formed]
 
 
-def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is():
-    for source in (
-        "\\sqrt",  # a root of nothing
-        "\\sqrt[" * 50,  # optional arguments without an end
-        "}\\frac{\\(}}" * 30,  # formulas without an end in arguments
-        "\\begin{pmatrix}&&" * 17,  # tables in tables
-        "\\title{\\maketitle\\maketitle}" * 9,  # titles in titles
-    ):
-        assert published.latex_as_text(source) is None, source
-        assert not published.equal(source, "5")
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("\\sqrt", id="a root of nothing"),
+        pytest.param("\\sqrt[" * 50, id="optional arguments without an end"),
+        pytest.param("}\\frac{\\(}}" * 30, id="formulas without an end in arguments"),
+        pytest.param("\\begin{pmatrix}&&" * 17, id="tables in tables"),
+        pytest.param("\\title{\\maketitle\\maketitle}" * 9, id="titles in titles"),
+    ],
+)
+def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is(source):
+    assert published.latex_as_text(source) is None
+    assert not published.equal(source, "5")
 
 
-def test_the_second_form_writes_latex_as_text():
-    assert {text: published.second_form(text) for text in SECOND_FORMS} == SECOND_FORMS
+@pytest.mark.parametrize(("text", "form"), SECOND_FORMS.items())
+def test_the_second_form_writes_latex_as_text(text, form):
+    assert published.second_form(text) == form
 
 
 def test_the_shared_pairs(shared):
@@ -117,15 +130,30 @@ def test_the_shared_pairs(shared):
     assert [p for p in pairs if published.equal(p["given"], p["gold"]) != p["equal"]] == []
 
 
-def test_the_shared_sample(shared):
+@pytest.fixture(scope="module")
+def sample(shared):
+    """Rows with completion, answer, and their published scores: c1, f1, x1 by v1, ..."""
     lines = (shared / "reference" / "grading_sample.jsonl").read_text().splitlines()
-    rows = [*map(json.loads, lines)]
-    completions, answers = [r["completion"] for r in rows], [r["answer"] for r in rows]
-    for version in ("v1", "v2"):
-        scores = rewards.score(completions, answers, version=version)
-        for name, column in (("correctness", "c"), ("format", "f"), ("tags", "x")):
-            expected = [row[column + version[1]] for row in rows]
-            assert scores[name] == pytest.approx(expected, abs=1e-9), (version, name)
-        grades = [value == 1 for value in scores["correctness"]]
-        assert grades == [row[f"correct_{version}"] for row in rows]
-    assert [rewards.is_well_formed(c) for c in completions] == [r["format_ok"] for r in rows]
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_scores_of_the_shared_sample(sample, version):
+    completions = [row["completion"] for row in sample]
+    scores = rewards.score(completions, [row["answer"] for row in sample], version=version)
+    number = version[1]
+    expected = {
+        "correctness": [row[f"c{number}"] for row in sample],
+        "format": [row[f"f{number}"] for row in sample],
+        "tags": [row[f"x{number}"] for row in sample],
+    }
+    assert scores.keys() == expected.keys()
+    table = [scores[name] for name in expected]
+    np.testing.assert_allclose(table, [*expected.values()], rtol=1e-6, atol=1e-9)
+    grades = [value == 1 for value in scores["correctness"]]
+    assert grades == [row[f"correct_{version}"] for row in sample]
+
+
+def test_what_is_well_formed_of_the_shared_sample(sample):
+    formed = [rewards.is_well_formed(row["completion"]) for row in sample]
+    assert formed == [row["format_ok"] for row in sample]

@@ -3,6 +3,8 @@
 import random
 import re
 
+import pytest
+
 from rewards import tags
 
 FORMAT = re.compile(r"<think>.*</think>[ \n]?<answer>.*</answer>", re.DOTALL)
@@ -30,23 +32,31 @@ def test_fuzzed_strings():
     assert sum(well_formed for _, well_formed in expected) > 15
 
 
-def test_the_last_number_and_the_published_block():
-    for text in fuzzed(20_000, seed=1):
-        for pattern in (r"\d+", r"[\d.,]+"):
-            assert tags.last_number(text, pattern) == (re.findall(pattern, text) or ["-1"])[-1]
-        block = text.split("<answer>")[-1].split("</answer>")[0].strip()
-        assert tags.published_answer(text) == block
+@pytest.mark.parametrize("pattern", [r"\d+", r"[\d.,]+"])
+def test_the_last_number(pattern):
+    texts = fuzzed(20_000, seed=1)
+    expected = [(re.findall(pattern, text) or ["-1"])[-1] for text in texts]
+    assert [tags.last_number(text, pattern) for text in texts] == expected
 
 
-def test_the_last_closed_answer():
-    answers = {
-        "5": None,
-        "</answer>5<answer>": None,
-        "<answer>5</answer>": "5",
-        "<answer>5</answer></answer>": "5",
-        "<answer>5</answer><answer>6</answer>": "6",
-        "<answer>5</answer> <answer>6": "5",  # cut off: the last closed one counts
-        "<answer>5</answer><answer> \n</answer>": "5",  # blank says nothing
-        "<answer>5<answer>6</answer>": "6",  # the inner one is the one that closes
-    }
-    assert {text: tags.last_closed_answer(text) for text in answers} == answers
+def test_the_published_block():
+    texts = fuzzed(20_000, seed=1)
+    expected = [text.split("<answer>")[-1].split("</answer>")[0].strip() for text in texts]
+    assert [tags.published_answer(text) for text in texts] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("5", None),
+        ("</answer>5<answer>", None),
+        ("<answer>5</answer>", "5"),
+        ("<answer>5</answer></answer>", "5"),
+        ("<answer>5</answer><answer>6</answer>", "6"),
+        ("<answer>5</answer> <answer>6", "5"),  # cut off: the last closed one counts
+        ("<answer>5</answer><answer> \n</answer>", "5"),  # blank says nothing
+        ("<answer>5<answer>6</answer>", "6"),  # the inner one is the one that closes
+    ],
+)
+def test_the_last_closed_answer(text, answer):
+    assert tags.last_closed_answer(text) == answer

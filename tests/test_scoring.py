@@ -1,10 +1,9 @@
 """Rewards of the user's beside the built-in ones: TRL's signature, and what can go wrong."""
 
-from types import SimpleNamespace
-
 import pytest
+from transformers import TrainerState
 
-from pods.scoring import RewardError, Rewards, Text
+from pods.scoring import ChatText, RewardError, Rewards
 from tests.configs import compose
 
 COLUMNS = {
@@ -14,7 +13,7 @@ COLUMNS = {
     "prompts": [f"<user>{i}+1<assistant>" for i in range(3)],
     "kind": ["math"] * 3,
     "level": [0, 1, 2],
-    "trainer_state": SimpleNamespace(global_step=4),
+    "trainer_state": TrainerState(global_step=4),
     "log_extra": None,
     "log_metric": None,
 }
@@ -66,7 +65,7 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
     with rewards(tmp_path, body, "rewards.weights.correctness=0") as score:
         assert scores(score, ["", *TEXTS[:2]])["own"] == [0, 1, 0]
         assert score.grader is None  # a reward without a weight grades nothing
-    text = Text("hello", "question")  # a string in every other way
+    text = ChatText("hello", "question")  # a string in every other way
     assert (text, text[0], text[-1], text[1:3], text[1]) == ("hello", "h", "o", "el", "e")
     assert text[-1]["content"] == "question"
 

@@ -157,7 +157,7 @@ def test_every_published_kind_is_compared_and_exit_code_3_says_what_is_left_out(
     assert result["a100s"]["baseline_hours"] == pytest.approx(20 / 60)
     (tmp_path / "Instruct-GSM8K-512-64-16-Run2.json").write_text('{"checkpoint-100": {"gsm')
     for seed in (0, 1):
-        name = f"math_qwen-grpo-all-n8-m8-seed{seed}"
+        name = f"math_qwen-grpo-n8-m8-seed{seed}"
         run_file(tmp_path, name, [0.1], dataset="math500")
         facts_file(tmp_path, name, seed=seed, prompts_per_step=seed + 1)
     for path in tmp_path.glob("Instruct-MATH-NF-512-8-8-*.json"):

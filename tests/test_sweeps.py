@@ -17,30 +17,37 @@ RUNS = [
     ("optimizer.learning_rate=2e-3", f"{NAME}-optimizer.learning_rate-0.002"),
     ("rewards=v2 prompts_per_step=8,4 optimizer.learning_rate=1e-3", NAME),  # all by default
     ("seed=3 rule=random kept_per_prompt=2", "quickstart-pods-random-n8-m2-seed3"),
-    ("algorithm=grpo", "quickstart-grpo-all-n4-m4-seed0"),
+    ("algorithm=grpo", "quickstart-grpo-n4-m4-seed0"),
     ("algorithm=dapo algorithm_kwargs.rounds=2", "quickstart-dapo-rounds2-n4-m4-seed0"),
     ("algorithm=speed rule=random", "quickstart-speed-random-n8-m4-seed0"),
     ("algorithm=my.py:f", "quickstart-f-n8-m4-seed0"),
-    ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-all-n8-m2-seed0"),
+    ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-n8-m2-seed0"),
     *[(f"run={value}", value) for value in ("3", "1.5", "true")],
     ("rewards=strict rule_kwargs.k=1", f"{NAME}-rewards-strict-rule_kwargs.k-1"),
     ("task.system=null warm_up=true", f"{NAME}-task.system-null-warm_up-true"),
     (f"task.system={'x' * 50}", f"{NAME}-task.system-77cf1206"),  # a hash of a long value
-    (" ".join(f"rewards.functions.f{i}=my_rewards.py:f{i}" for i in range(1, 5)),  # many
-     "quickstart-pods-max_variance-f1-f2-f3-f4-n8-m4-seed0-41d9f03e"),
-    ("rewards.functions.f=a/b.py:g", "quickstart-pods-max_variance-f-n8-m4-seed0"
-     "-rewards.functions.f-a_b.py_g"),
+    (
+        " ".join(f"rewards.functions.f{i}=my_rewards.py:f{i}" for i in range(1, 5)),  # many
+        "quickstart-pods-max_variance-f1-f2-f3-f4-n8-m4-seed0-41d9f03e",
+    ),
+    (
+        "rewards.functions.f=a/b.py:g",
+        "quickstart-pods-max_variance-f-n8-m4-seed0-rewards.functions.f-a_b.py_g",
+    ),
     ("advantage=rloo", "quickstart-pods-max_variance-rloo-n8-m4-seed0"),
     ("rule=my.py:rule", "quickstart-pods-rule-n8-m4-seed0"),
     ("task=own", "quickstart-pods-max_variance-own-n8-m4-seed0-task-own"),
     ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
     ("budget.train_seconds=5,9", f"{NAME}-budget.train_seconds-5"),
-    ("run=mine seed=1,2", "mine-seed-1"), ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),
-]  # fmt: skip
+    ("run=mine seed=1,2", "mine-seed-1"),
+    ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),
+]
 
 
 @pytest.mark.parametrize(("command", "name"), RUNS)
-def test_what_is_overridden_and_not_in_the_name_is_appended(command, name):
+def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.py").write_text("def f(step):\n    yield step.prompts, step.n\n")
     unnamed = sweeps.unnamed(command.split(), multirun=True)
     job = [override.partition(",")[0] for override in command.split()]
     swept = {override.partition("=")[0] for override in job} - {*unnamed}

@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from pods import tasks
 from pods.config.errors import UserError
-from pods.config.keys import Model, Task
+from pods.config.keys import ModelKeys, TaskKeys
 from pods.scoring import Rewards
 from pods.tasks import encode_prompt, encode_prompts, read_prompts, render_prompt
 from pods.tasks.prompts import SYSTEM, render_for
@@ -19,8 +19,8 @@ from tests.configs import compose
 from tests.tokenizers_like import like
 
 QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
-TASK = Task.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
-MODEL = Model(name="m", path="m", dtype="float32", load_in_4bit=False)
+TASK = TaskKeys.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
+MODEL = ModelKeys(name="m", path="m", dtype="float32", load_in_4bit=False)
 
 
 def render(question, tokenizer, task, model):

@@ -83,6 +83,7 @@ def test_build_script(tmp_path):
     done = processes.run(tmp_path, *settings, script="scripts/build_tiny_policy.py")
     assert done.stdout == "built\n"
     assert {f.name for f in (tmp_path / "built").iterdir()} == {f.name for f in FOLDER.iterdir()}
-    for name in ("tokenizer.json", "chat_template.jinja", "tokenizer_config.json", "config.json"):
-        assert (tmp_path / "built" / name).read_text() == (FOLDER / name).read_text()
+    names = ("tokenizer.json", "chat_template.jinja", "tokenizer_config.json", "config.json")
+    texts = {name: (tmp_path / "built" / name).read_text() for name in names}
+    assert texts == {name: (FOLDER / name).read_text() for name in names}
     AutoModelForCausalLM.from_pretrained(tmp_path / "built")

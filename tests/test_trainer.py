@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +16,11 @@ from pods.clock import Clock
 from pods.engines import choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import load_tokenizer, load_transformers
+from pods.runs.folder import RunFolder
+from pods.scoring import Rewards
 from pods.training import logs
 from pods.training.build import build_trainer
+from pods.training.loop import RunCallback
 from tests.configs import compose
 from tests.conftest import ROOT
 
@@ -45,32 +47,43 @@ def tags(completions, **_):
 
 
 def rewards_of():
-    """What build_trainer needs of pods.scoring.Rewards; mixed-up rows change the rewards."""
-    return SimpleNamespace(
-        functions=[correctness, format, tags], grader=None, scorer=SimpleNamespace(timeouts=0),
-        weights={"correctness": 1.0, "format": 0.7, "tags": 1.3},
-    )  # fmt: skip
+    """Those of a training with the functions above, which mixed-up rows change."""
+    rewards = Rewards(compose("rewards=v2").rewards)
+    rewards.functions = [correctness, format, tags]
+    rewards.weights = {"correctness": 1.0, "format": 0.7, "tags": 1.3}
+    rewards.grader = None
+    return rewards
 
 
 def policy_of(config):
     return load_transformers(config, load_tokenizer(config.model.path))
 
 
-def build(overrides, *, dataset, algorithm=None, wrap=None):
-    """algorithm: in place of the config's. wrap: around the engine."""
+def build(overrides, *, dataset, algorithm=None, wrap=None, clock=None):
+    """algorithm: in place of the config's. wrap: around the engine. clock: of the trainer."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
     config.engine = choose.for_training(config)[0]
     engine = choose.build_for_training(config, policy)
     engine = wrap(engine) if wrap else engine
-    trainer = build_trainer(config, policy, dataset, rewards_of(), engine, Clock())
+    trainer = build_trainer(config, policy, dataset, rewards_of(), engine, clock or Clock())
     if algorithm is not None:
         trainer.driver.algorithm = algorithm
     return trainer
 
 
+def callback_of(trainer, *overrides):
+    """The callback of a new run with this trainer."""
+    config = compose(*overrides)
+    return RunCallback(config, RunFolder(config), trainer, rewards_of(), None, None)
+
+
 def adapter(trainer):
-    return {k: v.clone() for k, v in trainer.model.state_dict().items() if "lora_" in k}
+    return adapter_of(trainer.model)
+
+
+def adapter_of(model):
+    return {k: v.clone() for k, v in model.state_dict().items() if "lora_" in k}
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -146,15 +159,19 @@ def test_what_is_trained_is_float32_whatever_the_model_computes_in(keys, changed
 
 def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
     """Of an engine that claims 0.05 nats less for each token: it counts exp(0.05) times."""
+    keys = [
+        "max_steps=1",
+        "optimizer.name=sgd",
+        "optimizer.learning_rate=1",
+        "optimizer.schedule=constant",
+        "optimizer.weight_decay=0",
+        "optimizer.max_grad_norm=0",
+        "trl.vllm_importance_sampling_mode=token_truncate",
+    ]
     gradients = []
     for correction in (False, True):
-        keys = ["max_steps=1", "optimizer.name=sgd", "optimizer.learning_rate=1",
-                "optimizer.schedule=constant", "optimizer.weight_decay=0",
-                "optimizer.max_grad_norm=0",
-                f"trl.vllm_importance_sampling_correction={correction}",
-                "trl.vllm_importance_sampling_mode=token_truncate"]  # fmt: skip
-        trainer = build(keys, dataset=rows())
-        trainer.engine = SimpleNamespace(generate=shifted(trainer.engine))
+        corrected = f"trl.vllm_importance_sampling_correction={correction}"
+        trainer = build([*keys, corrected], dataset=rows(), wrap=Understating)
         trainer.guard = None
         before = adapter(trainer)
         trainer.train()
@@ -166,15 +183,18 @@ def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
     assert logged == pytest.approx([math.exp(0.05)] * 2, rel=1e-3)
 
 
-def shifted(engine):
-    def claimed(completion):
+class Understating:
+    """An engine that claims 0.05 nats less for each token than it has."""
+
+    def __init__(self, engine):
+        self.engine = engine
+
+    def generate(self, works, **_):
+        for work, groups in self.engine.generate(works, logprobs=True):
+            yield work, [[self.claimed(completion) for completion in group] for group in groups]
+
+    def claimed(self, completion):
         return replace(completion, logprobs=[p - 0.05 for p in completion.logprobs])
-
-    def generate(works, **_):
-        for work, groups in engine.generate(works, logprobs=True):
-            yield work, [[*map(claimed, group)] for group in groups]
-
-    return generate
 
 
 def first_rollouts(*overrides):
@@ -201,8 +221,12 @@ def test_arms_with_one_seed_share_their_first_rollouts():
 # A warm-up of 30 s, then down to 300 s.
 @pytest.mark.parametrize(("seconds", "share"), [(15.0, 0.5), (165.0, 0.5), (299.0, 1 / 270)])
 def test_arms_with_unlike_steps_have_one_learning_rate_at_equal_seconds(seconds, share):
-    by_time = ["optimizer.schedule=linear", "optimizer.schedule_by=seconds",
-               "budget.train_seconds=300", "optimizer.warmup_steps=0.1"]  # fmt: skip
+    by_time = [
+        "optimizer.schedule=linear",
+        "optimizer.schedule_by=seconds",
+        "budget.train_seconds=300",
+        "optimizer.warmup_steps=0.1",
+    ]
     trainer = build(by_time, dataset=rows())
     trainer.create_optimizer_and_scheduler(num_training_steps=3)
     assert trainer.lr_scheduler.get_last_lr()[0] == 0.0  # the warm-up starts at 0 s
@@ -228,11 +252,13 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
 @pytest.mark.parametrize(
     ("drawn", "ids", "clipped"),
     [
-        ([5, 6, 1], [5, 6, 1], False), ([1, 5], [1], False), ([], [1], False),
+        ([5, 6, 1], [5, 6, 1], False),
+        ([1, 5], [1], False),
+        ([], [1], False),
         ([5, 2, 9, 9], [5, 2], False),  # the model's other end token, then padding
         ([5, 6, 7], [5, 6, 7], True),  # ended by the length limit
     ],
-)  # fmt: skip
+)
 def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clipped):
     likely = [-0.1 * i for i in range(len(drawn))]
     completion = TrlEngine(None, [1, 2]).completion(drawn, likely)
@@ -247,7 +273,7 @@ def test_an_adapter_finds_its_base_from_any_folder(tmp_path, monkeypatch):
     trainer.save_model(str(tmp_path / "adapter"))
     monkeypatch.chdir(tmp_path)
     loaded = AutoPeftModelForCausalLM.from_pretrained("adapter")
-    saved, read = adapter(trainer), adapter(SimpleNamespace(model=loaded))
+    saved, read = adapter(trainer), adapter_of(loaded)
     assert saved.keys() == read.keys()
     assert all(torch.equal(saved[key], read[key]) for key in saved)
 

@@ -9,7 +9,15 @@ from tests import processes
 from tests.configs import compose
 
 
-def test_the_report_leaves_the_first_step_out():
+@pytest.mark.parametrize(
+    ("overrides", "answers"),
+    [
+        (["budget.train_seconds=60", "updates_per_generation=2"], ["about 60 steps in 60 s"]),
+        (["max_steps=30"], ["about 30 steps in 60 s", "budget: 30 steps in about 60 s"]),
+    ],
+    ids=["two updates", "a number of steps"],
+)
+def test_the_report_leaves_the_first_step_out(overrides, answers):
     step = {"seconds/generate": 1.0, "seconds/score": 0.5, "seconds/select": 0.0}
     steps = [step | {"seconds/update": seconds} for seconds in (100.0, 0.5, 0.5)]
     steps[0] |= {"engine/logprob_gap": 0.0123, "peak_memory_gib/warmup_update": 12.5}
@@ -17,13 +25,9 @@ def test_the_report_leaves_the_first_step_out():
         metrics["peak_memory_gib/update"] = gib
     seconds = "seconds/generate 1.00\nseconds/score 0.50\nseconds/select 0.00\nseconds/update 0.50"
     gaps = "engine/logprob_gap 0.0123\npeak_memory_gib/warmup_update 12.5"
-    for overrides, *answers in (
-        (["budget.train_seconds=60", "updates_per_generation=2"], "about 60 steps in 60 s"),
-        (["max_steps=30"], "about 30 steps in 60 s", "budget: 30 steps in about 60 s"),
-    ):
-        report = trial.report(compose("experiment=quickstart", *overrides), steps)
-        parts = [seconds, gaps, "peak_memory_gib/update 9.25", *answers]
-        assert [part for part in parts if part not in report] == []
+    report = trial.report(compose("experiment=quickstart", *overrides), steps)
+    parts = [seconds, gaps, "peak_memory_gib/update 9.25", *answers]
+    assert [part for part in parts if part not in report] == []
 
 
 def test_completions_without_format_are_named_with_a_remedy():
@@ -37,7 +41,14 @@ def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     (work / "runs").mkdir(parents=True)
     (work / "runs" / "mine").touch()
     processes.run(tmp_path, "trial=true", "sampling.max_prompt_length=1", cwd=work, code=2)
-    keys = ["trial=true", "output_dir=runs", "evaluation.every_seconds=0.01", "resume=never"]
+    keys = [
+        "trial=true",
+        "output_dir=runs",
+        "prompts_per_step=2",
+        "sampling.max_completion_length=16",
+        "evaluation.every_seconds=0.01",
+        "resume=never",
+    ]
     lines = processes.run(tmp_path, *keys, cwd=work).stdout.splitlines()
     assert "tokens, 0 of them BOS:" in lines[0]  # the tiny policy has none
     assert lines[1].startswith("<user>")

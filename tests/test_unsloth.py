@@ -31,24 +31,33 @@ def test_the_engine_runs_every_rollout_of_a_step_at_once_or_as_many_as_are_allow
     assert unsloth.engine_arguments(config)["max_num_seqs"] == slots
 
 
-def test_trl_is_told_what_its_own_generation_needs():
-    def arguments(mode, *overrides):
-        return generation_arguments(compose(*overrides), [1, 0], mode)
+COLOCATED = {
+    "use_vllm": True,
+    "vllm_mode": "colocate",
+    "top_k": 20,
+    "generation_kwargs": {"stop_token_ids": [1, 0], "stop": ["x"]},
+    "vllm_gpu_memory_utilization": 0.5,
+    "vllm_enable_sleep_mode": False,
+    "vllm_max_model_length": 560,
+}
 
-    assert arguments("none", "engine=unsloth") == {"top_k": -1}  # sampling.top_k=0 in vLLM's words
-    assert arguments("none", "engine=vllm") == {}
-    given = arguments("colocate", "engine=trl", "sampling.stop=[x]", "sampling.top_k=20")
-    assert given == {
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "top_k": 20,
-        "generation_kwargs": {"stop_token_ids": [1, 0], "stop": ["x"]},
-        "vllm_gpu_memory_utilization": 0.5,
-        "vllm_enable_sleep_mode": False,
-        "vllm_max_model_length": 560,
-    }
-    plain = arguments("colocate", "engine=trl")
-    assert plain["generation_kwargs"]["detokenize"] is False  # nothing reads vLLM's texts
+
+@pytest.mark.parametrize(
+    ("mode", "overrides", "expected"),
+    [
+        ("none", ["engine=unsloth"], {"top_k": -1}),  # sampling.top_k=0 in vLLM's words
+        ("none", ["engine=vllm"], {}),
+        ("colocate", ["engine=trl", "sampling.stop=[x]", "sampling.top_k=20"], COLOCATED),
+    ],
+    ids=["unsloth", "vllm", "trl"],
+)
+def test_trl_is_told_what_its_own_generation_needs(mode, overrides, expected):
+    assert generation_arguments(compose(*overrides), [1, 0], mode) == expected
+
+
+def test_vllm_writes_no_texts_where_nothing_reads_them():
+    arguments = generation_arguments(compose("engine=trl"), [1, 0], "colocate")
+    assert arguments["generation_kwargs"]["detokenize"] is False
 
 
 def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
@@ -88,14 +97,27 @@ def test_what_goes_wrong_while_loading_is_told_apart(error, code, part):
     assert line.value.__cause__ is error
 
 
-def test_every_end_token_counts_and_a_pad_that_is_one_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("eos", "ends"),
+    [
+        pytest.param(None, [1], id="no generation config"),
+        pytest.param(1, [1], id="the tokenizer's"),
+        pytest.param([5, 6], [1, 5, 6], id="others"),
+        pytest.param([1, 0], [1, 0], id="the tokenizer's among them"),
+    ],
+)
+def test_every_end_token_counts(tmp_path, eos, ends):
     path = str(shutil.copytree(TINY, tmp_path / "model"))
     file = tmp_path / "model" / "generation_config.json"
     file.unlink()
-    assert end_tokens(path, load_tokenizer(path)) == [1]
-    for eos, expected in ((1, [1]), ([5, 6], [1, 5, 6]), ([1, 0], [1, 0])):
+    if eos is not None:
         file.write_text(json.dumps({"eos_token_id": eos}))
-        assert end_tokens(path, load_tokenizer(path)) == expected
+    assert end_tokens(path, load_tokenizer(path)) == ends
+
+
+def test_a_pad_that_ends_completions_is_refused(tmp_path):
+    path = str(shutil.copytree(TINY, tmp_path / "model"))
+    (tmp_path / "model" / "generation_config.json").write_text('{"eos_token_id": [1, 0]}')
     with pytest.raises(UserError, match=r"model\.pad_token"):  # 0, as Qwen2.5's <|endoftext|>
         unsloth.check_pad(path, load_tokenizer(path))
     unsloth.check_pad(path, load_tokenizer(path, "<unk>"))

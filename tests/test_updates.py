@@ -10,17 +10,32 @@ from tests.fake_run import logps_of
 from tests.test_trainer import adapter, build, policy_of, rows
 
 SETTINGS = [
-    "prompts_per_step=2", "rollouts_per_prompt=12", "kept_per_prompt=6", "micro_batch_size=3",
-    "sampling.temperature=2", "sampling.max_completion_length=12", "loss.beta=0.2", "max_steps=2",
-    "optimizer.name=sgd", "optimizer.learning_rate=1", "optimizer.schedule=constant",
-    "optimizer.weight_decay=0.3", "optimizer.max_grad_norm=0.05",
-]  # fmt: skip
+    "prompts_per_step=2",
+    "rollouts_per_prompt=12",
+    "kept_per_prompt=6",
+    "micro_batch_size=3",
+    "sampling.temperature=2",
+    "sampling.max_completion_length=12",
+    "loss.beta=0.2",
+    "max_steps=2",
+    "optimizer.name=sgd",
+    "optimizer.learning_rate=1",
+    "optimizer.schedule=constant",
+    "optimizer.weight_decay=0.3",
+    "optimizer.max_grad_norm=0.05",
+]
 TEMPERATURE, BETA, RATE, DECAY, CLIP = 2, 0.2, 1, 0.3, 0.05
 CASES = {  # the last: two updates on each generation, of which both ends of the ratio are reached
-    "grpo": ["loss.type=grpo"], "dapo": ["loss.type=dapo"],
-    "clipped": ["loss.type=dapo", "updates_per_generation=2", "max_steps=4", "loss.epsilon=0.01",
-                "loss.epsilon_high=0.03"],
-}  # fmt: skip
+    "grpo": ["loss.type=grpo"],
+    "dapo": ["loss.type=dapo"],
+    "clipped": [
+        "loss.type=dapo",
+        "updates_per_generation=2",
+        "max_steps=4",
+        "loss.epsilon=0.01",
+        "loss.epsilon_high=0.03",
+    ],
+}
 
 
 @pytest.mark.parametrize("case", CASES)

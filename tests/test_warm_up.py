@@ -1,7 +1,5 @@
 """The untimed step before the clock starts: at the longest lengths, and without a trace."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from accelerate.utils import set_seed
@@ -10,9 +8,8 @@ from transformers import TrainerCallback
 from pods.clock import Clock
 from pods.training import loop
 from pods.training.warm_up import longest_batch, warm_up
-from tests.configs import compose
 from tests.steps import step_of
-from tests.test_trainer import build, rewards_of, rows
+from tests.test_trainer import build, callback_of, rows
 
 LONGEST = {"prompt": 40, "completion": 48}
 SETTINGS = [
@@ -107,13 +104,8 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         with clock.phase("generate"):
             pass
 
-    trainer = SimpleNamespace(
-        clock=clock, is_deepspeed_enabled=False, engine=None, keeps_logprobs=False
-    )
+    callback = callback_of(build([], dataset=rows(), clock=clock), "warm_up=true")
     monkeypatch.setattr(loop, "warm_up", warm)
-    config = compose("warm_up=true")
-    folder = SimpleNamespace(path=None, config=config)
-    callback = loop.RunCallback(config, folder, trainer, rewards_of(), None, None)
     with loop.restore_signals():
         callback.on_train_begin()
     lines = [callback.meter.line(step_of({"a": [0, 1]}, [0]), clock, {}) for _ in range(2)]

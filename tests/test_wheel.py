@@ -110,12 +110,10 @@ def test_the_graders_of_every_version(installed, tmp_path):
 
 
 def test_the_trl_script_of_the_readme_with_an_own_algorithm(installed, tmp_path):
-    text = PYTHON.findall(README)[1]
-    tiny = f"{installed.run(tmp_path, '-c', 'import pods; print(pods.__path__[0])').strip()}"
-    text = text.replace("Qwen/Qwen2.5-0.5B", f"{tiny}/tiny_policy").replace("=50,", "=2,")
-    assert text.count("max_steps=2") == text.count("tiny_policy") == 1
+    text = PYTHON.findall(README)[0].replace("=50,", "=2,")
+    assert text.count("max_steps=2") == 1
     (tmp_path / "halves.py").write_text(HALVES)
-    own = text.replace('"sums", ', '"sums", algorithm="halves.py:halves", ')
+    own = text.replace('"sums",', '"sums", algorithm="halves.py:halves",')
     assert own != text
     installed.run(tmp_path, script(tmp_path, own))
     assert (tmp_path / "sums" / "checkpoint-2").is_dir()
@@ -133,10 +131,13 @@ def test_the_command_trains_and_names_the_next_one(installed, tmp_path):
     assert refused.startswith("pods train: nothing=1: unknown")
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), [
-    ([], 0, "pods <command> key=value"),
-    (["tain"], 2, "pods: tain: no command; one of train, evaluate, plot"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 0, "pods <command> key=value"),
+        (["tain"], 2, "pods: tain: no command; one of train, evaluate, plot"),
+    ],
+)
 def test_a_word_that_is_no_command_is_refused(installed, tmp_path, arguments, code, said):
     assert installed.run(tmp_path, "pods", *arguments, code=code).startswith(said)
 

@@ -17,20 +17,40 @@ FILLED = ["prompts_per_step=4", "micro_batch_size=2", "loss.type=grpo", "loss.be
 # The reference pass, three updates a generation, GRPO-GA with a loss per token, a second round.
 CASES = {
     "kl": ["loss.type=grpo", "loss.beta=0.04"],
-    "updates": ["loss.type=grpo", "updates_per_generation=3", "loss.epsilon=0.01",
-                "loss.epsilon_high=0.02", "loss.importance_sampling_level=sequence",
-                "loss.mask_truncated_completions=true", "loss.top_entropy_quantile=0.3456",
-                "sampling.max_completion_length=21", "trl={delta: 1.05, entropy_coef: 0.1}"],
-    "grpo_ga": ["algorithm=grpo_ga", "kept_per_prompt=16", "micro_batch_size=4",
-                "loss.type=dapo", "loss.beta=0.0"],
+    "updates": [
+        "loss.type=grpo",
+        "updates_per_generation=3",
+        "loss.epsilon=0.01",
+        "loss.epsilon_high=0.02",
+        "loss.importance_sampling_level=sequence",
+        "loss.mask_truncated_completions=true",
+        "loss.top_entropy_quantile=0.3456",
+        "sampling.max_completion_length=11",
+        "trl={delta: 1.05, entropy_coef: 0.1}",
+    ],
+    "grpo_ga": [
+        "algorithm=grpo_ga",
+        "kept_per_prompt=16",
+        "micro_batch_size=4",
+        "loss.type=dapo",
+        "loss.beta=0.0",
+    ],
     "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=2"],
     # Algorithms that return fewer rows than the budget, of differing numbers from step to step.
-    "dapo_filled": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=1",
-                    *FILLED],
-    "speed_filled": ["algorithm=speed", "rollouts_per_prompt=8", "algorithm_kwargs.pool=1",
-                     *FILLED],
+    "dapo_filled": [
+        "algorithm=dapo",
+        "rollouts_per_prompt=4",
+        "algorithm_kwargs.rounds=1",
+        *FILLED,
+    ],
+    "speed_filled": [
+        "algorithm=speed",
+        "rollouts_per_prompt=8",
+        "algorithm_kwargs.pool=1",
+        *FILLED,
+    ],
     "thin_filled": ["algorithm=thin", "rollouts_per_prompt=4", "algorithm_kwargs.pool=1", *FILLED],
-}  # fmt: skip
+}
 
 
 class NoKernels(importlib.abc.MetaPathFinder):

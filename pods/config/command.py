@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import indent
 
 import hydra
 import yaml
@@ -26,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
 from pods.config.errors import UserError
+from pods.config.help import help_text
 from pods.config.keys import Prices, TrainConfig, keys, written
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
 from pods.config.place import CONFIG_DIR, as_typed
@@ -50,6 +50,13 @@ VALUED = {
 }
 INFO = {"--info", "-i"}  # its value may be left out
 
+# The algorithm of a config -> values of the keys that follow from it where nobody types them.
+Implied = Callable[[str], dict[str, str | None]]
+
+
+def nothing(_algorithm: str) -> dict[str, str | None]:
+    return {}
+
 
 @dataclass
 class Command:
@@ -59,6 +66,7 @@ class Command:
     name: str
     schema: type[Config]
     folder: Path
+    implied: Implied = nothing
     jobs: list[tuple[str, str]] = field(default_factory=list)  # run, error of those in this process
 
     @property
@@ -70,12 +78,15 @@ class Command:
         return self.schema is TrainConfig
 
 
-def command(name: str, schema: type[Config], folder: Path = CONFIG_DIR) -> Callable:
+def command(
+    name: str, schema: type[Config], folder: Path = CONFIG_DIR, implied: Implied = nothing
+) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
-    trainings get their key `run`, distinct in a sweep, which ends with a summary."""
+    trainings get what their algorithm implies and their key `run`, distinct in a sweep, which ends
+    with a summary."""
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
-        definition = Command(main, name, schema, folder)
+        definition = Command(main, name, schema, folder, implied)
 
         @functools.wraps(main)
         def entry() -> None:
@@ -162,13 +173,13 @@ def run_job(command: Command, config: DictConfig) -> None:
     try:
         refuse_deletions(command.schema, overrides)
         if command.trains:
-            complete(config, overrides)
+            complete(config, overrides, command.implied)
             swept = set()
             if is_sweep:
                 unnamed = facts.job.config.override_dirname.exclude_keys
                 swept = {override.key_or_group for override in sweeps.parsed(overrides)}
                 swept -= set(unnamed)
-            others = functools.partial(compose, command.name)
+            others = functools.partial(compose, command.name, implied=command.implied)
             run = config.run = sweeps.name(config, overrides, swept, others)
             line = f"run={run} ({line})"
         if is_sweep:
@@ -190,13 +201,12 @@ def refuse_deletions(schema: type[Config], overrides: list[str]) -> None:
             raise UserError(f"{text}: the command needs this key; set {key}=<value>")
 
 
-def complete(config: DictConfig, overrides: list[str]) -> None:
-    """Set in a composed training config what its algorithm implies for keys that are not typed
-    (config/_algorithms.yaml), and the prices that `clock` names."""
+def complete(config: DictConfig, overrides: list[str], implied: Implied = nothing) -> None:
+    """Set in a composed training config what its algorithm implies for keys that are not typed,
+    and the prices that `clock` names."""
     overridden = {override.key_or_group for override in sweeps.parsed(overrides)}
     values = OmegaConf.to_container(config, resolve=False)
-    implied = yaml.safe_load((CONFIG_DIR / "_algorithms.yaml").read_text())
-    for key, value in implied.get(str(values["algorithm"]), {}).items():
+    for key, value in implied(str(values["algorithm"])).items():
         if key not in overridden:
             config[key] = value
     clock = values["clock"]
@@ -215,7 +225,9 @@ def typed(schema: type[Config], config: DictConfig) -> Config:
     return validated(schema, OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
 
 
-def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictConfig:
+def compose(
+    name: str, overrides: list[str], folder: Path = CONFIG_DIR, implied: Implied = nothing
+) -> DictConfig:
     """<folder>/<name>.yaml as its command would see it with these overrides, also inside a job."""
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().hydra = None
@@ -225,7 +237,7 @@ def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictC
     finally:
         GlobalHydra.instance().hydra = outer
     if name == "train":
-        complete(config, overrides)
+        complete(config, overrides, implied)
     return config
 
 
@@ -262,29 +274,6 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
             raise UserError(f"{text}: takes one choice, not a list; set {key}=<name>")
         texts.append(text)
     return texts
-
-
-def help_text(title: str, file: Path) -> str:
-    """What --help prints: the command's YAML with its comments, then each of its groups."""
-    text = file.read_text()
-    parts = [title, text]
-    for name in re.findall(r"(?m)^  - (_(?!self_)\w+)", text):
-        parts.append(file.with_name(f"{name}.yaml").read_text())
-    for group, default in re.findall(r"(?m)^  - (\w+): (\S+)", text):
-        parts += group_help(file.parent / group, default)
-    return "\n\n".join(part.strip("\n") for part in parts if part.strip())
-
-
-def group_help(folder: Path, default: str) -> list[str]:
-    """The choices of a group, and the keys of its default with their comments."""
-    names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
-    parts = [f"{folder.name}={default}, any of {', '.join(names)}"]
-    file = folder / "_shared.yaml"
-    if not file.is_file():
-        file = folder / f"{default}.yaml"
-    if file.is_file() and "@package _global_" not in file.read_text():
-        parts.append(indent(file.read_text(), "  "))
-    return parts
 
 
 def _report_and_exit(error: Exception) -> None:

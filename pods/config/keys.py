@@ -46,7 +46,7 @@ def written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-class Task(Section):
+class TaskKeys(Section):
     name: Text
     style: Literal["instruct", "base"]
     system: Text | None = None
@@ -59,7 +59,7 @@ class Task(Section):
     kind: Literal["math", "choice"] | None = None
 
 
-class Model(Section):
+class ModelKeys(Section):
     name: Text
     path: Text
     dtype: Literal["float32", "bfloat16"]
@@ -69,14 +69,14 @@ class Model(Section):
     chat_template_kwargs: dict[Text, Any] = Field(default_factory=dict)
 
 
-class Lora(Section):
+class LoraKeys(Section):
     rank: int | None = Field(gt=0, serialization_alias="r")  # PEFT's and Unsloth's names
     alpha: float | None = Field(gt=0, serialization_alias="lora_alpha")
     dropout: float = Field(ge=0, serialization_alias="lora_dropout")
     target_modules: list[Text]
 
 
-class Rewards(Section):
+class RewardsKeys(Section):
     version: Literal["v1", "v1-correctness", "v2", "strict"]
     weights: dict[Text, float] = Field(default_factory=dict)
     functions: dict[Text, Text] = Field(default_factory=dict)
@@ -85,7 +85,7 @@ class Rewards(Section):
     deadline_seconds: float = Field(gt=0)
 
 
-class Sampling(Section):
+class SamplingKeys(Section):
     temperature: float = Field(gt=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0)
@@ -94,7 +94,7 @@ class Sampling(Section):
     stop: list[Text]
 
 
-class Optimizer(Section):
+class OptimizerKeys(Section):
     name: Text
     learning_rate: float = Field(gt=0)
     schedule: Literal["constant", "linear", "cosine"]
@@ -105,7 +105,7 @@ class Optimizer(Section):
     max_grad_norm: float = Field(ge=0)
 
 
-class Loss(Section):
+class LossKeys(Section):
     type: Literal["grpo", "dapo", "bnpo", "dr_grpo"]
     beta: float = Field(ge=0)
     epsilon: float = Field(gt=0)
@@ -115,7 +115,7 @@ class Loss(Section):
     top_entropy_quantile: float = Field(gt=0, le=1)
 
 
-class Budget(Section):
+class BudgetKeys(Section):
     train_seconds: float | None = Field(gt=0)
     wall_seconds: float | None = Field(gt=0)
 
@@ -133,24 +133,24 @@ class Prices(BaseModel):
     tokens: float | None = Field(None, gt=0)
 
 
-class Checkpoint(Section):
+class CheckpointKeys(Section):
     every_seconds: float | None = Field(gt=0)
     every_steps: int | None = Field(gt=0)
     keep: int | None = Field(gt=0)
 
 
-class InRunEvaluation(Section):
+class EvaluationKeys(Section):
     every_seconds: float | None = Field(gt=0)
     split: Literal["test", "validation"]
     questions: int | None = Field(gt=0)
 
 
-class Vllm(Section):
+class VllmKeys(Section):
     gpu_memory_utilization: float = Field(gt=0, le=1)
     standby: bool
 
 
-class Guard(Section):
+class GuardKeys(Section):
     max_logprob_gap: float = Field(gt=0)
     check_every: int = Field(ge=1)
 
@@ -174,7 +174,7 @@ class TrainConfig(Section):
 
     algorithm: Text
     algorithm_kwargs: Parameters
-    rule: Text
+    rule: Text | None
     rule_kwargs: Parameters
     advantage: Text
     advantage_kwargs: Parameters
@@ -187,9 +187,9 @@ class TrainConfig(Section):
     max_steps: int | None = Field(gt=0)
 
     clock: Literal["measured"] | Prices
-    budget: Budget
-    checkpoint: Checkpoint
-    evaluation: InRunEvaluation
+    budget: BudgetKeys
+    checkpoint: CheckpointKeys
+    evaluation: EvaluationKeys
     ledger_texts: Literal["first", "all"]
     logger: Annotated[
         list[Literal["console", "wandb", "tensorboard"]],
@@ -203,16 +203,16 @@ class TrainConfig(Section):
 
     engine: Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath
     max_sequences: int | None = Field(gt=0)
-    vllm: Vllm
-    guard: Guard
+    vllm: VllmKeys
+    guard: GuardKeys
 
-    task: Task
-    model: Model
-    lora: Lora
-    rewards: Rewards
-    sampling: Sampling
-    optimizer: Optimizer
-    loss: Loss
+    task: TaskKeys
+    model: ModelKeys
+    lora: LoraKeys
+    rewards: RewardsKeys
+    sampling: SamplingKeys
+    optimizer: OptimizerKeys
+    loss: LossKeys
     trl: Parameters
 
     def moved(self, path: str | None, data_dir: str | None = None) -> "TrainConfig":
@@ -221,7 +221,7 @@ class TrainConfig(Section):
         return self.model_copy(update={"model": model, "data_dir": data_dir or self.data_dir})
 
 
-def reward_weights(rewards: Rewards) -> dict[str, float]:
+def reward_weights(rewards: RewardsKeys) -> dict[str, float]:
     """Weight of every reward function; an own one without a weight counts once."""
     own = {name: rewards.weights.get(name, 1.0) for name in rewards.functions}
     return {**rewards.weights, **own}

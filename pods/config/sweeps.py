@@ -43,9 +43,10 @@ Compose = Callable[[list[str]], DictConfig]
 
 
 def arm(*, _root_: DictConfig) -> str:
-    """${arm:} in the key `run`: algorithm, rule, parameters, advantage and rewards of the user."""
+    """${arm:} in the key `run`: algorithm, its rule if it takes one, parameters, advantage and
+    rewards of the user."""
     names = [without_file(_root_.algorithm)]
-    if _root_.algorithm == "pods" or _root_.rule != "max_variance":
+    if _root_.rule is not None:
         names.append(without_file(_root_.rule))
     if OmegaConf.is_dict(_root_.algorithm_kwargs):  # else refused later
         names += [f"{key}{value}" for key, value in sorted(_root_.algorithm_kwargs.items())]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
 
-EVALUATION = "evaluation"  # Work.label of prompts that are generated once, not n times
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -43,8 +41,6 @@ class Limits:
     """Memory limits of the machine; none of them changes a completion by more than rounding."""
 
     max_sequences: int | None = None  # completions at once; null: all that are asked for
-    window: int = 4096  # vLLM: completions handed over at once
-    max_loras: int = 1  # vLLM: adapters in one batch
     gpu_memory_utilization: float | None = None  # vLLM: share of the card; null: the free share
 
 
@@ -73,8 +69,8 @@ class Work:
 
     requests: Sequence[Request]
     weights: Weights = None
-    label: object = None  # the caller's, returned with the work
     full_length: bool = False  # to the length limit, past every end (the warm-up)
+    evaluation: bool = False  # prompts that are generated once, not n times
     greedy: bool = False  # the likeliest token each time, whatever the temperature
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Answers, Completion, Groups, Work
+from pods.engines import Answers, Completion, Groups, Work
 
 # (prompts, evaluation, greedy) -> token ids of each completion, log-probabilities or None
 GenerateIds = Callable[
@@ -30,8 +30,7 @@ class TrlEngine:
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
             prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
-            evaluation = work.label == EVALUATION
-            ids, values = self.generate_ids(prompts, evaluation, work.greedy)
+            ids, values = self.generate_ids(prompts, work.evaluation, work.greedy)
             if values is None or not logprobs:
                 values = [None] * len(prompts)
             # strict: TRL may return too few

@@ -44,6 +44,7 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
 SHARE = 0.85  # of the card's memory, if nothing else uses it
 RAM_DISK = Path("/dev/shm")
 ROOM = 4 * 2**30  # bytes that must be free on the RAM disk to keep adapters there
+WINDOW = 4096  # completions that are handed over at once: a kill loses as many at most
 RESERVE = 0.03  # of the card's memory, not counted by vLLM
 
 
@@ -82,11 +83,11 @@ class VllmEngine(AbstractContextManager):
         self._llm = llm or self._start(self._base)
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
-        """See Engine. Works of one model are handed over together, about `limits.window`
-        completions at once. No log-probabilities if the sampling is narrowed."""
+        """See Engine. Works of one model are handed over together, about WINDOW completions at
+        once. No log-probabilities if the sampling is narrowed."""
         window: list[Work] = []
         for work in works:
-            full = sum(map(_size, window)) >= self._limits.window
+            full = sum(map(_size, window)) >= WINDOW
             if window and (full or self._model_of(work) != self._model_of(window[0])):
                 yield from self._together(window, logprobs)
                 window = []
@@ -164,7 +165,7 @@ class VllmEngine(AbstractContextManager):
 
         vLLM keys its prefix cache by the name: an old name would return keys and values of older
         weights. With one id, `load_inplace` would read the folder again at every scheduling step.
-        The least recently used of `max_loras` adapters leaves the engine: memory stays constant.
+        The adapter before leaves the engine: memory stays constant.
         """
         number = next(self._numbers)
         folder = Path(self._folder.name) / f"live-{number}"
@@ -194,7 +195,7 @@ class VllmEngine(AbstractContextManager):
                 model=model,
                 enable_lora=bool(self._rank),
                 max_lora_rank=self._rank or RANKS[0],
-                max_loras=self._limits.max_loras,
+                max_loras=1,
                 max_num_seqs=self._limits.max_sequences,  # None: vLLM's default
                 tokenizer=self._base,
                 dtype=self._config.model.dtype,

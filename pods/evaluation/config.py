@@ -48,8 +48,6 @@ class EvaluateConfig(Section):
     top_k: int | None = Field(ge=0)
     max_tokens: int | None = Field(ge=1)
     max_sequences: int | None = Field(ge=1)
-    window: int = Field(ge=1)
-    max_loras: int = Field(ge=1)
     gpu_memory_utilization: float | None = Field(gt=0, le=1)
     output_dir: Text
     results_dir: Text

@@ -13,7 +13,7 @@ from typing import Any
 
 from pods import ranks
 from pods.config.keys import TrainConfig
-from pods.engines import EVALUATION, Engine, LivePolicy, Work
+from pods.engines import Engine, LivePolicy, Work
 from pods.evaluation import questions, scores
 from pods.evaluation.records import GradedCompletion, Question
 
@@ -62,7 +62,7 @@ class MidRun:
 
         def graded(mine: list[Question]) -> list[GradedCompletion]:
             requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
-            work = Work(requests, live, EVALUATION, greedy=greedy)
+            work = Work(requests, live, evaluation=True, greedy=greedy)
             ((_, groups),) = self.engine.generate([work])
             records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
             scores.grade(records, [version], q.kind)

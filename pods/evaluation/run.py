@@ -5,10 +5,9 @@ A finished repeat is on disk at once, and a restart generates only the missing o
 
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from itertools import product
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,7 @@ class Plan:
     sampling: Sampling
     versions: list[str]  # graders; the first one fills the published fields
     tokenizer: Any
-    base: list[Target]  # the base model, unless its scores here were made otherwise
-    checkpoints: list[Target]  # by step
+    policies: list[Target]  # the base model, unless its scores were made otherwise; checkpoints
     questions: list[Questions]
     functions: list[Reward]  # of the training, the user's
     skipped: list[str]  # a line for each checkpoint that cannot be scored
@@ -71,12 +69,12 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     engine = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
     names = config.tasks or [trained.task.name]
-    checkpoints: list[Target] = []
+    policies: list[Target] = []
     skipped: list[str] = []
     if run:
         folder = Path(config.output_dir) / run
         store = Store(config.results_dir, run)
-        checkpoints, skipped = targets.find(folder, config.checkpoints, store, names[0])
+        policies, skipped = targets.find(folder, config.checkpoints, store, names[0])
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sampling = choose.sampling(training, config)
     asked = [
@@ -85,7 +83,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     ]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
     if run and trains(folder):
-        steps = ", ".join(str(target.step) for target in checkpoints)
+        steps = ", ".join(str(target.step) for target in policies)
         messages.append(
             f"run={run} still trains: this scores its checkpoints {steps}; for later ones run the "
             "same command again"
@@ -98,15 +96,15 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     settings = settings_of(config, trained, sampling, engine[0])
     claims = {q.task: settings | q.facts for q in asked}
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
-    for target in checkpoints[:1]:
-        target.store.claim(claims, facts)
+    if run:
+        store.claim(claims, facts)
+    base = Target(Store(config.results_dir, f"base-{training.model.name}"))
     try:
-        base = [Target(Store(config.results_dir, f"base-{training.model.name}"))]
-        base[0].store.claim(claims, facts)
+        base.store.claim(claims, facts)
+        policies = [base, *policies]
     except UserError as error:
         if not run:
             raise
-        base = []
         messages.append(f"base model not scored: {error}")
     versions = config.rewards or [training.rewards.version]
     functions = [
@@ -120,8 +118,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         sampling=sampling,
         versions=versions,
         tokenizer=tokenizer,
-        base=base,
-        checkpoints=checkpoints,
+        policies=policies,
         questions=asked,
         functions=functions,
         skipped=skipped,
@@ -144,88 +141,90 @@ def build(plan: Plan) -> Engine:
     """The engine of the plan, for adapters up to the largest rank; says which it is and why."""
     name, reason = plan.engine
     print(f"engine: {name} ({reason})", file=sys.stderr)
-    limits = Limits(**{field.name: getattr(plan.config, field.name) for field in fields(Limits)})
-    ranks = [target.lora_rank for target in plan.checkpoints if target.lora_rank]
+    limits = Limits(plan.config.max_sequences, plan.config.gpu_memory_utilization)
+    ranks = [target.lora_rank for target in plan.policies if target.lora_rank]
     rank = max(ranks, default=None)
     return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
 def score_all(plan: Plan) -> Scoreboard:
     """The base model and every checkpoint; of validation questions the best is noted."""
-    policies = [*plan.base, *plan.checkpoints]
-    scored = score(plan, policies)
+    scored = score(plan)
     lines: list[scoreboard.Line] = []
-    for target in policies:
-        run, policy = target.store.folder.name, target.name
-        if target.weights is None:  # the store is named after the base model
-            run, policy = "", run
-        seconds = target.meta.get("train_seconds")
-        lines += scoreboard.lines(run, policy, seconds, scored[target.name])
+    for target in plan.policies:
+        lines += scoreboard.lines(target, scored[target.name])
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
+    checkpoints = [target for target in plan.policies if target.weights]
     notes = []
-    validation = plan.config.split == "validation" and bool(plan.checkpoints)
-    if len(policies) > 2 and not validation:
+    if plan.config.split == "validation":
+        notes += [note_best(checkpoints, task, scored) for task in tasks if checkpoints]
+    elif len(plan.policies) > 2:
         notes.append("picking the best row overstates accuracy; see split=validation")
     if not reward_weights(plan.training.rewards).get("correctness"):
         notes.append(
             f"rewards.weights.correctness=0: correct % is by {plan.versions[0]}, which was no "
             "reward of the training"
         )
-    if validation:
-        notes += [note_best(plan, task, scored) for task in tasks]
     files = []
-    for store in dict.fromkeys(target.store for target in policies):
+    for store in dict.fromkeys(target.store for target in plan.policies):
         files += [store.summary, store.facts_path, store.folder]
     return Scoreboard(lines, notes, files, plan.skipped)
 
 
-def note_best(plan: Plan, task: str, scored: dict[str, Details]) -> str:
+def note_best(checkpoints: list[Target], task: str, scored: dict[str, Details]) -> str:
     """Write which checkpoint is best on validation questions into its facts, and say so."""
     # max takes the earliest of equals
-    best = max(plan.checkpoints, key=lambda target: share(plan, scored[target.name][task]))
+    best = max(checkpoints, key=lambda target: share(scored[target.name][task]))
     best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
     best.store.write_facts()
     return f"{best.name}: best on {task}; score it once: split=test checkpoints=best"
 
 
-def score(plan: Plan, policies: Sequence[Target]) -> dict[str, Details]:
-    """Generate and record the missing repeats; a policy is summed up when its last one is there."""
-    works = list(missing(plan, policies))
+def score(plan: Plan) -> dict[str, Details]:
+    """Generate and record the missing repeats of each policy, and sum it up."""
+    repeats = {target.name: missing(plan, target) for target in plan.policies}
+    lacking = [len(q.rows) for of_policy in repeats.values() for q, _, _ in of_policy]
     scored: dict[str, Details] = {}
-    left = Counter(work.label[0].name for work in works)
-    for target in policies:
-        if target.weights:
-            target.store.facts["weights"][target.name] = target.digest
-        target.store.write_facts()  # first, so that no file is ever without them
-        if not left[target.name]:
+    bar = tqdm(total=sum(lacking), unit=" completions", leave=False, disable=None)
+    with build(plan) if lacking else nullcontext() as engine, bar:
+        for target in plan.policies:
+            if target.weights:
+                target.store.facts["weights"][target.name] = target.digest
+            target.store.write_facts()  # first, so that no file is ever without them
+            for length in generate(plan, engine, target, repeats[target.name]):
+                bar.update(length)
             scored[target.name] = sum_up(plan, target)
-    if not works:  # nor is an engine built
-        return scored
-    total = sum(len(work.requests) for work in works)
-    bar = tqdm(total=total, unit=" completions", leave=False, disable=None)
-    with build(plan) as engine, bar:
-        for work, groups in engine.generate(works):
-            bar.update(len(work.requests))
-            target, q, path = work.label
-            repeat = questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop)
-            records.write(path, repeat)  # graded where its policy is summed up
-            left[target.name] -= 1
-            if not left[target.name]:
-                scored[target.name] = sum_up(plan, target)
-                shares = (f"{task} {share(plan, x):.1%}" for task, x in scored[target.name].items())
+            if repeats[target.name]:
+                shares = (f"{task} {share(x):.1%}" for task, x in scored[target.name].items())
                 bar.write(f"{target.name}: {', '.join(shares)} correct", file=sys.stderr)
     return scored
 
 
-def missing(plan: Plan, policies: Sequence[Target]) -> Iterator[Work]:
-    """The work for each (policy, task, repeat) that is not on disk, with its place as label."""
-    for target, q, repeat in product(policies, plan.questions, range(plan.config.repeats)):
-        path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
-        repeated = q.greedy and repeat > 0  # greedy completions do not differ
-        if not repeated and not path.exists():
-            requests = questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat)
-            yield Work(requests, target.weights, (target, q, path), greedy=q.greedy)
+def missing(plan: Plan, target: Target) -> list[tuple[Questions, int, Path]]:
+    """The repeats of a policy that are not on disk, with their places."""
+    repeats = []
+    for q in plan.questions:
+        for repeat in range(1 if q.greedy else plan.config.repeats):  # greedy ones do not differ
+            path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
+            if not path.exists():
+                repeats.append((q, repeat, path))
+    return repeats
+
+
+def generate(
+    plan: Plan, engine: Engine, target: Target, repeats: list[tuple[Questions, int, Path]]
+) -> Iterator[int]:
+    """Write the records of these repeats, which are graded where the policy is summed up; yields
+    the number of completions of each."""
+    works = []
+    for q, repeat, _ in repeats:
+        requests = questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat)
+        works.append(Work(requests, target.weights, greedy=q.greedy))
+    answers = engine.generate(works) if works else []
+    for (q, _, path), (_, groups) in zip(repeats, answers, strict=True):
+        records.write(path, questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop))
+        yield len(groups)
 
 
 def grade(plan: Plan, q: Questions, repeat: list[GradedCompletion]) -> bool:
@@ -250,6 +249,7 @@ def sum_up(plan: Plan, target: Target) -> Details:
     return {task: details for task, (_, details) in by_task.items()}
 
 
-def share(plan: Plan, details: dict[str, Any]) -> float:
+def share(details: dict[str, Any]) -> float:
     """Of correct completions by the first grader."""
-    return details["rewards"][plan.versions[0]]["correct"]["mean"]
+    first = next(iter(details["rewards"].values()))
+    return first["correct"]["mean"]

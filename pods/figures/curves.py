@@ -5,7 +5,7 @@ import re
 import sys
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,16 @@ def read_all(
                 print(f"warning: {note.text}", file=sys.stderr)  # stdout is for results
         left_out += [note.left_out for note in notes if note.left_out]
     return drawable, left_out
+
+
+def by_both(figure: Figure, series: list[Series], folder: Path) -> list[Series]:
+    """The only arm of a figure by sampled completions, and by greedy ones where it has them."""
+    arm = series[0]
+    lines = [replace(arm, label=f"{arm.label}, sampled")]
+    with suppress(Absent):
+        greedy = read(figure.greedy, folder, [])[0]
+        lines.append(replace(greedy, label=f"{arm.label}, greedy", colour=None))
+    return lines
 
 
 def figures(config: FigureConfig) -> list[Figure]:

@@ -49,6 +49,20 @@ def main_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas
     return canvas
 
 
+def single_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
+    """One arm: its accuracy by sampled and by greedy completions, and the base as dotted lines."""
+    with styles.context(STYLE):
+        canvas = Canvas(figsize=(6.0, 4.2), layout="constrained")
+        axes = canvas.subplots()
+        _curves(axes, figure, series, "value", x)
+        for index, arm in enumerate(series):
+            colour = style(index, arm.colour)["color"]
+            for base in 100 * arm.start("value")[:1]:
+                axes.axhline(base, color=colour, linestyle=":", linewidth=1)
+        _frame(canvas, figure.title, series)
+    return canvas
+
+
 def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
     """Mean completion length against the same axis."""
     with styles.context(STYLE):
@@ -64,6 +78,8 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
     runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
     average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
     parts = [f"{figure.title}.", average]
+    if len(series) == 1:
+        parts.append("Dotted lines: the base.")
     if max(counts) >= FEWEST_FOR_BAND:
         parts.append("Bands: Student's 95% interval over runs.")
     if 2 in counts:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
     seconds: (samples,), NaN if unknown. The later end of the reach belongs to the next mark."""
     if not np.isfinite(seconds).any():
         return np.full(len(grid), -1)
-    offset = seconds[None, :] - grid[:, None]  # (marks, samples)
+    offset = -np.subtract.outer(np.asarray(grid), np.asarray(seconds))  # (marks, samples)
     offset = np.where((offset >= -reach) & (offset < reach), np.abs(offset), np.inf)
     return np.where(np.isfinite(offset).any(axis=1), offset.argmin(axis=1), -1)
 
@@ -92,13 +92,11 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
     texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
     measured = bool(samples.seconds.notna().any())
-    if measured:
-        end = float(samples.seconds.max())
-    else:
-        end = 0.0
+    if not measured:
         marks, remarks = by_index(steps, figure.checkpoints or len(steps))
         texts += remarks
-        samples["seconds"] = [figure.grid_seconds * (mark or math.nan) for mark in marks]
+        samples["seconds"] = figure.grid_seconds * marks
+    end = samples.seconds.max() if measured else 0.0
     on_grid, faults = _on_grid(samples, figure.grid, figure.grid_seconds / 2, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
     # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
@@ -118,47 +116,38 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
     key = f"figure={figure.name}"
     if figure.metric != "ans_acc":
         raise UserError(f"metric={figure.metric}: the export of {key} holds only ans_acc")
-    paths = [folder / file for file in figure.wandb_export]
-    for path in paths:
-        if not path.is_file():
+    for name in figure.wandb_export:
+        if not (folder / name).is_file():
             raise Absent(
-                f"{key}: results_dir={folder} has no {path.name}; set results_dir to the folder "
-                "with both files"
+                f"{key}: results_dir={folder} has no {name}; set results_dir to the folder with "
+                "both files"
             )
-    accuracies = read_csv(paths[0])
-    lengths = read_csv(paths[1])
-    texts, used = [], []
-    for name in sorted(accuracies | lengths, key=results.run_order):
-        if name not in accuracies or name not in lengths:
-            only = paths[0] if name in accuracies else paths[1]
-            texts.append(f"{name}: only in {only.name}; the run is left out")
-            continue
-        accuracy, length = accuracies[name], lengths[name]
-        samples = pandas.DataFrame(accuracy, columns=["seconds", "steps", "value"])
-        samples["length"] = length[nearest(length[:, 0], accuracy[:, 0], math.inf), 2]
-        samples = samples.reindex(columns=QUANTITIES)
+    accuracies, lengths = (read_csv(folder / name) for name in figure.wandb_export)
+    one_file = sorted(accuracies.keys() ^ lengths.keys())
+    if one_file:
+        notes.append(Note(f"{listed(one_file)}: only in one file of the export; left out"))
+    runs = []
+    for name in sorted(accuracies.keys() & lengths.keys(), key=results.run_order):
+        samples = accuracies[name].reindex(columns=QUANTITIES)
+        nearest_length = nearest(lengths[name].seconds, samples.seconds, math.inf)
+        samples["length"] = lengths[name].value.to_numpy()[nearest_length]
         on_grid, faults = _on_grid(samples, figure.grid, EXPORT_REACH, math.inf)
-        texts += [f"{name}: {text}" for text in faults]
-        used.append(Run(name, on_grid, False, {}, samples.iloc[0].to_dict()))
-    patterns = {label: arm.runs for label, arm in figure.series.items()}
-    unused = [path.stem for path in results.find(folder, list(chain(*patterns.values())))]
-    if unused:
-        texts.append(
-            f"figure {figure.name}: drawn from {paths[0].name}, without {listed(unused)}; to draw "
-            "these, move them to another folder"
-        )
-    notes += map(Note, texts)
-    return {
-        label: [run for run in used if any(fnmatchcase(run.name, p) for p in wanted)]
-        for label, wanted in patterns.items()
-    }
+        notes += [Note(f"{name}: {text}") for text in faults]
+        runs.append(Run(name, on_grid, False, {}, samples.iloc[0].to_dict()))
+    arms = {}
+    for label, arm in figure.series.items():
+        arms[label] = [run for run in runs if any(fnmatchcase(run.name, p) for p in arm.runs)]
+        unused = [path.stem for path in results.find(folder, arm.runs)]
+        if unused:
+            notes.append(Note(f"{key}: drawn from its export, without {listed(unused)} of {label}"))
+    return arms
 
 
 def _on_grid(
     samples: pandas.DataFrame, grid: np.ndarray, reach: float, end: float
 ) -> tuple[pandas.DataFrame, list[str]]:
     """The samples at the grid times, and the irregularities up to `end` s in words."""
-    index = nearest(samples.seconds.to_numpy(), grid, reach)
+    index = nearest(samples.seconds, grid, reach)
     known = index >= 0
     values = samples.reindex(index)  # -1 is no row: all NaN
     empty = grid[~known & (grid < end)]
@@ -198,37 +187,37 @@ def _mean(values: list[Any]) -> float:
     return float(np.mean(finite)) if finite else math.nan
 
 
-def by_index(steps: list[int], expected: int) -> tuple[list[int | None], list[str]]:
-    """Grid mark (1, 2, ...) or None of each ascending step, and the decisions in words."""
+def by_index(steps: list[int], expected: int) -> tuple[np.ndarray, list[str]]:
+    """Grid mark (1, 2, ...) or NaN of each ascending step, and the decisions in words."""
+    marks = np.arange(1.0, len(steps) + 1)
     if len(steps) == expected or not steps:
-        return list(range(1, len(steps) + 1)), []
-    marks: list[int | None] = [None] * len(steps)
+        return marks, []
     stale = _stale(steps) if len(steps) > expected else ()  # indices of an aborted attempt
     if stale is None:
-        return marks, [
+        return np.full(len(steps), np.nan), [
             f"{len(steps)} checkpoints where {expected} are expected, at increments that fit no "
             "single attempt; the run is left out"
         ]
-    own = [i for i in range(len(steps)) if i not in stale]
-    jumps = _jumps([steps[i] for i in own], expected - len(own))
-    late = []  # steps after a missing checkpoint
-    mark = 0
-    for i, jump in zip(own, jumps, strict=True):
-        mark += jump
-        marks[i] = mark
-        if jump > 1:
-            late.append(steps[i])
+    own = np.delete(np.array(steps), stale)
+    jumps = np.ones(len(own))  # marks from one checkpoint to the next
+    if len(own) < expected:
+        relative = _relative(own)
+        jumps = np.where(relative > LONG, relative.round(), 1.0)
+    marks[list(stale)] = np.nan
+    marks[~np.isnan(marks)] = np.cumsum(jumps)
     notes = []
     if stale:
         dropped = listed(steps[i] for i in stale)
         notes.append(f"steps {dropped} are left from an aborted attempt and are dropped")
-    if late:
-        notes.append(f"a checkpoint is missing before step {listed(late)}; its mark stays empty")
-    if mark < expected:
-        notes.append(f"{mark} checkpoints where {expected} are expected; the curve ends early")
-    if mark > expected:
+    if jumps.max() > 1:
+        late = listed(own[jumps > 1].tolist())
+        notes.append(f"a checkpoint is missing before step {late}; its mark stays empty")
+    last = np.nanmax(marks)
+    if last < expected:
+        notes.append(f"{last:g} checkpoints where {expected} are expected; the curve ends early")
+    if last > expected:
         notes.append(
-            f"{mark} checkpoints where {expected} are expected; the first {expected} count"
+            f"{last:g} checkpoints where {expected} are expected; the first {expected} count"
         )
     return marks, notes
 
@@ -239,8 +228,8 @@ def listed(items: Iterable[str | float]) -> str:
     return ", ".join(texts[:8]) + (", ..." if len(texts) > 8 else "")
 
 
-def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """{run: (samples, 3): seconds, optimiser steps, value}, by time, of complete rows; the file has
+def read_csv(path: Path) -> dict[str, pandas.DataFrame]:
+    """run -> its complete rows by time: seconds, optimiser steps, value; the file has
     `data/<run> - _step` in micro-steps (ga per optimiser step)."""
     try:
         table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
@@ -256,42 +245,31 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
         )
     samples = {}
     for run, name in runs.items():
-        accumulation = re.search(r"-ga(\d+)", run)
-        ga = int(accumulation[1]) if accumulation else 1
-        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.nan) / ga
-        columns = table[["eval/time"]].assign(steps=steps, value=table[name]).to_numpy()
-        known = np.isfinite(columns[:, [0, 2]]).all(axis=1)
-        if known.any():
-            samples[run] = np.array(sorted(columns[known].tolist()))
+        accumulation = re.search(r"-ga(\d+)|$", run)[1]
+        steps = table.get(f"{name.partition(' - ')[0]} - _step", np.nan) / int(accumulation or 1)
+        rows = pandas.DataFrame(
+            {"seconds": table["eval/time"], "steps": steps, "value": table[name]}
+        )
+        rows = rows.dropna(subset=["seconds", "value"]).sort_values([*rows], ignore_index=True)
+        if len(rows):
+            samples[run] = rows
     return samples
 
 
 def _stale(steps: list[int]) -> tuple[int, ...] | None:
     """Fewest checkpoints to drop so that no increment is short, and the rest is most even."""
     for count in range(min(MOST_STALE, len(steps) - 2) + 1):
-        unevenness = {}
-        for drop in combinations(range(len(steps)), count):
-            relative = _relative(np.delete(steps, drop))
-            if relative.min() >= SHORT:
-                unevenness[drop] = np.sum(np.log(relative) ** 2)
-        if unevenness:
-            return min(unevenness, key=unevenness.get)
+        relative = {
+            drop: _relative(np.delete(steps, drop))
+            for drop in combinations(range(len(steps)), count)
+        }
+        even = [drop for drop, increments in relative.items() if increments.min() >= SHORT]
+        if even:
+            return min(even, key=lambda drop: np.sum(np.log(relative[drop]) ** 2))
     return None
 
 
-def _jumps(steps: list[int], lacking: int) -> list[int]:
-    """Grid intervals before each checkpoint: 1, or more for some of the `lacking`."""
-    relative = _relative(steps)
-    jumps = [1] * len(steps)
-    for i in np.argsort(-relative):
-        if relative[i] > LONG and lacking > 0:
-            missing = min(max(1, round(relative[i]) - 1), lacking)
-            jumps[i] += missing
-            lacking -= missing
-    return jumps
-
-
-def _relative(steps: np.ndarray | list[int]) -> np.ndarray:
+def _relative(steps: np.ndarray) -> np.ndarray:
     """The step increments over their median."""
     increments = np.diff(steps, prepend=0)
     return increments / np.median(increments)

@@ -147,55 +147,43 @@ def time_ratio(
     interval.
     """
     with np.errstate(divide="ignore"):
-        log_baseline = np.log(baseline)
-        log_arm = np.log(arm)
-    logs = np.concatenate([log_baseline, log_arm])
+        logs = np.log(np.concatenate([baseline, arm]))
     observed = logs[np.isfinite(logs)]
-    least = observed.min() - BEYOND
-    most = observed.max() + BEYOND
-    means = np.arange(least, most, step)
-    slow = _log_likelihood(log_baseline, means)  # (means, spreads)
-    fast = _log_likelihood(log_arm, means)
-    spread = int(np.argmax(slow.max(axis=0) + fast.max(axis=0)))
-    slow_at_best = slow[:, spread]  # (means,)
-    fast_at_best = fast[:, spread]
-    # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
-    slow_best = np.flatnonzero(slow_at_best > slow_at_best.max() - 1e-6)
-    fast_best = np.flatnonzero(fast_at_best > fast_at_best.max() - 1e-6)
-    shift = round(slow_best.mean() - fast_best.mean())  # log(ratio) in steps
+    means = np.arange(observed.min() - BEYOND, observed.max() + BEYOND, step)
     size = len(means)
-    best = np.concatenate([slow_best, fast_best])
-    ratio = None
-    if best.min() > 0 and best.max() < size - 1:
-        ratio = float(np.exp(shift * step))
+    slow = _log_likelihood(logs[: len(baseline)], means)  # (means, spreads)
+    fast = _log_likelihood(logs[len(baseline) :], means)
+    spread = np.argmax(slow.max(axis=0) + fast.max(axis=0))
+    # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
+    plateaus = [
+        np.flatnonzero(table[:, spread] > table[:, spread].max() - 1e-6) for table in (slow, fast)
+    ]
+    shift = round(plateaus[0].mean() - plateaus[1].mean())  # log(ratio) in steps
+    best = np.concatenate(plateaus)
+    inside = best.min() > 0 and best.max() < size - 1
+    ratio = float(np.exp(shift * step)) if inside else None
     if min(len(baseline), len(arm)) < 2:
         return ratio, None
-    runs = len(baseline) + len(arm)
-    df = runs - 2
-    drop = runs / 2 * np.log1p(t95(df) ** 2 / df)
-    floor = slow_at_best.max() + fast_at_best.max() - drop
+    df = len(logs) - 2
+    floor = slow[:, spread].max() + fast[:, spread].max()
+    floor -= len(logs) / 2 * np.log1p(t95(df) ** 2 / df)
     places = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
     fast_at_places = fast[np.clip(places, 0, size - 1)]
 
-    def accepted(shift: int) -> bool:
-        slow_at_places = slow[np.clip(places + shift, 0, size - 1)]
-        profile = slow_at_places + fast_at_places
-        return bool(profile.max() >= floor)
+    def rejected(shift: int) -> bool:
+        profile = slow[np.clip(places + shift, 0, size - 1)] + fast_at_places
+        return bool(profile.max() < floor)
 
-    def farthest(sign: int) -> int | None:
-        """The farthest accepted shift on one side; None if all are."""
-        shifts = range(shift, sign * (size + 1), sign)
-        count = bisect_left(shifts, True, key=lambda shift: not accepted(shift))
-        return None if count == len(shifts) else shifts[count - 1]
-
-    low = farthest(-1)
-    high = farthest(1)
+    below = range(shift, -size - 1, -1)
+    above = range(shift, size + 1)
+    first_below = bisect_left(below, True, key=rejected)  # all where none is rejected
+    first_above = bisect_left(above, True, key=rejected)
     lower_end = 0.0
     upper_end = None
-    if low is not None:
-        lower_end = float(np.exp(low * step))
-    if high is not None:
-        upper_end = float(np.exp(high * step))
+    if first_below < len(below):
+        lower_end = float(np.exp(below[first_below - 1] * step))
+    if first_above < len(above):
+        upper_end = float(np.exp(above[first_above - 1] * step))
     return ratio, [lower_end, upper_end]
 
 

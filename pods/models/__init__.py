@@ -33,9 +33,12 @@ def named_loading_errors(path: str, share: str) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         # Unsloth turns every error of vLLM into a RuntimeError, and says so if memory is no reason.
         if "memory" in str(error).lower().replace("not an out of memory error", ""):
-            remedy = "raise it if the KV cache lacks room, else lower it"
-            raise OutOfMemory(f"{share}: not enough memory; {remedy} ({error})") from error
+            raise OutOfMemory(
+                f"{share}: not enough memory; raise it if the KV cache lacks room, else lower it "
+                f"({error})"
+            ) from error
         if isinstance(error, OSError | ValueError):
             raise UserError(f"model.path={path}: {error}") from error
-        line = f"the engine did not start; {FALLBACK}, or set another engine ({error})"
-        raise RunFailed(line) from error
+        raise RunFailed(
+            f"the engine did not start; {FALLBACK}, or set another engine ({error})"
+        ) from error

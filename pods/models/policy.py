@@ -44,17 +44,21 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
         settings = {"padding_side": "left", "trust_remote_code": False}
         tokenizer = AutoTokenizer.from_pretrained(locate(path), **settings)
     except (OSError, ValueError) as error:
-        reason = f"no model folder, and the hub did not give it ({type(error).__name__})"
-        remedy = "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
-        raise UserError(f"model.path={path}: {reason}; {remedy}") from error
+        raise UserError(
+            f"model.path={path}: no model folder, and the hub did not give it "
+            f"({type(error).__name__}); download it elsewhere and name its folder, or set "
+            "HF_HUB_OFFLINE=1 if cached"
+        ) from error
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():
             raise UserError(f"model.pad_token={pad_token}: not a token of {path}; name one")
         tokenizer.pad_token = pad_token
+    # Masks are rebuilt from the pad token.
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
-        rule = f"its pad token must differ from its end token {tokenizer.eos_token!r}"
-        remedy = "set model.pad_token=<another special token>"  # masks are rebuilt from it
-        raise UserError(f"model.path={path}: {rule}; {remedy}")
+        raise UserError(
+            f"model.path={path}: its pad token must differ from its end token "
+            f"{tokenizer.eos_token!r}; set model.pad_token=<another special token>"
+        )
     return tokenizer
 
 
@@ -87,7 +91,8 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     from peft import LoraConfig
     from transformers import BitsAndBytesConfig
 
-    keys, device = config.model, "cuda" if torch.cuda.is_available() else "cpu"
+    keys = config.model
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     settings: dict[str, Any] = {"device_map": device}
     if ranks.world_size() > 1:  # the trainer, or DeepSpeed, moves all but quantised weights
         settings["device_map"] = {"": ranks.local_rank()} if keys.load_in_4bit else None
@@ -98,7 +103,8 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
             bnb_4bit_use_double_quant=True,  # as Unsloth and vLLM's plugin quantise
             bnb_4bit_compute_dtype=getattr(torch, keys.dtype),
         )
-    model, lora = load_model(keys.path, keys.dtype, **settings), config.lora
-    names = lora.model_dump(by_alias=True)
-    adapter = LoraConfig(**names, task_type="CAUSAL_LM") if lora.rank else None
+    model = load_model(keys.path, keys.dtype, **settings)
+    adapter = None
+    if config.lora.rank:
+        adapter = LoraConfig(**config.lora.model_dump(by_alias=True), task_type="CAUSAL_LM")
     return Policy(model, tokenizer, adapter, device, end_tokens(keys.path, tokenizer))

@@ -24,9 +24,10 @@ UNSLOTH_DEFAULT_SEQUENCES = 256
 def import_unsloth(config: TrainConfig) -> None:
     """Import Unsloth with the environment it reads at import, before TRL, transformers and PEFT."""
     if config.engine == "unsloth" and ranks.in_process_group():
-        remedy = "give each job of a sweep a process (hydra/launcher=submitit_local)"
-        line = "engine=unsloth: the vLLM of an earlier job stays in this process"
-        raise UserError(f"{line}; {remedy}, or set engine=vllm")
+        raise UserError(
+            "engine=unsloth: the vLLM of an earlier job stays in this process; give each job of a "
+            "sweep a process (hydra/launcher=submitit_local), or set engine=vllm"
+        )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.vllm.standby))
     # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
@@ -37,17 +38,21 @@ def import_unsloth(config: TrainConfig) -> None:
     import_module("unsloth")
     trainer = import_module("trl").GRPOTrainer
     if not trainer.__name__.startswith("Unsloth"):  # Unsloth swallows its own errors
-        remedy = "uv sync --locked --extra gpu, or set backend=transformers"
-        raise UserError(f"backend=unsloth: Unsloth did not rewrite trl.GRPOTrainer; {remedy}")
+        raise UserError(
+            "backend=unsloth: Unsloth did not rewrite trl.GRPOTrainer; "
+            "uv sync --locked --extra gpu, or set backend=transformers"
+        )
 
 
 def engine_arguments(config: TrainConfig) -> dict[str, Any]:
     """Without a limit vLLM runs every rollout of a step at once: n x P; TRL would take m x P."""
     sequences = config.max_sequences or config.rollouts_per_prompt * config.prompts_per_step
+    if sequences == UNSLOTH_DEFAULT_SEQUENCES:
+        sequences += 1
     return {
         "gpu_memory_utilization": config.vllm.gpu_memory_utilization,
         "max_lora_rank": config.lora.rank,
-        "max_num_seqs": sequences + (sequences == UNSLOTH_DEFAULT_SEQUENCES),
+        "max_num_seqs": sequences,
         "unsloth_vllm_standby": config.vllm.standby,
     }
 
@@ -55,9 +60,10 @@ def engine_arguments(config: TrainConfig) -> dict[str, Any]:
 def check_pad(path: str, tokenizer: Tokenizer) -> None:
     """UserError if the pad token ends completions: Unsloth masks every pad, also one at the end."""
     if tokenizer.pad_token_id in end_tokens(path, tokenizer):
-        rule = f"it also ends completions of {path}, and Unsloth masks every pad"
-        remedy = "set model.pad_token=<another special token>"
-        raise UserError(f"model.pad_token={tokenizer.pad_token}: {rule}; {remedy}")
+        raise UserError(
+            f"model.pad_token={tokenizer.pad_token}: it also ends completions of {path}, and "
+            "Unsloth masks every pad; set model.pad_token=<another special token>"
+        )
 
 
 def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
@@ -67,7 +73,8 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     check_pad(config.model.path, tokenizer)
     from unsloth import FastLanguageModel
 
-    vllm, keys = config.engine == "unsloth", config.model
+    vllm = config.engine == "unsloth"
+    keys = config.model
     length = config.sampling.max_prompt_length + config.sampling.max_completion_length
     share = f"vllm.gpu_memory_utilization={config.vllm.gpu_memory_utilization}"
     with named_loading_errors(keys.path, share):

@@ -1,18 +1,16 @@
-"""The seconds of a step on the machine of a run, as a price list, and of steps of other sizes.
+"""The seconds of a step on the machine of a run, as a price list.
 
 seconds = fixed + generate n P + update m P     of a step with P prompts, n rollouts, m kept
 """
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from omegaconf import OmegaConf
 from scipy.optimize import nnls
 
 from pods import files
-from pods.clock import step_seconds
 from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.runs import ledger
@@ -20,38 +18,20 @@ from pods.runs import ledger
 FEWEST_STEPS = 10  # a fit to fewer is mostly noise
 
 
-class Sizes(NamedTuple):
-    """Sizes of a step: P prompts, n rollouts and m kept of each."""
-
-    prompts: int
-    n: int
-    m: int
-
-    def seconds(self, prices: Prices) -> float:
-        """Of a step with one round of generation."""
-        drawn = self.n * self.prompts
-        trained = self.m * self.prompts
-        return sum(step_seconds(prices, 1, drawn, trained).values())
-
-
-def of_run(folder: Path) -> tuple[Sizes, Prices]:
-    """The sizes of a run and the prices of its steps. Raises UserError without a ledger or with
-    fewer than FEWEST_STEPS steps."""
+def of_run(folder: Path) -> Prices:
+    """The prices of a run's measured steps. Raises UserError without a ledger or with fewer than
+    FEWEST_STEPS steps."""
     records = files.read_lines(ledger.find(str(folder.parent), folder.name))
     by_step = {step: list(group) for step, group in groupby(records, lambda r: r["step"])}
     metrics = [
         line for line in files.read_lines(folder / "metrics.jsonl") if line["step"] in by_step
     ]
-    config = OmegaConf.load(folder / ".hydra" / "config.yaml")
-    sizes = Sizes(config.prompts_per_step, config.rollouts_per_prompt, config.kept_per_prompt)
-    if config.clock.name != "measured":
-        return sizes, Prices(**config.clock)
     if len(metrics) < FEWEST_STEPS:
         raise UserError(
             f"run={folder.name}: has {len(metrics)} steps, and costs need {FEWEST_STEPS} or more; "
-            "train longer"
+            "train longer, or set clock=l40s"
         )
-    return sizes, fit(metrics, [by_step[line["step"]] for line in metrics])
+    return fit(metrics, [by_step[line["step"]] for line in metrics])
 
 
 def fit(metrics: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Prices:
@@ -80,6 +60,7 @@ def fit(metrics: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Pri
     return Prices(
         name="measured",
         fixed=float(constant + of_longest),
+        round=float(constant + of_longest),  # a further round takes it again
         generate=float(per_generated / generated),
         update=float(seconds["update"].mean() / trained),
     )

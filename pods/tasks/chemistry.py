@@ -9,7 +9,8 @@ The paper's own chemistry set is not published; this stands in for it and result
 
 from typing import TYPE_CHECKING
 
-from pods.tasks.task import Row, Task, column, text
+from pods.batch import Row
+from pods.tasks.task import Task, column, text
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -4,7 +4,8 @@
  total does it take?", "answer": "It takes 2/2=<<2/2=1>>1 bolt of white fiber\\n ... #### 3"}
 """
 
-from pods.tasks.task import Row, Task, text
+from pods.batch import Row
+from pods.tasks.task import Task, text
 
 
 def after_hashes(row: Row, column: str) -> str:

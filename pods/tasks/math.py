@@ -10,7 +10,8 @@ ends it at the first "}", as published, so that no answer to 15 % of the questio
 import re
 from dataclasses import replace
 
-from pods.tasks.task import Row, Task, text, text_or_number
+from pods.batch import Row
+from pods.tasks.task import Task, text, text_or_number
 
 SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory",

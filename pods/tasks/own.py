@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from pods import ranks
+from pods.batch import Row
 from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
-from pods.tasks.task import Placed, Row, Task, download, json_lines, numbered, text, text_or_number
+from pods.tasks.task import Placed, Task, download, json_lines, numbered, text, text_or_number
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL file, folder or hub id",
@@ -27,7 +28,7 @@ SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
 LARGEST_TEST = 256
 
 
-def columns(task: keys.Task) -> str:
+def columns(task: keys.TaskKeys) -> str:
     """The columns of a source on this disk, for messages; empty without one."""
     path = Path(task.source or "no source")
     path = next(path.glob("*.jsonl"), path)
@@ -39,7 +40,7 @@ def columns(task: keys.Task) -> str:
     return ""
 
 
-def define(task: keys.Task) -> Task:
+def define(task: keys.TaskKeys) -> Task:
     """The task that the config describes, with the splits of its source. Raises UserError if the
     source cannot be read, or the gold function is missing."""
     parts = _parts(task)
@@ -72,7 +73,7 @@ def refuse_missing(source: str) -> None:
         )
 
 
-def _parts(task: keys.Task) -> dict[str, Iterable[Placed]]:
+def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
     source = task.source
     path = Path(source)

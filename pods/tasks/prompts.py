@@ -59,8 +59,8 @@ def render_prompt(
 def render_for(
     question: str,
     tokenizer: "PreTrainedTokenizerBase",
-    task: keys.Task,
-    model: keys.Model,
+    task: keys.TaskKeys,
+    model: keys.ModelKeys,
     kind: str,
 ) -> str:
     """The prompt of a question under a config; kind: of grading, whose system text is the default.

@@ -26,7 +26,7 @@ SPLITS = ("train", "validation", "test")
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
 
 
-def problems(task: keys.Task) -> Iterator[str]:
+def problems(task: keys.TaskKeys) -> Iterator[str]:
     """Every broken rule between the task's keys, one line each; reads no data."""
     if task.name not in NAMES:
         yield f"task={task.name}: unknown; one of {', '.join(NAMES)}"
@@ -38,14 +38,14 @@ def problems(task: keys.Task) -> Iterator[str]:
             yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
 
 
-def renamed(task: keys.Task, name: str) -> keys.Task:
+def renamed(task: keys.TaskKeys, name: str) -> keys.TaskKeys:
     """The config for another task: prompts as here, without the keys of task=own."""
     if name == task.name:
         return task
     return task.model_copy(update={"name": name, **dict.fromkeys(own.NEEDED)})
 
 
-def kind_of(task: keys.Task) -> str:
+def kind_of(task: keys.TaskKeys) -> str:
     """How the task's answers are graded: math | choice."""
     return task.kind or TASKS[task.name].kind
 
@@ -53,10 +53,10 @@ def kind_of(task: keys.Task) -> str:
 def load(name: str, split: str, *, data_dir: str | None = None) -> "Dataset":
     """Every row of a task's split, with the keys of config/train.yaml; see `load_for`."""
     defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())["task"]
-    return load_for(keys.Task(**{**defaults, "name": name}), split, data_dir)
+    return load_for(keys.TaskKeys(**{**defaults, "name": name}), split, data_dir)
 
 
-def load_for(task: keys.Task, split: str, data_dir: str | None = None) -> "Dataset":
+def load_for(task: keys.TaskKeys, split: str, data_dir: str | None = None) -> "Dataset":
     """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
 
     Columns called like one of ours, or `prompt`, are left out; mixed numbers become floats. Rows
@@ -105,7 +105,7 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
 
 def read_prompts(
     config: keys.TrainConfig,
-    task: keys.Task,
+    task: keys.TaskKeys,
     split: str,
     tokenizer: "PreTrainedTokenizerBase",
 ) -> tuple["Dataset", int]:

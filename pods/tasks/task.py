@@ -13,13 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pods.batch import Row
 from pods.config.errors import UserError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
-Row = dict[str, Any]  # one row in the data set's columns
 Placed = tuple[str, int, Row]  # place of a row, named in errors; its number from 1; the row
 
 

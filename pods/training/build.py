@@ -1,5 +1,6 @@
 """The trainer of a run: every argument of TRL's by value, our data, rewards and engine."""
 
+import warnings
 from typing import Any
 
 from datasets import Dataset
@@ -17,6 +18,9 @@ from pods.models.policy import Policy
 from pods.pods_config import PodsConfig
 from pods.scoring import Rewards
 from pods.training.run_trainer import RunTrainer
+
+# transformers 5.23 has new names for these, and TRL 1.16 calls the former ones at every step.
+warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*` is deprecated", FutureWarning)
 
 
 class RunConfig(PodsConfig):
@@ -43,6 +47,8 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "ddp_backend": "gloo" if policy.device == "cpu" and ranks.zero_stage() else None,
         "dataloader_pin_memory": policy.device != "cpu",
     }
+    if config.rule is not None:  # else the algorithm takes none
+        arguments["rule"] = config.rule
     arguments |= generation_arguments(config, policy.end_tokens, choose.vllm_mode(config))
     return arguments | config.trl
 

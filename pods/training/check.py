@@ -45,8 +45,18 @@ def check(config: TrainConfig) -> None:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
+    takes_rule = needs_of(config).takes_rule
+    if takes_rule and config.rule is None:
+        yield f"rule=null: algorithm={config.algorithm} takes one; set rule=max_variance"
+    if config.rule is not None and not takes_rule:
+        yield (
+            f"rule={config.rule}: algorithm={config.algorithm} has no rule; "
+            "leave rule out, or set algorithm=pods"
+        )
     for kind in ("rule", "advantage", "algorithm"):
         function = getattr(config, kind)
+        if function is None:
+            continue
         parameters = getattr(config, f"{kind}_kwargs")
         try:
             by_name.prepared(kind, function, parameters)
@@ -55,11 +65,6 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
                 yield f"{kind}={function} {kind}_kwargs={parameters}: {error}"
             else:
                 yield f"{kind}={function}: {error}"
-    if not needs_of(config).takes_rule and config.rule not in ("all", "max_variance"):
-        yield (
-            f"rule={config.rule}: algorithm={config.algorithm} has no rule; "
-            "leave rule out, or set algorithm=pods"
-        )
 
 
 def needs_of(config: TrainConfig) -> Needs:
@@ -88,7 +93,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
             f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
             f"set {m}, as kept_per_prompt, or algorithm=pods"
         )
-    if config.rule == "all" and needs.takes_rule and m != n:
+    if config.rule == "all" and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
     rows = m * P // processes
     if m * P % processes:

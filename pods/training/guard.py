@@ -11,7 +11,7 @@ from accelerate.utils import is_peft_model
 from transformers import PreTrainedModel
 
 from pods.config.errors import RunFailed
-from pods.engines import EVALUATION, Completion, Engine, LivePolicy, Request, Work
+from pods.engines import Completion, Engine, LivePolicy, Request, Work
 from pods.models import FALLBACK
 
 FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
@@ -67,7 +67,7 @@ class Guard:
         """Generate with a random adapter: a fresh one is zero, so the first gap proves nothing."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):
-            work = Work(asked, LivePolicy(policy.model, "probe"), EVALUATION)
+            work = Work(asked, LivePolicy(policy.model, "probe"), evaluation=True)
             ((_, groups),) = self.engine.generate([work], logprobs=True)
             changed = self.gap(asked, groups)
         unchanged = self.gap(asked, groups)

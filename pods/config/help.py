@@ -1,0 +1,33 @@
+"""What --help prints: the YAML files of a command, with their comments."""
+
+import re
+from pathlib import Path
+from textwrap import indent
+
+
+def help_text(title: str, file: Path) -> str:
+    """What --help prints: the command's YAML with its comments, then each of its groups."""
+    text = file.read_text()
+    included = re.findall(r"(?m)^  - (_(?!self_)\w+)", text)
+    groups = re.findall(r"(?m)^  - (\w+): (\S+)", text)
+    parts = [title, text]
+    for name in included:
+        path = file.with_name(f"{name}.yaml")
+        parts.append(path.read_text())
+    for group, default in groups:
+        parts += group_help(file.parent / group, default)
+    whole = [part.strip("\n") for part in parts if part.strip()]
+    return "\n\n".join(whole)
+
+
+def group_help(folder: Path, default: str) -> list[str]:
+    """The choices of a group, and the keys of its default with their comments."""
+    names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
+    choices = ", ".join(names)
+    parts = [f"{folder.name}={default}, any of {choices}"]
+    file = folder / "_shared.yaml"
+    if not file.is_file():
+        file = folder / f"{default}.yaml"
+    if file.is_file() and "@package _global_" not in file.read_text():
+        parts.append(indent(file.read_text(), "  "))
+    return parts

@@ -1,0 +1,199 @@
+"""Updates of any algorithm on recorded rollouts: the sum over those that it keeps of advantage x
+weight in the loss x gradient."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pods.advantages import Advantage, over_kept
+from pods.algorithms import Algorithm
+from pods.batch import Completion, Prompt, Record, Rollout, Step
+from pods.clock import priced
+from pods.config.keys import Prices
+from pods.history import History, remember
+from pods.pods_config import MEAN_OVER_MICRO_BATCHES, MEAN_OVER_ROWS
+from pods.rollouts import Driver
+from pods.signal.record import Pool
+
+VISITS = 2000  # of questions in the simulated steps of a cell
+FEWEST_STEPS = 60
+MAX_ROUNDS = 16
+
+
+class Sizes(NamedTuple):
+    """Sizes of a step: P prompts, n rollouts and m kept of each."""
+
+    prompts: int
+    n: int
+    m: int
+
+
+@dataclass(frozen=True)
+class Recorded(Rollout):
+    """A rollout of a pool, and its place among all Q N."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How the loss of a run weighs the rows of a step."""
+
+    type: str  # as in loss.type
+    micro_batch_size: int
+    mask_truncated: bool
+
+    def weights(self, tokens: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+        """(K,) what each row's own loss is multiplied with in that of a step of `budget` rows."""
+        rows = len(tokens)
+        if self.type in MEAN_OVER_ROWS:
+            return np.full(rows, 1 / max(1, rows))
+        micro_batch = np.zeros(rows, dtype=int)  # of each row: dapo has one mean over all tokens
+        if self.type in MEAN_OVER_MICRO_BATCHES:
+            size = min(self.micro_batch_size, budget)
+            micro_batch = rng.permutation(budget)[:rows] // size  # TRL shuffles the rows
+        sums = np.bincount(micro_batch, tokens)
+        counted = np.count_nonzero(sums)
+        return tokens / np.maximum(1, sums)[micro_batch] / max(1, counted)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What the simulated updates of one algorithm and size have in common."""
+
+    mean: np.ndarray  # (Q, size) the part of each question in the mean update
+    squares: np.ndarray  # (Q,) E|part of a question in an update|^2
+    total: float  # E|update|^2
+    seconds: float  # of a step
+    alive: float  # share of the groups of rollouts with signal
+
+
+class Simulator:
+    """Runs algorithms over a pool by the Driver that runs them in training."""
+
+    def __init__(self, pool: Pool, loss: Loss) -> None:
+        self.pool = pool
+        self.loss = loss
+        self.count = pool.lengths.shape[1]  # N
+        self.sketches = pool.sketches.reshape(len(pool) * self.count, -1)
+        self.gram = self.sketches @ self.sketches.T  # (Q N, Q N)
+        self.scores = pool.scores.reshape(len(self.sketches), -1)
+        self.tokens = pool.lengths.flatten()
+        if loss.mask_truncated:
+            self.tokens = np.where(pool.clipped.flatten(), 0, self.tokens)
+        self.prompts = [Prompt(row["id"], row) for row in pool.rows]
+        self.place_of = {prompt: place for place, prompt in enumerate(self.prompts)}
+        self.rollouts = [self.rollout(place) for place in range(len(self.sketches))]
+
+    def rollout(self, place: int) -> Recorded:
+        logprob = float(self.pool.logprobs.flat[place])
+        logprobs = None if np.isnan(logprob) else [logprob]
+        token_ids = [0] * int(self.pool.lengths.flat[place])
+        completion = Completion(token_ids, bool(self.pool.clipped.flat[place]), logprobs)
+        return Recorded([], completion, "", place)
+
+    def updates(
+        self,
+        algorithm: Algorithm,
+        advantage: Advantage,
+        sizes: Sizes,
+        prices: Prices,
+        seed: int = 0,
+    ) -> Updates:
+        """Simulates steps until the questions were visited VISITS times. Raises AlgorithmError."""
+        weights = np.zeros(len(self.sketches))  # (Q N,) in the mean update
+        squares = np.zeros(len(self.pool))
+        total = seconds = 0.0
+        groups = alive = 0
+        steps = max(FEWEST_STEPS, VISITS // sizes.prompts)
+        rng = np.random.default_rng(seed)
+        for record in self.records(algorithm, advantage, sizes, steps, rng):
+            places = np.array([record.rollouts[i].place for i in record.selection.kept], dtype=int)
+            values = record.selection.advantages
+            if values is None:
+                values = over_kept(record.batch, record.selection.kept)
+            values = values * self.loss.weights(self.tokens[places], record.step.budget, rng)
+            np.add.at(weights, places, values / steps)
+            question = places // self.count
+            products = self.gram[np.ix_(places, places)] * np.outer(values, values)
+            own = np.where(question[:, None] == question, products, 0).sum(axis=1)
+            squares += np.bincount(question, own, len(squares)) / steps
+            total += products.sum() / steps
+            lengths = record.batch.lengths
+            phases = priced(prices, record.rounds, lengths, lengths[record.selection.kept])
+            seconds += sum(phases.values()) / steps
+            groups += len(record.batch.groups)
+            alive += len(record.batch.alive)
+        parts = (weights[:, None] * self.sketches).reshape(len(self.pool), self.count, -1)
+        return Updates(parts.sum(axis=1), squares, total, seconds, alive / groups)
+
+    def records(
+        self,
+        algorithm: Algorithm,
+        advantage: Advantage,
+        sizes: Sizes,
+        steps: int,
+        rng: np.random.Generator,
+    ) -> Iterator[Record]:
+        """Finished steps of an algorithm: the questions come in a random order, again and again; a
+        question's rollouts are dealt without repetition while there are others."""
+        history: History = {}
+        order = self.order(rng)
+        dealt: dict[Prompt, np.ndarray] = {}  # of the step: the order of a question's rollouts
+        used: set[Prompt] = set()  # questions of the step
+
+        def fresh(count: int) -> list[Prompt]:
+            prompts = []
+            while len(prompts) < count:
+                if len(used) == len(self.prompts):
+                    used.clear()
+                prompt = next(order)
+                if prompt not in used:
+                    used.add(prompt)
+                    prompts.append(prompt)
+            return prompts
+
+        def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+            rollouts = []
+            for prompt, index in zip(prompts, indices, strict=True):
+                if prompt not in dealt:
+                    dealt[prompt] = rng.permutation(self.count)
+                repeated = index >= self.count
+                place = rng.integers(self.count) if repeated else dealt[prompt][index]
+                rollouts.append(self.rollouts[self.place_of[prompt] * self.count + place])
+            return rollouts
+
+        driver = Driver(
+            algorithm=algorithm,
+            advantage=advantage,
+            draw=draw,
+            score=lambda _, rollouts: self.scores[[rollout.place for rollout in rollouts]],
+            weights=self.pool.facts["weights"],
+            correct=self.pool.facts["correct"],
+            max_rounds=MAX_ROUNDS,
+            phase=lambda _: nullcontext(),
+        )
+        for number in range(steps):
+            dealt.clear()
+            used.clear()
+            step = Step(
+                number=number,
+                P=sizes.prompts,
+                n=sizes.n,
+                m=sizes.m,
+                prompts=fresh(sizes.prompts),
+                fresh=fresh,
+                history=history,
+                rng=rng,
+            )
+            record = driver(step)
+            remember(history, record.visits())
+            yield record
+
+    def order(self, rng: np.random.Generator) -> Iterator[Prompt]:
+        while True:
+            for place in rng.permutation(len(self.prompts)):
+                yield self.prompts[place]

@@ -1,0 +1,276 @@
+"""pods/signal and scripts/plan.py: sketches, updates as the trainer's, signal with its interval."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+
+from pods import PodsConfig, PodsTrainer, by_name
+from pods.advantages import over_kept
+from pods.batch import Selection
+from pods.config.errors import UserError
+from pods.config.keys import Prices
+from pods.figures import signal
+from pods.signal import compare, record
+from pods.signal.compare import Cell, Comparison
+from pods.signal.record import Pool
+from pods.signal.simulate import Loss, Simulator, Sizes, Updates
+from pods.signal.sketch import Sketch
+from tests import processes
+from tests.fake_run import make_run
+from tests.figures import refused
+from tests.filled_steps import Scripted, model_with_adapter
+from tests.filled_steps import load_tokenizer as tokenizer_at
+from tests.test_pods_trainer import MODEL
+
+PRICES = Prices(name="made up", fixed=1.0, generate=0.1, update=0.2)
+PLAN = "scripts/plan.py"
+OWN = """
+def mine(step):
+    batch = yield [*step.prompts, *step.fresh(1)], step.n
+    return list(range(step.budget))
+"""
+
+
+def constant(step):
+    """Every rollout with advantage 1."""
+    batch = yield step.prompts, step.m
+    return Selection(np.arange(len(batch)), np.ones(len(batch)))
+
+
+def graded(completion_ids, **_):
+    return [float(sum(ids) % 2) for ids in completion_ids]
+
+
+def made_up(questions: int, rollouts: int, mean: np.ndarray, seed: int = 0) -> Pool:
+    """Gradients that are normal around `mean` with unit variances; half of the rollouts correct."""
+    rng = np.random.default_rng(seed)
+    shape = questions, rollouts
+    return Pool(
+        facts={"name": "made up", "weights": {"graded": 1.0}, "correct": "graded"},
+        rows=[{"id": str(number)} for number in range(questions)],
+        scores=(np.arange(questions * rollouts) % 2).reshape(*shape, 1).astype(np.float32),
+        lengths=np.full(shape, 10),
+        clipped=np.zeros(shape, bool),
+        logprobs=np.full(shape, np.nan),
+        sketches=rng.normal(mean, 1, (*shape, len(mean))).astype(np.float32),
+    )
+
+
+def trainer_of(folder, loss: str = "grpo", rows: int = 4, prompts: int = 3) -> Scripted:
+    """A trainer on a small model whose rollouts are a function of prompt and index, which takes
+    `rows` rollouts of a prompt."""
+    arguments = PodsConfig(
+        output_dir=str(folder),
+        algorithm="grpo",
+        num_generations=rows,
+        rollouts_per_prompt=rows,
+        per_device_train_batch_size=rows * prompts,
+        correct="graded",
+        loss_type=loss,
+        max_completion_length=8,
+        max_steps=1,
+        max_grad_norm=0,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        gradient_checkpointing=False,
+        mask_truncated_completions=False,
+    )
+    data = Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]})
+    model = model_with_adapter()
+    torch.manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:  # else the gradient of lora_A is 0
+            torch.nn.init.normal_(parameter, std=0.2)
+    return Scripted(model, graded, arguments, data, processing_class=tokenizer_at(MODEL))
+
+
+def parameters_of(trainer: PodsTrainer) -> list[torch.Tensor]:
+    return [p for p in trainer.model.parameters() if p.requires_grad]
+
+
+def empty(trainer: PodsTrainer, rows: int = 4, size: int = 64) -> Pool:
+    """The pool before the first question."""
+    facts = {"weights": trainer.weights_by_name(), "correct": "graded", "name": "small"}
+    return record.stored(record.Path("none"), facts, (rows, 1, size))
+
+
+def test_sketches_keep_the_inner_products_of_gradients_of_a_model(tmp_path):
+    trainer = trainer_of(tmp_path)
+    prompts = record.prompts_of(trainer.train_dataset, 4, seed=0)
+    rollouts = trainer.draw([prompts[0]] * 4, [0, 1, 2, 3])
+    scores = trainer.score([prompts[0]] * 4, rollouts)
+    gradients = []
+    for gradient in record.row_gradients(trainer, prompts[0], rollouts, scores):
+        gradients.append([part.clone() for part in gradient])
+    whole = torch.stack([torch.cat([p.flatten() for p in parts]) for parts in gradients])
+    sketch = Sketch(whole.shape[1], 1024, whole.device)
+    sketches = torch.stack([sketch(parts) for parts in gradients])
+    exact = whole @ whole.T
+    lengths = whole.norm(dim=1)
+    error = (sketches @ sketches.T - exact) / torch.outer(lengths, lengths)
+    assert error.abs().max() < 5 / np.sqrt(1024)
+    assert error.abs().max() > 0
+    torch.testing.assert_close(sketch(gradients[0]) * 2, sketch([2 * g for g in gradients[0]]))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_sketch_is_the_same_on_a_gpu():
+    gradient = torch.randn(300_000, generator=torch.Generator().manual_seed(0))
+    on_cpu = Sketch(len(gradient), 256, torch.device("cpu"))([gradient])
+    on_gpu = Sketch(len(gradient), 256, torch.device("cuda"))([gradient.cuda()])
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "bnpo"])
+def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp_path, loss):
+    one = trainer_of(tmp_path, loss, prompts=1)
+    prompts = record.prompts_of(one.train_dataset, 3, seed=0)
+    pool = record.record(one, prompts, empty(one), tmp_path / "pool.npz", at_once=2)
+    simulator = Simulator(pool, Loss(loss, 12, mask_truncated=False))
+    grpo = by_name.prepared("algorithm", "grpo", {})
+    rng = np.random.default_rng(0)
+    (step,) = simulator.records(grpo, over_kept, Sizes(3, 4, 4), 1, rng)
+    places = np.array([rollout.place for rollout in step.rollouts])
+    weights = simulator.loss.weights(simulator.tokens[places], 12, rng)
+    update = (over_kept(step.batch, np.arange(12)) * weights) @ simulator.sketches[places]
+
+    trainer = trainer_of(tmp_path, loss)
+    wanted = [prompt for prompt in step.prompts for _ in range(4)]
+    rollouts = [trainer.draw_share([(prompt, place % 4)])[0]
+                for prompt, place in zip(wanted, places, strict=True)]  # fmt: skip
+    scores = torch.as_tensor(trainer.score(wanted, rollouts))
+    batch = trainer.tensors([prompt.row["prompt"] for prompt in wanted], rollouts, scores)
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    trainer.compute_loss(trainer.model, batch).backward()
+    parts = [p.grad for p in parameters_of(trainer)]
+    sketch = Sketch(sum(part.numel() for part in parts), 64, parts[0].device)
+    np.testing.assert_allclose(update, -sketch(parts), rtol=1e-4, atol=1e-6)
+
+
+def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "SAVE_SECONDS", 0.0)
+    file = tmp_path / "pool.npz"
+    trainer = trainer_of(tmp_path, prompts=1)
+    prompts = record.prompts_of(trainer.train_dataset, 3, seed=0)
+    undisturbed = record.record(trainer, prompts, empty(trainer), file, at_once=1)
+    drawn = []
+
+    def draw(wanted):
+        if len(drawn) == 2:
+            raise KeyboardInterrupt
+        drawn.append(wanted[0][0])
+        return Scripted.draw_share(trainer, wanted)
+
+    file.unlink()
+    monkeypatch.setattr(trainer, "draw_share", draw)
+    with pytest.raises(KeyboardInterrupt):
+        record.record(trainer, prompts, empty(trainer), file, at_once=1)
+    monkeypatch.undo()
+    pool = record.load(file)
+    assert [row["id"] for row in pool.rows] == drawn == prompts[:2]
+    pool = record.record(trainer, prompts, pool, file, at_once=1)
+    np.testing.assert_array_equal(pool.sketches, undisturbed.sketches)
+    assert [row["id"] for row in record.load(file).rows] == prompts
+    with pytest.raises(UserError, match="recorded with another digest"):
+        record.stored(file, pool.facts | {"digest": "other"}, (4, 1, 64))
+
+
+def test_snr2_of_made_up_gaussians():
+    """The mean of 40 rollouts, each with |mu|^2 = .1 and 50 variances of 1: SNR2 = 40 x .1 / 50."""
+    mean = np.full(50, 0.002**0.5)
+    counts = compare.resamples(40, 200)
+    ratios, inside = [], []
+    for seed in range(20):
+        simulator = Simulator(made_up(40, 8, mean, seed), Loss("grpo", 8, mask_truncated=False))
+        updates = simulator.updates(constant, over_kept, Sizes(10, 4, 4), PRICES)
+        share = compare.share_of_signal(updates, counts)
+        samples = share / (1 - share)
+        low, high = compare.interval(samples)
+        ratios.append(samples[0])
+        inside.append(low <= 0.08 <= high)
+    assert np.mean(ratios) == pytest.approx(0.08, rel=0.2)
+    assert np.mean(inside) >= 0.8
+    assert updates.seconds == pytest.approx(1 + 40 * (0.1 + 0.2))
+
+
+def test_noise_without_a_mean_is_below_the_resolution():
+    simulator = Simulator(made_up(40, 8, np.zeros(50)), Loss("dapo", 8, mask_truncated=False))
+    cell = Cell("constant", 2, 4, 4)
+    updates = simulator.updates(constant, over_kept, Sizes(2, 4, 4), PRICES)
+    comparison = Comparison({cell: updates}, cell)
+    row = comparison.row(cell)
+    assert (row["snr2"], row["rate"], row["relative"]) == (None, None, None)
+    assert row["snr2_ci95"][0] <= 0
+    assert comparison.verdict()[0].startswith("below the resolution")
+
+
+def updates_of(mean: float, seconds: float, direction: int = 0) -> Updates:
+    """Of 30 questions that agree, with unit noise."""
+    parts = np.zeros((30, 2))
+    parts[:, direction] = mean / 30
+    return Updates(parts, np.full(30, 1 / 30), 1.0, seconds, alive=0.5)
+
+
+def test_rates_are_compared_with_the_same_questions():
+    reference, fast, other = (Cell(name, 8, 4, 4) for name in ("grpo", "fast", "other"))
+    updates = {
+        reference: updates_of(0.1, 2.0),
+        fast: updates_of(0.2, 2.0),
+        other: updates_of(0.1, 2.0, direction=1),
+    }
+    comparison = Comparison(updates, reference)
+    row = comparison.row(fast)
+    assert row["relative"] == pytest.approx(4)
+    assert row["cosine"] == pytest.approx(1)
+    assert comparison.row(other)["cosine"] == pytest.approx(0, abs=1e-9)
+    assert comparison.ranking[0] == fast
+    assert "best: fast P=8 n=4 m=4, 4.00 (4.00 to 4.00) times" in comparison.verdict()[0]
+    rows = [comparison.row(cell) | {"steps": 5} for cell in updates]
+    assert len(signal.sizes(rows, str(reference), "small").axes) == 3 + 1  # with the scale
+    bars = signal.algorithms(rows, str(reference), "small").axes[0].patches
+    assert [bar.get_width() for bar in bars] == pytest.approx([4, 1, 1])
+
+
+def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_path):
+    make_run(tmp_path / "checkpoints", "r", steps=(4,))
+    (tmp_path / "my.py").write_text(OWN)
+    sizes = ["questions=4", "rollouts=4", "sketch=64", "cells=[[2,4,2]]"]
+    words = ["run=r", "clock=l40s", "algorithms=[pods,my.py:mine]", "json=true", *sizes]
+    answer = json.loads(processes.run(tmp_path, *words, script=PLAN).stdout)
+    cells = {cell["algorithm"]: cell for cell in answer["cells"] if cell["prompts"] == 2}
+    assert cells.keys() == {"pods", "my.py:mine"}
+    assert cells["my.py:mine"]["seconds_per_step"] == pytest.approx(4.8 + 12 * 0.06 + 4 * 0.105)
+    reference = ("grpo", 8, 4, 4)
+    names = ("algorithm", "prompts", "n", "m")
+    assert reference in [tuple(cell[name] for name in names) for cell in answer["cells"]]
+    assert sorted(path.name for path in (tmp_path / "figures").rglob("*.png")) == [
+        "algorithms.png",
+        "sizes.png",
+    ]
+    file = tmp_path / "checkpoints" / "r" / "signal-checkpoint-4.npz"
+    pool = record.load(file)
+    assert pool.sketches.shape == (4, 4, 64)
+    assert np.abs(pool.sketches).max(axis=2).min() > 0
+    again = ["recorded=checkpoints/r/signal-checkpoint-4.npz", *words[1:]]
+    assert json.loads(processes.run(tmp_path, *again, script=PLAN).stdout) == answer
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    pytest.param([], "run=null: set one of run=<run>, experiment=<name>", id="nothing"),
+    pytest.param(["run=r", "recorded=f"], "run=r recorded=f: set one of", id="both"),
+    pytest.param(["run=r", "model=tiny"], "model=tiny: only an experiment takes", id="model"),
+    pytest.param(["run=r", "cells=[[1,2,4]]"], "cells: [1, 2, 4] must be [P,n,m]", id="cells"),
+    pytest.param(["run=r"], "run=r: no such run in output_dir=checkpoints", id="no run"),
+    pytest.param(["recorded=f"], "recorded=f: no recorded rollouts", id="no file"),
+    pytest.param(["recorded=f", "clock=h"], "clock=h: no such file", id="no such price list"),
+    pytest.param(["experiment=quickstart", "algorithms=[best]"],
+                 "algorithms: algorithm 'best' is unknown", id="no such algorithm"),
+])  # fmt: skip
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, line):
+    monkeypatch.chdir(tmp_path)
+    assert refused(capsys, PLAN, *words).startswith(f"plan.py: {line}")
