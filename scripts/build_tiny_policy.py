@@ -20,9 +20,8 @@ from typing import Literal
 
 import torch
 import transformers
-from rich.console import Console
-from rich.progress import track
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pods import rewards
@@ -157,8 +156,7 @@ def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTok
     rates = {Muon(matrices): MUON_RATE, adamw: ADAMW_RATE}
     rows = batches(texts(config), config.steps, BATCH_SIZE, tokenizer)
     policy.train()
-    progress = track(rows, "", config.steps, console=Console(stderr=True))
-    for step, (ids, labels) in enumerate(progress):
+    for step, (ids, labels) in enumerate(tqdm(rows, total=config.steps)):
         cosine = torch.cos(torch.tensor(torch.pi * step / config.steps)).item()
         share = min(1.0, (step + 1) / WARMUP_STEPS) * (0.52 + 0.48 * cosine)
         policy(input_ids=ids, labels=labels).loss.backward()

@@ -29,19 +29,22 @@ INTERLEAVED = [None, 1, None, *range(2, 13)]
 TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
 
 
-@pytest.mark.parametrize(("steps", "marks", "note"), [
-    ([], [], ""),
-    (HEALTHY, [*range(1, 13)], ""),
-    ([50, 300, *HEALTHY[2:]], [*range(1, 13)], ""),  # uneven, but the expected count
-    (RUN9, INTERLEAVED, "171, 351"),
-    (RUN10, INTERLEAVED, "181, 359"),
-    ([*HEALTHY, 2660], [*range(1, 13), None], "2660"),  # a last save too close
-    (HEALTHY[:4] + HEALTHY[5:], [1, 2, 3, 4, *range(6, 13)], "before step 1271"),
-    ([*HEALTHY[:3], *HEALTHY[5:]], [1, 2, 3, *range(6, 13)], "before step 1271"),  # two
-    (HEALTHY[:4] + HEALTHY[5:10], [1, 2, 3, 4, *range(6, 11)], "ends early"),  # and killed
-    ([*HEALTHY, 2880], [*range(1, 14)], "the first 12 count"),  # went on after the budget
-    (TWO_ATTEMPTS, [None] * 16, "left out"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "marks", "note"),
+    [
+        ([], [], ""),
+        (HEALTHY, [*range(1, 13)], ""),
+        ([50, 300, *HEALTHY[2:]], [*range(1, 13)], ""),  # uneven, but the expected count
+        (RUN9, INTERLEAVED, "171, 351"),
+        (RUN10, INTERLEAVED, "181, 359"),
+        ([*HEALTHY, 2660], [*range(1, 13), None], "2660"),  # a last save too close
+        (HEALTHY[:4] + HEALTHY[5:], [1, 2, 3, 4, *range(6, 13)], "before step 1271"),
+        ([*HEALTHY[:3], *HEALTHY[5:]], [1, 2, 3, *range(6, 13)], "before step 1271"),  # two
+        (HEALTHY[:4] + HEALTHY[5:10], [1, 2, 3, 4, *range(6, 11)], "ends early"),  # and killed
+        ([*HEALTHY, 2880], [*range(1, 14)], "the first 12 count"),  # went on after the budget
+        (TWO_ATTEMPTS, [None] * 16, "left out"),
+    ],
+)
 def test_marks_of_published_checkpoints(steps, marks, note):
     by_index, notes = reading.by_index(steps, 12)
     np.testing.assert_array_equal(by_index, np.array(marks, dtype=float))
@@ -49,15 +52,18 @@ def test_marks_of_published_checkpoints(steps, marks, note):
     assert bool(notes) == bool(note), "a regular run has no note"
 
 
-@pytest.mark.parametrize(("seconds", "samples"), [
-    ([5.2, 10.1, 15.9], [0, 1, 2]),  # a little late, as checkpoints are
-    ([5.2, 15.9], [0, -1, 1]),  # a missing one leaves its mark empty
-    ([3.0, 4.8, 7.0, 9.9], [1, 3, -1]),  # the nearest, not the first
-    ([1.0, 5.0], [1, -1, -1]),  # before half an interval belongs to no mark
-    ([12.6], [-1, -1, 0]),  # more than half an interval late counts for the next
-    ([7.5], [-1, 0, -1]),  # between two marks counts for the later
-    ([NAN, 5.0], [1, -1, -1]),  # an unknown time takes no mark
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "samples"),
+    [
+        ([5.2, 10.1, 15.9], [0, 1, 2]),  # a little late, as checkpoints are
+        ([5.2, 15.9], [0, -1, 1]),  # a missing one leaves its mark empty
+        ([3.0, 4.8, 7.0, 9.9], [1, 3, -1]),  # the nearest, not the first
+        ([1.0, 5.0], [1, -1, -1]),  # before half an interval belongs to no mark
+        ([12.6], [-1, -1, 0]),  # more than half an interval late counts for the next
+        ([7.5], [-1, 0, -1]),  # between two marks counts for the later
+        ([NAN, 5.0], [1, -1, -1]),  # an unknown time takes no mark
+    ],
+)
 def test_marks_of_measured_times(seconds, samples):
     index = reading.nearest(np.array(seconds), np.array([5.0, 10.0, 15.0]), reach=2.5)
     assert index.tolist() == samples
@@ -79,11 +85,14 @@ def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
     assert line["n_runs"] == [1, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize(("content", "mean", "note"), [
-    ([0.1, [], 0.3, 0.4], [0.1, NAN, 0.3, 0.4], "at steps 200"),
-    ([0.1, [None, "x", NAN], 0.3], [0.1, NAN, 0.3, NAN], "at steps 200"),
-    ([0.1, [0.2, NAN], 0.3, 0.4], RISING, ""),  # the other repeats count
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "mean", "note"),
+    [
+        ([0.1, [], 0.3, 0.4], [0.1, NAN, 0.3, 0.4], "at steps 200"),
+        ([0.1, [None, "x", NAN], 0.3], [0.1, NAN, 0.3, NAN], "at steps 200"),
+        ([0.1, [0.2, NAN], 0.3, 0.4], RISING, ""),  # the other repeats count
+    ],
+)
 def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
     run_file(tmp_path, "grpo-Run1", content)
     (arm,), notes = read(tmp_path)
@@ -129,15 +138,21 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     assert "runs of GRPO differ in lora.rank: 4 in grpo-n4-seed0; 8 in " in read(tmp_path)[1]
 
 
-def test_a_figure_shows_its_own_metric(tmp_path):
+@pytest.mark.parametrize(
+    ("metric", "mean"),
+    [
+        ("ans_acc", [0.08, *RISING]),
+        ("both_acc", [0.02, 0.025, 0.05, 0.075, 0.1]),
+        ("pass@3", [0.4, 0.5, 0.6, 0.7, 0.8]),
+    ],
+)
+def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
     base, *others = [{"pass@k": {"gsm8k": {"3": value}}} for value in (0.4, 0.5, 0.6, 0.7, 0.8)]
     run_file(tmp_path, "grpo-Run1", RISING, metas=others)
     base_file(tmp_path, "base-toy", 0.08)
     (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": base}))
-    means = {"ans_acc": [0.08, *RISING], "both_acc": [0.02, 0.025, 0.05, 0.075, 0.1]}
-    for metric, mean in (means | {"pass@3": [0.4, 0.5, 0.6, 0.7, 0.8]}).items():
-        arms = curves.to_json(read(tmp_path, metric=metric)[0])["series"]
-        assert arms["GRPO"]["mean"] == pytest.approx(mean)
+    arms = curves.to_json(read(tmp_path, metric=metric)[0])["series"]
+    assert arms["GRPO"]["mean"] == pytest.approx(mean)
 
 
 EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"]}
@@ -166,28 +181,42 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     assert "figure=toy: drawn from its export, without grpo-ours of GRPO" in notes
 
 
-def test_an_export_with_damaged_rows_or_columns_is_named(tmp_path):
+def test_damaged_rows_of_an_export_are_left_out(tmp_path):
     path = tmp_path / "toy-acc.csv"
     column = "data/grpo-s1-ga4 - eval/accuracy"
     path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
     samples = reading.read_csv(path)["grpo-s1-ga4"]
     np.testing.assert_allclose(samples[["seconds", "value"]], [[60, 0.5], [240, 0.8]])
-    for content, words in (("time,value\n1,2\n", "no column eval/time"), ("", "not a CSV file")):
-        path.write_text(content)
-        with pytest.raises(UserError, match=words):
-            reading.read_csv(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("time,value\n1,2\n", "no column eval/time"), ("", "not a CSV file")],
+)
+def test_an_export_without_columns_is_named(tmp_path, content, words):
+    path = tmp_path / "toy-acc.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=words):
+        reading.read_csv(path)
+
+
+def test_an_export_has_one_metric_and_two_files(tmp_path):
+    (tmp_path / "toy-acc.csv").touch()
     with pytest.raises(UserError, match="metric=both_acc: the export of figure=toy"):
         read(tmp_path, **EXPORT, metric="both_acc")
     with pytest.raises(Absent, match=r" has no toy-length\.csv; set results_dir to the"):
         read(tmp_path, **EXPORT)
 
 
-@pytest.mark.parametrize(("key", "change"), [
-    ("optimizer.learning_rate", {"optimizer": {"learning_rate": 0.002}}),
-    ("budget.train_seconds", {"budget": {"train_seconds": 60.0}}),
-    ("model.name", {"model": {"name": "qwen", "path": "x"}}),
-    ("questions", {"questions": 32}),  # of the evaluation
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("optimizer.learning_rate", {"optimizer": {"learning_rate": 0.002}}),
+        ("budget.train_seconds", {"budget": {"train_seconds": 60.0}}),
+        ("model.name", {"model": {"name": "qwen", "path": "x"}}),
+        ("questions", {"questions": 32}),  # of the evaluation
+    ],
+)
 def test_unlike_runs_are_refused(tmp_path, key, change):
     for i, changes in enumerate([{}, {}, change]):
         run_file(tmp_path, f"grpo-{i}", [0.1, 0.2, 0.3, 0.4 + 0.1 * i])

@@ -86,16 +86,27 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert "no arithmetic both_acc" in error
 
 
-def test_axes_and_seconds_per_step():
+def arm_of_two_runs():
     quantities = {
         "steps": np.array([[10.0, 20.0], [20.0, np.nan]]),
         "seconds": np.array([[30.0, 80.0], [60.0, np.nan]]),
     }
-    arm = Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
+    return Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
+
+
+@pytest.mark.parametrize(("x", "values"), [("time", [30, 60]), ("steps", [15, 20])])
+def test_the_axes(x, values):
     toy = figure(time_unit="minutes")
-    for x, values in (("time", [30, 60]), ("steps", [15, 20])):
-        assert drawing.x_values(toy, arm, x).tolist() == values
-    assert arm.seconds_a_step().mean() == pytest.approx((80 / 20 + 60 / 20) / 2)
+    assert drawing.x_values(toy, arm_of_two_runs(), x).tolist() == values
+
+
+def test_seconds_a_step_are_those_of_each_run_up_to_its_end():
+    assert arm_of_two_runs().seconds_a_step().tolist() == [80 / 20, 60 / 20]
+
+
+def test_an_axis_of_priced_seconds_says_so():
+    arm = arm_of_two_runs()
+    toy = figure(time_unit="minutes")
     priced = replace(arm, quantities={"length": np.ones((2, 2))}, clock="l40s")
     picture = drawing.length_figure(toy, [priced])
     assert picture._suptitle.get_text() == "Toy: completion length"

@@ -31,11 +31,15 @@ def compare(baseline, pods, **changes):
 NAN, SPEEDUP = float("nan"), "scripts/speedup.py"
 
 
-@pytest.mark.parametrize(("baseline", "pods", "hours"), [
-    ([0.2, 0.4, 1.0], [0.5, 0.99, 0.7], (1.5, 1.0)), ([1.0, 0.5, 0.5], [1.0, 0.5, 0.5], (0.5, 0.5)),
-    ([0.2, 1.0, 0.4], [0.9, 0.9, 0.9], (1.0, None)),  # never reached
-    ([0.2, NAN, 1.0], [NAN, 1.0, 1.0], (1.5, 1.0)),  # gaps
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("baseline", "pods", "hours"),
+    [
+        ([0.2, 0.4, 1.0], [0.5, 0.99, 0.7], (1.5, 1.0)),
+        ([1.0, 0.5, 0.5], [1.0, 0.5, 0.5], (0.5, 0.5)),
+        ([0.2, 1.0, 0.4], [0.9, 0.9, 0.9], (1.0, None)),  # never reached
+        ([0.2, NAN, 1.0], [NAN, 1.0, 1.0], (1.5, 1.0)),  # gaps
+    ],
+)
 def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(baseline, pods, hours):
     result = compare(arm("GRPO", [baseline], base=1.0), arm("PODS", [pods], base=1.0))
     assert result.threshold == pytest.approx(0.99)
@@ -100,10 +104,15 @@ def test_arms_are_compared_up_to_the_last_mark_that_every_run_has():
     assert speedup.comparison_row("x", late)["over"] == "-"
 
 
-@pytest.mark.parametrize(("seeds", "others", "paired"), [
-    ([1, 2, 3], [1, 2, 3], True), ([1, 2, 3], [1, 2, 4], False), ([1, 1, 2], [1, 1, 2], False),
-    ([None] * 3, [None] * 3, False),  # unknown, as in published files
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seeds", "others", "paired"),
+    [
+        ([1, 2, 3], [1, 2, 3], True),
+        ([1, 2, 3], [1, 2, 4], False),
+        ([1, 1, 2], [1, 1, 2], False),
+        ([None] * 3, [None] * 3, False),  # unknown, as in published files
+    ],
+)
 def test_runs_are_paired_where_their_seeds_match(seeds, others, paired):
     slow = arm("GRPO", [[0.1], [0.5], [0.9]], seeds=seeds)
     result = compare(slow, arm("PODS", [[0.2], [0.6], [1.0]], seeds=others))

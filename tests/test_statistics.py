@@ -75,26 +75,32 @@ def test_a_target_that_one_arm_never_reaches_gives_a_bound():
     assert statistics.time_ratio(reached[:1], reached)[1] is None, "one run has no interval"
 
 
-@pytest.mark.parametrize(("values", "base", "target", "expected"), [
-    pytest.param([0.1, 0.5, 0.9], 0.0, 0.5, (1, 2), id="between two marks"),
-    pytest.param([0.1, 0.5, 0.9], NAN, 0.1, (0, 1), id="before the first mark"),
-    pytest.param([0.1, 0.5, 0.9], 0.3, 0.2, (0, 1), id="the base reaches nothing itself"),
-    pytest.param([0.1, 0.5, 0.9], 0.0, 0.95, (3, INF), id="never"),
-    pytest.param([0.6, 0.2, 0.9], 0.0, 0.5, (2, 3), id="a peak that is lost again: fit .4"),
-    pytest.param([0.1, NAN, 0.9], 0.0, 0.5, (1, 3), id="a gap widens the interval"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "base", "target", "expected"),
+    [
+        pytest.param([0.1, 0.5, 0.9], 0.0, 0.5, (1, 2), id="between two marks"),
+        pytest.param([0.1, 0.5, 0.9], NAN, 0.1, (0, 1), id="before the first mark"),
+        pytest.param([0.1, 0.5, 0.9], 0.3, 0.2, (0, 1), id="the base reaches nothing itself"),
+        pytest.param([0.1, 0.5, 0.9], 0.0, 0.95, (3, INF), id="never"),
+        pytest.param([0.6, 0.2, 0.9], 0.0, 0.5, (2, 3), id="a peak that is lost again: fit .4"),
+        pytest.param([0.1, NAN, 0.9], 0.0, 0.5, (1, 3), id="a gap widens the interval"),
+    ],
+)
 def test_first_crossing(values, base, target, expected):
     seconds = np.array([1.0, 2.0, 3.0])
     assert statistics.first_crossing(seconds, np.array(values), base, target) == expected
 
 
-@pytest.mark.parametrize(("values", "base", "end", "expected"), [
-    pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
-    pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
-    pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between marks"),
-    pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
-    pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "base", "end", "expected"),
+    [
+        pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
+        pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
+        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between marks"),
+        pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
+        pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
+    ],
+)
 def test_time_average(values, base, end, expected):
     average = statistics.time_average(np.array([1.0, 2.0]), np.array(values), base, end)
     assert average == pytest.approx(expected)

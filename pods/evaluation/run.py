@@ -93,8 +93,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
     if run:
         store.claim(claims, facts)
-    base = Target(Store(config.results_dir, f"base-{training.model.name}"))
     try:
+        base = Target(Store(config.results_dir, f"base-{training.model.name}"))
         base.store.claim(claims, facts)
         policies = [base, *policies]
     except UserError as error:

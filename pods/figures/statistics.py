@@ -97,7 +97,8 @@ def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Differenc
     half = 0.0  # equal runs have an interval of width 0
     if weight > 0:
         df = variance**2 / weight
-        half = float(t95(df) * np.sqrt(variance))
+        error = np.sqrt(variance)
+        half = float(t95(df) * error)
     return Difference(centre, [centre - half, centre + half], paired, counts)
 
 
@@ -151,7 +152,9 @@ def time_ratio(
     shift = round(plateaus[0].mean() - plateaus[1].mean())  # log(ratio) in steps
     best = np.concatenate(plateaus)
     inside = best.min() > 0 and best.max() < size - 1
-    ratio = float(np.exp(shift * step)) if inside else None
+    ratio = None
+    if inside:
+        ratio = float(np.exp(shift * step))
     if min(len(baseline), len(arm)) < 2:
         return ratio, None
     df = len(logs) - 2

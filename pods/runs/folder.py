@@ -184,16 +184,6 @@ class RunFolder:
         write_atomic(self.meta, json.dumps(facts_of(self.meta) | facts, indent=2) + "\n")
 
 
-def trains(path: Path) -> bool:
-    """Whether a training holds the lock of this folder."""
-    try:
-        with open(path / ".lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:  # there is no lock, or it is held
-        return isinstance(error, BlockingIOError)
-    return False
-
-
 def config_hash(config: TrainConfig) -> str:
     """A short hash of the keys that a resume may not change."""
     keys = flat(config.model_dump())
