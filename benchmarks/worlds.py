@@ -82,7 +82,7 @@ def measure(config: WorldsConfig) -> None:
         bases[world] = facts | facts_of(results)
     target = Path(config.results_dir).parent / "worlds.json"
     document = {"what": "the bases on 256 validation questions; shares", "commit": board.commit()}
-    files.write_atomic(target, json.dumps(document | bases, indent=1) + "\n")
+    files.write_atomic(target, json.dumps(document | bases, separators=(",", ": ")) + "\n")
     print(target)
 
 

@@ -26,7 +26,7 @@ from pods.evaluation.records import GradedCompletion
 from pods.evaluation.scoreboard import Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
-from pods.runs.folder import provenance, trains
+from pods.runs.folder import provenance
 from pods.runs.results import GREEDY
 from pods.scoring import Reward
 
@@ -68,7 +68,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     trained = training_config(config, run)
     engine = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
-    names = config.tasks or [trained.task.name]
+    names = list(dict.fromkeys(config.tasks)) or [trained.task.name]
     policies: list[Target] = []
     skipped: list[str] = []
     if run:
@@ -82,12 +82,6 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         for name in names
     ]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
-    if run and trains(folder):
-        steps = ", ".join(str(target.step) for target in policies)
-        messages.append(
-            f"run={run} still trains: this scores its checkpoints {steps}; for later ones run the "
-            "same command again"
-        )
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
     if sampling.temperature == 0:
         asked = greedy
@@ -152,7 +146,11 @@ def score_all(plan: Plan) -> Scoreboard:
     scored = score(plan)
     lines: list[scoreboard.Line] = []
     for target in plan.policies:
-        lines += scoreboard.lines(target, scored[target.name])
+        run, policy = target.store.folder.name, target.name
+        if target.weights is None:  # the store is named after the base model
+            run, policy = "", run
+        seconds = target.meta.get("train_seconds")
+        lines += scoreboard.lines(run, policy, seconds, scored[target.name])
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
     checkpoints = [target for target in plan.policies if target.weights]
@@ -178,9 +176,7 @@ def score_all(plan: Plan) -> Scoreboard:
                 f"{sum(ungraded)} completions without a verdict by {version}, whose questions are "
                 "left out; the same command grades them again, deadline_seconds=5 with more time"
             )
-    files = []
-    for store in dict.fromkeys(target.store for target in plan.policies):
-        files += [store.summary, store.facts_path, store.folder]
+    files = [target.store.summary for target in plan.policies]
     return Scoreboard(lines, notes, files, plan.skipped)
 
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import pandas
 
-from pods.evaluation.targets import Target
 from pods.runs.results import GREEDY
 
-FILES = 6  # paths named at the end
 NAMES = ("run", "task", "graded by", "questions")  # in the title if all lines agree
 Line = dict[str, str]  # head -> text
 
@@ -26,13 +24,9 @@ class Scoreboard:
     skipped: list[str]  # checkpoints that could not be scored, with reasons
 
 
-def lines(target: Target, by_task: dict[str, Any]) -> list[Line]:
-    """A line for each task and grader of a policy, greedy scores beside the sampled ones if both
-    exist; by_task: details. Of pass@k only the largest k fits."""
-    run, policy = target.store.folder.name, target.name
-    if target.weights is None:  # the store is named after the base model
-        run, policy = "", run
-    seconds = target.meta.get("train_seconds")
+def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any]) -> list[Line]:
+    """A line for each task and grader, greedy scores beside the sampled ones if both exist; run: ""
+    of a base model; seconds: of training; by_task: details. Of pass@k only the largest k fits."""
     table: list[Line] = []
     for task, details in by_task.items():
         if task.removesuffix(GREEDY) != task and task.removesuffix(GREEDY) in by_task:
@@ -80,12 +74,9 @@ def show(boards: Sequence[Scoreboard]) -> None:
         print(table.drop(columns=shared).to_string(index=False))
         notes = ["[ ]: 95 % interval", *(note for board in boards for note in board.notes)]
         print(*dict.fromkeys(notes), sep="\n")
-    files = list(dict.fromkeys(path for board in boards for path in board.files))
+    files = dict.fromkeys(str(path) for board in boards for path in board.files)
     if files:
-        names = ", ".join(path.name for path in files[:FILES])
-        if len(files) > FILES:
-            names += f" and {len(files) - FILES} more"
-        print(f"wrote {names} in {files[0].parent}")
+        print(f"wrote {', '.join(files)}")
 
 
 def shortened(names: list[str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ def single_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
             colour = style(index, arm.colour)["color"]
             for base in 100 * arm.start("value")[:1]:
                 axes.axhline(base, color=colour, linestyle=":", linewidth=1)
-        _frame(canvas, figure.title, series)
+        _frame(canvas, figure.title)
     return canvas
 
 
