@@ -9,6 +9,7 @@ config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resum
 """
 
 from contextlib import ExitStack
+from itertools import islice
 
 from pods import ranks
 from pods.clock import Clock, peak_memory
@@ -52,6 +53,7 @@ def train(config: TrainConfig) -> None:
             from pods.runs import folder as runs
             from pods.tasks import splits
             from pods.training import build, loop, trl_keys
+            from pods.training.check import rehearse
 
             trl_keys.refuse_unknown(config)
             stack.enter_context(loop.restore_signals())
@@ -60,6 +62,7 @@ def train(config: TrainConfig) -> None:
             questions = splits.load_prompts(config, tokenizer)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             rewards.rehearse(questions[0])
+            rehearse(config, list(islice(questions, 8)))
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             model = load(config, tokenizer)

@@ -33,6 +33,7 @@ from pods.config.errors import UserError
 from pods.config.keys import Section, Text
 from pods.figures import drawing, ranking
 from pods.figures.ranking import Cell
+from pods.training.check import try_out
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
 FINALISTS = 3  # cells of an arm that are tuned on more seeds than the first
@@ -192,6 +193,8 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     """Their results; those that are not stored are trained, and stored one by one."""
     results = stored(config, config.stage)
     missing = [training for training in trainings if training not in results]
+    for training in {training.arm: training for training in missing}.values():
+        try_out(command_line(config, training, training.run))  # in seconds, before any trains
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     facts = {"commit": commit()}

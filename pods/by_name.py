@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from pods.advantages import ADVANTAGES
-from pods.algorithms import ALGORITHMS
+from pods.advantages import ADVANTAGES, Advantage
+from pods.algorithms import ALGORITHMS, Algorithm
 from pods.config import functions
 from pods.needs import Needs, needs_of
 from pods.rules import RULES, Rule, max_variance
@@ -71,3 +71,12 @@ def prepared(
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]
     return functions.with_params(function, arguments, params)
+
+
+def chosen(settings: Any, algorithm: Algorithm | None = None) -> tuple[Algorithm, Advantage]:
+    """The algorithm with its rule, and the advantage, of a TrainConfig or PodsConfig; `algorithm`
+    takes the place of the named one. Raises the errors of `prepared`."""
+    rule = prepared("rule", settings.rule or max_variance, settings.rule_kwargs)
+    name = algorithm or settings.algorithm
+    function = prepared("algorithm", name, settings.algorithm_kwargs, rule)
+    return function, prepared("advantage", settings.advantage, settings.advantage_kwargs)

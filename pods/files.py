@@ -4,16 +4,27 @@ JSON lines, to which a run appends, so that a kill tears only the last one."""
 import gzip
 import json
 import os
+import re
+import shutil
+import sys
+import time
 import zlib
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+# How a member of gzip.compress begins, and its length.
+HEAD = re.compile(rb"\x1f\x8b\x08\x00.{4}[\x00\x02\x04]\xff", re.DOTALL)
+HEAD_BYTES = 10
+DAY = 86_400.0  # s
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> None:
     """Write under a temporary name beside `path`, flush to the disk, rename. Raises OSError."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    remove_old(path.parent, f".{path.name}.*.tmp")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     try:
@@ -22,8 +33,23 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)  # a full disk names no file
+        raise
     finally:
         temporary.unlink(missing_ok=True)  # only there when the write or the rename failed
+
+
+def remove_old(folder: Path, pattern: str) -> None:
+    """Remove what a killed process left under a temporary name, a day ago or earlier."""
+    for path in folder.glob(pattern):
+        if time.time() - path.stat().st_mtime < DAY:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def sync_folder(path: Path | str) -> None:
@@ -35,24 +61,113 @@ def sync_folder(path: Path | str) -> None:
         os.close(descriptor)
 
 
+def aside(path: Path) -> Path:
+    """A free name in set-aside/ beside a file or folder, which nothing reads."""
+    folder = path.parent / "set-aside"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{path.name}.{len(list(folder.iterdir()))}"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What was appended to a file at once: a line, or in a .gz a member of lines."""
+
+    place: str
+    content: bytes
+    records: list[dict[str, Any]] | None  # None: it cannot be read
+
+
+def chunks(path: Path) -> list[Chunk]:
+    """The parts of a file without a torn end; of no file none. One that cannot be read hides no
+    later one."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    if path.suffix == ".gz":
+        return list(members(content))
+    lines = content.split(b"\n")[:-1]  # the last is empty, or torn
+    return [
+        Chunk(f"line {number}", line + b"\n", records_of(line))
+        for number, line in enumerate(lines, 1)
+    ]
+
+
+def members(content: bytes) -> Iterator[Chunk]:
+    """The gzip members of a file without a torn one at its end."""
+    starts = sorted({0, *(match.start() for match in HEAD.finditer(content))})
+    for start, end in zip(starts, [*starts[1:], len(content)], strict=True):
+        rest = content[start:end]
+        while len(rest) >= HEAD_BYTES:  # a shorter one is torn
+            member = zlib.decompressobj(wbits=31)
+            try:
+                text = member.decompress(rest)
+            except zlib.error:
+                yield Chunk(f"byte {start}", rest, None)
+                break
+            if not member.eof and end == len(content):
+                break
+            records = records_of(text) if member.eof else None
+            yield Chunk(f"byte {start}", rest[: len(rest) - len(member.unused_data)], records)
+            rest = member.unused_data
+
+
+def records_of(lines: bytes) -> list[dict[str, Any]] | None:
+    """The JSON objects of these lines; None if any line is none."""
+    try:
+        records = [json.loads(line.decode()) for line in lines.split(b"\n") if line]
+    except (ValueError, RecursionError):
+        return None
+    return records if all(isinstance(record, dict) for record in records) else None
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none."""
-    open_text = gzip.open if path.suffix == ".gz" else open
+    """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none.
+    What cannot be read is left out, and a line on stderr names it."""
     records: list[dict[str, Any]] = []
-    with (
-        suppress(FileNotFoundError, EOFError, zlib.error, gzip.BadGzipFile),
-        open_text(path, "rt") as lines,
-    ):
-        for line in lines:
-            if line.endswith("\n"):
-                records.append(json.loads(line))
+    broken: list[str] = []
+    for chunk in chunks(path):
+        if chunk.records is None:
+            broken.append(chunk.place)
+        else:
+            records += chunk.records
+    if broken:
+        print(f"{path}: cannot be read at {few(broken)}; left out", file=sys.stderr)
     return records
 
 
-def forget_after(path: Path, step: int) -> None:
-    """Drop the records after `step`, and a torn end: a resumed run writes them again."""
-    if not path.is_file():
-        return
-    records = [record for record in read_lines(path) if record["step"] <= step]
-    content = "".join(json.dumps(record) + "\n" for record in records).encode()
-    write_atomic(path, gzip.compress(content) if path.suffix == ".gz" else content)
+def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
+    """Drop the records after `step`, and a torn end: a resumed run writes them again. A file that
+    cannot be read inside is copied to set-aside/ first; lines on stderr name what is lost.
+
+    steps: those that a whole file has records of.
+    """
+    early: list[bytes] = []
+    broken: list[str] = []
+    lost = set(steps)
+    for chunk in chunks(path):
+        records = chunk.records
+        if records is None or not all(isinstance(record.get("step"), int) for record in records):
+            broken.append(chunk.place)
+            continue
+        kept = [record for record in records if record["step"] <= step]
+        lost -= {record["step"] for record in kept}
+        content = chunk.content
+        if kept != records:
+            content = "".join(json.dumps(record) + "\n" for record in kept).encode()
+            if path.suffix == ".gz":
+                content = gzip.compress(content)
+        early.append(content)
+    if broken:
+        copy = shutil.copy(path, aside(path))
+        print(f"{path}: cannot be read at {few(broken)}; the file is {copy} now", file=sys.stderr)
+    if path.is_file():
+        write_atomic(path, b"".join(early))
+    if lost:
+        print(f"{path}: has no record of step {few(sorted(lost))}", file=sys.stderr)
+
+
+def few(items: Sequence[str | int]) -> str:
+    """The first eight, and how many more there are."""
+    text = ", ".join(map(str, items[:8]))
+    return text if len(items) <= 8 else f"{text} and {len(items) - 8} more"

@@ -6,6 +6,7 @@ from typing import Any
 
 import trl
 
+from pods.batch import MAX_ROUNDS
 from pods.needs import Needs, misfits
 
 Kwargs = dict[str, Any] | None
@@ -82,7 +83,7 @@ class PodsConfig(trl.GRPOConfig):
         metadata={"help": "The reward function that grades: values above 0 mean correct."},
     )
     max_rounds: int = field(
-        default=16,
+        default=MAX_ROUNDS,
         metadata={"help": "How often an algorithm may ask for rollouts in one step."},
     )
 

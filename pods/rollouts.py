@@ -1,10 +1,11 @@
 """One step, the same on every rank: draw what the algorithm asks for, score it and send it back."""
 
+import inspect
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +13,25 @@ import numpy as np
 from pods import advantages
 from pods.advantages import Advantage
 from pods.algorithms import Algorithm
-from pods.batch import AlgorithmError, Batch, Prompt, Record, Rollout, Selection, Step, mean
+from pods.batch import (
+    AlgorithmError,
+    Batch,
+    Completion,
+    Prompt,
+    Record,
+    Rollout,
+    Row,
+    Selection,
+    Step,
+    mean,
+)
+from pods.config.errors import UserError
+from pods.config.functions import place
+from pods.history import History, remember
 from pods.needs import needs_of
 from pods.rules import checked
+
+REHEARSED = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
 @dataclass
@@ -151,6 +168,75 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
     except Exception as error:  # ours, a ValueError, says enough; others need their type
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         name = getattr(function, "__name__", function)
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        remedy = ""
+        if "NoneType" in reason and code is not None and "logprobs" in code.co_names:
+            remedy = f"; the batch has log-probabilities with {name}.reads_logprobs = True below it"
         raise AlgorithmError(
-            f"{kind} {name} failed at step {step.number}: {' '.join(reason.split())}"
+            f"{kind} {name} failed at step {step.number}{place(error)}: "
+            f"{' '.join(reason.split())}{remedy}"
         ) from error
+
+
+def rehearse(
+    algorithm: Algorithm,
+    advantage: Advantage,
+    *,
+    weights: dict[str, float],
+    correct: str | None,
+    P: int,
+    n: int,
+    m: int,
+    rows: Sequence[Row],
+    max_rounds: int,
+) -> None:
+    """Try a user's functions on made-up rollouts, before a model loads: UserError if one fails.
+
+    Four steps of the run's sizes: in turn all rollouts of a prompt are right, some, none and some,
+    so that there are groups without signal and, if an algorithm asks again, of unlike size; from
+    the second step on there is a history. rows: of the data set, which the prompts have in turn.
+    """
+    rng = np.random.default_rng(0)
+    history: History = {}
+    logprobs = needs_of(algorithm).reads_logprobs
+
+    def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+        rollouts = []
+        for length in rng.integers(1, 50, len(prompts)).tolist():
+            values = [-0.5] * length if logprobs else None
+            completion = Completion([0] * length, length == 49, values)
+            rollouts.append(Rollout([0], completion, ""))
+        return rollouts
+
+    def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
+        shares = [REHEARSED[(int(prompt) + number) % len(REHEARSED)] for prompt in prompts]
+        right = rng.random(len(prompts)) < shares
+        return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
+
+    driver = Driver(
+        algorithm=algorithm,
+        advantage=advantage,
+        draw=draw,
+        score=score,
+        weights=weights,
+        correct=correct,
+        max_rounds=max_rounds,
+        phase=lambda name: nullcontext(),
+    )
+    for number in range(len(REHEARSED)):
+        every = (Prompt(i, rows[i % len(rows)]) for i in itertools.count())
+        step = Step(
+            number=number,
+            P=P,
+            n=n,
+            m=m,
+            prompts=list(itertools.islice(every, P)),
+            fresh=lambda count, every=every: list(itertools.islice(every, count)),
+            history=history,
+            rng=rng,
+        )
+        try:
+            record = driver(step)
+        except AlgorithmError as error:
+            raise UserError(f"{error} (made-up rollouts, before the model loads)") from error
+        remember(history, record.visits())

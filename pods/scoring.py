@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.config.functions import load
+from pods.config.functions import load, place
 from pods.config.keys import RewardsKeys, reward_weights
 from pods.rewards import Scorer
 
@@ -134,7 +134,7 @@ class Reward:
             values = self.values(arguments)
         except Exception as error:
             raise RewardError(
-                f"{name} raised {error!r} on {self.failing(arguments)} of {step}"
+                f"{name} raised {error!r}{place(error)} on {self.failing(arguments)} of {step}"
             ) from error
         if len(values) != len(completions):
             raise RewardError(

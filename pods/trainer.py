@@ -8,6 +8,7 @@ import json
 import textwrap
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rollouts import Driver
+from pods.rollouts import Driver, rehearse
 from pods.seam import Tensors, TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint
@@ -111,13 +112,23 @@ class PodsTrainer(TrlSeam):
         for name, value in multi_turn.items():
             if value is not None:
                 raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
-        rule = by_name.prepared("rule", args.rule, args.rule_kwargs)
-        function = by_name.prepared(
-            "algorithm", algorithm or args.algorithm, args.algorithm_kwargs, rule
-        )
+        function, advantage = by_name.chosen(args, algorithm)
         for problem in args.problems(function.__name__, needs_of(function)):
             raise ValueError(problem)
-        advantage = by_name.prepared("advantage", args.advantage, args.advantage_kwargs)
+        if train_dataset is not None:
+            rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+            names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
+            rehearse(
+                function,
+                advantage,
+                weights=dict.fromkeys(names, 1.0),
+                correct=args.correct if args.correct in names else None,
+                P=args.generation_batch_size // args.num_generations,
+                n=args.rollouts_per_prompt,
+                m=args.num_generations,
+                rows=list(islice(train_dataset, 8)),
+                max_rounds=args.max_rounds,
+            )
         with engine_slots(args):
             super().__init__(
                 model=model,

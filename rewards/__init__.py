@@ -45,7 +45,7 @@ def grades(
         print(
             f"rewards={version}: {missing} of {len(verdicts)} completions without a verdict: their "
             f"comparison took more than {scorer.deadline_seconds:g} s of processor time; "
-            "raise rewards.deadline_seconds",
+            "raise deadline_seconds",
             file=sys.stderr,
         )
     return verdicts

@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, Text, TrainConfig
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
+from pods.files import remove_old
 from pods.models import is_adapter, locate
 from pods.runs import results
 from pods.tasks import kind_of, render_for
@@ -50,10 +52,14 @@ def main(config: ExportConfig) -> None:
     task = training.task
     prompt = render_for("<the question>", tokenizer, task, training.model, kind_of(task))
     out.parent.mkdir(parents=True, exist_ok=True)
+    remove_old(out.parent, ".export-*")
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
         (folder := Path(temporary) / out.name).mkdir()
         if config.merge:
-            merged(training.model, target.weights).save_pretrained(folder)
+            try:
+                merged(training.model, target.weights).save_pretrained(folder)
+            except SafetensorError as error:  # of a full disk
+                raise OSError(f"{out}: {error}") from error
         else:
             shutil.copy(target.weights / "adapter_model.safetensors", folder)
             adapter = json.loads((target.weights / "adapter_config.json").read_text())
@@ -63,6 +69,10 @@ def main(config: ExportConfig) -> None:
         (folder / "README.md").write_text(card(config, training, target, prompt))
         folder.rename(out)
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
+    if not config.merge and Path(locate(training.model.path)).is_dir():
+        print(
+            "its base is a folder of this machine: base_model_name_or_path in adapter_config.json"
+        )
 
 
 def merged(model: ModelKeys, checkpoint: Path) -> Any:
@@ -95,27 +105,28 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
         run=config.run,
         chosen=CHOSEN.get(config.checkpoint, BY_NAME),
         prompt=prompt,
-        scores=scores(Path(config.results_dir), config.run, training.model.name, target.name),
+        scores=scores(Path(config.results_dir), config.run, training.model.name),
         config=yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False),
     )
 
 
-def scores(folder: Path, run: str, base: str, chosen: str) -> str:
-    """A Markdown table: the base model and every scored checkpoint, a row for each task."""
-    details = results.facts_of(folder / f"base-{base}.meta.json").get("details", {})
-    policies = {"base": details.get("scores", {})}
+def scores(folder: Path, run: str, base: str) -> str:
+    """A Markdown table of the base model and every scored checkpoint, a row for each task."""
+    import pandas  # a wrong run= waits for nothing
+
+    from pods.evaluation import scoreboard
+    from pods.figures import tables
+
+    facts = results.facts_of(folder / f"base-{base}.meta.json")
+    lines = scoreboard.lines("", "base", None, facts.get("details", {}).get("scores", {}))
     path = folder / f"{run}.json"
     for step, policy in results.read(path).items() if path.is_file() else ():
-        policies[f"checkpoint-{step}"] = policy.meta.get("scores", {})
-    rows = ["| policy | task | grader | accuracy | questions x repeats |", "|---|---|---|---|---|"]
-    for name, by_task in policies.items():
-        policy = f"**{name}**" if name == chosen else name
-        for task, numbers in by_task.items():
-            grader, metrics = next(iter(numbers["rewards"].items()))
-            accuracy = "{mean:.1%} [{low:.1%}, {high:.1%}]".format(**metrics["correct"])
-            asked = f"{numbers['questions']} x {numbers['repeats']}"
-            rows.append(f"| {policy} | {task} | {grader} | {accuracy} | {asked} |")
-    return "\n".join(rows) if rows[2:] else f"Not scored: `uv run evaluate_run.py run={run}`"
+        by_task = policy.meta.get("scores", {})
+        seconds = policy.meta.get("train_seconds")
+        lines += scoreboard.lines(run, f"checkpoint-{step}", seconds, by_task)
+    if not lines:
+        return f"Not scored: `uv run evaluate_run.py run={run}`"
+    return tables.markdown(pandas.DataFrame(lines).drop(columns="run").fillna(""))
 
 
 if __name__ == "__main__":

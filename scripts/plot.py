@@ -18,7 +18,7 @@ from pods.files import write_atomic
 
 class PlotConfig(FigureConfig):
     out_dir: Text
-    x: Literal["time", "gpu_hours", *drawing.AXES]
+    x: Literal["time", "steps"]
 
 
 @command("plot", PlotConfig)

@@ -15,8 +15,22 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter compiles torch again
 
-# Files that take a minute or more start first, so that the two workers end together.
-SLOW = ["vllm", "deepspeed", "evaluation", "commands", "faults", "distributed", "unsloth_drift"]
+# Files that take half a minute or more start first, the longest at the head, so that the two
+# workers end together.
+SLOW = [
+    "unsloth_drift",
+    "board",
+    "vllm",
+    "deepspeed",
+    "commands",
+    "evaluation",
+    "distributed",
+    "wheel",
+    "faults",
+    "docs",
+    "pods_trainer",
+    "midrun",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

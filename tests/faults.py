@@ -79,6 +79,10 @@ def disk_full():
     while_saving(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
 
 
+def disk_full_at_once():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+
+
 def reward_raises():
     calls = []
 

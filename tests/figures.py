@@ -130,7 +130,7 @@ def refused(capsys, *command):
 def figure(**changes):
     """A figure on a four-mark, half-hour grid with the arms GRPO and GRPO-PODS."""
     arms = {"GRPO": "grpo-*", "GRPO-PODS": "pods-*"}
-    values = {"name": "toy", "title": "Toy", "dataset": "gsm8k", "metric": "ans_acc", "gpus": 1}
+    values = {"name": "toy", "title": "Toy", "dataset": "gsm8k", "metric": "ans_acc"}
     values |= {"grid_seconds": 1800.0, "budget_seconds": 7200.0, "checkpoints": 4}
     values |= {"time_unit": "hours", "base": ["base-toy"], "wandb_export": None}
     values |= {"baseline": "GRPO", "pods": "GRPO-PODS"}

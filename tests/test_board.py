@@ -109,3 +109,16 @@ def test_pods_with_more_prompts_is_stored():
     sampled, greedy = (100 * np.mean([run[x] for run in unseen]) for x in ("accuracy", "greedy"))
     page = " ".join((ROOT / "docs" / "board.md").read_text().split())
     assert f"mean of {sampled:.1f} % at temperature 1 and of {greedy:.1f} % greedily" in page
+
+
+def test_a_function_that_fails_is_named_before_anything_trains(tmp_path):
+    tuned(tmp_path, grpo=[[2, 2, 2, 1e-3]], pods=[[2, 4, 2, 1e-3]])
+    (tmp_path / "mine.py").write_text(OWN.replace("len(batch)", "len(batch.logprobs)"))
+    folders = [f"output_dir={tmp_path / 'runs'}", f"results_dir={tmp_path}"]
+    done = processes.run(
+        tmp_path, "mine.py:mine", *folders, "seeds=2", script="benchmarks/board.py", code=2
+    )
+    line = done.stderr.splitlines()[-1]
+    assert "algorithm mine failed at step 0 at mine.py:4: TypeError(" in line
+    assert "with mine.reads_logprobs = True below it" in line
+    assert not (tmp_path / "runs").exists()

@@ -1,10 +1,14 @@
 """Rules across keys, settled sizes and schedules; test_config.py has the bounds of one key."""
 
 import re
+from textwrap import dedent
 
 import pytest
 
+from pods.algorithms import ALGORITHMS
+from pods.config import functions as user_functions
 from pods.config.errors import UserError
+from pods.training.check import rehearse
 from tests.configs import compose
 
 OWN = "task=own task.source=org/data task.question=q task.answer=a "
@@ -13,7 +17,8 @@ FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "go
 
 @pytest.fixture(autouse=True)
 def functions(tmp_path, monkeypatch):
-    (tmp_path / "my.py").write_text("".join(f"def {function}: ...\n" for function in FUNCTIONS))
+    text = "".join(f"def {function}: ...\n" for function in FUNCTIONS)
+    (tmp_path / "my.py").write_text(f"{text}class Engine:\n    def generate(self, works): ...\n")
     monkeypatch.chdir(tmp_path)
 
 
@@ -51,6 +56,8 @@ def functions(tmp_path, monkeypatch):
         (OWN + "task.question=''", ["task.question=: task=own needs it; set one of its columns"]),
         ("rewards.functions.a=my.py:none", ["rewards.functions.a=my.py:none", "no function none"]),
         ("engine=trl trl.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
+        ("engine=my.py:Engine", ["engine=my.py:Engine: Engine has no __enter__", "generate"]),
+        ("model.name=a/b", ["model.name=a/b", "folder name"]),
         ("engine=trl trl.use_vllm=false sampling.stop=[end]", ["['end']", "trl.use_vllm=false"]),
     ],
 )
@@ -179,3 +186,106 @@ def test_the_prices_of_a_file_are_in_the_saved_config(tmp_path):
         "update": 2.0,
         "tokens": None,
     }
+
+
+WRONG = {
+    "reads a batch without grades": (
+        "algorithm=own.py:f rewards.weights.correctness=0",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            return batch.correct[:2]
+        """,
+        "algorithm f failed at step 0 at own.py:4: TypeError(\"'NoneType' object is not subscript",
+    ),
+    "reads log-probabilities unasked": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            return batch.logprobs[:2]
+        """,
+        "; the batch has log-probabilities with f.reads_logprobs = True below it (made-up",
+    ),
+    "fails at a group without signal": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            good = [group[batch.correct[group]] for group in batch.groups]
+            return [int(group[0]) for group in good]
+        """,
+        "algorithm f failed at step 0 at own.py:5: IndexError(",
+    ),
+    "fails at the history": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            seen = [visit.share for past in step.history.values() for visit in past]
+            batch = yield step.prompts, step.m
+            return range(len(batch))
+        """,
+        "algorithm f failed at step 1 at own.py:3: AttributeError(",
+    ),
+    "keeps more than the budget": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            return range(len(batch))
+        """,
+        "algorithm f failed at step 0: returned 64 rollouts, more than budget = P m = 32",
+    ),
+    "a rule": (
+        "rule=own.py:f",
+        """
+        def f(rewards, m, rng):
+            return rewards.nonzero()[0][99]
+        """,
+        " at own.py:3: ",
+    ),
+    "an advantage for groups of one size": (
+        "algorithm=speed advantage=own.py:f",
+        """
+        def f(batch, kept):
+            return batch.rewards.reshape(8, -1)[:, :4].ravel()
+        """,
+        " at own.py:3: cannot reshape array",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_function_is_tried_on_made_up_rollouts(name, tmp_path):
+    overrides, body, line = WRONG[name]
+    (tmp_path / "own.py").write_text(dedent(body))
+    user_functions._module.cache_clear()
+    config = compose(*overrides.split())
+    with pytest.raises(UserError) as error:
+        rehearse(config)
+    assert line in str(error.value)
+    assert str(error.value).endswith(" (made-up rollouts, before the model loads)")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("grades", [True, False], ids=["graded", "not graded"])
+@pytest.mark.parametrize("P", [1, 8])
+def test_every_built_in_algorithm_passes(name, grades, P):
+    weight = f"rewards.weights.correctness={int(grades)}"
+    rehearse(compose(f"algorithm={name}", f"prompts_per_step={P}", "micro_batch_size=1", weight))
+
+
+def test_an_algorithm_may_read_log_probabilities_and_columns(tmp_path):
+    body = """
+    def f(step):
+        batch = yield step.prompts, step.n
+        levels = [prompt.row["level"] for prompt in step.prompts]
+        assert min(levels) == 3
+        return batch.logprobs.argsort()[: step.budget]
+
+    f.reads_logprobs = True
+    """
+    (tmp_path / "own.py").write_text(dedent(body))
+    user_functions._module.cache_clear()
+    rehearse(compose("algorithm=own.py:f"), [{"level": 3}, {"level": 4}])

@@ -71,8 +71,30 @@ SPOILED = {
     "optimizer.pt was altered": lambda p: (p / "optimizer.pt").write_text("x" * len(p.name)),
     "its training state was removed": pruned,
     "tokenizer.json is missing": lambda p: pruned(p, "tokenizer.json"),  # listed after the state
-    "meta.json is missing or unreadable": lambda p: (p / "meta.json").unlink(),
+    "meta.json is missing, unreadable or another's": lambda p: (p / "meta.json").unlink(),
 }
+FORMS = ["[]", '{"step": 100, "files": null}', '{"step": 100, "files": {"a": 3}}', '{"files": {}}']
+FORMS += ['{"step": 3, "files": {}}', '{"step": 100, "files": {}, "train_seconds": "long"}', "\0"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_checkpoint_with_a_meta_of_another_form_is_none(run, form):
+    (run / "checkpoint-100" / "meta.json").write_text(form)
+    start, (problem,) = checkpoints.newest_intact(run)
+    assert start.step == 10
+    assert problem.endswith("checkpoint-100: meta.json is missing, unreadable or another's")
+
+
+def test_a_copy_under_another_step_is_none(run):
+    shutil.copytree(run / "checkpoint-100", run / "checkpoint-99")
+    assert [checkpoint.step for checkpoint in checkpoints.find(run)] == [2, 9, 10, 100]
+
+
+def test_a_checkpoint_that_lost_a_part_of_its_training_state_is_damaged(run):
+    shutil.rmtree(run / "checkpoint-100" / "global_step1")
+    start, (problem,) = checkpoints.newest_intact(run)
+    assert start.step == 10
+    assert problem.endswith("global_step1/rank0.pt is missing")
 
 
 @pytest.mark.parametrize("message", SPOILED)

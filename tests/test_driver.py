@@ -107,7 +107,7 @@ def nothing(step):
 def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message):
     with pytest.raises(AlgorithmError, match=message) as raised:
         driver(algorithm)[0](step_of())
-    assert str(raised.value).startswith(f"algorithm {algorithm.__name__} failed at step 7: ")
+    assert str(raised.value).startswith(f"algorithm {algorithm.__name__} failed at step 7")
     assert "\n" not in str(raised.value)
 
 

@@ -1,7 +1,7 @@
 """evaluate_run.py and what stands below it, on random adapters and a few sums."""
 
+import copy
 import errno
-import fcntl
 import json
 import os
 import re
@@ -24,7 +24,7 @@ from pods import files
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, Sampling, Work, choose
-from pods.evaluation import questions, records, run, scores, targets
+from pods.evaluation import questions, records, run, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.lookup import SAVED, runs
 from pods.evaluation.questions import Questions
@@ -112,15 +112,11 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     task = facts["tasks"]["gsm8k"]
     assert (task["engine"], task["max_tokens"], task["questions"]) == ("transformers", 16, 5)
     assert (facts["train"]["experiment"], "torch" in facts["versions"]) == ("quickstart", True)
-    assert shown.out.count("checkpoint-4") == 8  # two tasks, two graders, in two parts of a table
+    assert shown.out.count("checkpoint-4") == 4  # two tasks, two graders
     assert "engine: transformers (no CUDA device)" in shown.err
     assert "checkpoint-4: gsm8k " in shown.err
-    assert max(map(len, shown.out.splitlines())) <= 100
-    stores = [
-        f"{name}{end}" for name in ("base-tiny", "fake") for end in (".json", ".meta.json", "")
-    ]
-    wrote = shown.out.splitlines()[-1].removeprefix("wrote ").removesuffix(" in fresh")
-    assert wrote.split(", ") == stores
+    assert max(map(len, shown.out.splitlines())) <= 120
+    assert shown.out.splitlines()[-1] == "wrote fresh/base-tiny.json, fresh/fake.json"
 
 
 @pytest.mark.parametrize(("key", "repeats"), [
@@ -214,14 +210,15 @@ def test_the_provenance_of_the_first_scores_stays():
     assert (store.facts["git_commit"], store.facts["new"]) == (commit, True)
 
 
-def test_a_second_command_changes_nothing_and_reads_each_repeat_once(monkeypatch):
+def test_a_second_command_changes_nothing_and_reads_each_repeat_twice(monkeypatch):
     before, read, paths = tree("results"), files.read_lines, []
     monkeypatch.setattr(files, "read_lines", lambda path: paths.append(path) or read(path))
     monkeypatch.setattr(choose, "build", None)  # no engine is built
     monkeypatch.setattr(records, "write", None)  # no record is written
     evaluate()
     assert tree("results") == before
-    assert len(paths) == len(set(paths)) == 9  # base, two checkpoints: two repeats, one greedy
+    assert len(set(paths)) == 9  # base, two checkpoints: two repeats, one greedy
+    assert len(paths) == 18  # is it whole, and its sum
 
 
 def test_another_grader_costs_no_generation(monkeypatch):
@@ -235,6 +232,87 @@ def test_another_grader_costs_no_generation(monkeypatch):
         assert all(r["correct"].keys() == {"v2", "v1", "strict"} for r in files.read_lines(path))
 
 
+def test_a_comparison_past_its_deadline_is_no_wrong_answer(folder, monkeypatch, capsys):
+    """Its question counts in no accuracy, a line says so, and the next command grades it again."""
+    config = OmegaConf.load(folder / SAVED)
+    config.rewards.deadline_seconds = 7.0
+    OmegaConf.save(config, folder / SAVED)
+    asked = []
+
+    def grades(completions, answers, version, kind, deadline_seconds):
+        asked.append((len(completions), deadline_seconds))
+        return [None, True, True, True, False][: len(completions)]
+
+    monkeypatch.setattr(scores.rewards, "grades", grades)
+    keys = ("rewards=strict", "checkpoints=4", "results_dir=slow")
+    evaluate(*keys)
+    assert set(asked) == {(5, 7.0)}
+    entry = results.read("slow/fake.json")[4].datasets["gsm8k"]
+    assert (entry.ans_acc, len(entry.for_acc)) == ([0.75, 0.75], 2)
+    assert "6 completions without a verdict by strict" in capsys.readouterr().out
+    (first, *others) = files.read_lines(Path("slow/fake/checkpoint-4/gsm8k/repeat-0.jsonl"))
+    assert first["correct"] == {}
+    assert [record["correct"]["strict"] for record in others] == [True, True, True, False]
+    asked.clear()
+    evaluate(*keys, "deadline_seconds=9")
+    assert set(asked) == {(1, 9.0)}  # greedily it stays without one
+    monkeypatch.setattr(scores.rewards, "grades", lambda completions, *_: [True] * len(completions))
+    evaluate(*keys)
+    assert results.read("slow/fake.json")[4].datasets["gsm8k"].ans_acc == [0.8, 0.8]
+    assert "without a verdict" not in capsys.readouterr().out.splitlines()[-1]
+
+
+def half(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+
+
+def of_other_questions(path: Path) -> None:
+    path.write_text(path.read_text().replace('"id": "', '"id": "other-'))
+
+
+def a_bad_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'{"id"', b"\xff\0{", 1))
+
+
+def without_lengths(path: Path) -> None:
+    path.write_text(path.read_text().replace('"tokens"', '"length"'))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [half, lambda path: path.write_text(""), of_other_questions, a_bad_line, without_lengths],
+    ids=["half", "empty", "other questions", "a bad line", "no lengths"],
+)
+def test_a_repeat_that_is_not_whole_is_set_aside_and_generated_again(spoil, capsys):
+    before = tree("results")
+    path = Path("results/fake/checkpoint-2/gsm8k/repeat-0.jsonl")
+    spoil(path)
+    spoiled = path.read_bytes()
+    evaluate()
+    assert (path.parent / "set-aside" / "repeat-0.jsonl.0").read_bytes() == spoiled
+    shutil.rmtree(path.parent / "set-aside")
+    assert tree("results") == before
+    assert f"{path}: " in capsys.readouterr().err
+
+
+def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, monkeypatch):
+    monkeypatch.setenv("SECRET", "42")
+    Path("theirs.py").write_text("open('ran', 'w')\ndef gold(row): return row['answer']\n")
+    config = OmegaConf.load(folder / SAVED)
+    config.task.system = "${oc.env:SECRET}"
+    OmegaConf.save(config, folder / SAVED)
+    evaluate("results_dir=unresolved")
+    assert "42" not in Path("unresolved/fake.meta.json").read_text().partition("git_commit")[0]
+    for key in ("rewards.functions.own", "task.gold"):
+        changed = copy.deepcopy(config)
+        OmegaConf.update(changed, key, "theirs.py:gold", force_add=True)
+        OmegaConf.save(changed, folder / SAVED)
+        line = rf"run=fake: \S*config.yaml names code of this machine, {key}=theirs.py:gold; if the"
+        with pytest.raises(UserError, match=line):
+            evaluate()
+    assert not Path("ran").exists()
+
+
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
     function = (
         "def brevity(completions, trainer_state, **_):\n    return [-len(c) for c in completions]\n"
@@ -245,7 +323,7 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     config.rewards.weights.correctness = 0.0
     OmegaConf.save(config, folder / SAVED)
     monkeypatch.setattr(choose, "build", None)  # no engine is built
-    evaluate()
+    evaluate("trust_code=true")
     repeats = [
         files.read_lines(path) for path in Path("results/fake").rglob("gsm8k/repeat-*.jsonl")
     ]
@@ -259,7 +337,7 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     Path("other.py").write_text(function.replace("-len(c)", "7"))
     config.rewards.functions.brevity = "other.py:brevity"  # another one of the same name
     OmegaConf.save(config, folder / SAVED)
-    evaluate()
+    evaluate("trust_code=true")
     assert {r["rewards"]["brevity"] for r in files.read_lines(LAST)} == {7}
 
 
@@ -333,6 +411,8 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
     (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
     (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
+    (lambda _: FACTS.write_text('{"tasks": {}}'), "",
+     "results_dir=results: results/fake.json was not written by evaluate_run.py"),
     (lambda _: FACTS.write_text("[1]"), "", "results_dir=results: results/fake.json was not writ"),
     (lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")], "",
      "checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "),
@@ -409,13 +489,6 @@ def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
         assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
 
 
-def test_a_run_that_still_trains_is_scored_with_what_it_has(folder, capsys):
-    with open(folder / ".lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        evaluate()
-    assert "run=fake still trains: this scores its checkpoints 2, 4" in capsys.readouterr().err
-
-
 def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     evaluate("questions=2", "checkpoints=last", "repeats=1")
     early, late = (set(scored.datasets) for scored in results.read(SUMMARY).values())
@@ -439,7 +512,23 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     shown = capsys.readouterr().out
     assert shown.count("correct %") == 1
     for row in ("base-tiny ", "fake10 +checkpoint-2 ", "fake +checkpoint-4 "):
-        assert len(re.findall(row, shown)) == 2, "the second part of the table names them again"
+        assert len(re.findall(row, shown)) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a-grpo-n4-seed0", "a-pods-n4-seed0"], ["grpo", "pods"]),
+        (["a-pods-n8-seed0", "a-pods-n8-seed10"], ["seed0", "seed10"]),
+        (["a-pods", "a-pods-lr-1"], ["a-pods", "lr-1"]),
+        (["a", "", "b"], ["a", "", "b"]),
+        (["a-b", "", ""], ["a-b", "", ""]),
+        (["a-a", "a-a-a"], ["a-a", "a"]),
+    ],
+    ids=["arms", "seeds", "one more key", "one word", "one run", "the same word again"],
+)
+def test_names_of_runs_are_what_differs(names, short):
+    assert [scoreboard.shortened(names)[name] for name in names] == short
 
 
 def stupid_pass_at_k(row: list[int], k: int) -> float:

@@ -13,6 +13,7 @@ import torch
 from pods import files
 from pods.runs import checkpoints
 from tests import faults, processes
+from tests.fake_run import make_run
 
 SETTINGS = [
     *processes.SMALL,
@@ -246,3 +247,25 @@ def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, othe
         for name in ("completions", "question_id"):  # sampling, and the order of the data
             mine, other = ([r[name] for r in rollouts(p)[:2]] for p in (path, reference))
             assert mine != other
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("train.py", [*processes.SMALL, "max_steps=1"]),
+        ("scripts/report.py", ["run=r"]),
+        ("scripts/export.py", ["run=r"]),
+        ("scripts/export.py", ["run=r", "merge=false"]),
+        ("evaluate_run.py", ["run=r", "repeats=1", "questions=2", "max_tokens=2"]),
+    ],
+    ids=["train", "report", "export", "export an adapter", "evaluate"],
+)
+def test_a_full_disk_is_one_line_in_every_command(tmp_path, script, arguments):
+    """The kernel refuses to write more than a page into a file."""
+    if script != "train.py":
+        run_folder = make_run(tmp_path / "checkpoints", "r", steps=(1,))
+        (run_folder / "metrics.jsonl").write_text('{"step": 1, "train_seconds": 1.0, "entropy": 1}')
+    process = processes.Process(tmp_path, *arguments, script=script, fault=faults.disk_full_at_once)
+    assert process.end() in (1, 2)
+    assert "Traceback" not in process.stderr
+    assert "File too large" in process.stderr.splitlines()[-1]

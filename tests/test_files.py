@@ -1,12 +1,17 @@
-"""Files that matter reach the disk before their name does: the order of fsync and rename."""
+"""Files that matter reach the disk before their name does: the order of fsync and rename. What is
+appended to and broken inside keeps what can be read."""
 
+import gzip
+import json
 import os
+import time
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from pods.files import write_atomic
+from pods.files import forget_after, read_lines, write_atomic
 
 Call = tuple[str, int, int]  # fsync or rename; the file's number, which a rename keeps; its size
 
@@ -53,3 +58,78 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, failing):
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["file.json"]
+
+
+@pytest.mark.parametrize(("age", "stays"), [(3600.0, True), (2 * 86_400.0, False)])
+def test_what_a_killed_process_left_a_day_ago_is_removed(tmp_path, age, stays):
+    left = tmp_path / ".file.json.12345.tmp"
+    left.write_text("half")
+    os.utime(left, (time.time() - age,) * 2)
+    write_atomic(tmp_path / "file.json", "whole")
+    assert left.exists() is stays
+
+
+def appended(path: Path, step: int) -> None:
+    """A record of this step as a run appends it: a line, or a gzip member with two."""
+    line = json.dumps({"step": step, "text": f"the text of step {step} " * 9}) + "\n"
+    with path.open("ab") as file:
+        file.write(gzip.compress(2 * line.encode()) if path.suffix == ".gz" else line.encode())
+
+
+def steps_of(path: Path) -> list[int]:
+    return sorted({record["step"] for record in read_lines(path)})
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl.gz"])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b'{"step": 3, garb\n',
+        bytes(100) + b"\n",
+        b"\xff\n",
+        b"[]\n",
+        b'{"step": "3"}\n',
+        b"[" * 9999,
+    ],
+    ids=["cut", "NUL bytes", "no UTF-8", "no object", "another type", "deep"],
+)
+def test_a_part_that_cannot_be_read_costs_no_later_record(tmp_path, capsys, name, garbage):
+    path = tmp_path / name
+    for step in (1, 2):
+        appended(path, step)
+    whole = garbage if garbage.endswith(b"\n") else garbage + b"\n"
+    with path.open("ab") as file:
+        file.write(gzip.compress(whole) if name.endswith("gz") else whole)
+    for step in (4, 5, 6):
+        appended(path, step)
+    broken = path.read_bytes()
+    forget_after(path, 5, range(1, 6))
+    assert (tmp_path / "set-aside" / f"{name}.0").read_bytes() == broken
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[0].startswith(f"{path}: cannot be read at ")
+    assert said[1] == f"{path}: has no record of step 3"
+    assert steps_of(path) == [1, 2, 4, 5]
+    assert capsys.readouterr().err == ""
+
+
+def test_bytes_overwritten_inside_a_ledger_cost_one_step(tmp_path, capsys):
+    path = tmp_path / "rollouts.jsonl.gz"
+    for step in range(1, 7):
+        appended(path, step)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 3
+    content[middle : middle + 40] = bytes(range(40))
+    path.write_bytes(content)
+    assert steps_of(path) in ([1, 4, 5, 6], [1, 2, 4, 5, 6], [1, 3, 4, 5, 6])
+    assert "cannot be read at byte " in capsys.readouterr().err
+    forget_after(path, 6, range(1, 7))
+    assert "has no record of step" in capsys.readouterr().err
+
+
+def test_a_lost_file_is_said(tmp_path, capsys):
+    forget_after(tmp_path / "metrics.jsonl", 20, range(1, 21))
+    path = tmp_path / "metrics.jsonl"
+    said = "has no record of step 1, 2, 3, 4, 5, 6, 7, 8 and 12 more"
+    assert capsys.readouterr().err == f"{path}: {said}\n"
+    assert not path.exists()

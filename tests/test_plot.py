@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pods.config.errors import UserError
 from pods.figures import drawing
 from pods.figures.curves import Series
 from tests.figures import base_file, facts_file, figure, printed, run_file
@@ -91,15 +90,12 @@ def test_axes_and_seconds_per_step():
     quantities = {
         "steps": np.array([[10.0, 20.0], [20.0, np.nan]]),
         "seconds": np.array([[30.0, 80.0], [60.0, np.nan]]),
-        "tokens_trained": np.full((2, 2), np.nan),
     }
     arm = Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
-    toy = figure(gpus=8, time_unit="minutes")
-    for x, values in (("time", [30, 60]), ("gpu_hours", [4, 8]), ("steps", [15, 20])):
+    toy = figure(time_unit="minutes")
+    for x, values in (("time", [30, 60]), ("steps", [15, 20])):
         assert drawing.x_values(toy, arm, x).tolist() == values
-    assert arm.seconds_a_step()[:, 0].mean() == pytest.approx((80 / 20 + 60 / 20) / 2)
-    with pytest.raises(UserError, match="x=tokens_trained: the results of GRPO do not have it"):
-        drawing.x_values(toy, arm, "tokens_trained")
+    assert arm.seconds_a_step().mean() == pytest.approx((80 / 20 + 60 / 20) / 2)
     priced = replace(arm, quantities={"length": np.ones((2, 2))}, clock="l40s")
     picture = drawing.length_figure(toy, [priced])
     assert picture._suptitle.get_text() == "Toy: completion length"

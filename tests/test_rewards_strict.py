@@ -256,7 +256,7 @@ def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
     assert verdicts == [None, True, False]
     assert capsys.readouterr().err == (
         "rewards=strict: 1 of 3 completions without a verdict: their comparison took more than "
-        "1e-06 s of processor time; raise rewards.deadline_seconds\n"
+        "1e-06 s of processor time; raise deadline_seconds\n"
     )
 
 

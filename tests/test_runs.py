@@ -53,6 +53,33 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     assert [c.step for c in checkpoints.find(folder.path)] == steps
 
 
+def test_lost_facts_are_those_of_the_checkpoint_again(folder, tmp_path, capsys):
+    (start,) = checkpoints.find(folder.path, "checkpoint-100")
+    meta = json.loads((start.path / "meta.json").read_text()) | {"git_commit": "commit-of-100"}
+    (start.path / "meta.json").write_text(json.dumps(meta))
+    (start,) = checkpoints.find(folder.path, "checkpoint-100")
+    folder.meta.write_text('{"seed"')
+    resumed = folder_of(tmp_path)
+    resumed.begin(start)
+    assert json.loads(folder.meta.read_text())["git_commit"] == "commit-of-100"
+    (copy,) = (folder.path / "set-aside").glob("meta.json.*")
+    assert copy.read_text() == '{"seed"'
+    assert f"{folder.meta}: cannot be read; moved to {copy}" in capsys.readouterr().err
+
+
+def test_a_resumed_run_names_the_steps_that_its_files_lost(folder, tmp_path, capsys):
+    text = folder.metrics.read_text().replace('{"step": 10,', '{"step": 1\0,')
+    folder.metrics.write_text(text)
+    (start,) = checkpoints.find(folder.path, "checkpoint-100")
+    folder_of(tmp_path, "updates_per_generation=5").begin(start)
+    said = capsys.readouterr().err
+    assert f"{folder.metrics}: cannot be read at line 2; the file is " in said
+    assert f"{folder.metrics}: has no record of step 5, 10, 15, 20, 25, 30, 35, 40 and 11" in said
+    assert f"{folder.ledger}: has no record of step 1, 6, 11, " in said
+    assert "evaluations" not in said
+    assert [line["step"] for line in files.read_lines(folder.metrics)] == [9, 100]
+
+
 BY_STEPS = "optimizer.schedule_by=seconds max_steps="  # the schedule stays as in the run
 
 
@@ -102,7 +129,7 @@ def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
         start(str(path))
     assert start("auto") == 10
     shown = capsys.readouterr().err
-    assert "not 14; skipped, left as it is" in shown
+    assert "not 14; skipped\n" in shown
     assert f"resuming {folder.path / 'checkpoint-10'}" in shown
     for step in (9, 10):
         truncated(folder.path / f"checkpoint-{step}")

@@ -24,9 +24,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
-from pods.config.errors import UserError
+from pods.config.errors import RunFailed, UserError
 from pods.config.help import help_text
-from pods.config.keys import Prices, TrainConfig, keys, written
+from pods.config.keys import Prices, TrainConfig, is_name, keys, written
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
 from pods.config.place import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
@@ -242,16 +242,25 @@ def compose(
 
 
 def load_config(path: Path) -> TrainConfig:
-    """The config that a run was trained with: checkpoints/<run>/.hydra/config.yaml."""
+    """The config that a run was trained with: checkpoints/<run>/.hydra/config.yaml. It is data: no
+    interpolation is resolved, and no name in it leaves a folder."""
     try:
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        return validated(TrainConfig, values)
+        config = validated(TrainConfig, values)
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError, UserError) as error:
         raise UserError(
             f"{path}: not a config of this version of PODS, but made by an earlier one or damaged "
             f"({one_line(error)}); train it again, or check out the commit that "
             f"{path.parents[1] / 'meta.json'} names"
         ) from None
+    names = {"run": config.run, "model.name": config.model.name, "task.name": config.task.name}
+    for key, name in names.items():
+        if not is_name(name):
+            raise UserError(
+                f"{path}: {key}={name}: must be a name without / and without a dot at the start; "
+                "correct it there"
+            )
+    return config
 
 
 def settable(overrides: list[str], folder: Path) -> list[str]:
@@ -277,9 +286,11 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
 
 
 def _report_and_exit(error: Exception) -> None:
-    if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
-        raise error  # a bug keeps its traceback
     code = getattr(error, "exit_code", UserError.exit_code)
+    if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
+        if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
+            raise error  # a bug keeps its traceback
+        code = RunFailed.exit_code  # a full disk, or a folder that may not be written
     # Bad input is the same for all processes of a machine (accelerate launch): one prints it.
     if code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
         line = f"{os.path.basename(sys.argv[0])}: {explain(error)}"

@@ -4,18 +4,37 @@ import importlib.util
 import inspect
 import os.path  # not pathlib: pods.rules loads in a moment
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from functools import cache, partial, update_wrapper
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pods.config.errors import UserError
 from pods.config.place import PACKAGE
+
+if TYPE_CHECKING:
+    from pods.config.keys import TrainConfig  # pydantic: pods.rules loads in a moment
+
+NOT_THE_USERS = (  # folders
+    os.path.dirname(os.path.dirname(__file__)),
+    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+    "<frozen",
+)
 
 
 def is_path(value: str) -> bool:
     """Whether a config value names a function in a file, not a built-in one."""
     return ":" in value or value.endswith(".py")
+
+
+def code_of(config: "TrainConfig") -> dict[str, str]:
+    """key -> path/to/file.py:function of each file that an evaluation of this training runs."""
+    code = {f"rewards.functions.{name}": path for name, path in config.rewards.functions.items()}
+    if config.task.gold and is_path(config.task.gold):
+        code["task.gold"] = config.task.gold
+    return code
 
 
 def load(key: str, value: str) -> Callable:
@@ -38,6 +57,15 @@ def load(key: str, value: str) -> Callable:
     if not callable(function):
         raise UserError(f"{key}={value}: {path} has no function {name}; correct the name or file")
     return function
+
+
+def place(error: BaseException) -> str:
+    """at my_file.py:12, the deepest line outside of PODS and of installed packages; else ""."""
+    places = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(NOT_THE_USERS):
+            places = f" at {os.path.relpath(frame.filename)}:{frame.lineno}"
+    return places
 
 
 def with_params(function: Callable, arguments: str, params: dict[str, Any]) -> Callable:

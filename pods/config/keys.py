@@ -41,6 +41,11 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
+def is_name(text: str) -> bool:
+    """Whether it is the name of a file or folder that leaves no folder."""
+    return bool(text) and "/" not in text and not text.startswith(".")
+
+
 def written(value: Any) -> str:
     """A value as it is typed on the command line."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -132,7 +132,7 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """One line for an error of ours, Hydra's or OmegaConf's."""
+    """One line for an error of ours, of Hydra, of OmegaConf or of the system."""
     match error:
         case MissingConfigException() if error.options:
             group, _, name = str(error.missing_cfg_file).partition("/")
@@ -145,6 +145,8 @@ def explain(error: BaseException) -> str:
             return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
+        case OSError() if error.filename is not None:
+            return f"{error.filename}: {error.strerror}"
     return one_line(error)
 
 

@@ -8,19 +8,11 @@ from pydantic import BeforeValidator, Field
 
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text, TrainConfig
+from pods.config.functions import code_of
+from pods.config.keys import Section, Text, TrainConfig, listed
 from pods.evaluation import lookup
 from pods.rewards import VERSIONS
 from pods.tasks import splits
-
-
-def listed(value: object) -> list[str]:
-    """`tasks=gsm8k` and `tasks=[gsm8k]` mean the same; null is the empty list. Each name once."""
-    if value is None:
-        return []
-    values = value if isinstance(value, list) else [value]
-    return list(dict.fromkeys(map(str, values)))
-
 
 Names = Annotated[list[Text], BeforeValidator(listed)]
 Tasks = Annotated[list[Literal[*splits.NAMES]], BeforeValidator(listed)]
@@ -38,6 +30,7 @@ class EvaluateConfig(Section):
     greedy: bool
     seed: int = Field(ge=0)
     rewards: Graders
+    deadline_seconds: float | None = Field(gt=0)
     pass_at: list[Annotated[int, Field(ge=1)]]
     split: Literal["test", "validation"]
     engine: Literal["auto", "vllm", "transformers"]
@@ -49,6 +42,7 @@ class EvaluateConfig(Section):
     max_tokens: int | None = Field(ge=1)
     max_sequences: int | None = Field(ge=1)
     gpu_memory_utilization: float | None = Field(gt=0, le=1)
+    trust_code: bool
     output_dir: Text
     results_dir: Text
 
@@ -81,7 +75,15 @@ def check(config: EvaluateConfig) -> None:
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
     """The config of a run, or of an experiment, or config/train.yaml with this model."""
     if run:
-        return load_config(Path(config.output_dir) / run / lookup.SAVED)
+        saved = Path(config.output_dir) / run / lookup.SAVED
+        training = load_config(saved)
+        for key, function in code_of(training).items():
+            if not config.trust_code:
+                raise UserError(
+                    f"run={run}: {saved} names code of this machine, {key}={function}; "
+                    "if the run is yours set trust_code=true, which runs it"
+                )
+        return training
     if config.experiment:
         return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
     overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]

@@ -26,7 +26,7 @@ from pods.evaluation.records import GradedCompletion
 from pods.evaluation.scoreboard import Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
-from pods.runs.folder import provenance, trains
+from pods.runs.folder import provenance
 from pods.runs.results import GREEDY
 from pods.scoring import Reward
 
@@ -68,7 +68,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     trained = training_config(config, run)
     engine = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
-    names = config.tasks or [trained.task.name]
+    names = list(dict.fromkeys(config.tasks)) or [trained.task.name]
     policies: list[Target] = []
     skipped: list[str] = []
     if run:
@@ -82,12 +82,6 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         for name in names
     ]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
-    if run and trains(folder):
-        steps = ", ".join(str(target.step) for target in policies)
-        messages.append(
-            f"run={run} still trains: this scores its checkpoints {steps}; for later ones run the "
-            "same command again"
-        )
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
     if sampling.temperature == 0:
         asked = greedy
@@ -152,7 +146,11 @@ def score_all(plan: Plan) -> Scoreboard:
     scored = score(plan)
     lines: list[scoreboard.Line] = []
     for target in plan.policies:
-        lines += scoreboard.lines(target, scored[target.name])
+        run, policy = target.store.folder.name, target.name
+        if target.weights is None:  # the store is named after the base model
+            run, policy = "", run
+        seconds = target.meta.get("train_seconds")
+        lines += scoreboard.lines(run, policy, seconds, scored[target.name])
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
     checkpoints = [target for target in plan.policies if target.weights]
@@ -166,9 +164,19 @@ def score_all(plan: Plan) -> Scoreboard:
             f"rewards.weights.correctness=0: correct % is by {plan.versions[0]}, which was no "
             "reward of the training"
         )
-    files = []
-    for store in dict.fromkeys(target.store for target in plan.policies):
-        files += [store.summary, store.facts_path, store.folder]
+    for version in plan.versions:
+        ungraded = [
+            details["ungraded"][version]
+            for by_task in scored.values()
+            for details in by_task.values()
+            if "ungraded" in details
+        ]
+        if any(ungraded):
+            notes.append(
+                f"{sum(ungraded)} completions without a verdict by {version}, whose questions are "
+                "left out; the same command grades them again, deadline_seconds=5 with more time"
+            )
+    files = [target.store.summary for target in plan.policies]
     return Scoreboard(lines, notes, files, plan.skipped)
 
 
@@ -205,11 +213,23 @@ def missing(plan: Plan, target: Target) -> list[tuple[Questions, int, Path]]:
     """The repeats of a policy that are not on disk, with their places."""
     repeats = []
     for q in plan.questions:
+        for path in target.store.repeats(target.name, q.task):
+            if not is_whole(path, q):
+                copy = path.rename(files.aside(path))
+                print(f"{path}: lacks questions, or has others; it is {copy} now", file=sys.stderr)
         for repeat in range(1 if q.greedy else plan.config.repeats):  # greedy ones do not differ
             path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
             if not path.exists():
                 repeats.append((q, repeat, path))
     return repeats
+
+
+def is_whole(path: Path, q: Questions) -> bool:
+    """Whether a file has a record of every question, in their order."""
+    repeat = files.read_lines(path)
+    if not all(record.keys() >= GradedCompletion.__required_keys__ for record in repeat):
+        return False
+    return [record["id"] for record in repeat] == [row.id for row in q.rows]
 
 
 def generate(
@@ -231,7 +251,8 @@ def grade(plan: Plan, q: Questions, repeat: list[GradedCompletion]) -> bool:
     """Add the missing grades; on the run's own task, set the values of its reward functions."""
     functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
     changed = scores.reward(repeat, q.rows, functions, plan.tokenizer)
-    return scores.grade(repeat, plan.versions, q.kind) or changed
+    deadline_seconds = plan.config.deadline_seconds or plan.training.rewards.deadline_seconds
+    return scores.grade(repeat, plan.versions, q.kind, deadline_seconds) or changed
 
 
 def sum_up(plan: Plan, target: Target) -> Details:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pods import rewards
+from pods.config.errors import UserError
 from pods.evaluation.records import GradedCompletion, Question
 from pods.runs import results
 from pods.scoring import MADE_UP, Reward
@@ -23,16 +24,26 @@ RESAMPLES = 1000  # the 2.5 % ends then vary by about 2 % of the interval's widt
 EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap interval is too narrow
 
 
-def grade(repeat: list[GradedCompletion], versions: Sequence[str], kind: str) -> bool:
-    """Add the missing grades; returns whether any was missing."""
-    missing = [v for v in versions if any(v not in record["correct"] for record in repeat)]
-    texts = [record["completion"] for record in repeat]
-    answers = [record["answer"] for record in repeat]
-    for version in missing:
-        correct = rewards.score(texts, answers, version, kind)["correctness"]
-        for record, value in zip(repeat, correct, strict=True):
-            record["correct"][version] = bool(value)
-    return bool(missing)
+def grade(
+    repeat: list[GradedCompletion], versions: Sequence[str], kind: str, deadline_seconds: float
+) -> bool:
+    """Add the missing verdicts; returns whether any was added. A comparison that passes the
+    deadline, seconds of processor time, gives none, and is made again at the next call."""
+    changed = False
+    for version in versions:
+        missing = [record for record in repeat if version not in record["correct"]]
+        verdicts = rewards.grades(
+            [record["completion"] for record in missing],
+            [record["answer"] for record in missing],
+            version,
+            kind,
+            deadline_seconds,
+        )
+        for record, verdict in zip(missing, verdicts, strict=True):
+            if verdict is not None:
+                record["correct"][version] = verdict
+                changed = True
+    return changed
 
 
 def reward(
@@ -70,7 +81,9 @@ def summary(
     tokens = _table(repeats, lambda record: record["tokens"])
     clipped = _table(repeats, lambda record: record["clipped"])
     correct = {
-        version: _table(repeats, lambda record, version=version: record["correct"][version])
+        version: _table(
+            repeats, lambda record, version=version: record["correct"].get(version, np.nan)
+        )
         for version in versions
     }
     details: dict[str, Any] = {
@@ -81,6 +94,9 @@ def summary(
         "clipped": interval(clipped.mean(axis=1)),
         "rewards": {name: _graded(table, formed, pass_at) for name, table in correct.items()},
     }
+    ungraded = {name: int(np.isnan(table).sum()) for name, table in correct.items()}
+    if any(ungraded.values()):
+        details["ungraded"] = ungraded
     own = repeats[0][0].get("rewards")
     if own:
         details["functions"] = {}
@@ -92,16 +108,17 @@ def summary(
             "prompt": prompt,
             "answer": record["answer"],
             "completion": record["completion"],
-            "correct": str(record["correct"][versions[0]]),  # text, as in the published files
+            "correct": str(record["correct"].get(versions[0])),  # text, as in the published files
             "format_correct": str(record["well_formed"]),
         }
         for prompt, record in zip(prompts[:EXAMPLES], repeats[0], strict=False)
     ]
     published = correct[versions[0]]
+    graded = _graded_questions(published)
     entry = results.Entry(
-        ans_acc=published.mean(axis=0).tolist(),
+        ans_acc=published[graded].mean(axis=0).tolist(),
         for_acc=formed.mean(axis=0).tolist(),
-        both_acc=(published * formed).mean(axis=0).tolist(),
+        both_acc=(published * formed)[graded].mean(axis=0).tolist(),
         lengths=tokens.mean(axis=0).tolist(),
         examples=examples,
     )
@@ -115,8 +132,18 @@ def _table(
     return np.array([[float(value(record)) for record in repeat] for repeat in repeats]).T
 
 
+def _graded_questions(correct: np.ndarray) -> np.ndarray:
+    """(questions,) those with a verdict on every repeat: others count in no accuracy."""
+    graded = ~np.isnan(correct).any(axis=1)
+    if not graded.any():
+        raise UserError("no question has a verdict on every repeat; raise deadline_seconds")
+    return graded
+
+
 def _graded(correct: np.ndarray, formed: np.ndarray, pass_at: Sequence[int]) -> dict[str, Interval]:
-    """Metrics of one grader's verdicts, (questions, repeats) of 0/1."""
+    """Metrics of one grader's verdicts, (questions, repeats) of 0/1, NaN without a verdict."""
+    graded = _graded_questions(correct)
+    correct, formed = correct[graded], formed[graded]
     repeats = correct.shape[1]
     metrics = {"correct": correct.mean(axis=1), "both": (correct * formed).mean(axis=1)}
     for k in sorted(pass_at):

@@ -28,7 +28,11 @@ class Store:
         self.facts_path = self.summary.with_suffix(".meta.json")
         new = not (self.summary.exists() or self.facts_path.exists())
         self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
-        if not isinstance(self.facts.get("tasks"), dict):
+        tasks = self.facts.get("tasks")
+        objects = [self.facts.get("weights"), tasks]
+        if isinstance(tasks, dict):
+            objects += tasks.values()
+        if not all(isinstance(value, dict) for value in objects):
             raise UserError(
                 f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
                 f"({self.facts_path.name} is missing or another's); choose another results_dir"

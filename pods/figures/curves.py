@@ -1,7 +1,6 @@
 """The arms of a figure on one time grid: runs x marks, gaps as NaN; unlike runs are refused."""
 
 import json
-import re
 import sys
 from collections import defaultdict
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pods.config.sweeps import may_change
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Note, Unlike
 from pods.figures.reading import QUANTITIES, Run, listed
-from pods.figures.statistics import mean_and_error, seconds_a_step
+from pods.figures.statistics import mean_and_error
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
@@ -49,9 +48,9 @@ class Series:
         return np.array([value for value in values if np.isfinite(value)])
 
     def seconds_a_step(self) -> np.ndarray:
-        """(runs, 3): of the whole run, of its first and of its last third."""
-        runs = zip(self.quantities["steps"], self.quantities["seconds"], strict=True)
-        return np.array([seconds_a_step(*run) for run in runs])
+        """(runs,), each up to its last mark."""
+        seconds, steps = self.quantities["seconds"], self.quantities["steps"]
+        return np.nanmax(seconds, axis=1) / np.nanmax(steps, axis=1)
 
 
 def read_all(
@@ -102,10 +101,8 @@ def figures(config: FigureConfig) -> list[Figure]:
         return [arms]
     if figure.name != "all":
         return [config.applied(figure)]
-    as_written = vars(_named("all"))
-    changes = {key: value for key, value in figure if value != as_written[key]}
     names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
-    return [config.applied(_named(name).model_copy(update=changes)) for name in sorted(names)]
+    return [config.applied(_named(name)) for name in sorted(names)]
 
 
 def _named(name: str) -> Figure:
@@ -138,37 +135,22 @@ def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> li
         raise Absent(f"{name}: only {present[0].label} has results, two arms are needed")
     missing = [label for label, arm in arms.items() if arm is None]
     notes += [Note(f"figure {figure.name}: no results of {x}, drawn without it") for x in missing]
-    clocks = {arm.clock: arm.label for arm in present}
-    if len(clocks) > 1:
-        parts = ", ".join(f"{clock} of {label}" for clock, label in clocks.items())
+    clocks = [arm.clock for arm in present]
+    if len(set(clocks)) > 1:
+        parts = ", ".join(f"{arm.clock} of {arm.label}" for arm in present)
         raise Unlike(
             f"{name}: seconds of two clocks cannot be compared: {parts}; match runs of one clock"
         )
-    speed = uneven_speed(present)
-    if speed:
-        notes.append(Note(f"figure {figure.name}: {speed}"))
+    for arm in present:
+        speeds = arm.seconds_a_step()
+        if arm.measured and arm.clock == "measured" and speeds.max() > UNEVEN * speeds.min():
+            notes.append(
+                Note(
+                    f"{name}: runs of {arm.label} took {speeds.min():.3g} to {speeds.max():.3g} s "
+                    "a step: measured times hold load and lengths; clock=l40s leaves the load out"
+                )
+            )
     return present
-
-
-def uneven_speed(series: list[Series]) -> str:
-    """One line if seconds a step differ between an arm's runs or between the ends of one run."""
-    speeds: dict[str, np.ndarray] = {}  # what was compared -> seconds a step
-    for arm in series:
-        if arm.measured and arm.clock == "measured":
-            by_run = arm.seconds_a_step()
-            speeds[f"Runs of {arm.label}"] = by_run[:, 0]
-            for run, thirds in zip(arm.runs, by_run[:, 1:], strict=True):
-                speeds[f"First and last third of {run}"] = thirds
-    if not speeds:
-        return ""
-    where = max(speeds, key=lambda name: speeds[name].max() / speeds[name].min())
-    fastest, slowest = speeds[where].min(), speeds[where].max()
-    if slowest <= UNEVEN * fastest:
-        return ""
-    return (
-        f"{where} took {fastest:.3g} to {slowest:.3g} s a step: measured times hold load and "
-        "lengths; clock=l40s leaves the load out"
-    )
 
 
 def to_json(series: list[Series]) -> dict[str, Any]:
@@ -226,17 +208,12 @@ def _series(
 def _compare_settings(figure: Figure, label: str, runs: list[Run], notes: list[Note]) -> None:
     """Note in what the runs of one arm differ; Unlike if they are ours and must not be averaged."""
     ours = all("seed" in run.settings for run in runs)
-    names = list(dict.fromkeys(re.sub(r"-(seed|Run|s)\d+\b", "", run.name) for run in runs))
-    if len(names) > 1 and not ours:
-        notes.append(Note(f"{label}: averages runs of different settings: {listed(names)}"))
-    for key in dict.fromkeys(key for run in runs for key in run.settings):
-        by_value: dict[str, list[str]] = defaultdict(list)
-        for run in runs:
-            if key in run.settings:  # null is a value
-                value = run.settings[key]
-                if key == "model.path":
-                    value = Path(value).name  # of any folder
-                by_value[json.dumps(value)].append(run.name)
+    by_key: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for key, value in run.settings.items():  # null is a value
+            name = Path(value).name if key == "model.path" else value  # of any folder
+            by_key[key][json.dumps(name)].append(run.name)
+    for key, by_value in by_key.items():
         may_differ = key in ("seed", "run") or (may_change(key) and key not in LIKE)
         if len(by_value) > 1 and not may_differ:
             parts = "; ".join(f"{value} in {listed(group)}" for value, group in by_value.items())

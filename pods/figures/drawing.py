@@ -3,8 +3,9 @@
 Arms differ in line, marker and hatch as well as in colour, for grey print.
 """
 
+import io
 from pathlib import Path
-from textwrap import fill, shorten
+from textwrap import shorten
 
 import numpy as np
 from matplotlib import style as styles
@@ -12,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from pods.config.errors import UserError
 from pods.figures import COLOURS, STYLE, speedup
-from pods.figures.curves import Series, uneven_speed
+from pods.figures.curves import Series
 from pods.figures.figure import UNITS, Figure
 from pods.figures.speedup import Speedup
 from pods.figures.statistics import Difference, mean_and_error, t95
+from pods.files import write_atomic
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "os^DvPX"
@@ -26,11 +27,6 @@ METRIC_NAMES = {
     "ans_acc": "Accuracy (correct), %",
     "both_acc": "Accuracy (correct and well formed), %",
     "for_acc": "Well formed, %",
-}
-AXES = {
-    "steps": "Optimiser steps",
-    "tokens_generated": "Generated tokens",
-    "tokens_trained": "Trained tokens",
 }
 HEADLINE = """{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points}
 points; time to {target}: {times as fast} times as fast; published definition, time to {threshold}:
@@ -45,7 +41,7 @@ def main_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
         _curves(curve, figure, series, "value", x)
         _seconds_per_step(cost, series)
-        _frame(canvas, figure.title, series)
+        _frame(canvas, figure.title)
     return canvas
 
 
@@ -59,7 +55,7 @@ def single_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
             colour = style(index, arm.colour)["color"]
             for base in 100 * arm.start("value")[:1]:
                 axes.axhline(base, color=colour, linestyle=":", linewidth=1)
-        _frame(canvas, figure.title, series)
+        _frame(canvas, figure.title)
     return canvas
 
 
@@ -68,7 +64,7 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     with styles.context(STYLE):
         canvas = Canvas(figsize=(6.0, 3.8), layout="constrained")
         _curves(canvas.subplots(), figure, series, "length", x)
-        _frame(canvas, f"{figure.title}: completion length", series)
+        _frame(canvas, f"{figure.title}: completion length")
     return canvas
 
 
@@ -87,9 +83,6 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
     if headline:
         row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
         parts.append(HEADLINE.replace("\n", " ").format(**row))
-    speed = uneven_speed(series)
-    if speed:
-        parts.append(f"{speed}.")
     return " ".join(parts) + "\n"
 
 
@@ -149,10 +142,13 @@ def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict)
 
 def save(canvas: Canvas, stem: Path) -> None:
     """Write <stem>.pdf (vector, embedded fonts, without a date) and <stem>.png."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    png = io.BytesIO()
+    pdf = io.BytesIO()
     with styles.context(STYLE):
-        canvas.savefig(stem.with_suffix(".png"), dpi=200)
-        canvas.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+        canvas.savefig(png, format="png", dpi=200)
+        canvas.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+    write_atomic(stem.with_suffix(".png"), png.getvalue())
+    write_atomic(stem.with_suffix(".pdf"), pdf.getvalue())
 
 
 def style(index: int, colour: str | None = None) -> dict[str, object]:
@@ -165,27 +161,17 @@ def style(index: int, colour: str | None = None) -> dict[str, object]:
 
 
 def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
-    """The axis value of each mark: its time, or the mean over runs of steps or tokens."""
+    """The axis value of each mark: its time, or the mean over runs of the steps."""
     if x == "time":
         return arm.hours * UNITS[figure.time_unit]
-    if x == "gpu_hours":
-        return arm.hours * figure.gpus
-    mean, _, _ = mean_and_error(arm.quantities[x])
-    if not np.isfinite(mean).any():
-        raise UserError(
-            f"x={x}: the results of {arm.label} do not have it; published files have x=time, "
-            "x=steps and x=gpu_hours"
-        )
+    mean, _, _ = mean_and_error(arm.quantities["steps"])
     return mean
 
 
 def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
     """The name of an axis; of time with its unit, its clock, and the grid of published files."""
-    if x == "gpu_hours":
-        gpus = "1 GPU" if figure.gpus == 1 else f"{figure.gpus} GPUs"
-        return f"GPU-hours ({gpus})"
-    if x != "time":
-        return AXES[x]
+    if x == "steps":
+        return "Optimiser steps"
     label = f"Training time, {figure.time_unit}"
     if clock != "measured":
         label += f", priced: {clock}"
@@ -195,17 +181,17 @@ def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
     return label
 
 
-def _frame(canvas: Canvas, title: str, series: list[Series]) -> None:
-    """A title of one line, the legend, and a line above it if speeds differ."""
+def _frame(canvas: Canvas, title: str) -> None:
+    """A title of one line, and the legend."""
     characters = int(12 * canvas.get_figwidth())  # in a line
     canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
-    _legend(canvas, title=fill(uneven_speed(series), characters), title_fontsize=8)
+    _legend(canvas)
 
 
-def _legend(canvas: Canvas, **look: object) -> None:
+def _legend(canvas: Canvas) -> None:
     """Outside of the axes, where it hides nothing."""
     handles = canvas.axes[0].get_legend_handles_labels()
-    canvas.legend(*handles, loc="outside lower center", ncols=2, **look)
+    canvas.legend(*handles, loc="outside lower center", ncols=2)
 
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
@@ -221,7 +207,7 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
         values = scale * arm.quantities[quantity]
         start = scale * arm.start(quantity)
         # An export's first samples are no base: on other axes than time they stand nowhere.
-        if len(start) and (x in ("time", "gpu_hours") or not arm.first):
+        if len(start) and (x == "time" or not arm.first):
             start = np.broadcast_to(start, len(values))  # one base for all runs
             at = np.insert(at, 0, 0.0)
             values = np.column_stack([start, values])
@@ -239,7 +225,7 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
     for index, arm in enumerate(series):
-        parts = arm.seconds_per_step or {"generate": arm.seconds_a_step()[:, 0].mean()}
+        parts = arm.seconds_per_step or {"generate": arm.seconds_a_step().mean()}
         look = {
             "color": style(index, arm.colour)["color"],
             "hatch": HATCHES[index % len(HATCHES)],

@@ -28,7 +28,6 @@ class Figure(Section):
     budget_seconds: float = Field(gt=0)
     checkpoints: int | None = Field(gt=0)
     time_unit: Literal[*UNITS]
-    gpus: int = Field(gt=0)
     base: list[Text]
     baseline: Text | None
     pods: Text | None

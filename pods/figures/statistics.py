@@ -53,19 +53,6 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
     return total / np.where(count, count, np.nan)
 
 
-def seconds_a_step(steps: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Of a run's marks, (marks,) each: of the whole run, of its first and of its last third."""
-    known = np.isfinite(steps) & np.isfinite(seconds)
-    steps = np.r_[0.0, steps[known]]
-    seconds = np.r_[0.0, seconds[known]]
-    third_of_run = steps[-1] / 3
-    ends = third_of_run * np.arange(4)
-    at_ends = np.interp(ends, steps, seconds)
-    first, second, last = np.diff(at_ends) / third_of_run  # s a step
-    whole = np.mean([first, second, last])
-    return np.array([whole, first, last])
-
-
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
     """(1 / end) * integral over [0, end] of the lines through a run's marks, (marks,), from the
     base at 0 on; gaps are bridged, and without a base the first value holds before its mark."""
@@ -149,15 +136,18 @@ def time_ratio(
     with np.errstate(divide="ignore"):
         logs = np.log(np.concatenate([baseline, arm]))
     observed = logs[np.isfinite(logs)]
-    means = np.arange(observed.min() - BEYOND, observed.max() + BEYOND, step)
+    least = observed.min() - BEYOND
+    most = observed.max() + BEYOND
+    means = np.arange(least, most, step)
     size = len(means)
     slow = _log_likelihood(logs[: len(baseline)], means)  # (means, spreads)
     fast = _log_likelihood(logs[len(baseline) :], means)
     spread = np.argmax(slow.max(axis=0) + fast.max(axis=0))
     # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
-    plateaus = [
-        np.flatnonzero(table[:, spread] > table[:, spread].max() - 1e-6) for table in (slow, fast)
-    ]
+    plateaus = []
+    for table in (slow[:, spread], fast[:, spread]):
+        highest = table.max()
+        plateaus.append(np.flatnonzero(table > highest - 1e-6))
     shift = round(plateaus[0].mean() - plateaus[1].mean())  # log(ratio) in steps
     best = np.concatenate(plateaus)
     inside = best.min() > 0 and best.max() < size - 1
@@ -165,13 +155,15 @@ def time_ratio(
     if min(len(baseline), len(arm)) < 2:
         return ratio, None
     df = len(logs) - 2
-    floor = slow[:, spread].max() + fast[:, spread].max()
-    floor -= len(logs) / 2 * np.log1p(t95(df) ** 2 / df)
+    drop = len(logs) / 2 * np.log1p(t95(df) ** 2 / df)
+    highest = slow[:, spread].max() + fast[:, spread].max()
+    floor = highest - drop
     places = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
     fast_at_places = fast[np.clip(places, 0, size - 1)]
 
     def rejected(shift: int) -> bool:
-        profile = slow[np.clip(places + shift, 0, size - 1)] + fast_at_places
+        slow_at_places = slow[np.clip(places + shift, 0, size - 1)]
+        profile = slow_at_places + fast_at_places
         return bool(profile.max() < floor)
 
     below = range(shift, -size - 1, -1)
@@ -181,17 +173,21 @@ def time_ratio(
     lower_end = 0.0
     upper_end = None
     if first_below < len(below):
-        lower_end = float(np.exp(below[first_below - 1] * step))
+        low = below[first_below - 1]
+        lower_end = float(np.exp(low * step))
     if first_above < len(above):
-        upper_end = float(np.exp(above[first_above - 1] * step))
+        high = above[first_above - 1]
+        upper_end = float(np.exp(high * step))
     return ratio, [lower_end, upper_end]
 
 
 def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:
     """log P(low < time <= high) summed over runs, with logs of times, (runs, 2), of normal times
     with these means and SPREADS: (means, spreads)."""
-    low = (logs[:, 0, None, None] - means[:, None]) / SPREADS  # (runs, means, spreads)
-    high = (logs[:, 1, None, None] - means[:, None]) / SPREADS
+    after = logs[:, 0, None, None]
+    by = logs[:, 1, None, None]
+    low = (after - means[:, None]) / SPREADS  # (runs, means, spreads)
+    high = (by - means[:, None]) / SPREADS
     # Probabilities of the upper tail would round to 0: the lower one is its mirror image.
     upper_tail = low > 0
     lower = np.where(upper_tail, -high, low)

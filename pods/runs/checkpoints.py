@@ -11,19 +11,40 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from pods import ranks
-from pods.files import sync_folder
+from pydantic import BaseModel
 
-TRAINING_STATE = (  # files that only a resume needs
+from pods import ranks
+from pods.files import aside, sync_folder
+
+TRAINING_STATE = (  # files that only a resume needs; without one of the first two it is removed
     "optimizer.pt",
+    "latest",
+    "pods_state.json",
     "scheduler.pt",
     "rng_state*.pth",
     "scaler.pt",
-    "global_step*",  # from here on DeepSpeed's
-    "latest",
+    "global_step*",  # DeepSpeed's, as "latest"
     "zero_to_fp32.py",
     "zero_to_torch.py",
 )
+
+
+class File(BaseModel):
+    """What meta.json says of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class Meta(BaseModel):
+    """The form of meta.json; further facts are in it."""
+
+    step: int
+    files: dict[str, File]
+    train_seconds: float = 0.0
+    outside_seconds: dict[str, float] = {}
+    checkpoint_best: dict[str, Any] | None = None
+    ranks: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,9 +110,7 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
 
 def set_aside(path: Path) -> None:
     """Move a checkpoint that is in the way to <run>/set-aside/, which nothing reads."""
-    folder = path.parent / "set-aside"
-    folder.mkdir(exist_ok=True)
-    target = path.rename(folder / f"{path.name}.{len(list(folder.iterdir()))}")
+    target = path.rename(aside(path))
     ranks.say(f"{path} moved to {target}")
 
 
@@ -109,13 +128,14 @@ def prune(run_folder: Path, keep: int | None) -> None:
 
 
 def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
-    """The finished checkpoints of a run by step; folders without a readable meta.json are not."""
+    """The finished checkpoints of a run by step: folders with a meta.json of their own step."""
     checkpoints = []
     for path in run_folder.glob(name):
         with suppress(OSError, ValueError):
             step = int(path.name.removeprefix("checkpoint-"))
             meta = json.loads((path / "meta.json").read_text())
-            checkpoints.append(Checkpoint(path, step, meta))
+            if Meta.model_validate(meta).step == step:
+                checkpoints.append(Checkpoint(path, step, meta))
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
@@ -125,7 +145,8 @@ def damage(checkpoint: Checkpoint) -> str | None:
         path = checkpoint.path / name
         if not path.is_file():
             top = Path(name).parts[0]
-            if any(fnmatch(top, pattern) for pattern in TRAINING_STATE):
+            removable = any(fnmatch(top, pattern) for pattern in TRAINING_STATE)
+            if removable and not checkpoint.resumable:
                 continue
             return f"{name} is missing"
         size = path.stat().st_size
@@ -140,7 +161,7 @@ def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | N
     """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
     finished = find(run, name)
     unfinished = sorted({*run.glob(name)} - {checkpoint.path for checkpoint in finished})
-    problems = [f"{path}: meta.json is missing or unreadable" for path in unfinished]
+    problems = [f"{path}: meta.json is missing, unreadable or another's" for path in unfinished]
     for checkpoint in reversed(finished):
         problem = damage(checkpoint)
         if problem is None and checkpoint.resumable:

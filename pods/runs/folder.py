@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import platform
 import socket
@@ -19,7 +20,7 @@ from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, flat
 from pods.config.sweeps import may_change
-from pods.files import write_atomic
+from pods.files import aside, write_atomic
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
@@ -92,7 +93,7 @@ class RunFolder:
         if problems and start is None:
             raise UserError(f"resume={resume}: {'; '.join(problems)}; set run=<another name>")
         for problem in problems:
-            ranks.say(f"{problem}; skipped, left as it is")
+            ranks.say(f"{problem}; skipped")
         if start is not None:
             self.refuse_changes()
             self.refuse_shorter(start)
@@ -119,9 +120,10 @@ class RunFolder:
             return
         before = start.step - self.config.updates_per_generation  # where it decided to go on
         seconds = 0.0
-        for line in files.read_lines(self.metrics):
-            if line["step"] <= before:
-                seconds = line["train_seconds"]
+        for chunk in files.chunks(self.metrics):
+            for line in chunk.records or ():
+                if line.get("step", math.inf) <= before:
+                    seconds = line.get("train_seconds", seconds)
         if seconds >= budget.train_seconds:
             raise UserError(
                 f"run={run}: {start.path} has more seconds of training than "
@@ -161,9 +163,18 @@ class RunFolder:
         step = start.step if start else 0
         if start is None:
             write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
-            self.note(config_hash=config_hash(self.config), **provenance())
-        for path in (self.metrics, self.evaluations, self.ledger):
-            files.forget_after(path, step)
+        facts = facts_of(self.meta)
+        if self.meta.is_file() and not facts:
+            ranks.say(f"{self.meta}: cannot be read; moved to {self.meta.rename(aside(self.meta))}")
+        if start is None or not facts:
+            origin = {"config_hash": config_hash(self.config), **provenance()}
+            if start is not None:
+                origin |= {key: start.meta[key] for key in origin.keys() & start.meta.keys()}
+            self.note(**origin)
+        updates = self.config.updates_per_generation
+        files.forget_after(self.metrics, step, range(updates, step + 1, updates))
+        files.forget_after(self.ledger, step, range(1, step + 1, updates))
+        files.forget_after(self.evaluations, step)
         for checkpoint in checkpoints.find(self.path):
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)

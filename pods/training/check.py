@@ -2,14 +2,15 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import by_name, ranks
-from pods.config import functions
+from pods import by_name, ranks, rollouts
+from pods.batch import MAX_ROUNDS, Row
+from pods.config import command, functions
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, reward_weights
+from pods.config.keys import TrainConfig, is_name, reward_weights
 from pods.models import locate
 from pods.needs import Needs, misfits
 from pods.rewards import FUNCTIONS
@@ -41,6 +42,15 @@ def check(config: TrainConfig) -> None:
     for rules in (algorithm, sizes, engine, task, rewards, end, schedule, names, files):
         for problem in rules(config):
             raise UserError(problem)
+
+
+def try_out(overrides: list[str]) -> None:
+    """All checks of `train.py <overrides>` that need neither its data nor a model."""
+    composed = command.compose("train", overrides, implied=by_name.implied)
+    config = command.typed(TrainConfig, composed)
+    settle(config)
+    check(config)
+    rehearse(config)
 
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
@@ -129,7 +139,13 @@ def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
     yield from splits.problems(config.task)
     if functions.is_path(config.engine):
-        functions.load("engine", config.engine)
+        own = functions.load("engine", config.engine)
+        for name in ("generate", "__enter__", "__exit__"):
+            if isinstance(own, type) and not hasattr(own, name):
+                yield (
+                    f"engine={config.engine}: {own.__name__} has no {name}; it must be a context "
+                    "manager with a method generate (pods/engines/__init__.py)"
+                )
     if config.task.gold and functions.is_path(config.task.gold):
         functions.load("task.gold", config.task.gold)
 
@@ -203,8 +219,9 @@ def schedule(config: TrainConfig) -> Iterator[str]:
 
 def names(config: TrainConfig) -> Iterator[str]:
     """The run's folder name, the folder to resume from, and the packages of the loggers."""
-    if "/" in config.run or config.run.startswith(".") or not config.run:
-        yield f"run={config.run}: must be a folder name without / and without a dot at the start"
+    for key, name in (("run", config.run), ("model.name", config.model.name)):
+        if not is_name(name):
+            yield f"{key}={name}: must be a folder name without / and without a dot at the start"
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         yield f"resume={config.resume}: no such folder; set auto, never or a checkpoint folder"
     for name in config.logger:
@@ -233,4 +250,21 @@ def files(config: TrainConfig) -> Iterator[str]:
             )
     locate(config.model.path)
     if config.task.name == "own":
-        own.refuse_missing(config.task.source)
+        own.refuse_unreadable(config.task)
+
+
+def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)) -> None:
+    """Raise UserError if the algorithm or the advantage fails on made-up rollouts of these rows."""
+    algorithm, advantage = by_name.chosen(config)
+    weights = reward_weights(config.rewards)
+    rollouts.rehearse(
+        algorithm,
+        advantage,
+        weights=weights,
+        correct="correctness" if weights.get("correctness") else None,
+        P=config.prompts_per_step,
+        n=config.rollouts_per_prompt,
+        m=config.kept_per_prompt,
+        rows=rows,
+        max_rounds=MAX_ROUNDS,
+    )

@@ -5,6 +5,7 @@ A step is all updates on one generation: after it nothing is pending, so a resum
 
 import math
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -141,7 +142,7 @@ class RunCallback(TrainerCallback):
         self.saves = Save(self.folder, self.trainer, self.start)
         self.loggers: list[Logger] = []  # those of `run`
         if self.start is not None:
-            self.clock.restore(meta["train_seconds"], meta["outside_seconds"])
+            self.clock.restore(meta["train_seconds"], meta.get("outside_seconds", {}))
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         if self.start is not None:
@@ -235,6 +236,7 @@ class RunCallback(TrainerCallback):
 
 def end_at_once(number: int, frame: FrameType | None) -> None:
     """A second signal ends the process and its engine, which takes no signal but SIGKILL."""
+    os.write(2, b"a second signal: ended at once; run again to resume from the last checkpoint\n")
     for process in multiprocessing.active_children():
         process.kill()
     signal.signal(number, signal.SIG_DFL)
@@ -263,12 +265,13 @@ def run(loop: RunCallback) -> None:
             loop.trainer.train(resume_from_checkpoint=loop.start and str(loop.start.path))
     if ranks.is_main() and not config.trial:
         best = f"; best on validation: {saves.best['checkpoint']}" if saves.best else ""
-        print(
-            f"{config.run}: {saves.step} steps in {loop.clock.train_seconds:.1f} s of training"
-            f"{best}; next: {as_typed('uv run evaluate_run.py')} run={config.run}"
-        )
+        end = f"{saves.step} steps in {loop.clock.train_seconds:.1f} s of training{best}"
+        if loop.stop.signal is None:
+            evaluate = as_typed("uv run evaluate_run.py")
+            print(f"{config.run}: {end}; next: {evaluate} run={config.run}")
+        else:
+            ranks.say(f"{end}; stopped by signal {loop.stop.signal}; run again to resume")
     if loop.stop.signal is not None:
-        ranks.say(f"stopped by signal {loop.stop.signal}; run again to resume")
         sys.exit(128 + loop.stop.signal)
 
 
