@@ -113,7 +113,7 @@ def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
         arms = sorted(means, key=lambda arm: np.mean(means[arm]))
         for index, (world, row) in enumerate(worlds.items()):
             present = [arm for arm in arms if arm in row]
-            height = [arms.index(arm) + 0.14 * (len(worlds) / 2 - index) for arm in present]
+            height = [arms.index(arm) + 0.14 * ((len(worlds) - 1) / 2 - index) for arm in present]
             centre = [100 * row[arm].difference for arm in present]
             half = []
             for arm in present:
