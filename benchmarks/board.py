@@ -246,10 +246,8 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
     """The keys of a training."""
     P, n, m, rate = training.cell
     arm = config.arms.get(training.arm)
-    if arm is None:
-        own = [f"algorithm={training.arm}"]
-    else:
-        own = arm.overrides or [f"algorithm={training.arm}"]
+    overrides = arm.overrides if arm else None
+    own = overrides or [f"algorithm={training.arm}"]
     return [
         f"experiment={training.world}",
         *own,
