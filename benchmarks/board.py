@@ -10,7 +10,6 @@ is not repeated.
 
 import io
 import json
-import random
 import re
 import runpy
 import subprocess
@@ -23,7 +22,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -34,6 +33,7 @@ from pods.config.errors import UserError
 from pods.config.keys import Section, Text
 from pods.figures import drawing, ranking
 from pods.figures.ranking import Cell
+from pods.training.check import try_out
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
 FINALISTS = 3  # cells of an arm that are tuned on more seeds than the first
@@ -145,8 +145,9 @@ def tune(config: BoardConfig, arms: list[str]) -> None:
 
 
 def grid(config: BoardConfig, arm: str) -> list[Cell]:
-    """The cells of an arm; one's own algorithm is tuned over the sizes of PODS."""
-    sizes = config.arms[arm if arm in config.arms else "pods"].sizes
+    """The cells of an arm; one without sizes is tuned over those of PODS."""
+    pods = config.arms["pods"]
+    sizes = config.arms.get(arm, pods).sizes or pods.sizes
     every = product(config.prompts, sizes, config.learning_rates)
     return [Cell(P, n, m, rate) for P, (n, m), rate in every]
 
@@ -177,14 +178,12 @@ def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
 
 
 def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
-    """The best cell of tuning; of one's own algorithm, untuned, that of PODS."""
+    """The best cell of tuning; of an arm that was not tuned its own, or that of PODS."""
     if config.cell and arm == config.algorithm:
         return config.cell
     if arm in config.arms and config.arms[arm].cell:
         return config.arms[arm].cell
-    cells = ranked(config, arm, world)
-    if not cells and arm not in config.arms:
-        cells = ranked(config, "pods", world)
+    cells = ranked(config, arm, world) or ranked(config, "pods", world)
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]
@@ -194,6 +193,8 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     """Their results; those that are not stored are trained, and stored one by one."""
     results = stored(config, config.stage)
     missing = [training for training in trainings if training not in results]
+    for training in {training.arm: training for training in missing}.values():
+        try_out(command_line(config, training, training.run))  # in seconds, before any trains
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     facts = {"commit": commit()}
@@ -245,10 +246,8 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
     """The keys of a training."""
     P, n, m, rate = training.cell
     arm = config.arms.get(training.arm)
-    if arm is None:
-        own = [f"algorithm={training.arm}"]
-    else:
-        own = arm.overrides or [f"algorithm={training.arm}"]
+    overrides = arm.overrides if arm else None
+    own = overrides or [f"algorithm={training.arm}"]
     return [
         f"experiment={training.world}",
         *own,
@@ -291,11 +290,6 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
         after = np.minimum(after, len(lines) - 1)
     lines = [*lines, dict.fromkeys(ranking.METRICS.values(), 0.0)]
     return {metric: [lines[i][name] for i in after] for metric, name in ranking.METRICS.items()}
-
-
-def noise(completions: list[str], **columns: Any) -> list[float]:
-    """A reward that knows nothing: a coin tossed by the text."""
-    return [float(random.Random(text).random() < 0.5) for text in completions]
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pods.config.keys import Text
 from pods.figures import ranking, tables
 from pods.figures.statistics import difference
 
+SIZES = ("P", "n", "m")
 Signs = dict[str, int]  # factor -> -1 for its first form, 1 for its second
 
 
@@ -34,27 +35,36 @@ class FactorsConfig(board.BoardConfig):
 def main(config: FactorsConfig) -> None:
     cells = design(config)
     if config.train:
-        config.stage = "tune"
-        for arm, signs in cells.items():
-            config.arms[arm] = arm_of(config, signs)
-        grid = {arm: rates_of(config, signs) for arm, signs in cells.items()}
-        seeds = board.TUNING[: config.tuning_seeds]
-        board.run(config, board.trainings(config, grid, seeds, config.world))
-        config.stage = "report"
-        best = {arm: board.ranked(config, arm, config.world)[:1] for arm in cells}
-        seeds = board.UNSEEN[: config.seeds]
-        board.run(config, board.trainings(config, best, seeds, config.world))
+        train(config, cells)
     results = board.stored(config, "report")
     for metric, title in ranking.TITLES.items():
-        values: dict[int, dict[str, float]] = {}
+        by_seed: dict[int, dict[str, float]] = {}
         for training, accuracies in results.items():
             if training.arm in cells and training.world == config.world:
-                of_seed = values.setdefault(training.seed, {})
-                of_seed[training.arm] = float(np.mean(accuracies[metric]))
-        complete = [runs for runs in values.values() if len(runs) == len(cells)]
+                mean = float(np.mean(accuracies[metric]))
+                by_seed.setdefault(training.seed, {})[training.arm] = mean
+        complete = [runs for runs in by_seed.values() if len(runs) == len(cells)]
         print(f"{title}, world {config.world}, {len(complete)} seeds with all {len(cells)} cells\n")
         if complete:
-            print(table(np.array([[runs[arm] for arm in cells] for runs in complete]), cells))
+            values = [[runs[arm] for arm in cells] for runs in complete]
+            print(table(np.array(values), cells))
+
+
+def train(config: FactorsConfig, cells: dict[str, Signs]) -> None:
+    """Every cell at each rate on validation questions, then at its best one on test questions."""
+    grid = {}
+    for arm, signs in cells.items():
+        config.arms[arm] = arm_of(config, signs)
+        grid[arm] = rates_of(config, signs)
+    config.stage = "tune"
+    seeds = board.TUNING[: config.tuning_seeds]
+    board.run(config, board.trainings(config, grid, seeds, config.world))
+    config.stage = "report"
+    best = {}
+    for arm in cells:
+        best[arm] = board.ranked(config, arm, config.world)[:1]
+    seeds = board.UNSEEN[: config.seeds]
+    board.run(config, board.trainings(config, best, seeds, config.world))
 
 
 def design(config: FactorsConfig) -> dict[str, Signs]:
@@ -65,7 +75,10 @@ def design(config: FactorsConfig) -> dict[str, Signs]:
         signs = dict(zip(free, combination, strict=True))
         for name, others in config.products.items():
             signs[name] = prod(signs[other] for other in others)
-        cells["parts" + "".join("+" if signs[x] > 0 else "-" for x in config.factors)] = signs
+        code = ""
+        for name in config.factors:
+            code += "+" if signs[name] > 0 else "-"
+        cells[f"parts{code}"] = signs
     return cells
 
 
@@ -79,8 +92,10 @@ def forms(config: FactorsConfig, signs: Signs) -> dict[str, Any]:
 
 def arm_of(config: FactorsConfig, signs: Signs) -> board.Arm:
     """The algorithm of a cell: benchmarks/parts.py with the parameters of its forms."""
-    values = forms(config, signs)
-    pairs = [f"{name}: {str(value).lower()}" for name, value in values.items() if name not in "Pnm"]
+    pairs = []
+    for name, value in forms(config, signs).items():
+        if name not in SIZES:
+            pairs.append(f"{name}: {str(value).lower()}")
     overrides = [
         "algorithm=benchmarks/parts.py:parts",
         f"algorithm_kwargs={{{', '.join(pairs)}}}",
@@ -91,7 +106,7 @@ def arm_of(config: FactorsConfig, signs: Signs) -> board.Arm:
 def rates_of(config: FactorsConfig, signs: Signs) -> list[ranking.Cell]:
     """The sizes of a cell with each learning rate."""
     values = forms(config, signs)
-    sizes = [values[name] for name in ("P", "n", "m")]
+    sizes = [values[name] for name in SIZES]
     return [ranking.Cell(*sizes, rate) for rate in config.learning_rates]
 
 
@@ -99,18 +114,22 @@ def table(values: np.ndarray, cells: dict[str, Signs]) -> str:
     """Main effects and those of pairs in points with intervals over seeds, the largest first;
     pairs that the design cannot tell apart stand in one row. values: (seeds, cells)."""
     names = list(next(iter(cells.values())))
-    columns: dict[tuple[int, ...], list[str]] = {}
+    columns: dict[tuple[int, ...], list[str]] = {}  # signs of an effect -> what has it
     for count in (1, 2):
         for group in combinations(names, count):
-            column = tuple(prod(signs[name] for name in group) for signs in cells.values())
-            columns.setdefault(column, []).append(" x ".join(group))
-    rows = []
+            column = []
+            for signs in cells.values():
+                column.append(prod(signs[name] for name in group))
+            columns.setdefault(tuple(column), []).append(" x ".join(group))
+    effects = {}
     for column, aliases in columns.items():
-        effects = 2 * values @ np.array(column) / len(cells)  # (seeds,)
-        rows.append((difference(np.zeros(len(effects)), effects, paired=True), " = ".join(aliases)))
-    rows.sort(key=lambda row: -abs(row[0].difference))
-    texts = [{"part": name, "effect, points": tables.points(effect)} for effect, name in rows]
-    return tables.markdown(pandas.DataFrame(texts)) + "\n"
+        by_seed = 2 * values @ np.array(column) / len(cells)
+        effect = difference(np.zeros(len(by_seed)), by_seed, paired=True)
+        effects[" = ".join(aliases)] = effect
+    rows = []
+    for name in sorted(effects, key=lambda name: -abs(effects[name].difference)):
+        rows.append({"part": name, "effect, points": tables.points(effects[name])})
+    return tables.markdown(pandas.DataFrame(rows)) + "\n"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from pods.advantages import over_all, over_kept
-from pods.algorithms import halves
+from pods.advantages import over_kept
+from pods.algorithms import all_advantages, halves
 from pods.batch import Selection, Step
 from pods.history import streak
 from pods.rules import max_variance
@@ -53,9 +53,9 @@ def parts(
     indices = np.array(kept[: step.budget], int)
     if advantages == "kept":
         return Selection(indices, over_kept(batch, indices))
-    values = over_all(batch, indices)
+    values = all_advantages(batch)[indices]
     if advantages == "weighted":
-        values *= np.array(weights[: step.budget]) * len(indices) / len(batch)
+        values = values * np.array(weights[: step.budget]) * len(indices) / len(batch)
     return Selection(indices, values)
 
 

@@ -45,8 +45,9 @@ def main(config: WorldsConfig) -> None:
     if config.train:
         board.run(config, wanted)
     finished = board.stored(config, "report")
-    done = [training for training in wanted if training in finished]
-    print(f"{len(done)} of {len(wanted)} trainings are finished\n")
+    print(f"{len(finished.keys() & {*wanted})} of {len(wanted)} trainings are finished\n")
+    settings = {training._replace(seed=0) for training in wanted}  # shown with every stored seed
+    done = [training for training in finished if training._replace(seed=0) in settings]
     for metric, title in ranking.TITLES.items():
         runs: ranking.Runs = {world: {} for world in config.worlds}
         for training in done:
@@ -62,10 +63,13 @@ def plan(config: WorldsConfig) -> list[board.Training]:
     """The arms of each block in its worlds and with its seeds, in this order."""
     wanted = []
     for block in config.plan:
+        cells = {
+            world: {arm: [board.cell_of(config, arm, world)] for arm in block.arms}
+            for world in block.worlds
+        }
         for seed in block.seeds:
             for world in block.worlds:
-                cells = {arm: [board.cell_of(config, arm, world)] for arm in block.arms}
-                wanted += board.trainings(config, cells, [seed], world)
+                wanted += board.trainings(config, cells[world], [seed], world)
     return list(dict.fromkeys(wanted))  # blocks may overlap
 
 
@@ -82,7 +86,7 @@ def measure(config: WorldsConfig) -> None:
         bases[world] = facts | facts_of(results)
     target = Path(config.results_dir).parent / "worlds.json"
     document = {"what": "the bases on 256 validation questions; shares", "commit": board.commit()}
-    files.write_atomic(target, json.dumps(document | bases, indent=1) + "\n")
+    files.write_atomic(target, json.dumps(document | bases, separators=(",", ": ")) + "\n")
     print(target)
 
 

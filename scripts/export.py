@@ -6,6 +6,7 @@ docs/export.md says how to score the folder, how to load it and how to make a GG
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -95,7 +96,10 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
     if not Path(base := locate(training.model.path)).is_dir():
         head["base_model"] = base
     template = Path(__file__).with_name("export_card.md").read_text()
+    settings = yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False)
+    ticks = re.findall("`+", prompt + settings)  # a prompt may hold the end of its own block
     return template.format(
+        fence="`" * max(3, 1 + max(map(len, ticks), default=0)),
         head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
         model=training.model.name,
         minutes=target.meta.get("train_seconds", 0) / 60,
@@ -105,27 +109,28 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
         run=config.run,
         chosen=CHOSEN.get(config.checkpoint, BY_NAME),
         prompt=prompt,
-        scores=scores(Path(config.results_dir), config.run, training.model.name, target.name),
-        config=yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False),
+        scores=scores(Path(config.results_dir), config.run, training.model.name),
+        config=settings,
     )
 
 
-def scores(folder: Path, run: str, base: str, chosen: str) -> str:
-    """A Markdown table: the base model and every scored checkpoint, a row for each task."""
-    details = results.facts_of(folder / f"base-{base}.meta.json").get("details", {})
-    policies = {"base": details.get("scores", {})}
+def scores(folder: Path, run: str, base: str) -> str:
+    """A Markdown table of the base model and every scored checkpoint, a row for each task."""
+    import pandas  # a wrong run= waits for nothing
+
+    from pods.evaluation import scoreboard
+    from pods.figures import tables
+
+    facts = results.facts_of(folder / f"base-{base}.meta.json")
+    lines = scoreboard.lines("", "base", None, facts.get("details", {}).get("scores", {}))
     path = folder / f"{run}.json"
     for step, policy in results.read(path).items() if path.is_file() else ():
-        policies[f"checkpoint-{step}"] = policy.meta.get("scores", {})
-    rows = ["| policy | task | grader | accuracy | questions x repeats |", "|---|---|---|---|---|"]
-    for name, by_task in policies.items():
-        policy = f"**{name}**" if name == chosen else name
-        for task, numbers in by_task.items():
-            grader, metrics = next(iter(numbers["rewards"].items()))
-            accuracy = "{mean:.1%} [{low:.1%}, {high:.1%}]".format(**metrics["correct"])
-            asked = f"{numbers['questions']} x {numbers['repeats']}"
-            rows.append(f"| {policy} | {task} | {grader} | {accuracy} | {asked} |")
-    return "\n".join(rows) if rows[2:] else f"Not scored: `uv run evaluate_run.py run={run}`"
+        by_task = policy.meta.get("scores", {})
+        seconds = policy.meta.get("train_seconds")
+        lines += scoreboard.lines(run, f"checkpoint-{step}", seconds, by_task)
+    if not lines:
+        return f"Not scored: `uv run evaluate_run.py run={run}`"
+    return tables.markdown(pandas.DataFrame(lines).drop(columns="run").fillna(""))
 
 
 if __name__ == "__main__":

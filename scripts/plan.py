@@ -237,29 +237,28 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Cell, tuple]":
     """The cells to simulate, each with its algorithm and its advantage function; among them GRPO at
     the run's own sizes, and the run's own cell."""
-    from pods import by_name
     from pods.needs import needs_of
     from pods.signal.compare import Cell
+    from pods.signal.simulate import functions_of
 
-    rule = "max_variance" if training.rule == "all" else training.rule
-    rule = by_name.prepared("rule", rule, training.rule_kwargs)
-    advantage = by_name.prepared("advantage", training.advantage, training.advantage_kwargs)
     P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
     every = config.cells or grid(config, P)
     cells = {}
     for name in dict.fromkeys(["grpo", training.algorithm, *config.algorithms]):
-        params = training.algorithm_kwargs if name == training.algorithm else {}
+        changes = {"algorithm": name}
+        if name != training.algorithm:
+            changes["algorithm_kwargs"] = {}
         try:
-            function = by_name.prepared("algorithm", name, params, rule)
+            functions = functions_of(training.model_copy(update=changes))
         except ValueError as error:
             raise UserError(f"algorithms: {error}") from None
         own = [[P, n, m]] if name == training.algorithm else []
         if name == "grpo":
             own = [[P, m, m]]
-        needs = needs_of(function)
+        needs = needs_of(functions[0])
         for P_, n_, m_ in [*own, *(every if name in config.algorithms else [])]:
             if m_ == n_ or not (needs.draws_m or needs.keeps_all):
-                cells[Cell(name, P_, n_, m_)] = function, advantage
+                cells[Cell(name, P_, n_, m_)] = functions
     return cells
 
 
@@ -290,7 +289,9 @@ def compare(
         sizes = Sizes(cell.prompts, cell.n, cell.m)
         updates[cell] = simulator.updates(algorithm, advantage, sizes, prices)
     m = training.kept_per_prompt
-    return Comparison(updates, Cell("grpo", training.prompts_per_step, m, m))
+    reference = Cell("grpo", training.prompts_per_step, m, m)
+    whole = simulator.whole(cells[reference][1], prices)
+    return Comparison(updates, whole, reference)
 
 
 def show(config: PlanConfig, training: TrainConfig, pool: "Pool", comparison: "Comparison") -> None:
@@ -307,7 +308,11 @@ def show(config: PlanConfig, training: TrainConfig, pool: "Pool", comparison: "C
     drawing.save(signal.sizes(list(rows.values()), reference, name), folder / "sizes")
     drawing.save(signal.algorithms(list(rows.values()), reference, name), folder / "algorithms")
     if config.as_json:
-        answer = {"cells": list(rows.values()), "best": rows.get(best), "policy": name}
+        answer: dict[str, Any] = {
+            "cells": list(rows.values()),
+            "best": rows.get(best),
+            "policy": name,
+        }
         print(json.dumps(answer | {"verdict": comparison.verdict()}, indent=1))
         return
     firsts: dict[str, dict[str, Any]] = {}
@@ -331,7 +336,9 @@ def steps_of(row: dict[str, Any], training: TrainConfig) -> dict[str, Any]:
 
 def printed(row: dict[str, Any]) -> dict[str, str]:
     """A row of the table."""
-    relative = snr2 = "below the resolution"
+    from pods.signal.compare import BELOW
+
+    relative = snr2 = BELOW
     if row["snr2"] is not None:
         snr2 = f"{row['snr2']:.3g} ({row['snr2_ci95'][0]:.2g} to {row['snr2_ci95'][1]:.2g})"
     if row["relative"] is not None:

@@ -19,8 +19,6 @@ from pods.config.keys import Parameters, Section, Text
 from pods.rules import RULES, select
 from pods.runs import ledger
 
-COLUMNS = ("kept a prompt", "mean reward", "variance", "no signal", "as the run")
-
 
 class ReplayConfig(Section):
     run: Text
@@ -47,7 +45,7 @@ def main(config: ReplayConfig) -> None:
             if config.rule:
                 raise UserError(f"rule={rule}: {error}") from None
     print(f"{config.run}: {len(records)} prompts")
-    print(pandas.DataFrame.from_dict(rows, "index", columns=COLUMNS).to_string())
+    print(pandas.DataFrame(rows).T.to_string(float_format="%.4f"))
 
 
 def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> list[np.ndarray]:
@@ -64,22 +62,20 @@ def again(rule: str, records: list[dict[str, Any]], config: ReplayConfig) -> lis
     return choices
 
 
-def row(records: list[dict[str, Any]], choices: list[Any]) -> list[str]:
+def row(records: list[dict[str, Any]], choices: list[Any]) -> dict[str, float]:
     """Means over the prompts; `as the run`: share of the kept rollouts that the run kept too."""
     rewards = []  # of the rollouts kept of each prompt
     shared = []
     for record, kept in zip(records, choices, strict=True):
         rewards.append(np.array(record["total"])[kept])
-        shared.append(len(np.intersect1d(record["kept"], kept)) / len(kept))
-    without_signal = [np.ptp(group) == 0 for group in rewards]
-    means = [
-        np.concatenate(rewards).mean(),
-        np.mean([np.var(group) for group in rewards]),
-        np.mean(without_signal),
-        np.mean(shared),
-    ]
-    m = np.mean([len(group) for group in rewards])
-    return [f"{m:.4g}", *map("{:.4f}".format, means)]
+        shared.append(np.isin(kept, record["kept"]).mean())
+    return {
+        "kept a prompt": np.mean([len(group) for group in rewards]),
+        "mean reward": np.concatenate(rewards).mean(),
+        "variance": np.mean([group.var() for group in rewards]),
+        "no signal": np.mean([np.ptp(group) == 0 for group in rewards]),
+        "as the run": np.mean(shared),
+    }
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ def composed(*overrides: str) -> DictConfig:
     parsed = OverridesParser.create().parse_overrides(texts)
     groups = [(command.CONFIG_DIR / override.key_or_group).is_dir() for override in parsed]
     config = copy.deepcopy(_chosen(*(t for t, group in zip(texts, groups, strict=True) if group)))
+    if not isinstance(config.clock, str):
+        config.clock = config.clock.name  # an experiment's, which is read again below
     for override, group in zip(parsed, groups, strict=True):
         if not group:
             OmegaConf.update(config, override.key_or_group, override.value(), force_add=True)

@@ -163,7 +163,6 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     assert steps == [20, 80], "_step counts micro-steps, 16 or 4 to a step"
     assert "grpo-s3-ga16: only in one file of the export; left out" in notes
     assert "pods-s2-ga4: no checkpoint near 480 s" in notes, "the run had ended"
-    assert "pods-s2-ga4: the checkpoint used at 240, 360 s is over 120 s away" in notes
     assert "figure=toy: drawn from its export, without grpo-ours of GRPO" in notes
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,10 +56,12 @@ def test_an_adapter_is_loaded_by_peft_on_its_base(run):
 
 
 def scores(repeats: int) -> dict[str, Any]:
-    accuracy = {"v2": {"correct": {"mean": 0.75, "low": 0.625, "high": 0.875}}}
-    return {"scores": {"gsm8k": {"questions": 8, "repeats": repeats, "rewards": accuracy}}}
+    share = {"mean": 0.75, "low": 0.625, "high": 0.875}
+    details = {"questions": 8, "repeats": repeats, "rewards": {"v2": dict.fromkeys(GRADED, share)}}
+    return {"scores": {"gsm8k": details | dict.fromkeys(["format", "tokens", "clipped"], share)}}
 
 
+GRADED = ("correct", "both")
 CHOSEN = {
     "best": "by accuracy on validation questions, not on test questions",
     "4": "by hand: if the scores below had a part in it, they are overstated",
@@ -76,8 +79,9 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
     assert exported(f"checkpoint={checkpoint}") == 0
     card = ModelCard.load("exported/README.md")
     assert f"chosen {chosen}" in " ".join(card.text.split())
-    row = "| gsm8k | v2 | 75.0% [62.5%, 87.5%] | 8 x"
-    assert f"| base {row} 1 |\n| **checkpoint-4** {row} 5 |" in card.text
+    text = re.sub(" +", " ", card.text)
+    assert "| gsm8k | v2 | 8 x 1 | base | | 75.0 [62.5, 87.5] |" in text
+    assert "| gsm8k | v2 | 8 x 5 | checkpoint-4 | | 75.0 [62.5, 87.5] |" in text
     assert all(text in card.text for text in ("rollouts_per_prompt: 8", "commit abc"))
     assert (card.data.base_model, "output_dir" in card.text) == (None, False)  # of this machine
 
@@ -119,3 +123,13 @@ def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(run, mon
     shown = capsys.readouterr().out
     assert (shown.count("wrong"), shown.count("correct")) == (1, 1), "the second has no gold answer"
     assert "[bold]a[2J" in shown, "neither markup nor control characters"
+
+
+def test_a_prompt_cannot_end_its_block_of_the_card():
+    hostile = "```\n<script>window.hacked = 1</script>\n````"
+    make_run(Path("checkpoints"), "hostile", (2,), **{"task.system": repr(hostile)})
+    assert exported("run=hostile", "merge=false") == 0
+    card = Path("exported/README.md").read_text()
+    assert card.count("\n`````") == 4  # two blocks, opened and closed
+    block = card.split("`````text\n")[1].split("\n`````\n")[0]
+    assert "<script>" in block

@@ -102,11 +102,11 @@ def test_replay_chooses_again_from_the_same_rewards(tmp_path, capsys):
     rows = replay(tmp_path, capsys)
     assert set(rows) == {"the run", *RULES} - {"all"}, "n > m"
     # max_variance keeps 0 and 1, with a standard deviation of .5 and 0
-    assert rows["max_variance"] == ["2", "0.7500", "0.1250", "0.5000", "1.0000"]
+    assert rows["max_variance"] == ["2.0000", "0.7500", "0.1250", "0.5000", "1.0000"]
     assert rows["the run"] == rows["max_variance"]
     # max_reward keeps 1 and 2, and of equal rewards the first two
-    assert rows["max_reward"] == ["2", "0.8750", "0.0312", "0.5000", "0.7500"]
+    assert rows["max_reward"] == ["2.0000", "0.8750", "0.0312", "0.5000", "0.7500"]
     (tmp_path / "own.py").write_text("def last(rewards, m, rng): return range(4 - m, 4)\n")
     rows = replay(tmp_path, capsys, f"rule={tmp_path}/own.py:last", "kept_per_prompt=3")
-    assert [row[0] for row in rows.values()] == ["2", "3"]
+    assert [row[0] for row in rows.values()] == ["2.0000", "3.0000"]
     assert next(reversed(rows.values()))[-1] == "0.3333", "1 of 1, 2 and 3"

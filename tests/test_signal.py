@@ -13,7 +13,7 @@ from pods.batch import Selection
 from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.figures import signal
-from pods.signal import compare, record
+from pods.signal import record
 from pods.signal.compare import Cell, Comparison
 from pods.signal.record import Pool
 from pods.signal.simulate import Loss, Simulator, Sizes, Updates
@@ -183,15 +183,14 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
 def test_snr2_of_made_up_gaussians():
     """The mean of 40 rollouts, each with |mu|^2 = .1 and 50 variances of 1: SNR2 = 40 x .1 / 50."""
     mean = np.full(50, 0.002**0.5)
-    counts = compare.resamples(40, 200)
     ratios, inside = [], []
-    for seed in range(20):
+    cell = Cell("constant", 10, 4, 4)
+    for seed in range(12):
         simulator = Simulator(made_up(40, 8, mean, seed), Loss("grpo", 8, mask_truncated=False))
         updates = simulator.updates(constant, over_kept, Sizes(10, 4, 4), PRICES)
-        share = compare.share_of_signal(updates, counts)
-        samples = share / (1 - share)
-        low, high = compare.interval(samples)
-        ratios.append(samples[0])
+        whole = constant_whole(simulator)
+        value, (low, high) = Comparison({cell: updates}, whole, cell).snr2(cell)
+        ratios.append(value)
         inside.append(low <= 0.08 <= high)
     assert np.mean(ratios) == pytest.approx(0.08, rel=0.2)
     assert np.mean(inside) >= 0.8
@@ -202,17 +201,22 @@ def test_noise_without_a_mean_is_below_the_resolution():
     simulator = Simulator(made_up(40, 8, np.zeros(50)), Loss("dapo", 8, mask_truncated=False))
     cell = Cell("constant", 2, 4, 4)
     updates = simulator.updates(constant, over_kept, Sizes(2, 4, 4), PRICES)
-    comparison = Comparison({cell: updates}, cell)
+    comparison = Comparison({cell: updates}, constant_whole(simulator), cell)
     row = comparison.row(cell)
-    assert (row["snr2"], row["rate"], row["relative"]) == (None, None, None)
+    assert (row["snr2"], row["rate"]) == (None, None)
     assert row["snr2_ci95"][0] <= 0
-    assert comparison.verdict()[0].startswith("below the resolution")
+    assert comparison.verdict()[0].startswith("SNR2 is below the resolution")
+
+
+def constant_whole(simulator: Simulator) -> np.ndarray:
+    """The mean of each question's gradients, as `constant` weighs them."""
+    return simulator.pool.sketches.mean(axis=1) / len(simulator.pool)
 
 
 def updates_of(mean: float, seconds: float, direction: int = 0) -> Updates:
     """Of 30 questions that agree, with unit noise."""
-    parts = np.zeros((30, 2))
-    parts[:, direction] = mean / 30
+    parts = np.zeros((2, 30, 2))
+    parts[:, :, direction] = mean / 30
     return Updates(parts, np.full(30, 1 / 30), 1.0, seconds, alive=0.5)
 
 
@@ -223,17 +227,17 @@ def test_rates_are_compared_with_the_same_questions():
         fast: updates_of(0.2, 2.0),
         other: updates_of(0.1, 2.0, direction=1),
     }
-    comparison = Comparison(updates, reference)
+    comparison = Comparison(updates, updates[reference].mean, reference)
     row = comparison.row(fast)
     assert row["relative"] == pytest.approx(4)
     assert row["cosine"] == pytest.approx(1)
-    assert comparison.row(other)["cosine"] == pytest.approx(0, abs=1e-9)
-    assert comparison.ranking[0] == fast
-    assert "best: fast P=8 n=4 m=4, 4.00 (4.00 to 4.00) times" in comparison.verdict()[0]
+    assert comparison.row(other)["relative"] is None, "it points another way"
+    assert comparison.ranking == [fast, reference]
+    assert "best: fast P=8 n=4 m=4, 4.00 (4.00 to 4.00) times" in comparison.verdict()[1]
     rows = [comparison.row(cell) | {"steps": 5} for cell in updates]
     assert len(signal.sizes(rows, str(reference), "small").axes) == 3 + 1  # with the scale
     bars = signal.algorithms(rows, str(reference), "small").axes[0].patches
-    assert [bar.get_width() for bar in bars] == pytest.approx([4, 1, 1])
+    assert [bar.get_width() for bar in bars] == pytest.approx([4, 1])
 
 
 def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas
 import pytest
 
 from pods import tasks
@@ -69,6 +70,71 @@ def test_a_folder(tmp_path):
     assert sizes(str(tmp_path)) == [20, 2, 3]
 
 
+FORMATS = {
+    "q.csv": lambda path, table: table.to_csv(path, index=False),
+    "q.tsv": lambda path, table: table.to_csv(path, index=False, sep="\t"),
+    "q.parquet": lambda path, table: table.to_parquet(path),
+    "q.json": lambda path, table: table.to_json(path, orient="records"),
+    "q.jsonl": lambda path, table: table.to_json(path, orient="records", lines=True),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_table_of_any_format_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    table = pandas.DataFrame(rows(20)).assign(tags="a,\nb", solution=lambda t: t.solution / 1)
+    FORMATS[name](tmp_path / name, table)
+    part = own(str(tmp_path / name))
+    assert part["question"][0] == rows(20)[int(part["id"][0]) - 1]["problem"]
+    assert sorted(map(int, part["answer"])) == sorted(set(map(int, part["answer"])))
+    assert part["tags"][0] == "a,\nb"
+    FORMATS[name](tmp_path / f"train{Path(name).suffix}", table)
+    FORMATS["q.csv"](tmp_path / "test.csv", table[:4])
+    assert sizes(str(tmp_path)) == [16, 4, 4]
+
+
+WRONG = {
+    "q.xlsx": (b"PK", "cannot be read; give a .jsonl, .json, .csv, .tsv or .parquet file, a fold"),
+    "q.png": (b"\x89PNG", "cannot be read; give a .jsonl"),
+    "a.jsonl": (b"problem,solution\n1+1?,2\n", "is no .jsonl file with columns (Expecting value"),
+    "b.jsonl": (b"", "is no .jsonl file with columns (it is empty); give"),
+    "c.jsonl": (b"[1]\n", "is no .jsonl file with columns"),
+    "d.jsonl": (b"\xff\xfe", "is no .jsonl file with columns"),
+    "a.json": (b"{}", "is no .json file with columns"),
+    "a.csv": (b"", "is no .csv file with columns (it is empty)"),
+    "b.csv": (b"\x89PNG\r\n", "is no .csv file with columns"),
+    "a.parquet": (b"PAR1", "is no .parquet file with columns"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_file_of_another_form_is_refused_with_what_can_be_read(name, tmp_path, monkeypatch):
+    content, line = WRONG[name]
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    with pytest.raises(UserError) as error:
+        compose("task=own", f"task.source={name}", "task.question=problem", "task.answer=solution")
+    assert str(error.value).startswith(f"task.source={name}: {line}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ("task.question=q task.answer=solution", "task.question=q: q.csv has no such column; set"),
+        ("task.question=problem task.answer=a", "task.answer=a: q.csv has no such column; set one"),
+    ],
+    ids=["question", "answer"],
+)
+def test_a_column_that_is_not_there_is_named_before_a_model_loads(
+    keys, line, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("q.csv").write_text("problem,solution\n1+1?,2\n")
+    with pytest.raises(UserError, match=f"^{line}.* problem, solution$"):
+        compose("task=own", "task.source=q.csv", *keys.split())
+
+
 def test_a_hub_data_set(monkeypatch):
     requests, parts = set(), {"train": rows(20), "test": rows(4, start=50)}
 
@@ -83,7 +149,7 @@ def test_a_hub_data_set(monkeypatch):
     assert sizes("me/sums") == [16, 4, 4]
     del parts["test"]  # one split only: divided like a file
     assert sizes("me/sums:easy") == [13, 3, 4]
-    message = r"^task\.source=me/absent: cannot get me/absent \(no such data set\); give a JSONL f"
+    message = r"^task\.source=me/absent: cannot get me/absent \(no such data set\); give a \.jsonl"
     with pytest.raises(UserError, match=message):
         own("me/absent")
     assert requests == {("me/sums", None), ("me/sums", "easy"), ("me/absent", None)}

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import count, islice
+from itertools import count, groupby, islice
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -85,15 +85,15 @@ class VllmEngine(AbstractContextManager):
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         """See Engine. Works of one model are handed over together, about WINDOW completions at
         once. No log-probabilities if the sampling is narrowed."""
-        window: list[Work] = []
-        for work in works:
-            full = sum(map(_size, window)) >= WINDOW
-            if window and (full or self._model_of(work) != self._model_of(window[0])):
+        for _, of_model in groupby(works, self._model_of):
+            window: list[Work] = []
+            for work in of_model:
+                window.append(work)
+                if sum(map(_size, window)) >= WINDOW:
+                    yield from self._together(window, logprobs)
+                    window = []
+            if window:
                 yield from self._together(window, logprobs)
-                window = []
-            window.append(work)
-        if window:
-            yield from self._together(window, logprobs)
 
     def _together(self, works: Sequence[Work], logprobs: bool) -> Answers:
         """The completions of works of one model, by one call of vLLM."""

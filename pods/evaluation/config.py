@@ -9,19 +9,10 @@ from pydantic import BeforeValidator, Field
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of
-from pods.config.keys import Section, Text, TrainConfig
+from pods.config.keys import Section, Text, TrainConfig, listed
 from pods.evaluation import lookup
 from pods.rewards import VERSIONS
 from pods.tasks import splits
-
-
-def listed(value: object) -> list[str]:
-    """`tasks=gsm8k` and `tasks=[gsm8k]` mean the same; null is the empty list. Each name once."""
-    if value is None:
-        return []
-    values = value if isinstance(value, list) else [value]
-    return list(dict.fromkeys(map(str, values)))
-
 
 Names = Annotated[list[Text], BeforeValidator(listed)]
 Tasks = Annotated[list[Literal[*splits.NAMES]], BeforeValidator(listed)]

@@ -24,7 +24,10 @@ class MidRun:
     """(policy, step, its metrics) -> eval/*; appends scores and correct questions to `path`."""
 
     def __init__(self, config: TrainConfig, engine: Engine, tokenizer: Any, path: Path) -> None:
-        self.config, self.engine, self.tokenizer, self.path = config, engine, tokenizer, path
+        self.config = config
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.path = path
         settings = config.evaluation
         self.questions = questions.load(config.task.name, settings.split, config, tokenizer)
         self.rows = self.questions.rows[: settings.questions]
@@ -58,7 +61,9 @@ class MidRun:
     def score(self, live: LivePolicy, step: int, greedy: bool) -> dict[str, Any]:
         """Who was correct, the published entry and our details: of one completion of each question,
         from a seed that training never uses."""
-        q, config, version = self.questions, self.config, self.config.rewards.version
+        q = self.questions
+        config = self.config
+        version = config.rewards.version
         deadline_seconds = config.rewards.deadline_seconds
 
         def graded(mine: list[Question]) -> list[GradedCompletion]:

@@ -65,15 +65,21 @@ def records(
 ) -> list[GradedCompletion]:
     """The only completion of each question, without grades."""
     completions = [completion for (completion,) in groups]
+    graded = []
     written = texts(tokenizer, completions, stop)
-    return [
-        GradedCompletion(
-            id=row.id, answer=row.answer, completion=text, tokens=len(completion.token_ids),
-            clipped=completion.clipped, correct={},
-            well_formed=rewards.is_well_formed(rewards.opened(row.prompt) + text),
+    for row, text, completion in zip(rows, written, completions, strict=True):
+        graded.append(
+            GradedCompletion(
+                id=row.id,
+                answer=row.answer,
+                completion=text,
+                tokens=len(completion.token_ids),
+                clipped=completion.clipped,
+                well_formed=rewards.is_well_formed(rewards.opened(row.prompt) + text),
+                correct={},
+            )
         )
-        for row, text, completion in zip(rows, written, completions, strict=True)
-    ]  # fmt: skip
+    return graded
 
 
 def load(

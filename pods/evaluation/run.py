@@ -26,7 +26,7 @@ from pods.evaluation.records import GradedCompletion
 from pods.evaluation.scoreboard import Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
-from pods.runs.folder import provenance, trains
+from pods.runs.folder import provenance
 from pods.runs.results import GREEDY
 from pods.scoring import Reward
 
@@ -39,7 +39,7 @@ class Plan:
 
     config: EvaluateConfig
     training: TrainConfig  # with the paths that the command replaces
-    engine: tuple[str, str]  # name and reason
+    engine: str
     sampling: Sampling
     versions: list[str]  # graders; the first one fills the published fields
     tokenizer: Any
@@ -66,9 +66,9 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     """Raises UserError if the command cannot be carried out."""
     trained = training_config(config, run)
-    engine = choose.for_evaluation(config.engine, trained)
+    engine, reason = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
-    names = config.tasks or [trained.task.name]
+    names = list(dict.fromkeys(config.tasks)) or [trained.task.name]
     policies: list[Target] = []
     skipped: list[str] = []
     if run:
@@ -82,18 +82,13 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         for name in names
     ]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
-    if run and trains(folder):
-        steps = ", ".join(str(target.step) for target in policies)
-        messages.append(
-            f"run={run} still trains: this scores its checkpoints {steps}; for later ones run the "
-            "same command again"
-        )
+    messages.append(f"engine: {engine} ({reason})")
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
     if sampling.temperature == 0:
         asked = greedy
     elif config.greedy:
         asked += greedy
-    settings = settings_of(config, trained, sampling, engine[0])
+    settings = settings_of(config, trained, sampling, engine)
     claims = {q.task: settings | q.facts for q in asked}
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
     if run:
@@ -138,13 +133,11 @@ def settings_of(
 
 
 def build(plan: Plan) -> Engine:
-    """The engine of the plan, for adapters up to the largest rank; says which it is and why."""
-    name, reason = plan.engine
-    print(f"engine: {name} ({reason})", file=sys.stderr)
+    """The engine of the plan, for adapters up to the largest rank."""
     limits = Limits(plan.config.max_sequences, plan.config.gpu_memory_utilization)
     ranks = [target.lora_rank for target in plan.policies if target.lora_rank]
     rank = max(ranks, default=None)
-    return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
+    return choose.build(plan.engine, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
 def score_all(plan: Plan) -> Scoreboard:
@@ -152,7 +145,11 @@ def score_all(plan: Plan) -> Scoreboard:
     scored = score(plan)
     lines: list[scoreboard.Line] = []
     for target in plan.policies:
-        lines += scoreboard.lines(target, scored[target.name])
+        run, policy = target.store.folder.name, target.name
+        if target.weights is None:  # the store is named after the base model
+            run, policy = "", run
+        seconds = target.meta.get("train_seconds")
+        lines += scoreboard.lines(run, policy, seconds, scored[target.name])
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
     checkpoints = [target for target in plan.policies if target.weights]
@@ -178,9 +175,7 @@ def score_all(plan: Plan) -> Scoreboard:
                 f"{sum(ungraded)} completions without a verdict by {version}, whose questions are "
                 "left out; the same command grades them again, deadline_seconds=5 with more time"
             )
-    files = []
-    for store in dict.fromkeys(target.store for target in plan.policies):
-        files += [store.summary, store.facts_path, store.folder]
+    files = [target.store.summary for target in plan.policies]
     return Scoreboard(lines, notes, files, plan.skipped)
 
 

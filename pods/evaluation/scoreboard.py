@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pandas
 
-from pods.evaluation.targets import Target
 from pods.runs.results import GREEDY
 
-WIDTH = 100  # characters of the table; a wider one goes on below
-FILES = 6  # paths named at the end
 NAMES = ("run", "task", "graded by", "questions")  # in the title if all lines agree
 Line = dict[str, str]  # head -> text
 
@@ -26,13 +24,9 @@ class Scoreboard:
     skipped: list[str]  # checkpoints that could not be scored, with reasons
 
 
-def lines(target: Target, by_task: dict[str, Any]) -> list[Line]:
-    """A line for each task and grader of a policy, greedy scores beside the sampled ones if both
-    exist; by_task: details. Of pass@k only the largest k fits."""
-    run, policy = target.store.folder.name, target.name
-    if target.weights is None:  # the store is named after the base model
-        run, policy = "", run
-    seconds = target.meta.get("train_seconds")
+def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any]) -> list[Line]:
+    """A line for each task and grader, greedy scores beside the sampled ones if both exist; run: ""
+    of a base model; seconds: of training; by_task: details. Of pass@k only the largest k fits."""
     table: list[Line] = []
     for task, details in by_task.items():
         if task.removesuffix(GREEDY) != task and task.removesuffix(GREEDY) in by_task:
@@ -50,17 +44,20 @@ def lines(target: Target, by_task: dict[str, Any]) -> list[Line]:
             }
             if greedy:
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
-            line["both %"] = spread(metrics["both"])
-            line["format %"] = spread(details["format"])
-            line["tokens"] = spread(details["tokens"], 1)
-            line["clipped %"] = spread(details["clipped"])
-            for name, value in details.get("functions", {}).items():
-                line[name] = spread(value, 1, digits=3)
+            others = {
+                "both %": 100 * metrics["both"]["mean"],
+                "format %": 100 * details["format"]["mean"],
+                "tokens": details["tokens"]["mean"],
+                "clipped %": 100 * details["clipped"]["mean"],
+            }
             if "alike" in metrics:
-                line["alike"] = f"{metrics['alike']['mean']:.1%}"
+                others["alike %"] = 100 * metrics["alike"]["mean"]
             by_k = [name for name in metrics if name.startswith("pass@") and name != "pass@1"]
-            if by_k:
-                line[by_k[-1]] = spread(metrics[by_k[-1]])
+            for name in by_k[-1:]:
+                others[f"{name} %"] = 100 * metrics[name]["mean"]
+            line |= {name: f"{value:.1f}" for name, value in others.items()}
+            for name, value in details.get("functions", {}).items():
+                line[name] = f"{value['mean']:.3f}"
             table.append(line)
     return table
 
@@ -73,22 +70,35 @@ def show(boards: Sequence[Scoreboard]) -> None:
         shared = [name for name in NAMES if len(set(table[name]) - {""}) <= 1]
         titles = [f"{name} {max(table[name])}" for name in shared if max(table[name])]
         print(", ".join(titles))
-        table = table.drop(columns=shared)
-        heads = list(table)
-        keys = heads[: heads.index("after")]  # named again where the table goes on below
-        table = table.set_index(keys).rename_axis(columns=None)
-        print(table.to_string(line_width=WIDTH, sparsify=False))
+        table["run"] = table["run"].map(shortened([*table["run"]]))
+        print(table.drop(columns=shared).to_string(index=False))
         notes = ["[ ]: 95 % interval", *(note for board in boards for note in board.notes)]
         print(*dict.fromkeys(notes), sep="\n")
-    files = list(dict.fromkeys(path for board in boards for path in board.files))
+    files = dict.fromkeys(str(path) for board in boards for path in board.files)
     if files:
-        names = ", ".join(path.name for path in files[:FILES])
-        if len(files) > FILES:
-            names += f" and {len(files) - FILES} more"
-        print(f"wrote {names} in {files[0].parent}")
+        print(f"wrote {', '.join(files)}")
 
 
-def spread(value: dict[str, float], scale: float = 100, digits: int = 1) -> str:
-    """The mean and its interval, from lower to upper."""
-    mean, low, high = (f"{scale * value[key]:.{digits}f}" for key in ("mean", "low", "high"))
+def shortened(names: list[str]) -> dict[str, str]:
+    """name -> what stands between the words, divided by dashes, with which all names begin and end;
+    "" is no name."""
+    words = [name.split("-") for name in names if name]
+    start = alike(words)
+    end = alike([each[start:][::-1] for each in words])
+    short = {"": ""}
+    for each in words:
+        name = "-".join(each)
+        short[name] = "-".join(each[start : len(each) - end]) or name
+    return short
+
+
+def alike(words: list[list[str]]) -> int:
+    """How many words all lists begin with."""
+    columns = zip(*words, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def spread(share: dict[str, float]) -> str:
+    """The mean and its interval in percent, from lower to upper."""
+    mean, low, high = (f"{100 * share[key]:.1f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"

@@ -13,10 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from pods.figures import COLOURS, STYLE, speedup
+from pods.figures import COLOURS, STYLE
 from pods.figures.curves import Series
 from pods.figures.figure import UNITS, Figure
-from pods.figures.speedup import Speedup
 from pods.figures.statistics import Difference, mean_and_error, t95
 from pods.files import write_atomic
 
@@ -28,9 +27,6 @@ METRIC_NAMES = {
     "both_acc": "Accuracy (correct and well formed), %",
     "for_acc": "Well formed, %",
 }
-HEADLINE = """{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points}
-points; time to {target}: {times as fast} times as fast; published definition, time to {threshold}:
-{speed-up} times as fast."""
 FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
 
@@ -55,7 +51,7 @@ def single_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
             colour = style(index, arm.colour)["color"]
             for base in 100 * arm.start("value")[:1]:
                 axes.axhline(base, color=colour, linestyle=":", linewidth=1)
-        _frame(canvas, figure.title, series)
+        _frame(canvas, figure.title)
     return canvas
 
 
@@ -68,8 +64,8 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     return canvas
 
 
-def caption(figure: Figure, series: list[Series], headline: Speedup | None = None) -> str:
-    """What a paper prints below a picture: the runs, what bands and lines are, the statistics."""
+def caption(figure: Figure, series: list[Series]) -> str:
+    """What a paper prints below a picture: the runs, and what bands and lines are."""
     counts = [len(arm.runs) for arm in series]
     runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
     average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
@@ -80,9 +76,6 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
         parts.append("Bands: Student's 95% interval over runs.")
     if 2 in counts:
         parts.append("Thin lines: each of two runs.")
-    if headline:
-        row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
-        parts.append(HEADLINE.replace("\n", " ").format(**row))
     return " ".join(parts) + "\n"
 
 
@@ -113,10 +106,12 @@ def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
         arms = sorted(means, key=lambda arm: np.mean(means[arm]))
         for index, (world, row) in enumerate(worlds.items()):
             present = [arm for arm in arms if arm in row]
-            height = [arms.index(arm) + 0.14 * (len(worlds) / 2 - index) for arm in present]
+            height = [arms.index(arm) + 0.14 * ((len(worlds) - 1) / 2 - index) for arm in present]
             centre = [100 * row[arm].difference for arm in present]
-            ends = [row[arm].ci95 or [np.nan, np.nan] for arm in present]  # of one seed: none
-            half = [50 * (high - low) for low, high in ends]
+            half = []
+            for arm in present:
+                low, high = row[arm].ci95 or [0.0, 0.0]
+                half.append(50 * (high - low) if row[arm].runs[1] >= FEWEST_FOR_BAND else 0.0)
             look = style(index) | {"linestyle": "none", "label": world}
             axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
         axes.axvline(0, color="black", linewidth=0.8)

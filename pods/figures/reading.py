@@ -25,7 +25,6 @@ from pods.runs.results import Entry, Results, Scores
 
 QUANTITIES = ("value", "length", "seconds", "steps")
 EXPORT_REACH = 420.0  # s, the longest pause between exported samples
-FAR = 120.0  # s: a mark that takes a farther sample is reported
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
 MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds the search
 # A run's column `data/<run> - <metric>`; wandb adds the copies __MIN and __MAX.
@@ -151,13 +150,10 @@ def _on_grid(
     known = index >= 0
     values = samples.reindex(index)  # -1 is no row: all NaN
     empty = grid[~known & (grid < end)]
-    far = grid[np.abs(values.seconds - grid) > max(FAR, grid[0] / 2)]
     blank = values.steps[known & values.value.isna()]
     texts = []
     if len(empty):
         texts.append(f"no checkpoint near {listed(empty)} s; the marks stay empty")
-    if len(far):
-        texts.append(f"the checkpoint used at {listed(far)} s is over {FAR:g} s away")
     if len(blank):
         texts.append(f"no value at steps {listed(blank)}; left empty")
     return values, texts

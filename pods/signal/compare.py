@@ -5,9 +5,14 @@ With the mean mu of an update u over steps, and the trace of its covariance E|u|
     SNR2 = |mu|^2 / (E|u|^2 - |mu|^2)
     rate = SNR2 / (1 + SNR2) / seconds = |mu|^2 / E|u|^2 / seconds     of a step
 
-|mu|^2 is summed over pairs of different questions, so that no rollout's noise counts as signal: the
-mean over all ways to split the questions in halves. Intervals: questions are resampled, the same
-ones for all cells.
+Let r be GRPO's update on all that was recorded. What of |mu|^2 lies in its direction is
+
+    |mu|^2 = a^2 |E r|^2,   a = <mean simulated update, r> / <r, r>
+
+All cells share |E r|^2, the signal itself. It comes from pairs of different questions, so that the
+noise of no rollout counts: the mean over all ways to split the questions in halves. It may be below
+the resolution. Ratios of rates do not hold it, only a^2 / E|u|^2 / seconds, which is known far
+better: their intervals come from resampled questions, the same ones for all cells.
 """
 
 from functools import cached_property
@@ -19,6 +24,8 @@ from pods.signal.simulate import Updates
 
 RESAMPLES = 1000
 ENDS = (2.5, 97.5)  # percentiles of a 95 % interval
+NORMAL = 1.96  # standard deviations of a 95 % interval
+BELOW = "below the resolution"
 
 
 class Cell(NamedTuple):
@@ -33,31 +40,27 @@ class Cell(NamedTuple):
         return f"{self.algorithm} P={self.prompts} n={self.n} m={self.m}"
 
 
+def signal(parts: np.ndarray) -> tuple[float, list[float]]:
+    """|E r|^2 with its 95 % interval, from the (Q, size) parts of questions in r.
+
+    A U-statistic of <part, part'> over pairs; its variance is 4 s1 / Q + 2 s2 / Q^2, with s2 that
+    of a pair and s1 that of a question's mean over pairs, of which s2 / Q is noise.
+    """
+    count = len(parts)
+    products = count**2 * (parts @ parts.T)
+    pairs = products[~np.eye(count, dtype=bool)].reshape(count, count - 1)
+    of_pairs = pairs.var()
+    of_questions = max(pairs.mean(axis=1).var(ddof=1) - of_pairs / count, 0)
+    half = NORMAL * np.sqrt(4 * of_questions / count + 2 * of_pairs / count**2)
+    value = float(pairs.mean())
+    return value, [value - half, value + half]
+
+
 def resamples(questions: int, count: int, seed: int = 0) -> np.ndarray:
     """(1 + count, Q) how often each question is taken: once, then in `count` random samples."""
     rng = np.random.default_rng(seed)
     shares = np.full(questions, 1 / questions)
     return np.vstack([np.ones(questions, int), rng.multinomial(questions, shares, count)])
-
-
-def inner(one: np.ndarray, other: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """(samples,) inner products of two mean updates, from pairs of different questions.
-
-    one, other: (Q, size) the part of each question; counts: (samples, Q).
-    """
-    products = one @ other.T
-    np.fill_diagonal(products, 0)
-    pairs = counts.sum(axis=1) ** 2 - (counts**2).sum(axis=1)
-    summed = ((counts @ products) * counts).sum(axis=1)
-    return summed * len(one) ** 2 / pairs
-
-
-def share_of_signal(updates: Updates, counts: np.ndarray) -> np.ndarray:
-    """(samples,) |mu|^2 / E|u|^2 = SNR2 / (1 + SNR2); 0 if no update is other than 0."""
-    if not updates.total:
-        return np.zeros(len(counts))
-    total = updates.total * (counts @ updates.squares) / updates.squares.sum()
-    return inner(updates.mean, updates.mean, counts) / total
 
 
 def interval(samples: np.ndarray) -> list[float]:
@@ -66,20 +69,38 @@ def interval(samples: np.ndarray) -> list[float]:
 
 
 class Comparison:
-    """Cells by their rate, and against the reference: GRPO at a run's own sizes."""
+    """Cells by their rate, and against the reference: GRPO at a run's own sizes.
 
-    def __init__(self, updates: dict[Cell, Updates], reference: Cell) -> None:
+    whole: (Q, size) the parts of the questions in r.
+    """
+
+    def __init__(self, updates: dict[Cell, Updates], whole: np.ndarray, reference: Cell) -> None:
         self.updates = updates
+        self.whole = whole
         self.reference = reference
-        counts = resamples(len(updates[reference].mean), RESAMPLES)
-        self.shares = {cell: share_of_signal(own, counts) for cell, own in updates.items()}
-        self.rates = {cell: share / updates[cell].seconds for cell, share in self.shares.items()}
-        self.counts = counts[:1]
+        self.signal, self.signal_ci95 = signal(whole)
+        counts = resamples(len(whole), RESAMPLES)
+        # cell -> (samples,): rate / |E r|^2, and <mean update, r> / <r, r>
+        self.rates: dict[Cell, np.ndarray] = {}
+        self.along: dict[Cell, np.ndarray] = {}
+        length = np.einsum("bq,qk,bk->b", counts, whole @ whole.T, counts, optimize=True)
+        for cell, own in updates.items():
+            products = own.mean @ whole.T
+            along = ((counts @ products) * counts).sum(axis=1) / length
+            total = np.full(len(counts), np.inf)
+            if own.total:
+                total = own.total * (counts @ own.squares) / own.squares.sum()
+            self.along[cell] = along
+            self.rates[cell] = along**2 / total / own.seconds
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether the mean gradient of what was recorded differs from 0 for sure."""
+        return self.signal_ci95[0] > 0
 
     def is_resolved(self, cell: Cell) -> bool:
-        """Whether the mean update differs from 0 for sure."""
-        share = self.shares[cell]
-        return share[0] > 0 and interval(share)[0] > 0
+        """Whether the cell's mean update lies in the direction of r for sure."""
+        return self.along[cell][0] > 0 and interval(self.along[cell])[0] > 0
 
     @cached_property
     def ranking(self) -> list[Cell]:
@@ -92,19 +113,28 @@ class Comparison:
         samples = self.rates[cell] / self.rates[other]
         return float(samples[0]), interval(samples)
 
-    def cosine(self, cell: Cell) -> float:
-        """Of the mean update and the reference's; above 1 by noise. Both must be resolved."""
-        mean, other = self.updates[cell].mean, self.updates[self.reference].mean
-        lengths = [inner(x, x, self.counts)[0] for x in (mean, other)]
-        return float(inner(mean, other, self.counts)[0] / np.sqrt(np.prod(lengths)))
+    def cosine(self, cell: Cell) -> float | None:
+        """Of the mean update and r; above 1 by noise, None if noise hides the update's length."""
+        one, other = self.updates[cell].halves.sum(axis=1)
+        squared = float(one @ other)
+        if squared <= 0:
+            return None
+        r = self.whole.sum(axis=0)
+        return float((one + other) @ r / 2 / np.sqrt(squared * (r @ r)))
+
+    def snr2(self, cell: Cell) -> tuple[float, list[float]]:
+        """SNR2 with the interval of the signal itself."""
+        factor = self.rates[cell][0] * self.updates[cell].seconds
+        shares = factor * np.array([self.signal, *self.signal_ci95])
+        value, low, high = (shares / (1 - np.minimum(shares, 0.999))).tolist()
+        return value, [low, high]
 
     def row(self, cell: Cell) -> dict[str, Any]:
         """The figures of a cell; None below the resolution."""
-        share = self.shares[cell]
-        ratios = share / (1 - share)  # SNR2
+        snr2, ci95 = self.snr2(cell)
         row = cell._asdict() | {
             "snr2": None,
-            "snr2_ci95": interval(ratios),
+            "snr2_ci95": ci95,
             "cosine": None,
             "seconds_per_step": self.updates[cell].seconds,
             "rate": None,
@@ -114,25 +144,31 @@ class Comparison:
         }
         if not self.is_resolved(cell):
             return row
-        row |= {"snr2": float(ratios[0]), "rate": float(self.rates[cell][0])}
+        row["cosine"] = self.cosine(cell)
+        if self.has_signal:
+            row |= {"snr2": snr2, "rate": float(self.rates[cell][0] * self.signal)}
         if self.is_resolved(self.reference):
-            row["cosine"] = self.cosine(cell)
             row["relative"], row["relative_ci95"] = self.ratio(cell, self.reference)
         return row
 
     def verdict(self) -> list[str]:
-        """The best cell, what it is ahead of for sure, and what cannot be told from it."""
-        if not self.ranking:
-            return [
-                "below the resolution: no mean update can be told from noise; record more with "
-                "questions= and rollouts="
+        """How sure the signal is, the best cell, what it is ahead of and what it cannot be told
+        from."""
+        if not self.is_resolved(self.reference):
+            return [f"{BELOW}: {self.reference} has no signal; set more questions and rollouts"]
+        value, (low, high) = self.snr2(self.reference)
+        lines = [f"SNR2 of a step of {self.reference}: {value:.2g} ({low:.2g} to {high:.2g})"]
+        if not self.has_signal:
+            lines = [
+                f"SNR2 is {BELOW}: the mean gradient of what was recorded cannot be told from 0. "
+                "The order supposes that there is a signal; to see it, set more questions"
             ]
         best, *others = self.ranking
-        lines = [f"best: {best}"]
-        if self.is_resolved(self.reference):
-            lines[0] += f", {times(*self.ratio(best, self.reference))} {self.reference}"
-        else:
-            lines.append(f"below the resolution: {self.reference}, the reference")
+        ratio, (low, high) = self.ratio(best, self.reference)
+        lines.append(
+            f"best: {best}, {ratio:.2f} ({low:.2f} to {high:.2f}) times the signal a second of "
+            f"{self.reference}"
+        )
         firsts = {cell.algorithm: cell for cell in reversed(others)}  # of each algorithm
         ahead: list[str] = []
         level: list[str] = []
@@ -153,11 +189,6 @@ class Comparison:
         unresolved = len(self.updates) - len(self.ranking)
         lines.append(
             f"of {len(self.updates)} cells {count} more cannot be told from the best, and "
-            f"{unresolved} are below the resolution"
+            f"{unresolved} are {BELOW}"
         )
         return lines
-
-
-def times(ratio: float, ci95: list[float]) -> str:
-    low, high = ci95
-    return f"{ratio:.2f} ({low:.2f} to {high:.2f}) times the signal a second of"

@@ -8,17 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pods import by_name
 from pods.advantages import Advantage, over_kept
-from pods.algorithms import Algorithm
+from pods.algorithms import Algorithm, grpo
 from pods.batch import Completion, Prompt, Record, Rollout, Step
 from pods.clock import priced
-from pods.config.keys import Prices
+from pods.config.keys import Prices, TrainConfig
 from pods.history import History, remember
 from pods.pods_config import MEAN_OVER_MICRO_BATCHES, MEAN_OVER_ROWS
 from pods.rollouts import Driver
 from pods.signal.record import Pool
 
-VISITS = 2000  # of questions in the simulated steps of a cell
+VISITS = 1000  # of questions in the simulated steps of a cell
 FEWEST_STEPS = 60
 MAX_ROUNDS = 16
 
@@ -64,11 +65,29 @@ class Loss:
 class Updates:
     """What the simulated updates of one algorithm and size have in common."""
 
-    mean: np.ndarray  # (Q, size) the part of each question in the mean update
+    halves: np.ndarray  # (2, Q, size) the part of each question in the mean of every other update
     squares: np.ndarray  # (Q,) E|part of a question in an update|^2
     total: float  # E|update|^2
     seconds: float  # of a step
     alive: float  # share of the groups of rollouts with signal
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(Q, size) the part of each question in the mean update."""
+        return self.halves.mean(axis=0)
+
+
+def functions_of(training: TrainConfig) -> tuple[Algorithm, Advantage]:
+    """The algorithm of a config with its parameters and rule, and the advantage. Raises ValueError
+    and UserError as by_name does."""
+    rule = "max_variance" if training.rule == "all" else training.rule  # all: of algorithm=grpo
+    function = by_name.prepared(
+        "algorithm",
+        training.algorithm,
+        training.algorithm_kwargs,
+        by_name.prepared("rule", rule, training.rule_kwargs),
+    )
+    return function, by_name.prepared("advantage", training.advantage, training.advantage_kwargs)
 
 
 class Simulator:
@@ -101,14 +120,17 @@ class Simulator:
         advantage: Advantage,
         sizes: Sizes,
         prices: Prices,
+        steps: int | None = None,
         seed: int = 0,
     ) -> Updates:
-        """Simulates steps until the questions were visited VISITS times. Raises AlgorithmError."""
-        weights = np.zeros(len(self.sketches))  # (Q N,) in the mean update
+        """Simulates steps, by default until questions were visited VISITS times; an even number of
+        them. Raises AlgorithmError."""
+        weights = np.zeros((2, len(self.sketches)))  # (2, Q N) in the means of the halves
         squares = np.zeros(len(self.pool))
         total = seconds = 0.0
         groups = alive = 0
-        steps = max(FEWEST_STEPS, VISITS // sizes.prompts)
+        if steps is None:
+            steps = max(FEWEST_STEPS, VISITS // sizes.prompts // 2 * 2)
         rng = np.random.default_rng(seed)
         for record in self.records(algorithm, advantage, sizes, steps, rng):
             places = np.array([record.rollouts[i].place for i in record.selection.kept], dtype=int)
@@ -116,7 +138,7 @@ class Simulator:
             if values is None:
                 values = over_kept(record.batch, record.selection.kept)
             values = values * self.loss.weights(self.tokens[places], record.step.budget, rng)
-            np.add.at(weights, places, values / steps)
+            np.add.at(weights[record.step.number % 2], places, 2 * values / steps)
             question = places // self.count
             products = self.gram[np.ix_(places, places)] * np.outer(values, values)
             own = np.where(question[:, None] == question, products, 0).sum(axis=1)
@@ -127,8 +149,15 @@ class Simulator:
             seconds += sum(phases.values()) / steps
             groups += len(record.batch.groups)
             alive += len(record.batch.alive)
-        parts = (weights[:, None] * self.sketches).reshape(len(self.pool), self.count, -1)
-        return Updates(parts.sum(axis=1), squares, total, seconds, alive / groups)
+        halves = []
+        for half in weights.reshape(2, len(self.pool), self.count):
+            halves.append(np.einsum("qn,qns->qs", half, self.pool.sketches))
+        return Updates(np.stack(halves), squares, total, seconds, alive / groups)
+
+    def whole(self, advantage: Advantage, prices: Prices) -> np.ndarray:
+        """(Q, size) the part of each question in GRPO's update on all that was recorded."""
+        sizes = Sizes(len(self.pool), self.count, self.count)
+        return self.updates(grpo, advantage, sizes, prices, steps=2).mean
 
     def records(
         self,

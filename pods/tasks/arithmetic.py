@@ -1,4 +1,4 @@
-"""Tasks `arithmetic` and `arithmetic_long`: generated sums in GSM8K's shape, and two rewards for
+"""Tasks `arithmetic` and `arithmetic_long`: generated sums in GSM8K's shape, and three rewards for
 them; not in the paper (docs/board.md)."""
 
 import hashlib
@@ -13,7 +13,8 @@ from pods.tasks.task import Task, numbered
 SIZES = {"train": 400, "validation": 256, "test": 256}
 # Percent of all questions that belong to each split; the tiny policy learnt from `base`.
 SHARES = {"base": 26, "train": 50, "validation": 12, "test": 12}
-MOVES = {"arithmetic": (2, 4), "arithmetic_long": (4, 6)}  # fewest and most of a question
+# Of a question: the fewest and the most operations, and the smallest number in them.
+MOVES = {"arithmetic": (2, 4, 1), "arithmetic_long": (4, 6, 5)}
 LARGEST = 19  # running values are 0..19; none is negative: the v1 and v2 rewards take "-5" for 5
 Problem = tuple[str, str]  # question, answer
 
@@ -40,11 +41,12 @@ def problems(split: str, seed: int = 0, task: str = "arithmetic") -> Iterator[Pr
             yield question, answer
 
 
-def draw(rng: random.Random, fewest: int, most: int) -> Problem:
-    """Operations + or - on digits 1..9."""
+def draw(rng: random.Random, fewest: int, most: int, smallest: int) -> Problem:
+    """Operations + or - on digits up to 9."""
     question = str(value := rng.randint(1, 9))
     for _ in range(rng.randint(fewest, most)):
-        move = rng.choice([d for d in range(-9, 10) if d and 0 <= value + d <= LARGEST])
+        moves = [d for d in range(-9, 10) if abs(d) >= smallest and 0 <= value + d <= LARGEST]
+        move = rng.choice(moves)
         question += f"{move:+d}"
         value += move
     return f"{question}=?", str(value)
@@ -91,3 +93,8 @@ def steps(completions: list[str], **columns: Any) -> list[float]:
         right = [int(value) + int(move) == int(result) for value, move, result in written]
         values.append(sum(right) / max(1, len(right)))
     return values
+
+
+def noise(completions: list[str], **columns: Any) -> list[float]:
+    """A reward that knows nothing: a coin tossed by the text."""
+    return [float(random.Random(text).random() < 0.5) for text in completions]

@@ -3,6 +3,8 @@
 uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution
 """
 
+import csv
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,31 +14,65 @@ from pods import ranks
 from pods.batch import Row
 from pods.config import functions, keys
 from pods.config.errors import UserError
+from pods.config.mistakes import one_line
 from pods.tasks.gsm8k import after_hashes
 from pods.tasks.math import boxed
 from pods.tasks.task import Placed, Task, download, json_lines, numbered, text, text_or_number
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
-    "source": "a JSONL file, folder or hub id",
+    "source": "a JSONL, CSV or Parquet file, folder or hub id",
     "question": "one of its columns",
     "answer": "one of its columns",
     "gold": "as_is, after_hashes, boxed or path/to/file.py:function",
     "kind": "math or choice",
 }
 GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
 SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
 LARGEST_TEST = 256
 
 
+def local_files(source: str | None) -> dict[str, Path]:
+    """The files of a source on this disk by split, "" if one file is divided; {} for a hub id."""
+    path = Path(source or "no source")
+    if path.is_file():
+        return {"": path}
+    return {
+        split: file
+        for split in ("train", "validation", "test")
+        for file in path.glob(f"{split}.*")
+        if file.suffix in FORMATS
+    }
+
+
+def columns_of(file: Path) -> list[str]:
+    """The columns of a file by its head or first row. Raises UserError if it cannot be read."""
+    try:
+        if file.suffix == ".parquet":
+            from pyarrow import parquet
+
+            return parquet.read_schema(file).names
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            if file.suffix in DELIMITERS:
+                return next(csv.reader(lines, delimiter=DELIMITERS[file.suffix]))
+            if file.suffix == ".json":
+                return list(dict(json.load(lines)[0]))
+            if file.suffix == ".jsonl":
+                return list(dict(json.loads(next(filter(str.strip, lines)))))
+    except (OSError, ValueError, TypeError, LookupError, StopIteration, csv.Error) as error:
+        raise UserError(
+            f"task.source={file}: is no {file.suffix} file with columns "
+            f"({one_line(error) or 'it is empty'}); give {READABLE}"
+        ) from None
+    raise UserError(f"task.source={file}: cannot be read; give {READABLE}")
+
+
 def columns(task: keys.TaskKeys) -> str:
     """The columns of a source on this disk, for messages; empty without one."""
-    path = Path(task.source or "no source")
-    path = next(path.glob("*.jsonl"), path)
-    if not path.is_file():
-        return ""
-    for _, _, row in json_lines(path):
-        if isinstance(row, dict):
-            return f": {', '.join(row)}"
+    for file in local_files(task.source).values():
+        return f": {', '.join(columns_of(file))}"
     return ""
 
 
@@ -63,37 +99,59 @@ def _gold(column: str, name: str) -> Callable[[Row], str]:
     return lambda row: function(dict(row))
 
 
-def refuse_missing(source: str) -> None:
-    """Raise UserError for the path of a file or folder that is not there."""
-    path = Path(source)
-    is_local = path.suffix in (".jsonl", ".json") or path.is_absolute() or source.startswith(".")
+def refuse_unreadable(task: keys.TaskKeys) -> None:
+    """Raise UserError for a source on this disk that is not there or lacks a column, by the head of
+    its files."""
+    path = Path(task.source)
+    is_local = path.suffix in FORMATS or path.is_absolute() or task.source.startswith(".")
     if is_local and not path.exists():
         raise UserError(
-            f"task.source={source}: no such file or folder (from {Path.cwd()}); correct the path"
+            f"task.source={task.source}: no such file or folder (from {Path.cwd()}); "
+            "correct the path"
         )
+    needed = {"question": task.question}
+    if task.gold in GOLDS:
+        needed["answer"] = task.answer
+    for file in local_files(task.source).values():
+        names = columns_of(file)
+        for key, name in needed.items():
+            if name not in names:
+                raise UserError(
+                    f"task.{key}={name}: {file} has no such column; set one of {', '.join(names)}"
+                )
 
 
 def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
     source = task.source
-    path = Path(source)
-    if path.is_file():
-        return _divided(source, list(json_lines(path)))
-    if path.is_dir():
-        files = {split: path / f"{split}.jsonl" for split in ("train", "validation", "test")}
-        return {split: json_lines(file) for split, file in files.items() if file.is_file()}
-    refuse_missing(source)
+    refuse_unreadable(task)
+    files = local_files(source)
+    if "" in files:
+        return _divided(source, list(_rows(files[""])))
+    if files or Path(source).is_dir():
+        return {split: _rows(file) for split, file in files.items()}
     hub, _, subset = source.partition(":")
     splits = download(
         f"task.source={source}",
         hub,
         subset or None,
-        remedy="give a JSONL file, a folder or a hub id (hub_id:subset if it has several)",
+        remedy=f"give {READABLE} (hub_id:subset if it has several)",
     )
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
     if len(parts) > 1:
         return parts
     return _divided(source, list(*parts.values()))
+
+
+def _rows(file: Path) -> Iterable[Placed]:
+    if file.suffix == ".jsonl":
+        return json_lines(file)
+    settings = {"data_files": str(file), "split": "train"}
+    if file.suffix in DELIMITERS:
+        settings["sep"] = DELIMITERS[file.suffix]
+    format = FORMATS[file.suffix]
+    rows = download(f"task.source={file}", format, None, f"give {READABLE}", **settings)
+    return numbered(str(file), rows)
 
 
 def _divided(source: str, rows: list[Placed]) -> dict[str, Iterable[Placed]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pods import by_name, ranks, rollouts
 from pods.batch import MAX_ROUNDS, Row
-from pods.config import functions
+from pods.config import command, functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, is_name, reward_weights
 from pods.models import locate
@@ -42,6 +42,15 @@ def check(config: TrainConfig) -> None:
     for rules in (algorithm, sizes, engine, task, rewards, end, schedule, names, files):
         for problem in rules(config):
             raise UserError(problem)
+
+
+def try_out(overrides: list[str]) -> None:
+    """All checks of `train.py <overrides>` that need neither its data nor a model."""
+    composed = command.compose("train", overrides, implied=by_name.implied)
+    config = command.typed(TrainConfig, composed)
+    settle(config)
+    check(config)
+    rehearse(config)
 
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
@@ -241,7 +250,7 @@ def files(config: TrainConfig) -> Iterator[str]:
             )
     locate(config.model.path)
     if config.task.name == "own":
-        own.refuse_missing(config.task.source)
+        own.refuse_unreadable(config.task)
 
 
 def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)) -> None:

@@ -1,0 +1,201 @@
+"""Does the signal order the cells that were trained? Rank correlations over stored trainings.
+
+    uv run benchmarks/predictions.py                       # the tables, from stored predictions
+    uv run benchmarks/predictions.py recorded={base: <file>}   # predict on a recording first
+A prediction is a line: the signal a second of one arm at one size, from
+rollouts that scripts/plan.py recorded at one point of a training.
+"""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+from pydantic import Field
+from scipy.stats import spearmanr
+from tqdm import tqdm
+
+from pods import files
+from pods.advantages import over_kept
+from pods.config.command import CONFIG_DIR, command, compose, typed
+from pods.config.errors import UserError
+from pods.config.keys import Prices, Section, Text, TrainConfig
+from pods.config.mistakes import validated
+from pods.config.prices import read_prices
+from pods.figures import tables
+from pods.runs.folder import provenance
+from pods.signal import compare
+from pods.signal.compare import Cell, Comparison, interval
+from pods.signal.record import Pool, load
+from pods.signal.simulate import Loss, Simulator, Sizes, functions_of
+
+RESAMPLES = 2000
+FEWEST_CELLS = 5  # for a rank correlation of an arm
+
+Size = tuple[str, int, int, int]  # arm, P, n, m
+
+
+class PredictionsConfig(Section):
+    recorded: dict[Text, Text]
+    world: Text
+    clock: Text
+    arms: list[Text]
+    cells: list[list[int]] | None
+    questions: list[int] = Field(min_length=1)
+    rollouts: list[int] = Field(min_length=1)
+    trained: Text
+    predicted: Text
+    board: dict[Text, Any]
+
+
+@command("predictions", PredictionsConfig, CONFIG_DIR / "benchmarks")
+def main(config: PredictionsConfig) -> None:
+    for point, path in config.recorded.items():
+        predict(config, point, load(Path(path)))
+    lines = [x for x in files.read_lines(Path(config.predicted)) if x["world"] == config.world]
+    if not lines:
+        raise UserError(f"predicted={config.predicted}: no line of world={config.world}")
+    trained = accuracies(Path(config.trained))
+    most = max((line["questions"], line["rollouts"]) for line in lines)
+    whole = [line for line in lines if (line["questions"], line["rollouts"]) == most]
+    print(f"all recorded rollouts ({most[0]} x {most[1]}), mean over points\n")
+    print(correlations(rates(whole), trained))
+    points = list(dict.fromkeys(line["point"] for line in whole))
+    by_point = {point: rates([x for x in whole if x["point"] == point]) for point in points}
+    print(f"\nby point of the training\n\n{agreement(by_point, trained)}")
+    sizes = sorted({(line["questions"], line["rollouts"]) for line in lines})
+    by_size = {
+        f"{q} x {r}": rates([x for x in lines if (x["questions"], x["rollouts"]) == (q, r)])
+        for q, r in sizes
+    }
+    print(f"\nby questions x rollouts\n\n{agreement(by_size, trained)}")
+
+
+def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
+    """Simulate the cells on a pool, and on the first of its questions and rollouts, and append the
+    lines that are missing."""
+    training = validated(TrainConfig, pool.facts["training"])
+    loss = Loss(
+        training.loss.type, training.micro_batch_size, training.loss.mask_truncated_completions
+    )
+    prices = validated(Prices, read_prices(config.clock))
+    out = Path(config.predicted)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"world": config.world, "point": point, "clock": config.clock}
+    commit = {"commit": provenance()["git_commit"]}
+    known = {key_of(line) for line in files.read_lines(out)}
+    for questions in config.questions:
+        for rollouts in config.rollouts:
+            part = pool.first(questions, rollouts)
+            simulator = Simulator(part, loss)
+            whole = simulator.whole(over_kept, prices)
+            signal, signal_ci95 = compare.signal(whole)
+            shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
+            for arm, *sizes in tqdm(cells_of(config), f"{point} {shape}", disable=None):
+                line = facts | shape | {"arm": arm, "cell": sizes}
+                if key_of(line) in known:
+                    continue
+                functions = functions_of(training_of(config, arm))
+                updates = simulator.updates(*functions, Sizes(*sizes), prices)
+                own = Cell(arm, *sizes)
+                rates = Comparison({own: updates}, whole, own).rates[own]
+                figures = {
+                    "rate": float(rates[0]),  # over |E r|^2
+                    "rate_ci95": interval(rates),
+                    "signal": signal,  # |E r|^2
+                    "signal_ci95": signal_ci95,
+                    "seconds": updates.seconds,
+                    "alive": updates.alive,
+                }
+                with out.open("a") as file:
+                    file.write(json.dumps(line | figures | commit) + "\n")
+                known.add(key_of(line))
+
+
+def key_of(line: dict[str, Any]) -> tuple:
+    """What a line predicts."""
+    names = ("world", "point", "clock", "questions", "rollouts", "arm")
+    return *(line[name] for name in names), *line["cell"]
+
+
+def cells_of(config: PredictionsConfig) -> list[Size]:
+    """The sizes of `cells` for each arm, or every cell of the arms that was trained."""
+    if config.cells:
+        return [(arm, *cell) for arm in config.arms for cell in config.cells]
+    return [cell for cell in accuracies(Path(config.trained)) if cell[0] in config.arms]
+
+
+def training_of(config: PredictionsConfig, arm: str) -> TrainConfig:
+    """The config of an arm of the board."""
+    own = config.board["arms"][arm].get("overrides", [f"algorithm={arm}"])
+    return typed(TrainConfig, compose("train", own))
+
+
+def accuracies(path: Path) -> dict[Size, float]:
+    """The mean accuracy of each trained cell on the first seed, at the best of its rates."""
+    best: dict[Size, float] = {}
+    for line in files.read_lines(path):
+        P, n, m, _ = line["cell"]
+        if line["seed"] == 0:
+            cell = (line["arm"], P, n, m)
+            best[cell] = max(best.get(cell, 0.0), float(np.mean(line["accuracy"])))
+    return best
+
+
+def rates(lines: list[dict[str, Any]]) -> dict[Size, float]:
+    """The mean over points of the logarithm of each cell's rate."""
+    logs: dict[Size, list[float]] = defaultdict(list)
+    for line in lines:
+        logs[(line["arm"], *line["cell"])].append(np.log(line["rate"]))
+    return {cell: float(np.mean(values)) for cell, values in logs.items()}
+
+
+def correlations(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
+    """A table: over all cells, by P and by arm."""
+    cells = [cell for cell in predicted if cell in trained]
+    rows = [row("all", cells, predicted, trained)]
+    for P in sorted({cell[1] for cell in cells}):
+        rows.append(row(f"P = {P}", [c for c in cells if c[1] == P], predicted, trained))
+    for arm in dict.fromkeys(cell[0] for cell in cells):
+        own = [cell for cell in cells if cell[0] == arm]
+        if len(own) >= FEWEST_CELLS:
+            rows.append(row(arm, own, predicted, trained))
+    return tables.markdown(pandas.DataFrame(rows))
+
+
+def agreement(by_name: dict[str, dict[Size, float]], trained: dict[Size, float]) -> str:
+    """A row for each set of predictions."""
+    rows = []
+    for name, predicted in by_name.items():
+        rows.append(row(name, [c for c in predicted if c in trained], predicted, trained))
+    return tables.markdown(pandas.DataFrame(rows))
+
+
+def row(
+    name: str, cells: list[Size], predicted: dict[Size, float], trained: dict[Size, float]
+) -> dict[str, str]:
+    """Spearman's correlation with an interval over cells, and where the first guess ends up."""
+    x = np.array([predicted[cell] for cell in cells])
+    y = np.array([trained[cell] for cell in cells])
+    rng = np.random.default_rng(0)
+    samples = []
+    for _ in range(RESAMPLES):
+        chosen = rng.integers(len(cells), size=len(cells))
+        if np.ptp(x[chosen]) > 0 and np.ptp(y[chosen]) > 0:
+            samples.append(spearmanr(x[chosen], y[chosen])[0])
+    low, high = np.percentile(samples, compare.ENDS)
+    first = int(np.argmax(x))
+    place = 1 + int((y > y[first]).sum())
+    return {
+        "": name,
+        "cells": str(len(cells)),
+        "Spearman": f"{spearmanr(x, y)[0]:.2f} ({low:.2f} to {high:.2f})",
+        "its first": " ".join(map(str, cells[first])),
+        "in truth": f"{place}., {100 * (y[first] - y.max()):+.1f} points",
+    }
+
+
+if __name__ == "__main__":
+    main()
