@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from pods.figures import speedup, statistics
+from pods.figures import drawing, speedup, statistics
 from pods.figures.curves import Series
 from pods.figures.figure import Comparison
 from tests.conftest import ROOT
@@ -186,3 +186,23 @@ def test_a_threshold_that_is_never_reached_is_null(capsys, tmp_path):
     assert "-40.0 [-40.0, -40.0]" in rows[0]
     assert any(cell.startswith("a bound [not reached, ") for row in rows for cell in row)
     assert rows[-1][-3:] == ["not reached vs 30 min", "not reached", "-"]
+
+
+SLOW = [0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.6, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("curves", "base", "sentence"),
+    [
+        (([0.5, 0.51], [0.49, 0.5]), 0.58, "No time to 50.0% is compared: the base has 58.0%."),
+        ((SLOW, [0.2, 0.3] * 4), 0.1, "Times to 59.4% have no ratio; runs short of it: 2 vs 0."),
+        ((SLOW, [0.2, 0.4, *[0.6] * 6]), 0.1, "Time to 59.4%: "),
+    ],
+    ids=["below the base", "not reached", "reached"],
+)
+def test_a_caption_compares_only_times_to_what_was_reached(curves, base, sentence):
+    slow, fast = (arm("A", [values] * 2, base) for values in curves)
+    text = " ".join(drawing.comparison(compare(slow, fast), base))
+    assert sentence in text
+    assert "a bound" not in text
+    assert "not reached times" not in text

@@ -4,6 +4,7 @@ Arms differ in line, marker and hatch as well as in colour, for grey print.
 """
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
 
@@ -28,9 +29,6 @@ METRIC_NAMES = {
     "both_acc": "Accuracy (correct and well formed), %",
     "for_acc": "Well formed, %",
 }
-HEADLINE = """{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points}
-points; time to {target}: {times as fast} times as fast; published definition, time to {threshold}:
-{speed-up} times as fast."""
 FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
 
@@ -81,9 +79,30 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
     if 2 in counts:
         parts.append("Thin lines: each of two runs.")
     if headline:
-        row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
-        parts.append(HEADLINE.replace("\n", " ").format(**row))
+        parts += comparison(headline, series[0].base.get("value", 0.0))
     return " ".join(parts) + "\n"
+
+
+def comparison(pair: Speedup, base: float) -> Iterator[str]:
+    """One arm against another in sentences; base: accuracy of the base model, in 0..1."""
+    ours = speedup.comparison_row("", pair)
+    arms = f"{ours['arm vs baseline']}, {ours['runs']} runs"
+    yield f"{arms}: mean accuracy over {ours['over']} {ours['mean accuracy, points']} points."
+    goal = pair.time_to_target
+    if goal is not None:
+        target = f"{goal.target:.1%}"
+        if goal.target <= base:
+            yield f"No time to {target} is compared: the base has {base:.1%}."
+        elif goal.ratio is None:
+            yield f"Times to {target} have no ratio; runs short of it: {ours['runs short of it']}."
+        else:
+            yield f"Time to {target}: {ours['times as fast']} times as fast."
+    if pair.speedup is not None:
+        published = speedup.published_row("", pair)
+        yield (
+            f"Published definition, time to {published['threshold']}: "
+            f"{published['speed-up']} times as fast."
+        )
 
 
 def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) -> Canvas:
