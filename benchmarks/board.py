@@ -4,8 +4,7 @@
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py my_file.py:my_algorithm world=all
     uv run benchmarks/board.py stage=tune               # the grid of every arm: hours, resumes
-A world is an experiment of config/experiment. Trainings are processes of one thread; what is stored
-is not repeated.
+A world is a file of config/experiment. Trainings are processes; what is stored is not repeated.
 """
 
 import io
