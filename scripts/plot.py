@@ -11,7 +11,7 @@ from typing import Literal
 
 from pods.config.command import command
 from pods.config.keys import Text
-from pods.figures import curves, drawing, speedup
+from pods.figures import curves, drawing
 from pods.figures.figure import FigureConfig
 from pods.files import write_atomic
 
@@ -25,8 +25,6 @@ class PlotConfig(FigureConfig):
 def main(config: PlotConfig) -> None:
     figures, left_out = curves.read_all(config)
     for figure, series in figures:
-        named = [arm for arm in series if arm.label in (figure.baseline, figure.pods)]
-        headline = speedup.headline(figure, speedup.pairs(figure, named, config))
         out = Path(config.out_dir) / figure.name
         if len(series) > 1:
             picture = drawing.main_figure(figure, series, config.x)
@@ -35,7 +33,7 @@ def main(config: PlotConfig) -> None:
             picture = drawing.single_figure(figure, lines, config.x)
         drawing.save(picture, out / "main")
         drawing.save(drawing.length_figure(figure, series, config.x), out / "length")
-        write_atomic(out / "main.txt", drawing.caption(figure, series, headline))
+        write_atomic(out / "main.txt", drawing.caption(figure, series))
         write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")
         print(out)
     curves.finish(left_out)

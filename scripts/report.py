@@ -14,11 +14,11 @@ from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Text, is_name
 from pods.figures import curves, drawing, page, speedup
-from pods.figures.figure import FigureConfig
+from pods.figures.figure import Comparison, FigureConfig
 from pods.files import write_atomic
 
 
-class ReportConfig(FigureConfig):
+class ReportConfig(FigureConfig, Comparison):
     run: Text | None
     output_dir: Text
     out_dir: Text
@@ -40,7 +40,7 @@ def main(config: ReportConfig) -> None:
         drawable, left_out = curves.read_all(config, greedy=True)
         for figure, series in drawable:
             pairs = speedup.pairs(figure, series, config)
-            text = drawing.caption(figure, series, speedup.headline(figure, pairs))
+            text = drawing.caption(figure, series)
             picture = page.svg(drawing.main_figure(figure, series))
             sections.append(page.section(figure.title, picture, text))
             if pairs:

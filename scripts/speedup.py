@@ -12,10 +12,10 @@ from pydantic import Field
 
 from pods.config.command import command
 from pods.figures import curves, speedup
-from pods.figures.figure import FigureConfig
+from pods.figures.figure import Comparison, FigureConfig
 
 
-class SpeedupConfig(FigureConfig):
+class SpeedupConfig(FigureConfig, Comparison):
     as_json: bool = Field(alias="json")
 
 
@@ -26,7 +26,8 @@ def main(config: SpeedupConfig) -> None:
     for figure, series in figures:
         of_figure = speedup.pairs(figure, series, config)
         pairs += [(figure.name, pair) for pair in of_figure]
-        headline = speedup.headline(figure, of_figure)
+        named = (figure.baseline, figure.pods)
+        headline = next((p for p in of_figure if (p.baseline, p.pods) == named), None)
         if headline or config.runs:  # of three arms JSON has the first pair at its top
             first = asdict(headline or of_figure[0])
             content[figure.name] = first | {"pairs": [*map(asdict, of_figure)]}

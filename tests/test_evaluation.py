@@ -154,7 +154,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     plan = run.Plan(
         config=configured("repeats=11", "pass_at=[1,3,11,20]"),
         training=training_config(configured(), "fake"),
-        engine=("transformers", "as configured"),
+        engine="transformers",
         sampling=Sampling(1.0, 1.0, 0, 16, 64),
         versions=["v2", "strict"],
         tokenizer=None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pods.config.keys import TrainConfig
-from pods.engines import Answers, Completion, Groups, Work
+from pods.engines import Answers, Completion, Work
 
 # (prompts, evaluation, greedy) -> token ids of each completion, log-probabilities or None
 GenerateIds = Callable[
@@ -35,8 +35,8 @@ class TrlEngine:
                 values = [None] * len(prompts)
             # strict: TRL may return too few
             rows = zip(prompts, ids, values, strict=True)
-            completions = [self.completion(tokens, of_tokens) for _, tokens, of_tokens in rows]
-            yield work, grouped(completions, work)
+            completions = iter([self.completion(tokens, logps) for _, tokens, logps in rows])
+            yield work, [[next(completions) for _ in request.seeds] for request in work.requests]
 
     def completion(self, ids: Sequence[int], logprobs: list[float] | None) -> Completion:
         """Cut after the first end token; TRL knows the tokenizer's only, and pads after others.
@@ -48,12 +48,6 @@ class TrlEngine:
             logprobs = logprobs[: len(ids)]
         ids = list(ids) or self.ends[:1]
         return Completion(ids, ids[-1] not in self.ends, logprobs)
-
-
-def grouped(completions: Sequence[Completion], work: Work) -> Groups:
-    """A list for each request, a completion for each of its seeds."""
-    remaining = iter(completions)
-    return [[next(remaining) for _ in request.seeds] for request in work.requests]
 
 
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Plan:
 
     config: EvaluateConfig
     training: TrainConfig  # with the paths that the command replaces
-    engine: tuple[str, str]  # name and reason
+    engine: str
     sampling: Sampling
     versions: list[str]  # graders; the first one fills the published fields
     tokenizer: Any
@@ -66,7 +66,7 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
 def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     """Raises UserError if the command cannot be carried out."""
     trained = training_config(config, run)
-    engine = choose.for_evaluation(config.engine, trained)
+    engine, reason = choose.for_evaluation(config.engine, trained)
     training = trained.moved(config.model_path, config.data_dir)
     names = list(dict.fromkeys(config.tasks)) or [trained.task.name]
     policies: list[Target] = []
@@ -82,12 +82,13 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         for name in names
     ]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
+    messages.append(f"engine: {engine} ({reason})")
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
     if sampling.temperature == 0:
         asked = greedy
     elif config.greedy:
         asked += greedy
-    settings = settings_of(config, trained, sampling, engine[0])
+    settings = settings_of(config, trained, sampling, engine)
     claims = {q.task: settings | q.facts for q in asked}
     facts = {"train": trained.model_dump(), **provenance()}  # the model's place in training
     if run:
@@ -132,13 +133,11 @@ def settings_of(
 
 
 def build(plan: Plan) -> Engine:
-    """The engine of the plan, for adapters up to the largest rank; says which it is and why."""
-    name, reason = plan.engine
-    print(f"engine: {name} ({reason})", file=sys.stderr)
+    """The engine of the plan, for adapters up to the largest rank."""
     limits = Limits(plan.config.max_sequences, plan.config.gpu_memory_utilization)
     ranks = [target.lora_rank for target in plan.policies if target.lora_rank]
     rank = max(ranks, default=None)
-    return choose.build(name, plan.training, plan.tokenizer, plan.sampling, limits, rank)
+    return choose.build(plan.engine, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
 def score_all(plan: Plan) -> Scoreboard:

@@ -13,10 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from pods.figures import COLOURS, STYLE, speedup
+from pods.figures import COLOURS, STYLE
 from pods.figures.curves import Series
 from pods.figures.figure import UNITS, Figure
-from pods.figures.speedup import Speedup
 from pods.figures.statistics import Difference, mean_and_error, t95
 from pods.files import write_atomic
 
@@ -28,9 +27,6 @@ METRIC_NAMES = {
     "both_acc": "Accuracy (correct and well formed), %",
     "for_acc": "Well formed, %",
 }
-HEADLINE = """{arm vs baseline}, {runs} runs: mean accuracy over {over} {mean accuracy, points}
-points; time to {target}: {times as fast} times as fast; published definition, time to {threshold}:
-{speed-up} times as fast."""
 FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
 
@@ -68,8 +64,8 @@ def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     return canvas
 
 
-def caption(figure: Figure, series: list[Series], headline: Speedup | None = None) -> str:
-    """What a paper prints below a picture: the runs, what bands and lines are, the statistics."""
+def caption(figure: Figure, series: list[Series]) -> str:
+    """What a paper prints below a picture: the runs, and what bands and lines are."""
     counts = [len(arm.runs) for arm in series]
     runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
     average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
@@ -80,9 +76,6 @@ def caption(figure: Figure, series: list[Series], headline: Speedup | None = Non
         parts.append("Bands: Student's 95% interval over runs.")
     if 2 in counts:
         parts.append("Thin lines: each of two runs.")
-    if headline:
-        row = speedup.comparison_row("", headline) | speedup.published_row("", headline)
-        parts.append(HEADLINE.replace("\n", " ").format(**row))
     return " ".join(parts) + "\n"
 
 

@@ -64,7 +64,7 @@ class Comparison(Section):
     seed: int
 
 
-class FigureConfig(Comparison):
+class FigureConfig(Section):
     """The keys that the three commands share."""
 
     figure: Figure | None = None

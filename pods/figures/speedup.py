@@ -72,12 +72,6 @@ def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup
     return [compare(first, second, how) for first, second in combinations(arms, 2)]
 
 
-def headline(figure: Figure, pairs: list[Speedup]) -> Speedup | None:
-    """The pair that the figure's YAML names as baseline and pods; None without both."""
-    named = (figure.baseline, figure.pods)
-    return next((pair for pair in pairs if (pair.baseline, pair.pods) == named), None)
-
-
 def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
     """`pods` against `baseline`: the published speed-up, and our comparison."""
     return Speedup(
