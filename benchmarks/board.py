@@ -180,9 +180,10 @@ def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
     """The best cell of tuning; of an arm that was not tuned its own, or that of PODS."""
     if config.cell and arm == config.algorithm:
         return config.cell
-    if arm in config.arms and config.arms[arm].cell:
+    cells = ranked(config, arm, world)
+    if not cells and arm in config.arms and config.arms[arm].cell:
         return config.arms[arm].cell
-    cells = ranked(config, arm, world) or ranked(config, "pods", world)
+    cells = cells or ranked(config, "pods", world)
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]

@@ -9,6 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
 from math import comb
 from pathlib import Path
 
@@ -85,7 +86,11 @@ def measure(config: WorldsConfig) -> None:
         facts = {"command": f"uv run {line}", "sha256": hashlib.sha256(weights).hexdigest()}
         bases[world] = facts | facts_of(results)
     target = Path(config.results_dir).parent / "worlds.json"
-    document = {"what": "the bases on 256 validation questions; shares", "commit": board.commit()}
+    document = {
+        "what": "the bases on 256 validation questions; shares",
+        "commit": board.commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
     files.write_atomic(target, json.dumps(document | bases, separators=(",", ": ")) + "\n")
     print(target)
 

@@ -34,7 +34,8 @@ def test_parts_is_pods_and_thin_with_their_parameters(batch, name, params):
 
 
 @pytest.mark.parametrize("world", ["sums", "noisy", "steps", "tags", "hard"])
-def test_a_world_is_a_training_of_1200_seconds_at_a_price(world):
+def test_a_world_is_a_training_of_1200_seconds_at_a_price(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # its rewards are found from every folder
     config = compose(f"experiment={world}")
     assert (config.clock.name, config.budget.train_seconds) == ("l40s", 1200)
     assert config.rewards.grader == {"noisy": "noisy"}.get(world, "correctness")
