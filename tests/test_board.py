@@ -22,7 +22,8 @@ TUNED = {"seed": 0, "budget": 1200.0, "clock": "l40s", "greedy": [0.5], "commit"
 
 def play(folder, *overrides):
     folders = [f"output_dir={folder / 'runs'}", f"results_dir={folder}", f"out_dir={folder}"]
-    settings = ["budget=12", "seeds=2", *folders]
+    few = 'settings=["logger=[]","threads=1","evaluation.questions=16"]'
+    settings = ["budget=12", "seeds=2", few, *folders]
     return processes.run(folder, *overrides, *settings, script="benchmarks/board.py")
 
 
