@@ -4,8 +4,7 @@
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py my_file.py:my_algorithm world=all
     uv run benchmarks/board.py stage=tune               # the grid of every arm: hours, resumes
-A world is an experiment of config/experiment. Trainings are processes of one thread; what is stored
-is not repeated.
+A world is a file of config/experiment. Trainings are processes; what is stored is not repeated.
 """
 
 import io
@@ -181,9 +180,10 @@ def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
     """The best cell of tuning; of an arm that was not tuned its own, or that of PODS."""
     if config.cell and arm == config.algorithm:
         return config.cell
-    if arm in config.arms and config.arms[arm].cell:
+    cells = ranked(config, arm, world)
+    if not cells and arm in config.arms and config.arms[arm].cell:
         return config.arms[arm].cell
-    cells = ranked(config, arm, world) or ranked(config, "pods", world)
+    cells = cells or ranked(config, "pods", world)
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]
@@ -246,10 +246,8 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
     """The keys of a training."""
     P, n, m, rate = training.cell
     arm = config.arms.get(training.arm)
-    if arm is None:
-        own = [f"algorithm={training.arm}"]
-    else:
-        own = arm.overrides or [f"algorithm={training.arm}"]
+    overrides = arm.overrides if arm else None
+    own = overrides or [f"algorithm={training.arm}"]
     return [
         f"experiment={training.world}",
         *own,

@@ -9,6 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
 from math import comb
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def main(config: WorldsConfig) -> None:
     if config.train:
         board.run(config, wanted)
     finished = board.stored(config, "report")
-    done = [training for training in wanted if training in finished]
-    print(f"{len(done)} of {len(wanted)} trainings are finished\n")
+    print(f"{len(finished.keys() & {*wanted})} of {len(wanted)} trainings are finished\n")
+    settings = {training._replace(seed=0) for training in wanted}  # shown with every stored seed
+    done = [training for training in finished if training._replace(seed=0) in settings]
     for metric, title in ranking.TITLES.items():
         runs: ranking.Runs = {world: {} for world in config.worlds}
         for training in done:
@@ -62,10 +64,13 @@ def plan(config: WorldsConfig) -> list[board.Training]:
     """The arms of each block in its worlds and with its seeds, in this order."""
     wanted = []
     for block in config.plan:
+        cells = {
+            world: {arm: [board.cell_of(config, arm, world)] for arm in block.arms}
+            for world in block.worlds
+        }
         for seed in block.seeds:
             for world in block.worlds:
-                cells = {arm: [board.cell_of(config, arm, world)] for arm in block.arms}
-                wanted += board.trainings(config, cells, [seed], world)
+                wanted += board.trainings(config, cells[world], [seed], world)
     return list(dict.fromkeys(wanted))  # blocks may overlap
 
 
@@ -81,7 +86,11 @@ def measure(config: WorldsConfig) -> None:
         facts = {"command": f"uv run {line}", "sha256": hashlib.sha256(weights).hexdigest()}
         bases[world] = facts | facts_of(results)
     target = Path(config.results_dir).parent / "worlds.json"
-    document = {"what": "the bases on 256 validation questions; shares", "commit": board.commit()}
+    document = {
+        "what": "the bases on 256 validation questions; shares",
+        "commit": board.commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
     files.write_atomic(target, json.dumps(document | bases, separators=(",", ": ")) + "\n")
     print(target)
 

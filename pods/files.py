@@ -41,10 +41,10 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)  # only there when the write or the rename failed
 
 
-def remove_old(folder: Path, pattern: str) -> None:
-    """Remove what a killed process left under a temporary name, a day ago or earlier."""
+def remove_old(folder: Path, pattern: str, seconds: float = DAY) -> None:
+    """Remove what a killed process left under a temporary name so many seconds ago or earlier."""
     for path in folder.glob(pattern):
-        if time.time() - path.stat().st_mtime < DAY:
+        if time.time() - path.stat().st_mtime < seconds:
             continue
         if path.is_dir():
             shutil.rmtree(path)

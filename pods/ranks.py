@@ -87,6 +87,11 @@ def say(line: str) -> None:
         print(line, file=sys.stderr)
 
 
+def printable(text: str) -> str:
+    """Without control characters, with which a text could steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+
+
 def start() -> None:
     """Join the other processes; before anything that gathers."""
     if world_size() == 1:

@@ -15,6 +15,9 @@ from pods import rewards, tasks
 from pods.config.command import CONFIG_DIR, command
 from pods.engines import Limits, Request, Work, seed_of, texts
 from pods.evaluation.lookup import OneCheckpoint, find_one
+from pods.ranks import printable
+
+VERDICTS = {True: "correct", False: "wrong", None: "no verdict: it took too long"}
 
 
 class ChatConfig(OneCheckpoint):
@@ -41,24 +44,19 @@ def main(config: ChatConfig) -> None:
             prompt = tasks.encode_prompt(text, tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None), Work(requests, trained.weights)]
-            table = Table(title=printable(question), show_footer=True)
+            table = Table(title=Text(printable(question)), show_footer=True)
             cells = []
             answers = zip(("base", trained.name), engine.generate(works), strict=True)
             for name, (_, [[completion]]) in answers:
                 (text,) = texts(tokenizer, [completion], sampling.stop)
-                correct = gold and rewards.grade(text, gold, training.rewards.version, kind)
                 verdict = ""
                 if gold:
-                    verdict = "correct" if correct else "wrong"
+                    correct = rewards.grade(text, gold, training.rewards.version, kind)
+                    verdict = VERDICTS[correct]
                 table.add_column(name, footer=verdict, ratio=1, overflow="fold")
-                cells.append(printable(text))
+                cells.append(Text(printable(text)))  # without markup
             table.add_row(*cells)
             rich.print(table)
-
-
-def printable(text: str) -> Text:
-    """Without markup and control characters, with which a completion could steer the terminal."""
-    return Text("".join(c if c.isprintable() or c == "\n" else "�" for c in text))
 
 
 if __name__ == "__main__":

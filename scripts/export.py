@@ -6,6 +6,7 @@ docs/export.md says how to score the folder, how to load it and how to make a GG
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -95,7 +96,10 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
     if not Path(base := locate(training.model.path)).is_dir():
         head["base_model"] = base
     template = Path(__file__).with_name("export_card.md").read_text()
+    settings = yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False)
+    ticks = re.findall("`+", prompt + settings)  # a prompt may hold the end of its own block
     return template.format(
+        fence="`" * max(3, 1 + max(map(len, ticks), default=0)),
         head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
         model=training.model.name,
         minutes=target.meta.get("train_seconds", 0) / 60,
@@ -106,7 +110,7 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
         chosen=CHOSEN.get(config.checkpoint, BY_NAME),
         prompt=prompt,
         scores=scores(Path(config.results_dir), config.run, training.model.name),
-        config=yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False),
+        config=settings,
     )
 
 

@@ -22,7 +22,8 @@ TUNED = {"seed": 0, "budget": 1200.0, "clock": "l40s", "greedy": [0.5], "commit"
 
 def play(folder, *overrides):
     folders = [f"output_dir={folder / 'runs'}", f"results_dir={folder}", f"out_dir={folder}"]
-    settings = ["budget=12", "seeds=2", *folders]
+    few = 'settings=["logger=[]","threads=1","evaluation.questions=16"]'
+    settings = ["budget=12", "seeds=2", few, *folders]
     return processes.run(folder, *overrides, *settings, script="benchmarks/board.py")
 
 
@@ -95,11 +96,10 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     settings = {"script": "benchmarks/board.py", "cwd": ROOT}
     shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
     assert shown.strip() in (ROOT / "docs" / "board.md").read_text()
-    rows = re.findall(r"(?m)^\|.*[+-]\d+\.\d \[.*$", (ROOT / "README.md").read_text())
-    assert len(rows) >= 10
-    assert {*rows} <= {*shown.splitlines()}
-    said = re.search(r"(?s)\n`thin`.*?\n\n", (ROOT / "README.md").read_text())[0]
-    assert {*re.findall(r"\d+\.\d+", said)} <= {*re.findall(r"\d+\.\d+", shown)}
+    said = re.search(r"(?s)- In that world,.*?\n\n", (ROOT / "README.md").read_text())[0]
+    numbers = {*re.findall(r"\d+\.\d+", said)}
+    assert len(numbers) == 9
+    assert numbers <= {*re.findall(r"\d+\.\d+", shown)}
 
 
 def test_pods_with_more_prompts_is_stored():

@@ -123,3 +123,13 @@ def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(run, mon
     shown = capsys.readouterr().out
     assert (shown.count("wrong"), shown.count("correct")) == (1, 1), "the second has no gold answer"
     assert "[bold]a[2J" in shown, "neither markup nor control characters"
+
+
+def test_a_prompt_cannot_end_its_block_of_the_card():
+    hostile = "```\n<script>window.hacked = 1</script>\n````"
+    make_run(Path("checkpoints"), "hostile", (2,), **{"task.system": repr(hostile)})
+    assert exported("run=hostile", "merge=false") == 0
+    card = Path("exported/README.md").read_text()
+    assert card.count("\n`````") == 4  # two blocks, opened and closed
+    block = card.split("`````text\n")[1].split("\n`````\n")[0]
+    assert "<script>" in block

@@ -40,6 +40,8 @@ def folder_of(output_dir: Path, *overrides: str) -> runs.RunFolder:
 @pytest.mark.parametrize("start", STEPS)
 def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path, start):
     origin = folder.saved_config.read_text(), folder.meta.read_text()
+    (folder.path / ".meta.json.1.tmp").write_text("half")
+    (folder.path / ".checkpoint-11.tmp").mkdir()
     (chosen,) = (c for c in checkpoints.find(folder.path) if c.step == start)
     folder_of(tmp_path, "max_steps=1000").begin(chosen)
     assert (folder.saved_config.read_text(), folder.meta.read_text()) == origin
@@ -51,6 +53,7 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
         assert path.read_text().endswith("}\n")
     assert [record["step"] for record in files.read_lines(folder.ledger)] == steps
     assert [c.step for c in checkpoints.find(folder.path)] == steps
+    assert list(folder.path.glob(".*.tmp")) == []
 
 
 def test_lost_facts_are_those_of_the_checkpoint_again(folder, tmp_path, capsys):

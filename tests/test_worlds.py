@@ -34,7 +34,8 @@ def test_parts_is_pods_and_thin_with_their_parameters(batch, name, params):
 
 
 @pytest.mark.parametrize("world", ["sums", "noisy", "steps", "tags", "hard"])
-def test_a_world_is_a_training_of_1200_seconds_at_a_price(world):
+def test_a_world_is_a_training_of_1200_seconds_at_a_price(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # its rewards are found from every folder
     config = compose(f"experiment={world}")
     assert (config.clock.name, config.budget.train_seconds) == ("l40s", 1200)
     assert config.rewards.grader == {"noisy": "noisy"}.get(world, "correctness")
@@ -71,6 +72,25 @@ def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
         ["pods", *["+0.0 [+0.0, +0.0] (2)"] * 2],
         ["grpo", *["-10.0 [one run] (1)"] * 2],
     ]
+
+
+def test_the_table_in_the_docs_is_that_of_the_stored_runs(tmp_path):
+    settings = {"script": "benchmarks/worlds.py", "cwd": ROOT}
+    shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
+    page = (ROOT / "docs" / "board.md").read_text()
+    assert shown.partition("\n")[2].partition("\n\nGreedy")[0].strip() in page
+    for world, base in json.loads(
+        (ROOT / "benchmarks" / "results" / "worlds.json").read_text()
+    ).items():
+        if world in ("sums", *BASES):
+            shares = [base[name] for name in ("greedy", "sampled", "well_formed")]
+            groups = [f"{100 * x:.1f}" for n in ("8", "16") for x in base["dead"][n].values()]
+            cells = [
+                *(f"{100 * x:.1f}" for x in shares),
+                ", ".join(groups[:2]),
+                ", ".join(groups[2:]),
+            ]
+            assert f" | {' | '.join(cells)} |" in page
 
 
 def test_what_is_finished_of_a_plan_is_shown(tmp_path):

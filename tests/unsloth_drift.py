@@ -25,7 +25,7 @@ CASES = {
         "loss.importance_sampling_level=sequence",
         "loss.mask_truncated_completions=true",
         "loss.top_entropy_quantile=0.3456",
-        "sampling.max_completion_length=11",
+        "sampling.max_completion_length=21",
         "trl={delta: 1.05, entropy_coef: 0.1}",
     ],
     "grpo_ga": [

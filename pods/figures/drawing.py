@@ -106,10 +106,12 @@ def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
         arms = sorted(means, key=lambda arm: np.mean(means[arm]))
         for index, (world, row) in enumerate(worlds.items()):
             present = [arm for arm in arms if arm in row]
-            height = [arms.index(arm) + 0.14 * (len(worlds) / 2 - index) for arm in present]
+            height = [arms.index(arm) + 0.14 * ((len(worlds) - 1) / 2 - index) for arm in present]
             centre = [100 * row[arm].difference for arm in present]
-            ends = [row[arm].ci95 or [np.nan, np.nan] for arm in present]  # of one seed: none
-            half = [50 * (high - low) for low, high in ends]
+            half = []
+            for arm in present:
+                low, high = row[arm].ci95 or [0.0, 0.0]
+                half.append(50 * (high - low) if row[arm].runs[1] >= FEWEST_FOR_BAND else 0.0)
             look = style(index) | {"linestyle": "none", "label": world}
             axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
         axes.axvline(0, color="black", linewidth=0.8)

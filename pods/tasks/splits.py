@@ -144,5 +144,5 @@ def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase")
         first = prompts[0]["prompt"]
         ids = encode_prompt(first, tokenizer)
         tokens = f"{len(ids)} tokens, {ids.count(tokenizer.bos_token_id)} of them BOS"
-        print(f"first of {count} prompts, {tokens}:\n{first}", flush=True)
+        print(f"first of {count} prompts, {tokens}:\n{ranks.printable(first)}", flush=True)
     return prompts

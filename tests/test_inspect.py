@@ -1,0 +1,102 @@
+"""scripts/inspect.py: prompts without signal, one question through checkpoints, texts, mistakes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.fake_run import make_run
+from tests.figures import in_process, ledger_file, printed, refused
+
+INSPECT = "scripts/inspect.py"
+TEXT = "<think>a</think><answer>{}</answer>\x1b[2J"
+
+
+def record(step, question, correct):
+    rewards = [float(value) for value in correct]
+    return {
+        "step": step,
+        "question_id": question,
+        "answer": "5",
+        "prompt": f"<user>{question} plus 1?",
+        "completions": [TEXT.format(5 if value else 6) for value in correct],
+        "rewards": {"correctness": rewards},
+        "total": rewards,
+        "kept": [0],
+    }
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = make_run(tmp_path / "checkpoints", "r", steps=())
+    steps = [("good", [1, 1]), ("good", [1, 1]), ("bad", [0, 0]), ("mixed", [0, 0])]
+    steps.append(("mixed", [0, 1]))
+    records = [record(step, *visit) for step, visit in enumerate(steps, 1)]
+    ledger_file(folder, records)
+    for step in (2, 10):
+        for repeat in (0, 1):
+            path = tmp_path / f"results/r/checkpoint-{step}/arithmetic/repeat-{repeat}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = [
+                {"id": "7", "answer": "5", "completion": TEXT.format(6), "correct": {"v2": False}},
+                {"id": "8", "answer": "5", "completion": TEXT.format(5), "correct": {"v2": True}},
+                {"id": "9", "answer": "5", "completion": f"late {step}", "correct": {}},
+            ]
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_prompts_without_signal_and_wrong_answers(capsys):
+    out = printed(capsys, INSPECT, "run=r").out
+    assert "r: 3 questions in 5 visits; 1 were always solved, 1 others never had signal" in out
+    assert "wrong answers of checkpoint-10 on arithmetic: 1" in out
+    assert out.splitlines()[-1].split() == ["2", "7", "6", "5"]
+    assert "\x1b" not in out
+
+
+def test_a_question_through_all_checkpoints(capsys):
+    out = printed(capsys, INSPECT, "run=r", "question=9").out
+    places = [line for line in out.splitlines() if line.startswith("checkpoint-")]
+    assert [place.split()[0] for place in places] == [f"checkpoint-{s}" for s in (2, 2, 10, 10)]
+    assert all(place.endswith("question 9, gold answer 5: no verdict") for place in places)
+    assert out.count("late 10") == 2
+    trained = printed(capsys, INSPECT, "run=r", "question=mixed plus").out
+    assert "visits in training: 2" in trained
+
+
+def test_texts_are_found_in_training_and_evaluation(capsys):
+    out = printed(capsys, INSPECT, "run=r", 'search="<answer>6"', "most=3").out
+    assert "9 completions of r hold '<answer>6'" in out
+    assert "training step 3, rollout 0, question bad" in out
+    assert "6 more: most=9" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run=absent"], "run=absent: no ledger"),
+        (["run=r", "question=never asked"], "question=never asked: no id, and in no stored prompt"),
+        (["run=r", "most=0"], "most=0: must be greater than or equal to 1"),
+    ],
+    ids=["run", "question", "most"],
+)
+def test_a_mistake_is_one_line(capsys, arguments, line):
+    assert line in refused(capsys, INSPECT, *arguments)
+
+
+@pytest.mark.parametrize("script", [INSPECT, "scripts/replay.py"])
+def test_pythons_own_inspect_is_found_beside_it(tmp_path, script):
+    """The folder of a script comes first where modules are looked for."""
+    command = [sys.executable, str(ROOT / script), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "run: ???" in done.stdout
+
+
+def test_without_scores_it_names_the_command(tmp_path, capsys):
+    (tmp_path / "results").rename(tmp_path / "elsewhere")
+    assert in_process(INSPECT, "run=r") == 0
+    assert "no scores of r yet: uv run evaluate_run.py run=r" in capsys.readouterr().out
