@@ -261,7 +261,7 @@ def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer"
         algorithm,
         advantage,
         weights=weights,
-        correct="correctness" if weights.get("correctness") else None,
+        correct=config.rewards.grader if weights.get(config.rewards.grader) else None,
         P=config.prompts_per_step,
         n=config.rollouts_per_prompt,
         m=config.kept_per_prompt,
