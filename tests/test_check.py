@@ -52,12 +52,7 @@ def functions(tmp_path, monkeypatch):
         ("rewards.functions.tags=my.py:reward", ["rewards.functions.tags", "other than"]),
         ("rewards.functions.a-b=my.py:reward", ["rewards.functions.a-b", "identifier"]),
         (OWN + "task.gold=my.py:none", ["task.gold=my.py:none", "no function none"]),
-        (
-            "task=own",
-            [
-                "task.source=None: task=own needs it; set a JSONL, CSV or Parquet file, folder or hub id"
-            ],
-        ),
+        ("task=own", ["task.source=None: task=own needs it", "a JSONL, CSV or Parquet file"]),
         (OWN + "task.question=''", ["task.question=: task=own needs it; set one of its columns"]),
         ("rewards.functions.a=my.py:none", ["rewards.functions.a=my.py:none", "no function none"]),
         ("engine=trl trl.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
