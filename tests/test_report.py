@@ -1,8 +1,11 @@
 """scripts/report.py: the page of a run and of arms, in which nothing hostile becomes markup."""
 
+import html
 import json
 import random
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,9 +46,12 @@ def run_folder(folder, name, steps):
     config = "experiment: quickstart\nrule: {name: max_variance}\nmodel: {path: '<i>tiny</i>'}\n"
     (run / ".hydra" / "config.yaml").write_text(config)
     (run / "meta.json").write_text(json.dumps({"git_commit": "<script>abc", "versions": {}}))
-    same = {"entropy": 0.5, "kept/reward_mean": 0.5, "all/reward_mean": 0.75}
-    same |= {"seconds/generate": 0.25, "seconds/update": 0.125, "eval/accuracy": 0.5}
-    lines = [{"step": k, "train_seconds": 0.3 * k, **same} for k in range(1, steps + 1)]
+    same = {"all/clipped_ratio": 0.5, "seconds/generate": 0.25, "seconds/update": 0.125}
+    changing = ("entropy", "kept/reward_mean", "all/reward_mean", "eval/accuracy")
+    lines = [
+        {"step": k, "train_seconds": 0.3 * k, **same, **dict.fromkeys(changing, k / 9)}
+        for k in range(1, steps + 1)
+    ]
     text = "\n".join([*map(json.dumps, lines), '{"step": 99, "tra'])  # torn by a kill
     (run / "metrics.jsonl").write_text(text)
     texts = {"prompt": "<user>2+3?", "completions": HOSTILE * 2}
@@ -76,19 +82,26 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
     (group,) = steps["step-5"]
     expected = {"completions": HOSTILE * 2, "question_id": "<b>5</b>", "kept": [0, 7]}
     assert expected.items() <= group.items()
-    assert (tags.count("script"), tags.count("svg")) == (1, 1), "the page's own"
+    assert tags.count("script") == 1, "the page's own"
+    assert tags.count("svg") == 3, "two quantities never changed"
+    assert "2 that never changed</summary>" in text
+    places = [
+        text.index(f">{title}</text>") for title in ("accuracy", "reward, mean", "entropy, nats")
+    ]
+    assert [text.index('class="large"'), *places] == sorted([text.index('class="large"'), *places])
+    assert ">all rollouts</text>" in text
+    assert ">trained on</text>" in text
     assert not {"img", "b", "i"} & set(tags)
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
-    titles = ("reward, mean", "entropy, nats", "accuracy")
-    assert all(f">{title}</text>" in text for title in titles)
     cells = re.findall("<td>(.*?)</td>", text)
-    assert cells == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
+    assert cells[-7:] == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
+    assert cells[:-7] == ["share of clipped completions", "0.5", "seconds of a step", "0.125, 0.25"]
 
 
 def test_arms_stand_side_by_side():
     text = made("runs={PODS: [*pods*], GRPO: [*grpo*]}", "runs")
-    assert parts(text)[1].count("svg") == 3, "both accuracies of the arms, curves of their steps"
+    assert parts(text)[1].count("svg") == 5, "both accuracies of the arms, three curves of steps"
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 
@@ -103,7 +116,55 @@ def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
 
 
 def test_labels_are_data():
-    hostile, steps = "<b>$x$</b>", DataFrame([{"train_seconds": 1.0, "all/reward_mean": 1.0}])
+    hostile = "<b>$x$</b>"
+    steps = DataFrame([{"train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)])
     assert "<b>" not in page.section(hostile, page.table([{hostile: hostile}]), hostile)
-    picture = page.svg(page.curves({hostile: [steps], "B": [steps]}))
+    picture = page.charts({hostile: [steps], "B": [steps]})
     assert "&lt;b&gt;$x$&lt;/b&gt;</text>" in picture, "neither markup nor a formula"
+
+
+ACTIONS = """
+<script>
+const rows = () => [...document.querySelectorAll("#rollouts summary")];
+const first = () => rows()[0].children[0].textContent;
+const heads = () => [...document.querySelectorAll(".head span")];
+const facts = { width: innerWidth, rows: rows().length };
+facts.scrolls = document.documentElement.scrollWidth;
+heads()[0].click();
+facts.up = first();
+heads()[0].click();
+facts.down = first();
+at("show").value = "kept";
+at("show").dispatchEvent(new Event("change"));
+facts.kept = rows().length;
+at("query").value = "ONERROR";
+at("find").click();
+facts.hits = at("hits").children.length;
+at("hits").children[0].click();
+facts.step = at("step").value;
+const open = document.querySelectorAll("#rollouts details[open] summary");
+facts.open = open.length;
+facts.shown = open[0].lastChild.getBoundingClientRect().width;
+facts.inert = window.hacked === undefined;
+document.body.replaceChildren(JSON.stringify(facts));
+</script></body>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs apt-get install chromium")
+@pytest.mark.parametrize("width", [390, 1400])
+def test_in_a_browser_columns_sort_texts_are_found_and_a_phone_needs_no_scrolling(width, tmp_path):
+    text = made(f"run={NAME}", NAME).replace("</body>", ACTIONS)
+    frame = f'<iframe width="{width}" height="900" srcdoc="{html.escape(text)}"></iframe>'
+    read = "onload = () => { document.title = frames[0].document.body.textContent; };"
+    Path("frame.html").write_text(f"<body>{frame}<script>{read}</script></body>")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1500,1000"]
+    page_file = f"file://{tmp_path / 'frame.html'}"
+    dom = subprocess.run([*command, page_file], capture_output=True, text=True, timeout=300).stdout
+    facts = json.loads(html.unescape(re.search(r"<title>({.*?})", dom)[1]))
+    assert facts["width"] == width
+    assert facts["scrolls"] <= width
+    assert (facts["rows"], facts["up"], facts["down"], facts["kept"]) == (8, "0", "7", 2)
+    assert (facts["hits"], facts["step"], facts["open"]) == (10, "1", 1)
+    assert facts["shown"] > 250
+    assert facts["inert"]

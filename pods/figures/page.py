@@ -9,6 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ SINGLE = {
     "all/zero_variance_groups": "share of groups with equal rewards",
 }
 DASHED = ("kept/", "eval/greedy", "seconds/update")
+MEANINGS = {  # of the lines of a chart
+    "eval/accuracy": "sampled",
+    "eval/greedy_accuracy": "greedy",
+    "seconds/generate": "generation",
+    "seconds/update": "update",
+    "all": "all rollouts",
+    "kept": "trained on",
+}
+LARGE = ("accuracy", "reward, mean")  # the first charts
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
 OF_GROUP = ("question_id", "answer", "rewards", "total", "kept", "lengths", "prompt", "completions")
 
@@ -72,28 +82,60 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     if not steps:
         return []
     return [
-        section("Curves", svg(curves(steps)), "n, sampled, generate; dashed: m, greedy, update"),
+        section("Curves", charts(steps)),
         section("Seconds of a step, by phase", table(phase_rows(steps))),
     ]
 
 
-def curves(arms: dict[str, list[Steps]]) -> Canvas:
-    """A panel for each quantity against training time, a line for each run, smoothed over 2 %."""
+def charts(arms: dict[str, list[Steps]]) -> str:
+    """A chart for each quantity against training time, accuracy and reward first and large; what
+    never changes is a list, folded. HTML."""
     panels = panels_of(name for runs in arms.values() for run in runs for name in run)
-    rows = -(-len(panels) // 3)
+    drawn: list[str] = []
+    constant: list[dict[str, str]] = []
+    others = [title for title in panels if title not in LARGE]
+    for title in [title for title in LARGE if title in panels] + others:
+        names = panels[title]
+        columns = [
+            run[name].dropna()
+            for runs in arms.values()
+            for run in runs
+            for name in names
+            if name in run
+        ]
+        if all(column.nunique() <= 1 for column in columns):
+            values = {f"{column.iloc[0]:.4g}" for column in columns if len(column)}
+            constant.append({"quantity": title, "value": ", ".join(sorted(values))})
+        elif title in LARGE:
+            drawn.append(f'<div class="large">{svg(chart(title, names, arms, (5.4, 3.4)))}</div>')
+        else:
+            drawn.append(f"<div>{svg(chart(title, names, arms, (3.5, 2.6)))}</div>")
+    body = f'<div class="charts">{"".join(drawn)}</div>'
+    if constant:
+        summary = f"{len(constant)} that never changed"
+        body += f"<details><summary>{summary}</summary>{table(constant)}</details>"
+    return body
+
+
+def chart(title: str, names: list[str], arms: dict[str, list[Steps]], size: Any) -> Canvas:
+    """One quantity, a line for each run and metric, smoothed over 2 %; size: inches."""
     with style.context(STYLE):
-        canvas = Canvas(figsize=(10.5, 2.6 * rows), layout="constrained")
-        for place, (title, names) in enumerate(panels.items(), 1):
-            axes = canvas.add_subplot(rows, 3, place, title=title)
-            for colour, (label, runs) in zip(COLOURS * len(arms), arms.items(), strict=False):
-                for run in runs:
-                    for name in names:
-                        if name in run:
-                            plot_metric(axes, run.set_index("train_seconds")[name], colour)
+        canvas = Canvas(figsize=size, layout="constrained")
+        axes = canvas.subplots()
+        axes.set(title=title, xlabel="training time, s")
+        for colour, (label, runs) in zip(COLOURS * len(arms), arms.items(), strict=False):
+            for run, name in product(runs, names):
+                if name in run:
+                    plot_metric(axes, run.set_index("train_seconds")[name], colour)
+            if len(arms) > 1:
                 axes.plot([], [], color=colour, label=label)
-        canvas.supxlabel("training time, s", fontsize=9)
-        if len(arms) > 1:
-            canvas.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+        if len(names) > 1:
+            for name in names:
+                dashed = "--" if name.startswith(DASHED) else "-"
+                label = MEANINGS.get(name) or MEANINGS[name.partition("/")[0]]
+                axes.plot([], [], dashed, color="0.4", label=label)
+        if len(names) > 1 or len(arms) > 1:
+            axes.legend(fontsize=8)
     return canvas
 
 
