@@ -27,7 +27,7 @@ from pods.config.prices import read_prices
 from pods.figures import tables
 from pods.runs.folder import provenance
 from pods.signal import compare
-from pods.signal.compare import Cell, Comparison, interval
+from pods.signal.compare import Candidate, CellRanking, interval
 from pods.signal.record import Pool, load
 from pods.signal.simulate import Loss, Simulator, Sizes, functions_of
 
@@ -54,7 +54,10 @@ class PredictionsConfig(Section):
 def main(config: PredictionsConfig) -> None:
     for point, path in config.recorded.items():
         predict(config, point, load(Path(path)))
-    lines = [x for x in files.read_lines(Path(config.predicted)) if x["world"] == config.world]
+    lines = []
+    for line in files.read_lines(Path(config.predicted)):
+        if line["world"] == config.world:
+            lines.append(line)
     if not lines:
         raise UserError(f"predicted={config.predicted}: no line of world={config.world}")
     trained = accuracies(Path(config.trained))
@@ -62,14 +65,15 @@ def main(config: PredictionsConfig) -> None:
     whole = [line for line in lines if (line["questions"], line["rollouts"]) == most]
     print(f"all recorded rollouts ({most[0]} x {most[1]}), mean over points\n")
     print(correlations(rates(whole), trained))
-    points = list(dict.fromkeys(line["point"] for line in whole))
-    by_point = {point: rates([x for x in whole if x["point"] == point]) for point in points}
+    by_point = {}
+    for point in dict.fromkeys(line["point"] for line in whole):
+        of_point = [line for line in whole if line["point"] == point]
+        by_point[point] = rates(of_point)
     print(f"\nby point of the training\n\n{agreement(by_point, trained)}")
-    sizes = sorted({(line["questions"], line["rollouts"]) for line in lines})
-    by_size = {
-        f"{q} x {r}": rates([x for x in lines if (x["questions"], x["rollouts"]) == (q, r)])
-        for q, r in sizes
-    }
+    by_size = {}
+    for size in sorted({(line["questions"], line["rollouts"]) for line in lines}):
+        of_size = [line for line in lines if (line["questions"], line["rollouts"]) == size]
+        by_size[f"{size[0]} x {size[1]}"] = rates(of_size)
     print(f"\nby questions x rollouts\n\n{agreement(by_size, trained)}")
 
 
@@ -99,8 +103,8 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
                     continue
                 functions = functions_of(training_of(config, arm))
                 updates = simulator.updates(*functions, Sizes(*sizes), prices)
-                own = Cell(arm, *sizes)
-                rates = Comparison({own: updates}, whole, own).rates[own]
+                own = Candidate(arm, *sizes)
+                rates = CellRanking({own: updates}, whole, own).rates[own]
                 figures = {
                     "rate": float(rates[0]),  # over |E r|^2
                     "rate_ci95": interval(rates),

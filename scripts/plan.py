@@ -8,8 +8,6 @@ It records rollouts with the gradient of each, and simulates updates on them: do
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +21,11 @@ from pods.config.keys import Prices, Section, Text, TrainConfig, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.evaluation import lookup
-from pods.models import is_adapter, locate
+from pods.models import locate
 
 if TYPE_CHECKING:
-    from pods.signal.compare import Cell, Comparison
+    from pods.signal.compare import Candidate, CellRanking
     from pods.signal.record import Pool
-    from pods.training.run_trainer import RunTrainer
 
 
 class PlanConfig(Section):
@@ -53,7 +50,7 @@ class PlanConfig(Section):
 
 
 @dataclass
-class Policy:
+class RecordedPolicy:
     """What is recorded: the policy of a training at a checkpoint, or its base."""
 
     name: str
@@ -105,7 +102,7 @@ def check(config: PlanConfig) -> None:
         read_prices(config.clock)
 
 
-def policy_of(config: PlanConfig) -> Policy:
+def policy_of(config: PlanConfig) -> RecordedPolicy:
     """The policy that the command names. Raises UserError before anything heavy loads."""
     folder = Path(config.output_dir)
     if config.experiment:
@@ -114,12 +111,12 @@ def policy_of(config: PlanConfig) -> Policy:
         training = typed(TrainConfig, composed).moved(config.model_path, config.data_dir)
         locate(training.model.path)
         name = f"{config.experiment}-{training.model.name}"
-        return Policy(name, training, folder / f"signal-{name}.npz")
+        return RecordedPolicy(name, training, folder / f"signal-{name}.npz")
     if config.checkpoint == "base":
         names = lookup.runs([config.run], config.output_dir)
         training = load_config(folder / names[0] / lookup.SAVED)
         training = training.moved(config.model_path, config.data_dir)
-        return Policy(f"{names[0]}-base", training, folder / names[0] / "signal-base.npz")
+        return RecordedPolicy(f"{names[0]}-base", training, folder / names[0] / "signal-base.npz")
     place = lookup.OneCheckpoint(
         run=config.run,
         checkpoint=config.checkpoint,
@@ -128,7 +125,7 @@ def policy_of(config: PlanConfig) -> Policy:
         results_dir=config.results_dir,
     )
     training, target = lookup.find_one(place)
-    return Policy(
+    return RecordedPolicy(
         name=f"{place.run}-{target.name}",
         training=training.moved(None, config.data_dir),
         file=folder / place.run / f"signal-{target.name}.npz",
@@ -138,85 +135,35 @@ def policy_of(config: PlanConfig) -> Policy:
     )
 
 
-def record(config: PlanConfig, policy: Policy) -> "Pool":
+def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
     """The recorded rollouts of a policy; those that its file holds are not drawn again."""
+    from pods.clock import peak_memory
     from pods.signal.record import prompts_of, stored
     from pods.signal.record import record as record_missing
+    from pods.training import recording
 
     training = policy.training
     weights = reward_weights(training.rewards)
+    grader = training.rewards.grader
     facts = {
         "name": policy.name,
         "digest": policy.digest,
         "training": training.model_dump(),
         "weights": weights,
-        "correct": "correctness" if weights.get("correctness") else None,
+        "correct": grader if weights.get(grader) else None,
     }
     pool = stored(policy.file, facts, (config.rollouts, len(weights), config.sketch))
     if len(pool) >= config.questions:
         return pool.first(config.questions, config.rollouts)
-    with trainer_of(recording(training, config.rollouts), policy) as trainer:
+    settings = recording.settings(training, config.rollouts)
+    with recording.trainer_of(settings, policy.weights, policy.step) as trainer:
         prompts = prompts_of(trainer.train_dataset, config.questions, training.seed)
         at_once = training.rollouts_per_prompt * training.prompts_per_step // config.rollouts
-        return record_missing(trainer, prompts, pool, policy.file, max(1, at_once))
-
-
-def recording(training: TrainConfig, rollouts: int) -> TrainConfig:
-    """The training's config with all rollouts of one prompt as a micro-batch, and without KL term,
-    which is no signal."""
-    config = training.model_copy(deep=True)
-    config.max_sequences = (
-        training.max_sequences or training.rollouts_per_prompt * training.prompts_per_step
-    )
-    config.algorithm, config.algorithm_kwargs = "grpo", {}
-    config.advantage, config.advantage_kwargs = "kept", {}
-    config.rollouts_per_prompt = config.kept_per_prompt = config.micro_batch_size = rollouts
-    config.prompts_per_step = config.updates_per_generation = 1
-    config.loss.beta = 0.0
-    return config
-
-
-@contextmanager
-def trainer_of(config: TrainConfig, policy: Policy) -> "Iterator[RunTrainer]":
-    """The trainer of a run with the weights of the policy, as train.py builds it."""
-    from pods.clock import Clock
-    from pods.engines import choose
-    from pods.models import policy as models
-    from pods.models import unsloth
-    from pods.training.check import settle
-
-    settle(config)
-    ranks.say(choose.settle(config))
-    models.set_threads(config.threads)
-    load = models.load_transformers
-    if config.backend == "unsloth":
-        load = unsloth.load_unsloth
-        unsloth.import_unsloth(config)  # before the packages that it rewrites
-    from peft import load_peft_weights, set_peft_model_state_dict
-
-    from pods import scoring
-    from pods.tasks import splits
-    from pods.training import build
-
-    with ExitStack() as stack:
-        ranks.start()
-        adapter = policy.weights if policy.weights and is_adapter(policy.weights) else None
-        if policy.weights and not adapter:
-            config = config.moved(str(policy.weights))
-        tokenizer = models.load_tokenizer(config.model.path, config.model.pad_token)
-        questions = splits.load_prompts(config, tokenizer)
-        rewards = stack.enter_context(scoring.Rewards(config.rewards))
-        model = load(config, tokenizer)
-        engine = choose.build_for_training(config, model)
-        if engine is not None:
-            stack.enter_context(engine)
-        trainer = build.build_trainer(config, model, questions, rewards, engine, Clock())
-        if adapter:
-            weights = load_peft_weights(str(adapter), device=str(trainer.accelerator.device))
-            set_peft_model_state_dict(trainer.model, weights)
-        trainer.state.global_step = policy.step
-        trainer.keeps_logprobs = trainer.guard is not None  # an algorithm may read them
-        yield trainer
+        pool = record_missing(trainer, prompts, pool, policy.file, max(1, at_once))
+        gib = peak_memory()
+        if gib is not None:
+            ranks.say(f"peak memory {gib:.1f} GiB")
+    return pool
 
 
 def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
@@ -234,11 +181,11 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
     return validated(Prices, read_prices("l40s"))
 
 
-def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Cell, tuple]":
+def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
     """The cells to simulate, each with its algorithm and its advantage function; among them GRPO at
     the run's own sizes, and the run's own cell."""
     from pods.needs import needs_of
-    from pods.signal.compare import Cell
+    from pods.signal.compare import Candidate
     from pods.signal.simulate import functions_of
 
     P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
@@ -258,24 +205,24 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Cell, tuple]":
         needs = needs_of(functions[0])
         for P_, n_, m_ in [*own, *(every if name in config.algorithms else [])]:
             if m_ == n_ or not (needs.draws_m or needs.keeps_all):
-                cells[Cell(name, P_, n_, m_)] = functions
+                cells[Candidate(name, P_, n_, m_)] = functions
     return cells
 
 
 def grid(config: PlanConfig, P: int) -> list[list[int]]:
     """n and m in powers of 2 up to the recorded rollouts, at each P."""
-    prompts = config.prompts or sorted({max(1, P // 2), P, 2 * P})
+    prompts = config.prompts or [P, 2 * P]
     powers = [2**k for k in range(1, 12) if 2**k <= config.rollouts]
     return [[count, n, m] for count in prompts for n in powers for m in powers if m <= n]
 
 
 def compare(
     config: PlanConfig, training: TrainConfig, pool: "Pool", prices: Prices
-) -> "Comparison":
+) -> "CellRanking":
     """Simulate every cell."""
     from tqdm import tqdm
 
-    from pods.signal.compare import Cell, Comparison
+    from pods.signal.compare import Candidate, CellRanking
     from pods.signal.simulate import Loss, Simulator, Sizes
 
     loss = Loss(
@@ -289,12 +236,14 @@ def compare(
         sizes = Sizes(cell.prompts, cell.n, cell.m)
         updates[cell] = simulator.updates(algorithm, advantage, sizes, prices)
     m = training.kept_per_prompt
-    reference = Cell("grpo", training.prompts_per_step, m, m)
+    reference = Candidate("grpo", training.prompts_per_step, m, m)
     whole = simulator.whole(cells[reference][1], prices)
-    return Comparison(updates, whole, reference)
+    return CellRanking(updates, whole, reference)
 
 
-def show(config: PlanConfig, training: TrainConfig, pool: "Pool", comparison: "Comparison") -> None:
+def show(
+    config: PlanConfig, training: TrainConfig, pool: "Pool", comparison: "CellRanking"
+) -> None:
     """Print the table and the verdict, or JSON, and draw the pictures."""
     import pandas
 
@@ -317,8 +266,8 @@ def show(config: PlanConfig, training: TrainConfig, pool: "Pool", comparison: "C
         return
     firsts: dict[str, dict[str, Any]] = {}
     for cell in comparison.ranking:
-        firsts.setdefault(cell.algorithm, printed(rows[cell]))
-    firsts["(reference)"] = printed(rows[comparison.reference])
+        firsts.setdefault(cell.algorithm, signal.printed(rows[cell]))
+    firsts["(reference)"] = signal.printed(rows[comparison.reference])
     print(name)
     print(pandas.DataFrame(firsts.values()).to_string(index=False))
     print("\n".join(comparison.verdict()))
@@ -332,30 +281,6 @@ def steps_of(row: dict[str, Any], training: TrainConfig) -> dict[str, Any]:
     if seconds:
         steps = int(seconds / row["seconds_per_step"])
     return row | {"steps": steps}
-
-
-def printed(row: dict[str, Any]) -> dict[str, str]:
-    """A row of the table."""
-    from pods.signal.compare import BELOW
-
-    relative = snr2 = BELOW
-    if row["snr2"] is not None:
-        snr2 = f"{row['snr2']:.3g} ({row['snr2_ci95'][0]:.2g} to {row['snr2_ci95'][1]:.2g})"
-    if row["relative"] is not None:
-        low, high = row["relative_ci95"]
-        relative = f"{row['relative']:.2f} ({low:.2f} to {high:.2f})"
-    return {
-        "algorithm": row["algorithm"],
-        "P": str(row["prompts"]),
-        "n": str(row["n"]),
-        "m": str(row["m"]),
-        "SNR2 of a step": snr2,
-        "cosine": "-" if row["cosine"] is None else f"{row['cosine']:.2f}",
-        "alive, %": f"{100 * row['alive']:.0f}",
-        "s a step": f"{row['seconds_per_step']:.3g}",
-        "steps": str(row["steps"] or "-"),
-        "signal a second, GRPO = 1": relative,
-    }
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.figures import signal
 from pods.signal import record
-from pods.signal.compare import Cell, Comparison
+from pods.signal.compare import Candidate, CellRanking
 from pods.signal.record import Pool
 from pods.signal.simulate import Loss, Simulator, Sizes, Updates
 from pods.signal.sketch import Sketch
@@ -184,12 +184,12 @@ def test_snr2_of_made_up_gaussians():
     """The mean of 40 rollouts, each with |mu|^2 = .1 and 50 variances of 1: SNR2 = 40 x .1 / 50."""
     mean = np.full(50, 0.002**0.5)
     ratios, inside = [], []
-    cell = Cell("constant", 10, 4, 4)
+    cell = Candidate("constant", 10, 4, 4)
     for seed in range(12):
         simulator = Simulator(made_up(40, 8, mean, seed), Loss("grpo", 8, mask_truncated=False))
         updates = simulator.updates(constant, over_kept, Sizes(10, 4, 4), PRICES)
         whole = constant_whole(simulator)
-        value, (low, high) = Comparison({cell: updates}, whole, cell).snr2(cell)
+        value, (low, high) = CellRanking({cell: updates}, whole, cell).snr2(cell)
         ratios.append(value)
         inside.append(low <= 0.08 <= high)
     assert np.mean(ratios) == pytest.approx(0.08, rel=0.2)
@@ -199,9 +199,9 @@ def test_snr2_of_made_up_gaussians():
 
 def test_noise_without_a_mean_is_below_the_resolution():
     simulator = Simulator(made_up(40, 8, np.zeros(50)), Loss("dapo", 8, mask_truncated=False))
-    cell = Cell("constant", 2, 4, 4)
+    cell = Candidate("constant", 2, 4, 4)
     updates = simulator.updates(constant, over_kept, Sizes(2, 4, 4), PRICES)
-    comparison = Comparison({cell: updates}, constant_whole(simulator), cell)
+    comparison = CellRanking({cell: updates}, constant_whole(simulator), cell)
     row = comparison.row(cell)
     assert (row["snr2"], row["rate"]) == (None, None)
     assert row["snr2_ci95"][0] <= 0
@@ -221,13 +221,13 @@ def updates_of(mean: float, seconds: float, direction: int = 0) -> Updates:
 
 
 def test_rates_are_compared_with_the_same_questions():
-    reference, fast, other = (Cell(name, 8, 4, 4) for name in ("grpo", "fast", "other"))
+    reference, fast, other = (Candidate(name, 8, 4, 4) for name in ("grpo", "fast", "other"))
     updates = {
         reference: updates_of(0.1, 2.0),
         fast: updates_of(0.2, 2.0),
         other: updates_of(0.1, 2.0, direction=1),
     }
-    comparison = Comparison(updates, updates[reference].mean, reference)
+    comparison = CellRanking(updates, updates[reference].mean, reference)
     row = comparison.row(fast)
     assert row["relative"] == pytest.approx(4)
     assert row["cosine"] == pytest.approx(1)

@@ -28,7 +28,7 @@ NORMAL = 1.96  # standard deviations of a 95 % interval
 BELOW = "below the resolution"
 
 
-class Cell(NamedTuple):
+class Candidate(NamedTuple):
     """An algorithm at sizes of a step: P prompts, n rollouts and m kept of each."""
 
     algorithm: str
@@ -68,21 +68,23 @@ def interval(samples: np.ndarray) -> list[float]:
     return np.percentile(samples[1:], ENDS).tolist()
 
 
-class Comparison:
+class CellRanking:
     """Cells by their rate, and against the reference: GRPO at a run's own sizes.
 
     whole: (Q, size) the parts of the questions in r.
     """
 
-    def __init__(self, updates: dict[Cell, Updates], whole: np.ndarray, reference: Cell) -> None:
+    def __init__(
+        self, updates: dict[Candidate, Updates], whole: np.ndarray, reference: Candidate
+    ) -> None:
         self.updates = updates
         self.whole = whole
         self.reference = reference
         self.signal, self.signal_ci95 = signal(whole)
         counts = resamples(len(whole), RESAMPLES)
         # cell -> (samples,): rate / |E r|^2, and <mean update, r> / <r, r>
-        self.rates: dict[Cell, np.ndarray] = {}
-        self.along: dict[Cell, np.ndarray] = {}
+        self.rates: dict[Candidate, np.ndarray] = {}
+        self.along: dict[Candidate, np.ndarray] = {}
         length = np.einsum("bq,qk,bk->b", counts, whole @ whole.T, counts, optimize=True)
         for cell, own in updates.items():
             products = own.mean @ whole.T
@@ -98,22 +100,22 @@ class Comparison:
         """Whether the mean gradient of what was recorded differs from 0 for sure."""
         return self.signal_ci95[0] > 0
 
-    def is_resolved(self, cell: Cell) -> bool:
+    def is_resolved(self, cell: Candidate) -> bool:
         """Whether the cell's mean update lies in the direction of r for sure."""
         return self.along[cell][0] > 0 and interval(self.along[cell])[0] > 0
 
     @cached_property
-    def ranking(self) -> list[Cell]:
+    def ranking(self) -> list[Candidate]:
         """The resolved cells, the highest rate first."""
         resolved = filter(self.is_resolved, self.updates)
         return sorted(resolved, key=lambda cell: -self.rates[cell][0])
 
-    def ratio(self, cell: Cell, other: Cell) -> tuple[float, list[float]]:
+    def ratio(self, cell: Candidate, other: Candidate) -> tuple[float, list[float]]:
         """The rate of a cell over that of another, with its interval; both must be resolved."""
         samples = self.rates[cell] / self.rates[other]
         return float(samples[0]), interval(samples)
 
-    def cosine(self, cell: Cell) -> float | None:
+    def cosine(self, cell: Candidate) -> float | None:
         """Of the mean update and r; above 1 by noise, None if noise hides the update's length."""
         one, other = self.updates[cell].halves.sum(axis=1)
         squared = float(one @ other)
@@ -122,14 +124,14 @@ class Comparison:
         r = self.whole.sum(axis=0)
         return float((one + other) @ r / 2 / np.sqrt(squared * (r @ r)))
 
-    def snr2(self, cell: Cell) -> tuple[float, list[float]]:
+    def snr2(self, cell: Candidate) -> tuple[float, list[float]]:
         """SNR2 with the interval of the signal itself."""
         factor = self.rates[cell][0] * self.updates[cell].seconds
         shares = factor * np.array([self.signal, *self.signal_ci95])
         value, low, high = (shares / (1 - np.minimum(shares, 0.999))).tolist()
         return value, [low, high]
 
-    def row(self, cell: Cell) -> dict[str, Any]:
+    def row(self, cell: Candidate) -> dict[str, Any]:
         """The figures of a cell; None below the resolution."""
         snr2, ci95 = self.snr2(cell)
         row = cell._asdict() | {

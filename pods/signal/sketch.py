@@ -7,6 +7,7 @@ sketches has the mean <x, y> and a standard deviation of about |x| |y| / sqrt(si
 a GPU.
 """
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -20,24 +21,31 @@ class Sketch:
     """Sums up gradients of `elements` numbers."""
 
     def __init__(self, elements: int, size: int, device: torch.device) -> None:
-        random = torch.Generator().manual_seed(SEED)
-        rows = -(-elements // size)
-        shifts = torch.randint(size, (rows, 1), generator=random)
-        signs = torch.randint(2, (rows + size, 1), generator=random) * 2.0 - 1
         self.size = size
+        rows = math.ceil(elements / size)
+        random = torch.Generator().manual_seed(SEED)  # of the CPU: the same on every device
+        shifts = torch.randint(size, (rows, 1), generator=random)
+        row_signs = 2.0 * torch.randint(2, (rows, 1), generator=random) - 1
+        column_signs = 2.0 * torch.randint(2, (size,), generator=random) - 1
         self.shifts = shifts.to(device)
-        self.signs = signs[:rows].to(device)  # of the rows
-        self.columns = signs[rows:, 0].to(device)
+        self.row_signs = row_signs.to(device)
+        self.column_signs = column_signs.to(device)
         self.places = torch.arange(size, device=device)
 
     def __call__(self, gradients: Iterable[torch.Tensor]) -> torch.Tensor:
         """(size,) float32 of the gradients of all parameters, on their device."""
         whole = torch.cat([gradient.detach().flatten().float() for gradient in gradients])
-        total = torch.zeros_like(self.columns)
-        for first, part in enumerate(whole.split(ROWS * self.size)):
-            rows = pad(part, (0, -len(part) % self.size)).view(-1, self.size)
-            here = slice(ROWS * first, ROWS * first + len(rows))
-            places = (self.places + self.shifts[here]) % self.size
-            rotated = (rows * self.columns).gather(1, places)
-            total += (rotated * self.signs[here]).sum(0)
+        missing = -len(whole) % self.size  # numbers of the last row
+        table = pad(whole, (0, missing)).view(-1, self.size)
+        total = torch.zeros_like(self.column_signs)
+        chunks = zip(
+            table.split(ROWS),
+            self.shifts.split(ROWS),
+            self.row_signs.split(ROWS),
+            strict=True,
+        )
+        for rows, shifts, signs in chunks:
+            places = (self.places + shifts) % self.size
+            rotated = (rows * self.column_signs).gather(1, places)
+            total += (rotated * signs).sum(0)
         return total
