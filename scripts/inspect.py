@@ -1,4 +1,4 @@
-"""uv run scripts/inspect.py run=<run>: pods/inspection.py.
+"""uv run scripts/inspect.py run=<run>: pods/evaluation/inspection.py.
 
 Python looks for its own module `inspect` in the folder of a script first; it gets it from here.
 """
@@ -10,7 +10,7 @@ if __name__ == "inspect":
     with open(__file__) as source:
         exec(compile(source.read(), __file__, "exec"))
 else:
-    from pods.inspection import main
+    from pods.evaluation.inspection import main
 
     if __name__ == "__main__":
         main()
