@@ -94,7 +94,7 @@ def show_signal(config: InspectConfig, rollouts: list[dict[str, Any]]) -> None:
         gold=("gold", "first"),
     )
     solved = by_question[by_question["correct"] == 1]
-    never = by_question[by_question["signal"] == 0].drop(solved.index)
+    never = by_question[by_question["signal"] == 0].drop(solved.index, errors="ignore")
     print(
         f"{config.run}: {len(by_question)} questions in {len(visits)} visits; "
         f"{len(solved)} were always solved, {len(never)} others never had signal"
