@@ -1,6 +1,7 @@
 """pods/signal and scripts/plan.py: sketches, updates as the trainer's, signal with its interval."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -278,3 +279,21 @@ def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_pa
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, line):
     monkeypatch.chdir(tmp_path)
     assert refused(capsys, PLAN, *words).startswith(f"plan.py: {line}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("algorithm", "theirs.py:mine"),
+        ("rule", "theirs.py:mine"),
+        ("engine", "theirs.py:Mine"),
+        ("rewards.functions.own", "theirs.py:mine"),
+    ],
+)
+def test_code_of_a_saved_config_runs_only_if_the_user_says_so(
+    tmp_path, monkeypatch, capsys, key, value
+):
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("checkpoints"), "r", steps=(), **{key: value})
+    line = refused(capsys, PLAN, "run=r", "checkpoint=base")
+    assert line.startswith(f"plan.py: run=r: its config names code of this machine, {key}={value};")
