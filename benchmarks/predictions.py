@@ -50,14 +50,17 @@ class Registered(Section):
     cells: dict[Text, list[list[int]]]
 
 
-class PredictionsConfig(board.BoardConfig):
+class SignalConfig(board.BoardConfig):
     recorded: dict[Text, Text]
-    train: bool
-    tuned: list[Text]
-    registered: Registered
     questions: list[int] = Field(min_length=1)
     rollouts: list[int] = Field(min_length=1)
     predicted: Text
+
+
+class PredictionsConfig(SignalConfig):
+    train: bool
+    tuned: list[Text]
+    registered: Registered
 
 
 @command("predictions", PredictionsConfig, CONFIG_DIR / "benchmarks")
@@ -66,13 +69,10 @@ def main(config: PredictionsConfig) -> None:
     if config.world in config.registered.worlds:
         config.results_dir = config.registered.results_dir
     for point, path in config.recorded.items():
-        predict(config, point, load(Path(path)))
+        predict(config, point, load(Path(path)), cells_of(config))
     if config.train:
         board.run(config, registered(config))
-    lines = []
-    for line in files.read_lines(Path(config.predicted)):
-        if line["world"] == config.world:
-            lines.append(line)
+    lines = predicted_lines(config)
     if not lines:
         raise UserError(f"predicted={config.predicted}: no line of world={config.world}")
     trained = accuracies(config)
@@ -96,7 +96,7 @@ def main(config: PredictionsConfig) -> None:
     print(f"\nby questions x rollouts\n\n{agreement(by_size, trained)}")
 
 
-def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
+def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> None:
     """Simulate the cells on a pool, and on the first of its questions and rollouts, and append the
     lines that are missing."""
     training = validated(TrainConfig, pool.facts["training"])
@@ -116,7 +116,7 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
             whole = simulator.whole(over_kept, prices)
             signal, signal_ci95 = compare.signal(whole)
             shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
-            for arm, *sizes in tqdm(cells_of(config), f"{point} {shape}", disable=None):
+            for arm, *sizes in tqdm(cells, f"{point} {shape}", disable=None):
                 line = facts | shape | {"arm": arm, "cell": sizes}
                 if key_of(line) in known:
                     continue
@@ -135,6 +135,12 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
                 with out.open("a") as file:
                     file.write(json.dumps(line | figures | commit) + "\n")
                 known.add(key_of(line))
+
+
+def predicted_lines(config: SignalConfig) -> list[dict[str, Any]]:
+    """What is stored of the world."""
+    every = files.read_lines(Path(config.predicted))
+    return [line for line in every if line["world"] == config.world]
 
 
 def key_of(line: dict[str, Any]) -> tuple:
@@ -163,7 +169,7 @@ def size_of(training: board.Training) -> Size:
     return (training.arm, *training.cell[:3])
 
 
-def training_of(config: PredictionsConfig, arm: str) -> TrainConfig:
+def training_of(config: SignalConfig, arm: str) -> TrainConfig:
     """The config of an arm of the board."""
     own = config.arms[arm].overrides or [f"algorithm={arm}"]
     return typed(TrainConfig, compose("train", own))
