@@ -21,6 +21,7 @@ from tqdm import tqdm
 from benchmarks import board
 from pods import files
 from pods.advantages import over_kept
+from pods.by_name import chosen
 from pods.config.command import CONFIG_DIR, command, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Prices, Section, Text, TrainConfig
@@ -32,7 +33,7 @@ from pods.runs.folder import provenance
 from pods.signal import compare
 from pods.signal.compare import Candidate, CellRanking, interval
 from pods.signal.record import Pool, load
-from pods.signal.simulate import Loss, Simulator, Sizes, functions_of
+from pods.signal.simulate import Loss, Simulator, Sizes
 
 RESAMPLES = 2000
 FEWEST_CELLS = 5  # for a rank correlation of an arm
@@ -120,7 +121,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
                 line = facts | shape | {"arm": arm, "cell": sizes}
                 if key_of(line) in known:
                     continue
-                functions = functions_of(training_of(config, arm))
+                functions = chosen(training_of(config, arm))
                 updates = simulator.updates(*functions, Sizes(*sizes), prices)
                 own = Candidate(arm, *sizes)
                 rates = CellRanking({own: updates}, whole, own).rates[own]
