@@ -90,11 +90,19 @@ def main(config: PredictionsConfig) -> None:
         of_point = [line for line in whole if line["point"] == point]
         by_point[point] = rates(of_point)
     print(f"\nby point of the training\n\n{agreement(by_point, trained)}")
+    points: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for line in lines:
+        points[line["questions"], line["rollouts"]].add(line["point"])
+    common = set.intersection(*points.values())
     by_size = {}
-    for size in sorted({(line["questions"], line["rollouts"]) for line in lines}):
-        of_size = [line for line in lines if (line["questions"], line["rollouts"]) == size]
+    for size in sorted(points):
+        of_size = []
+        for line in lines:
+            if (line["questions"], line["rollouts"]) == size and line["point"] in common:
+                of_size.append(line)
         by_size[f"{size[0]} x {size[1]}"] = rates(of_size)
-    print(f"\nby questions x rollouts\n\n{agreement(by_size, trained)}")
+    title = f"by questions x rollouts, points: {', '.join(sorted(common))}"
+    print(f"\n{title}\n\n{agreement(by_size, trained)}")
 
 
 def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> None:
