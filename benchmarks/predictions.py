@@ -7,7 +7,6 @@ A prediction is a line: the signal a second of one arm at one size, from rollout
 scripts/plan.py recorded at one point of a training.
 """
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,6 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     )
     prices = validated(Prices, read_prices(config.clock))
     out = Path(config.predicted)
-    out.parent.mkdir(parents=True, exist_ok=True)
     facts = {"world": config.world, "point": point, "clock": config.clock}
     commit = {"commit": provenance()["git_commit"]}
     known = {key_of(line) for line in files.read_lines(out)}
@@ -141,8 +139,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
                     "seconds": updates.seconds,
                     "alive": updates.alive,
                 }
-                with out.open("a") as file:
-                    file.write(json.dumps(line | figures | commit) + "\n")
+                files.append(out, line | figures | commit)
                 known.add(key_of(line))
 
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
+from pods.config.functions import code_of, refuse_code
 from pods.config.keys import Prices, Section, Text, TrainConfig, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
@@ -46,6 +47,7 @@ class PlanConfig(Section):
     output_dir: Text
     results_dir: Text
     out_dir: Text
+    trust_code: bool
     as_json: bool = Field(alias="json")
 
 
@@ -69,9 +71,11 @@ def main(config: PlanConfig) -> None:
 
         pool = load(Path(config.recorded))
         training = validated(TrainConfig, pool.facts["training"])
+        refuse_untrusted(config, training)
     else:
         policy = policy_of(config)
         training = policy.training
+        refuse_untrusted(config, training)
         cells_of(config, training)  # a wrong name waits for no model
         pool = record(config, policy)
     prices = prices_of(config, training)
@@ -100,6 +104,12 @@ def check(config: PlanConfig) -> None:
             raise UserError(f"prompts: {count} must be 1 or more")
     if config.clock:
         read_prices(config.clock)
+
+
+def refuse_untrusted(config: PlanConfig, training: TrainConfig) -> None:
+    """Raise UserError if a step of a saved training would run code that nobody has allowed."""
+    if not (config.experiment or config.trust_code):
+        refuse_code(f"run={training.run}: its config", code_of(training, step=True))
 
 
 def policy_of(config: PlanConfig) -> RecordedPolicy:

@@ -1,6 +1,7 @@
 """pods/signal and scripts/plan.py: sketches, updates as the trainer's, signal with its interval."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -293,3 +294,21 @@ def test_pods_is_simulated_at_runs_of_every_rule(own):
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, line):
     monkeypatch.chdir(tmp_path)
     assert refused(capsys, PLAN, *words).startswith(f"plan.py: {line}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("algorithm", "theirs.py:mine"),
+        ("rule", "theirs.py:mine"),
+        ("engine", "theirs.py:Mine"),
+        ("rewards.functions.own", "theirs.py:mine"),
+    ],
+)
+def test_code_of_a_saved_config_runs_only_if_the_user_says_so(
+    tmp_path, monkeypatch, capsys, key, value
+):
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("checkpoints"), "r", steps=(), **{key: value})
+    line = refused(capsys, PLAN, "run=r", "checkpoint=base")
+    assert line.startswith(f"plan.py: run=r: its config names code of this machine, {key}={value};")
