@@ -20,6 +20,7 @@ from tqdm import tqdm
 from benchmarks import board
 from pods import files
 from pods.advantages import over_kept
+from pods.by_name import chosen
 from pods.config.command import CONFIG_DIR, command, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Prices, Section, Text, TrainConfig
@@ -31,7 +32,7 @@ from pods.runs.folder import provenance
 from pods.signal import compare
 from pods.signal.compare import Candidate, CellRanking, interval
 from pods.signal.record import Pool, load
-from pods.signal.simulate import Loss, Simulator, Sizes, functions_of
+from pods.signal.simulate import Loss, Simulator, Sizes
 
 RESAMPLES = 2000
 FEWEST_CELLS = 5  # for a rank correlation of an arm
@@ -49,14 +50,17 @@ class Registered(Section):
     cells: dict[Text, list[list[int]]]
 
 
-class PredictionsConfig(board.BoardConfig):
+class SignalConfig(board.BoardConfig):
     recorded: dict[Text, Text]
-    train: bool
-    tuned: list[Text]
-    registered: Registered
     questions: list[int] = Field(min_length=1)
     rollouts: list[int] = Field(min_length=1)
     predicted: Text
+
+
+class PredictionsConfig(SignalConfig):
+    train: bool
+    tuned: list[Text]
+    registered: Registered
 
 
 @command("predictions", PredictionsConfig, CONFIG_DIR / "benchmarks")
@@ -65,13 +69,10 @@ def main(config: PredictionsConfig) -> None:
     if config.world in config.registered.worlds:
         config.results_dir = config.registered.results_dir
     for point, path in config.recorded.items():
-        predict(config, point, load(Path(path)))
+        predict(config, point, load(Path(path)), cells_of(config))
     if config.train:
         board.run(config, registered(config))
-    lines = []
-    for line in files.read_lines(Path(config.predicted)):
-        if line["world"] == config.world:
-            lines.append(line)
+    lines = predicted_lines(config)
     if not lines:
         raise UserError(f"predicted={config.predicted}: no line of world={config.world}")
     trained = accuracies(config)
@@ -88,14 +89,22 @@ def main(config: PredictionsConfig) -> None:
         of_point = [line for line in whole if line["point"] == point]
         by_point[point] = rates(of_point)
     print(f"\nby point of the training\n\n{agreement(by_point, trained)}")
+    points: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for line in lines:
+        points[line["questions"], line["rollouts"]].add(line["point"])
+    common = set.intersection(*points.values())
     by_size = {}
-    for size in sorted({(line["questions"], line["rollouts"]) for line in lines}):
-        of_size = [line for line in lines if (line["questions"], line["rollouts"]) == size]
+    for size in sorted(points):
+        of_size = []
+        for line in lines:
+            if (line["questions"], line["rollouts"]) == size and line["point"] in common:
+                of_size.append(line)
         by_size[f"{size[0]} x {size[1]}"] = rates(of_size)
-    print(f"\nby questions x rollouts\n\n{agreement(by_size, trained)}")
+    title = f"by questions x rollouts, points: {', '.join(sorted(common))}"
+    print(f"\n{title}\n\n{agreement(by_size, trained)}")
 
 
-def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
+def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> None:
     """Simulate the cells on a pool, and on the first of its questions and rollouts, and append the
     lines that are missing."""
     training = validated(TrainConfig, pool.facts["training"])
@@ -114,11 +123,11 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
             whole = simulator.whole(over_kept, prices)
             signal, signal_ci95 = compare.signal(whole)
             shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
-            for arm, *sizes in tqdm(cells_of(config), f"{point} {shape}", disable=None):
+            for arm, *sizes in tqdm(cells, f"{point} {shape}", disable=None):
                 line = facts | shape | {"arm": arm, "cell": sizes}
                 if key_of(line) in known:
                     continue
-                functions = functions_of(training_of(config, arm))
+                functions = chosen(training_of(config, arm))
                 updates = simulator.updates(*functions, Sizes(*sizes), prices)
                 own = Candidate(arm, *sizes)
                 rates = CellRanking({own: updates}, whole, own).rates[own]
@@ -132,6 +141,12 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
                 }
                 files.append(out, line | figures | commit)
                 known.add(key_of(line))
+
+
+def predicted_lines(config: SignalConfig) -> list[dict[str, Any]]:
+    """What is stored of the world."""
+    every = files.read_lines(Path(config.predicted))
+    return [line for line in every if line["world"] == config.world]
 
 
 def key_of(line: dict[str, Any]) -> tuple:
@@ -160,7 +175,7 @@ def size_of(training: board.Training) -> Size:
     return (training.arm, *training.cell[:3])
 
 
-def training_of(config: PredictionsConfig, arm: str) -> TrainConfig:
+def training_of(config: SignalConfig, arm: str) -> TrainConfig:
     """The config of an arm of the board."""
     own = config.arms[arm].overrides or [f"algorithm={arm}"]
     return typed(TrainConfig, compose("train", own))

@@ -194,19 +194,20 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
     """The cells to simulate, each with its algorithm and its advantage function; among them GRPO at
     the run's own sizes, and the run's own cell."""
+    from pods.by_name import chosen
     from pods.needs import needs_of
     from pods.signal.compare import Candidate
-    from pods.signal.simulate import functions_of
 
     P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
     every = config.cells or grid(config, P)
+    rule = None if training.rule == "all" else training.rule  # all has no m below n
     cells = {}
     for name in dict.fromkeys(["grpo", training.algorithm, *config.algorithms]):
-        changes = {"algorithm": name}
+        changes = {"algorithm": name, "rule": rule}
         if name != training.algorithm:
             changes["algorithm_kwargs"] = {}
         try:
-            functions = functions_of(training.model_copy(update=changes))
+            functions = chosen(training.model_copy(update=changes))
         except ValueError as error:
             raise UserError(f"algorithms: {error}") from None
         own = [[P, n, m]] if name == training.algorithm else []

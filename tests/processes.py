@@ -113,9 +113,3 @@ def wait_for(condition: Callable[[], object], processes: list[Process]) -> None:
         assert all(process.is_alive() for process in processes), [p.stderr for p in processes]
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def fresh(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a fresh interpreter, as a user would."""
-    command = [sys.executable, str(ROOT / script), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=540)

@@ -1,45 +1,13 @@
-"""The commands as a user types them: train, evaluate, plot, the promised overrides, sweeps."""
-
-import json
+"""train.py: it learns, the promised overrides, sweeps. In fresh interpreters: test_wheel.py."""
 
 import pytest
-from safetensors.torch import load_file
 
 from pods import files
-from pods.runs import checkpoints, results
+from pods.runs import checkpoints
 from tests import processes
 from tests.conftest import ROOT
 from tests.test_faults import write_questions
 from tests.test_tiny_policy import environment
-
-
-@pytest.mark.slow
-def test_train_evaluate_plot_in_fresh_interpreters(tmp_path):
-    name = "quickstart-pods-max_variance-n8-m4-seed0"
-    trained = processes.fresh(tmp_path, "train.py", "max_steps=2", "checkpoint.every_steps=1")
-    assert trained.returncode == 0, trained.stderr
-    assert f"run={name}" in trained.stdout
-    run = tmp_path / "checkpoints" / name
-    adapters = [load_file(c.path / "adapter_model.safetensors") for c in checkpoints.find(run)]
-    assert len(adapters) == 2
-    moved = [k for k in adapters[0] if "lora_B" in k and (adapters[0][k] != adapters[1][k]).any()]
-    assert len(moved) == sum("lora_B" in k for k in adapters[0])
-
-    scored = processes.fresh(
-        tmp_path, "evaluate_run.py", f"run={name}", "repeats=1", "greedy=false"
-    )
-    assert scored.returncode == 0, scored.stderr
-    scores = results.read(tmp_path / "results" / f"{name}.json")
-    assert sorted(scores) == [1, 2]
-    assert (tmp_path / "results" / "base-tiny.json").is_file()
-    grid = "figure.grid_seconds=0.1"  # finer than a step: this machine's speed decides no mark
-    drawn = processes.fresh(tmp_path, "scripts/plot.py", "figure=quickstart", grid)
-    assert drawn.returncode == 0, drawn.stderr
-    figure = tmp_path / "figures" / "quickstart"
-    assert {"main.png", "main.pdf", "length.png"} <= {path.name for path in figure.iterdir()}
-    curve = json.loads((figure / "curves.json").read_text())["series"]["GRPO-PODS"]
-    assert curve["time_hours"][0] == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoints", "figures", "results"]
 
 
 def test_the_quickstart_learns(tmp_path):

@@ -45,8 +45,10 @@ def machine(monkeypatch):
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
         monkeypatch.setattr(choose, "find_spec", lambda name: packages)
-        vllm = ["vllm"] if packages else []
-        monkeypatch.setattr(metadata, "packages_distributions", lambda: {"vllm": vllm})
+        installed = ["vllm"] if packages else []
+        monkeypatch.setattr(
+            metadata, "distributions", lambda name: [x for x in installed if x == name]
+        )
 
     return become
 

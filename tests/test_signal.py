@@ -11,6 +11,7 @@ from datasets import Dataset
 from pods import PodsConfig, PodsTrainer, by_name
 from pods.advantages import over_kept
 from pods.batch import Selection
+from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.figures import signal
@@ -19,8 +20,9 @@ from pods.signal.compare import Candidate, CellRanking
 from pods.signal.record import Pool
 from pods.signal.simulate import Loss, Simulator, Sizes, Updates
 from pods.signal.sketch import Sketch
+from scripts import plan
 from tests import processes
-from tests.fake_run import make_run
+from tests.fake_run import make_run, quickstart_config
 from tests.figures import refused
 from tests.filled_steps import Scripted, model_with_adapter
 from tests.filled_steps import load_tokenizer as tokenizer_at
@@ -263,6 +265,19 @@ def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_pa
     assert np.abs(pool.sketches).max(axis=2).min() > 0
     again = ["recorded=checkpoints/r/signal-checkpoint-4.npz", *words[1:]]
     assert json.loads(processes.run(tmp_path, *again, script=PLAN).stdout) == answer
+
+
+@pytest.mark.parametrize("own", [
+    pytest.param(["algorithm=grpo", "rule=null"], id="without a rule"),
+    pytest.param(["rule=all", "rollouts_per_prompt=4"], id="with all of them"),
+    pytest.param(["rule=percentile"], id="with a rule of its own"),
+])  # fmt: skip
+def test_pods_is_simulated_at_runs_of_every_rule(own):
+    words = ["algorithms=[pods]", "cells=[[8,4,2]]"]
+    config = typed(plan.PlanConfig, compose("plan", words, CONFIG_DIR / "checkpoint"))
+    (algorithm, _) = plan.cells_of(config, quickstart_config(*own))[Candidate("pods", 8, 4, 2)]
+    rule = "percentile" if "rule=percentile" in own else "max_variance"
+    assert algorithm.keywords["rule"].__name__ == rule
 
 
 @pytest.mark.parametrize(("words", "line"), [

@@ -96,10 +96,11 @@ SETTINGS = [
     "guard.check_every=1",
     "budget.train_seconds=null",
     "checkpoint.every_seconds=null",
+    "evaluation.every_seconds=null",
     "optimizer.schedule=constant",
     "sampling.temperature=2",
 ]
-LIVE = [*SETTINGS, "engine=vllm", "rollouts_per_prompt=64"]
+LIVE = [*SETTINGS, "engine=vllm", "rollouts_per_prompt=16"]
 SMALL = [
     "rollouts_per_prompt=8",
     "kept_per_prompt=4",
@@ -186,7 +187,7 @@ def test_a_step_is_finished_at_a_signal_and_a_dead_engine_is_one_line(
 ):
     (tmp_path / "act.py").write_text(ACT)
     keys = [f"algorithm={tmp_path}/act.py:act", f"algorithm_kwargs.signals={signals}"]
-    keys += [*LIVE, "rollouts_per_prompt=16", "kept_per_prompt=16", "evaluation.every_seconds=null"]
+    keys += [*LIVE, "kept_per_prompt=16"]
     # Blocks of 128 tokens come from the prefix cache, also for the probe with another adapter.
     (group,) = train.start(tmp_path, *keys, f"task.system={'1+' * 150}1", "max_steps=5")
     assert train.answer() == [code]
@@ -208,9 +209,12 @@ def test_the_engine_in_our_process_gives_the_completions_of_the_one_beside_it(
 
 
 def test_each_of_two_processes_has_its_engine(tmp_path, train, sweep):
-    run = train(tmp_path, *LIVE, "micro_batch_size=8", "max_steps=3", ranks=2).run
+    evaluation = ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
+    keys = [*LIVE, "micro_batch_size=8", "max_steps=3", *evaluation]
+    run = train(tmp_path, *keys, ranks=2).run
     assert max(gaps(run)) < 0.01
     assert texts(run)[:2] == texts(sweep / "s4")[:2]
+    assert [len(e["correct"]) for e in files.read_lines(run / "evaluations.jsonl")] == [5] * 3
 
 
 def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):

