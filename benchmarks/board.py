@@ -16,16 +16,16 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
+from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from benchmarks import workers
 from pods import files
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
@@ -36,7 +36,6 @@ from pods.training.check import try_out
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
 FINALISTS = 3  # cells of an arm that are tuned on more seeds than the first
-PRELOADED = ["pods.training.build", "pods.training.loop", "pods.evaluation.midrun"]
 
 
 class Arm(Section):
@@ -195,26 +194,28 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     missing = [training for training in trainings if training not in results]
     for training in {training.arm: training for training in missing}.values():
         try_out(command_line(config, training, training.run))  # in seconds, before any trains
-    context = get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    if missing:
+        with workers.alone(Path(config.output_dir)):
+            results = stored(config, config.stage)  # also those of a board that was waited for
+            missing = [training for training in trainings if training not in results]
+            train_all(config, missing, results)
+    return results
+
+
+def train_all(config: BoardConfig, trainings: list[Training], results: Accuracies) -> None:
+    """Train, store each result and add it to `results`."""
+    published, private = result_files(config, config.stage)
+    own_algorithm = config.algorithm is not None and config.algorithm not in config.arms
+    file = private if own_algorithm else published
     facts = {"commit": commit()}
     started = time.monotonic()
-    with ProcessPoolExecutor(config.jobs, context, max_tasks_per_child=1) as pool:
-        futures = {pool.submit(train, config, training): training for training in missing}
-        for count, future in enumerate(as_completed(futures), 1):
-            training = futures[future]
-            results[training] = future.result()
-            published, private = result_files(config, config.stage)
-            own_algorithm = config.algorithm is not None and config.algorithm not in config.arms
-            file = private if own_algorithm else published
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("a") as lines:
-                facts["date"] = time.strftime("%Y-%m-%d", time.gmtime())
-                lines.write(json.dumps(training._asdict() | results[training] | facts) + "\n")
-            left = (time.monotonic() - started) / count * (len(futures) - count) / 60
-            line = f"{count} of {len(futures)}: {training.run}; {left:.0f} min left"
-            print(line, file=sys.stderr, flush=True)
-    return results
+    with closing(workers.results(partial(train, config), trainings, config.jobs)) as finished:
+        for count, (training, accuracies) in enumerate(finished, 1):
+            results[training] = accuracies
+            facts["date"] = time.strftime("%Y-%m-%d", time.gmtime())
+            files.append(file, training._asdict() | accuracies | facts)
+            left = (time.monotonic() - started) / count * (len(trainings) - count) / 60
+            sys.stderr.write(f"{count} of {len(trainings)}: {training.run}; {left:.0f} min left\n")
 
 
 def commit() -> str:

@@ -1,30 +1,35 @@
 """Which part of an algorithm makes it fast? Half a dozen parts in two forms each, in few cells.
 
     uv run benchmarks/factors.py              # effects of parts and pairs, of stored runs
+    uv run benchmarks/factors.py recorded={base: <file>}   # with what the signal predicts
     uv run benchmarks/factors.py train=true   # tune the rate of every cell, then train it: resumes
 A fractional factorial (Box, Hunter and Hunter): an effect is the mean over the cells of one form
 minus that over the others, and a factor that `products` names has the sign of a product of others.
 """
 
+from collections.abc import Iterable
 from itertools import combinations, product
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 from pydantic import Field
 
-from benchmarks import board
+from benchmarks import board, predictions
 from pods.config.command import CONFIG_DIR, command
 from pods.config.keys import Text
 from pods.figures import ranking, tables
 from pods.figures.statistics import difference
+from pods.signal.record import load
 
 SIZES = ("P", "n", "m")
+STAGES = {"tune": "the better rate on validation questions", "report": "test questions"}
 Signs = dict[str, int]  # factor -> -1 for its first form, 1 for its second
 
 
-class FactorsConfig(board.BoardConfig):
+class FactorsConfig(predictions.SignalConfig):
     train: bool
     factors: dict[Text, list[dict[Text, Any]]]
     products: dict[Text, list[Text]]
@@ -34,20 +39,39 @@ class FactorsConfig(board.BoardConfig):
 @command("factors", FactorsConfig, CONFIG_DIR / "benchmarks")
 def main(config: FactorsConfig) -> None:
     cells = design(config)
+    sizes = []
+    for arm, signs in cells.items():
+        config.arms[arm] = arm_of(config, signs)
+        sizes.append((arm, *sizes_of(config, signs)))
+    for point, path in config.recorded.items():
+        predictions.predict(config, point, load(Path(path)), sizes)
     if config.train:
         train(config, cells)
-    results = board.stored(config, "report")
-    for metric, title in ranking.TITLES.items():
-        by_seed: dict[int, dict[str, float]] = {}
-        for training, accuracies in results.items():
-            if training.arm in cells and training.world == config.world:
-                mean = float(np.mean(accuracies[metric]))
-                by_seed.setdefault(training.seed, {})[training.arm] = mean
-        complete = [runs for runs in by_seed.values() if len(runs) == len(cells)]
-        print(f"{title}, world {config.world}, {len(complete)} seeds with all {len(cells)} cells\n")
-        if complete:
-            values = [[runs[arm] for arm in cells] for runs in complete]
-            print(table(np.array(values), cells))
+    signal = predictions.rates(predictions.predicted_lines(config))
+    predicted = None
+    if signal:
+        predicted = np.array([signal[cell] for cell in sizes])
+    for stage, what in STAGES.items():
+        for metric, title in ranking.TITLES.items():
+            values = complete(config, stage, metric, cells)
+            print(f"{title}, {what}, world {config.world}, seeds: {len(values)}\n")
+            if len(values):
+                print(table(values, cells, predicted))
+
+
+def complete(config: FactorsConfig, stage: str, metric: str, cells: Iterable[str]) -> np.ndarray:
+    """(seeds, cells) mean accuracies, at the best of a cell's rates; of seeds with all cells."""
+    by_seed: dict[int, dict[str, float]] = {}
+    for training, accuracies in board.stored(config, stage).items():
+        if training.arm in cells and training.world == config.world:
+            runs = by_seed.setdefault(training.seed, {})
+            mean = float(np.mean(accuracies[metric]))
+            runs[training.arm] = max(runs.get(training.arm, 0.0), mean)
+    rows = []
+    for runs in by_seed.values():
+        if len(runs) == len([*cells]):
+            rows.append([runs[arm] for arm in cells])
+    return np.array(rows)
 
 
 def train(config: FactorsConfig, cells: dict[str, Signs]) -> None:
@@ -103,16 +127,21 @@ def arm_of(config: FactorsConfig, signs: Signs) -> board.Arm:
     return board.Arm(what="a cell of the design", overrides=overrides)
 
 
+def sizes_of(config: FactorsConfig, signs: Signs) -> list[int]:
+    """P, n and m of a cell."""
+    values = forms(config, signs)
+    return [values[name] for name in SIZES]
+
+
 def rates_of(config: FactorsConfig, signs: Signs) -> list[ranking.Cell]:
     """The sizes of a cell with each learning rate."""
-    values = forms(config, signs)
-    sizes = [values[name] for name in SIZES]
-    return [ranking.Cell(*sizes, rate) for rate in config.learning_rates]
+    return [ranking.Cell(*sizes_of(config, signs), rate) for rate in config.learning_rates]
 
 
-def table(values: np.ndarray, cells: dict[str, Signs]) -> str:
+def table(values: np.ndarray, cells: dict[str, Signs], predicted: np.ndarray | None = None) -> str:
     """Main effects and those of pairs in points with intervals over seeds, the largest first;
-    pairs that the design cannot tell apart stand in one row. values: (seeds, cells)."""
+    pairs that the design cannot tell apart stand in one row. values: (seeds, cells); predicted:
+    (cells,) logarithms of the signal a second, of which an effect is a factor."""
     names = list(next(iter(cells.values())))
     columns: dict[tuple[int, ...], list[str]] = {}  # signs of an effect -> what has it
     for count in (1, 2):
@@ -121,15 +150,17 @@ def table(values: np.ndarray, cells: dict[str, Signs]) -> str:
             for signs in cells.values():
                 column.append(prod(signs[name] for name in group))
             columns.setdefault(tuple(column), []).append(" x ".join(group))
-    effects = {}
+    effects = []
     for column, aliases in columns.items():
-        by_seed = 2 * values @ np.array(column) / len(cells)
+        contrast = 2 * np.array(column) / len(cells)
+        by_seed = values @ contrast
         effect = difference(np.zeros(len(by_seed)), by_seed, paired=True)
-        effects[" = ".join(aliases)] = effect
-    rows = []
-    for name in sorted(effects, key=lambda name: -abs(effects[name].difference)):
-        rows.append({"part": name, "effect, points": tables.points(effects[name])})
-    return tables.markdown(pandas.DataFrame(rows)) + "\n"
+        row = {"part": " = ".join(aliases), "effect, points": tables.points(effect)}
+        if predicted is not None:
+            row["signal a second, predicted"] = f"x {np.exp(predicted @ contrast):.2f}"
+        effects.append((abs(effect.difference), row))
+    effects.sort(key=lambda pair: -pair[0])
+    return tables.markdown(pandas.DataFrame(row for _, row in effects)) + "\n"
 
 
 if __name__ == "__main__":

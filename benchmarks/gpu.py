@@ -2,8 +2,8 @@
 
     uv run benchmarks/gpu.py             # the parts that are not done in <output_dir>/gpu.jsonl
     uv run benchmarks/gpu.py cpu=true    # every part on a tiny shape, without Unsloth and vLLM
-Both take output_dir=checkpoints/gpu. A part is a list of commands, its line what they print. Only
-the standard library is imported here: where a package is missing, a part's line says so.
+Both take output_dir=checkpoints/gpu. A part is a list of commands, its line what they print. No
+package is imported here: where one is missing, a part's line says so.
 """
 
 import json
@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from pods import files
 
 ROOT = Path(__file__).resolve().parents[1]
 CALL_SECONDS = 600
@@ -59,7 +61,7 @@ def run_all(folder: Path, cpu: bool) -> None:
     """The parts that are not done, for ten minutes; those that failed come last."""
     started = time.monotonic()
     file = folder / "gpu.jsonl"
-    before = [json.loads(line) for line in file.open()] if file.exists() else []
+    before = files.read_lines(file)
     failed = {line["part"] for line in before if "failed" in line}
     done = {line["part"] for line in before if "failed" not in line}
     for name in sorted(PARTS, key=lambda name: name in failed):
@@ -67,10 +69,9 @@ def run_all(folder: Path, cpu: bool) -> None:
         seconds_left = CALL_SECONDS - (time.monotonic() - started)
         if name in done or seconds > seconds_left:
             continue
-        line = json.dumps({"part": name} | outcome(commands(name, folder, cpu), seconds))
-        print(line, flush=True)
-        with file.open("a") as lines:
-            lines.write(line + "\n")
+        line = {"part": name} | outcome(commands(name, folder, cpu), seconds)
+        print(json.dumps(line), flush=True)
+        files.append(file, line)
 
 
 def outcome(commands: list[list[str]], seconds: float) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
     uv run benchmarks/predictions.py                       # the tables, from stored predictions
     uv run benchmarks/predictions.py recorded={base: <file>}   # predict on a recording first
-A prediction is a line: the signal a second of one arm at one size, from
-rollouts that scripts/plan.py recorded at one point of a training.
+    uv run benchmarks/predictions.py world=hard train=true     # train what was predicted: resumes
+A prediction is a line: the signal a second of one arm at one size, from rollouts that
+scripts/plan.py recorded at one point of a training.
 """
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,25 @@ from typing import Any
 import numpy as np
 import pandas
 from pydantic import Field
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 from tqdm import tqdm
 
+from benchmarks import board
 from pods import files
 from pods.advantages import over_kept
+from pods.by_name import chosen
 from pods.config.command import CONFIG_DIR, command, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Prices, Section, Text, TrainConfig
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.figures import tables
+from pods.figures.ranking import Cell
 from pods.runs.folder import provenance
 from pods.signal import compare
 from pods.signal.compare import Candidate, CellRanking, interval
 from pods.signal.record import Pool, load
-from pods.signal.simulate import Loss, Simulator, Sizes, functions_of
+from pods.signal.simulate import Loss, Simulator, Sizes
 
 RESAMPLES = 2000
 FEWEST_CELLS = 5  # for a rank correlation of an arm
@@ -37,47 +40,71 @@ FEWEST_CELLS = 5  # for a rank correlation of an arm
 Size = tuple[str, int, int, int]  # arm, P, n, m
 
 
-class PredictionsConfig(Section):
+class Registered(Section):
+    """What was predicted before any of it was trained."""
+
+    worlds: list[Text]
+    results_dir: Text
+    seeds: list[int]
+    rate: float
+    cells: dict[Text, list[list[int]]]
+
+
+class SignalConfig(board.BoardConfig):
     recorded: dict[Text, Text]
-    world: Text
-    clock: Text
-    arms: list[Text]
-    cells: list[list[int]] | None
     questions: list[int] = Field(min_length=1)
     rollouts: list[int] = Field(min_length=1)
-    trained: Text
     predicted: Text
-    board: dict[Text, Any]
+
+
+class PredictionsConfig(SignalConfig):
+    train: bool
+    tuned: list[Text]
+    registered: Registered
 
 
 @command("predictions", PredictionsConfig, CONFIG_DIR / "benchmarks")
 def main(config: PredictionsConfig) -> None:
+    config.stage = "tune"
+    if config.world in config.registered.worlds:
+        config.results_dir = config.registered.results_dir
     for point, path in config.recorded.items():
-        predict(config, point, load(Path(path)))
-    lines = []
-    for line in files.read_lines(Path(config.predicted)):
-        if line["world"] == config.world:
-            lines.append(line)
+        predict(config, point, load(Path(path)), cells_of(config))
+    if config.train:
+        board.run(config, registered(config))
+    lines = predicted_lines(config)
     if not lines:
         raise UserError(f"predicted={config.predicted}: no line of world={config.world}")
-    trained = accuracies(Path(config.trained))
+    trained = accuracies(config)
+    if not trained:
+        raise UserError(f"world={config.world}: nothing was trained yet; set train=true")
     most = max((line["questions"], line["rollouts"]) for line in lines)
     whole = [line for line in lines if (line["questions"], line["rollouts"]) == most]
     print(f"all recorded rollouts ({most[0]} x {most[1]}), mean over points\n")
     print(correlations(rates(whole), trained))
+    if config.world in config.registered.worlds:
+        print(f"\nby cell\n\n{by_cell(rates(whole), trained)}")
     by_point = {}
     for point in dict.fromkeys(line["point"] for line in whole):
         of_point = [line for line in whole if line["point"] == point]
         by_point[point] = rates(of_point)
     print(f"\nby point of the training\n\n{agreement(by_point, trained)}")
+    points: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for line in lines:
+        points[line["questions"], line["rollouts"]].add(line["point"])
+    common = set.intersection(*points.values())
     by_size = {}
-    for size in sorted({(line["questions"], line["rollouts"]) for line in lines}):
-        of_size = [line for line in lines if (line["questions"], line["rollouts"]) == size]
+    for size in sorted(points):
+        of_size = []
+        for line in lines:
+            if (line["questions"], line["rollouts"]) == size and line["point"] in common:
+                of_size.append(line)
         by_size[f"{size[0]} x {size[1]}"] = rates(of_size)
-    print(f"\nby questions x rollouts\n\n{agreement(by_size, trained)}")
+    title = f"by questions x rollouts, points: {', '.join(sorted(common))}"
+    print(f"\n{title}\n\n{agreement(by_size, trained)}")
 
 
-def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
+def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> None:
     """Simulate the cells on a pool, and on the first of its questions and rollouts, and append the
     lines that are missing."""
     training = validated(TrainConfig, pool.facts["training"])
@@ -86,7 +113,6 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
     )
     prices = validated(Prices, read_prices(config.clock))
     out = Path(config.predicted)
-    out.parent.mkdir(parents=True, exist_ok=True)
     facts = {"world": config.world, "point": point, "clock": config.clock}
     commit = {"commit": provenance()["git_commit"]}
     known = {key_of(line) for line in files.read_lines(out)}
@@ -97,11 +123,11 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
             whole = simulator.whole(over_kept, prices)
             signal, signal_ci95 = compare.signal(whole)
             shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
-            for arm, *sizes in tqdm(cells_of(config), f"{point} {shape}", disable=None):
+            for arm, *sizes in tqdm(cells, f"{point} {shape}", disable=None):
                 line = facts | shape | {"arm": arm, "cell": sizes}
                 if key_of(line) in known:
                     continue
-                functions = functions_of(training_of(config, arm))
+                functions = chosen(training_of(config, arm))
                 updates = simulator.updates(*functions, Sizes(*sizes), prices)
                 own = Candidate(arm, *sizes)
                 rates = CellRanking({own: updates}, whole, own).rates[own]
@@ -113,9 +139,14 @@ def predict(config: PredictionsConfig, point: str, pool: Pool) -> None:
                     "seconds": updates.seconds,
                     "alive": updates.alive,
                 }
-                with out.open("a") as file:
-                    file.write(json.dumps(line | figures | commit) + "\n")
+                files.append(out, line | figures | commit)
                 known.add(key_of(line))
+
+
+def predicted_lines(config: SignalConfig) -> list[dict[str, Any]]:
+    """What is stored of the world."""
+    every = files.read_lines(Path(config.predicted))
+    return [line for line in every if line["world"] == config.world]
 
 
 def key_of(line: dict[str, Any]) -> tuple:
@@ -125,26 +156,46 @@ def key_of(line: dict[str, Any]) -> tuple:
 
 
 def cells_of(config: PredictionsConfig) -> list[Size]:
-    """The sizes of `cells` for each arm, or every cell of the arms that was trained."""
-    if config.cells:
-        return [(arm, *cell) for arm in config.arms for cell in config.cells]
-    return [cell for cell in accuracies(Path(config.trained)) if cell[0] in config.arms]
+    """Those that are registered in the world; in another one every cell of tuning."""
+    if config.world in config.registered.worlds:
+        return list(dict.fromkeys(size_of(training) for training in registered(config)))
+    return [cell for cell in accuracies(config) if cell[0] in config.tuned]
 
 
-def training_of(config: PredictionsConfig, arm: str) -> TrainConfig:
+def registered(config: PredictionsConfig) -> list[board.Training]:
+    """Each registered cell with each seed, on validation questions."""
+    plan = config.registered
+    cells = {}
+    for arm, sizes in plan.cells.items():
+        cells[arm] = [Cell(*own, plan.rate) for own in sizes]
+    return board.trainings(config, cells, plan.seeds, config.world)
+
+
+def size_of(training: board.Training) -> Size:
+    return (training.arm, *training.cell[:3])
+
+
+def training_of(config: SignalConfig, arm: str) -> TrainConfig:
     """The config of an arm of the board."""
-    own = config.board["arms"][arm].get("overrides", [f"algorithm={arm}"])
+    own = config.arms[arm].overrides or [f"algorithm={arm}"]
     return typed(TrainConfig, compose("train", own))
 
 
-def accuracies(path: Path) -> dict[Size, float]:
-    """The mean accuracy of each trained cell on the first seed, at the best of its rates."""
+def accuracies(config: PredictionsConfig) -> dict[Size, float]:
+    """The mean accuracy of each trained cell: over the registered seeds, or on the first seed at
+    the best of its rates."""
+    stored = board.stored(config, "tune")
+    if config.world in config.registered.worlds:
+        seeds: dict[Size, list[float]] = defaultdict(list)
+        for training in registered(config):
+            if training in stored:
+                seeds[size_of(training)].append(float(np.mean(stored[training]["accuracy"])))
+        return {cell: float(np.mean(values)) for cell, values in seeds.items()}
     best: dict[Size, float] = {}
-    for line in files.read_lines(path):
-        P, n, m, _ = line["cell"]
-        if line["seed"] == 0:
-            cell = (line["arm"], P, n, m)
-            best[cell] = max(best.get(cell, 0.0), float(np.mean(line["accuracy"])))
+    for training, results in stored.items():
+        if training.seed == 0 and training.world == config.world:
+            cell = size_of(training)
+            best[cell] = max(best.get(cell, 0.0), float(np.mean(results["accuracy"])))
     return best
 
 
@@ -169,6 +220,20 @@ def correlations(predicted: dict[Size, float], trained: dict[Size, float]) -> st
     return tables.markdown(pandas.DataFrame(rows))
 
 
+def by_cell(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
+    """Each cell that was trained, the highest prediction first; rates relative to the last."""
+    cells = sorted((cell for cell in predicted if cell in trained), key=lambda c: -predicted[c])
+    rows = []
+    for cell in cells:
+        row = {
+            "cell": " ".join(map(str, cell)),
+            "predicted": f"{np.exp(predicted[cell] - predicted[cells[-1]]):.2f}",
+            "accuracy, %": f"{100 * trained[cell]:.1f}",
+        }
+        rows.append(row)
+    return tables.markdown(pandas.DataFrame(rows))
+
+
 def agreement(by_name: dict[str, dict[Size, float]], trained: dict[Size, float]) -> str:
     """A row for each set of predictions."""
     rows = []
@@ -183,22 +248,25 @@ def row(
     """Spearman's correlation with an interval over cells, and where the first guess ends up."""
     x = np.array([predicted[cell] for cell in cells])
     y = np.array([trained[cell] for cell in cells])
-    rng = np.random.default_rng(0)
-    samples = []
-    for _ in range(RESAMPLES):
-        chosen = rng.integers(len(cells), size=len(cells))
-        if np.ptp(x[chosen]) > 0 and np.ptp(y[chosen]) > 0:
-            samples.append(spearmanr(x[chosen], y[chosen])[0])
-    low, high = np.percentile(samples, compare.ENDS)
+    chosen = np.random.default_rng(0).integers(len(cells), size=(RESAMPLES, len(cells)))
+    low, high = np.nanpercentile(spearman(x[chosen], y[chosen]), compare.ENDS)
     first = int(np.argmax(x))
     place = 1 + int((y > y[first]).sum())
     return {
         "": name,
         "cells": str(len(cells)),
-        "Spearman": f"{spearmanr(x, y)[0]:.2f} ({low:.2f} to {high:.2f})",
+        "Spearman": f"{spearman(x, y):.2f} ({low:.2f} to {high:.2f})",
         "its first": " ".join(map(str, cells[first])),
         "in truth": f"{place}., {100 * (y[first] - y.max()):+.1f} points",
     }
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Rank correlations along the last axis; NaN where all values are equal."""
+    ranks = rankdata(x, axis=-1), rankdata(y, axis=-1)
+    one, other = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
+    with np.errstate(invalid="ignore"):
+        return (one * other).sum(-1) / np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Files that matter: a reader sees the old one or the new one, never half of one; and files of
 JSON lines, to which a run appends, so that a kill tears only the last one."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -66,6 +67,24 @@ def aside(path: Path) -> Path:
     folder = path.parent / "set-aside"
     folder.mkdir(exist_ok=True)
     return folder / f"{path.name}.{len(list(folder.iterdir()))}"
+
+
+def append(path: Path, record: dict[str, Any]) -> None:
+    """Add a line of JSON to a file, and wait until it is on the disk. What a kill left of a line is
+    moved to set-aside/ first, because it would spoil this one. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # what another process has half written is not torn
+        file.seek(0)
+        torn = file.read().rpartition(b"\n")[2]
+        if torn:
+            target = aside(path)
+            target.write_bytes(torn)
+            file.truncate(file.tell() - len(torn))
+            print(f"{path}: its last line is torn; it is in {target} now", file=sys.stderr)
+        file.write(json.dumps(record).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @dataclass(frozen=True)

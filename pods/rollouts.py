@@ -178,6 +178,24 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
         ) from error
 
 
+def refuse_signatures(rewards: Sequence[object], columns: Sequence[str]) -> None:
+    """Raise ValueError if a reward function does not take what TRL calls it with. It is not called:
+    a reward may cost money or write files."""
+    names = ["prompts", "completions", "completion_ids", "trainer_state", *columns]
+    for reward in rewards:
+        if not inspect.isfunction(reward):  # a reward model, or TRL finds it out
+            continue
+        try:
+            signature = inspect.signature(reward, follow_wrapped=False)
+            optional = {"log_extra", "log_metric"} & signature.parameters.keys()  # not of every TRL
+            signature.bind(**dict.fromkeys([*names, *optional]))
+        except TypeError as error:
+            raise ValueError(
+                f"reward function {reward.__name__} cannot be called: {error}; TRL calls it with "
+                f"the keywords {', '.join(names)} and others, so name those that it needs, and **_"
+            ) from None
+
+
 def rehearse(
     algorithm: Algorithm,
     advantage: Advantage,

@@ -34,11 +34,12 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rollouts import Driver, rehearse
+from pods.rollouts import Driver, refuse_signatures, rehearse
 from pods.seam import Tensors, TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
+PROMPT = ("prompt", "completion", "completion_ids")  # columns that no reward function receives
 TITLE = "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM Reinforcement Learning"
 PAPER = {  # of the model card
     "title": TITLE,
@@ -118,6 +119,11 @@ class PodsTrainer(TrlSeam):
         if train_dataset is not None:
             rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
             names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
+            rows = list(islice(train_dataset, 8))
+            if not rows:
+                raise ValueError("train_dataset: has no rows")
+            columns = [] if args.remove_unused_columns else [*rows[0]]
+            refuse_signatures(rewards, [name for name in columns if name not in PROMPT])
             rehearse(
                 function,
                 advantage,
@@ -126,7 +132,7 @@ class PodsTrainer(TrlSeam):
                 P=args.generation_batch_size // args.num_generations,
                 n=args.rollouts_per_prompt,
                 m=args.num_generations,
-                rows=list(islice(train_dataset, 8)),
+                rows=rows,
                 max_rounds=args.max_rounds,
             )
         with engine_slots(args):

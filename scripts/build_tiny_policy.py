@@ -49,6 +49,7 @@ class BuildConfig(Section):
     half_odds: float
     slip_odds: float
     lost_odds: float
+    largest_error: int
     questions: Literal["arithmetic", "arithmetic_long"]
 
 
@@ -68,7 +69,8 @@ def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:
     steps = []
     for move in moves:
         result = value + move
-        mistakes = [near for near in range(result - 2, result + 3) if 0 <= near <= 19]
+        error = config.largest_error
+        mistakes = [near for near in range(result - error, result + error + 1) if 0 <= near <= 19]
         if result in mistakes:
             mistakes.remove(result)
         if mistakes and rng.random() >= odds_of(value, move, config):

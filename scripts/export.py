@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError
 
-from pods.config.command import CONFIG_DIR, command
+from pods.config.command import CONFIG_DIR, command, load_config
 from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, Text, TrainConfig
-from pods.evaluation.lookup import OneCheckpoint, find_one
+from pods.evaluation.lookup import SAVED, OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.files import remove_old
 from pods.models import is_adapter, locate
@@ -64,16 +64,24 @@ def main(config: ExportConfig) -> None:
         else:
             shutil.copy(target.weights / "adapter_model.safetensors", folder)
             adapter = json.loads((target.weights / "adapter_config.json").read_text())
-            adapter["base_model_name_or_path"] = locate(training.model.path)
+            adapter["base_model_name_or_path"] = base_of(config)
             (folder / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
         tokenizer.save_pretrained(folder)
         (folder / "README.md").write_text(card(config, training, target, prompt))
         folder.rename(out)
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
-    if not config.merge and Path(locate(training.model.path)).is_dir():
-        print(
-            "its base is a folder of this machine: base_model_name_or_path in adapter_config.json"
-        )
+    if not config.merge:
+        print(f"its base: {base_of(config)} (base_model_name_or_path in adapter_config.json)")
+
+
+def base_of(config: ExportConfig) -> str:
+    """What a reader of the adapter finds: the run's model.path; where that is a folder anywhere on
+    this machine, the hub id that config/model has for the name."""
+    model = load_config(Path(config.output_dir) / config.run / SAVED).model
+    file = CONFIG_DIR / "model" / f"{model.name}.yaml"
+    if Path(model.path).expanduser().is_absolute() and file.is_file():
+        return yaml.safe_load(file.read_text())["path"]
+    return model.path
 
 
 def merged(model: ModelKeys, checkpoint: Path) -> Any:
@@ -93,7 +101,8 @@ def merged(model: ModelKeys, checkpoint: Path) -> Any:
 def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: str) -> str:
     """The model card, in the format of the Hugging Face hub."""
     head = {"library_name": "transformers" if config.merge else "peft", "tags": ["grpo", "pods"]}
-    if not Path(base := locate(training.model.path)).is_dir():
+    base = base_of(config)
+    if not Path(locate(base)).is_dir():
         head["base_model"] = base
     template = Path(__file__).with_name("export_card.md").read_text()
     settings = yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False)
@@ -104,7 +113,7 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
         model=training.model.name,
         minutes=target.meta.get("train_seconds", 0) / 60,
         commit=results.facts_of(target.weights.parent / "meta.json").get("git_commit"),
-        form="the whole model" if config.merge else "a LoRA adapter",
+        form="the whole model" if config.merge else f"a LoRA adapter of {base}",
         name=target.name,
         run=config.run,
         chosen=CHOSEN.get(config.checkpoint, BY_NAME),

@@ -17,6 +17,7 @@ from pydantic import Field
 from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
+from pods.config.functions import code_of, refuse_code
 from pods.config.keys import Prices, Section, Text, TrainConfig, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
@@ -46,6 +47,7 @@ class PlanConfig(Section):
     output_dir: Text
     results_dir: Text
     out_dir: Text
+    trust_code: bool
     as_json: bool = Field(alias="json")
 
 
@@ -69,9 +71,11 @@ def main(config: PlanConfig) -> None:
 
         pool = load(Path(config.recorded))
         training = validated(TrainConfig, pool.facts["training"])
+        refuse_untrusted(config, training)
     else:
         policy = policy_of(config)
         training = policy.training
+        refuse_untrusted(config, training)
         cells_of(config, training)  # a wrong name waits for no model
         pool = record(config, policy)
     prices = prices_of(config, training)
@@ -100,6 +104,12 @@ def check(config: PlanConfig) -> None:
             raise UserError(f"prompts: {count} must be 1 or more")
     if config.clock:
         read_prices(config.clock)
+
+
+def refuse_untrusted(config: PlanConfig, training: TrainConfig) -> None:
+    """Raise UserError if a step of a saved training would run code that nobody has allowed."""
+    if not (config.experiment or config.trust_code):
+        refuse_code(f"run={training.run}: its config", code_of(training, step=True))
 
 
 def policy_of(config: PlanConfig) -> RecordedPolicy:
@@ -184,19 +194,20 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
     """The cells to simulate, each with its algorithm and its advantage function; among them GRPO at
     the run's own sizes, and the run's own cell."""
+    from pods.by_name import chosen
     from pods.needs import needs_of
     from pods.signal.compare import Candidate
-    from pods.signal.simulate import functions_of
 
     P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
     every = config.cells or grid(config, P)
+    rule = None if training.rule == "all" else training.rule  # all has no m below n
     cells = {}
     for name in dict.fromkeys(["grpo", training.algorithm, *config.algorithms]):
-        changes = {"algorithm": name}
+        changes = {"algorithm": name, "rule": rule}
         if name != training.algorithm:
             changes["algorithm_kwargs"] = {}
         try:
-            functions = functions_of(training.model_copy(update=changes))
+            functions = chosen(training.model_copy(update=changes))
         except ValueError as error:
             raise UserError(f"algorithms: {error}") from None
         own = [[P, n, m]] if name == training.algorithm else []

@@ -1,13 +1,22 @@
 """The board: an algorithm against itself differs by exactly 0, and nothing is trained twice."""
 
+import functools
 import json
 import re
+import signal
+import subprocess
+import time
+from itertools import product
+from subprocess import CalledProcessError
 
 import numpy as np
+import psutil
 import pytest
 from scipy.stats import ttest_rel
 
+from benchmarks import workers
 from pods import files
+from pods.config.errors import RunFailed
 from pods.figures import ranking
 from tests import processes
 from tests.conftest import ROOT
@@ -20,11 +29,15 @@ def mine(step):
 TUNED = {"seed": 0, "budget": 1200.0, "clock": "l40s", "greedy": [0.5], "commit": "0"}
 
 
-def play(folder, *overrides):
+def keys(folder, *overrides):
     folders = [f"output_dir={folder / 'runs'}", f"results_dir={folder}", f"out_dir={folder}"]
     few = 'settings=["logger=[]","threads=1","evaluation.questions=16"]'
-    settings = ["budget=12", "seeds=2", few, *folders]
-    return processes.run(folder, *overrides, *settings, script="benchmarks/board.py")
+    return [*overrides, "budget=12", "seeds=2", few, *folders]
+
+
+def play(folder, *overrides, code=0):
+    script = "benchmarks/board.py"
+    return processes.run(folder, *keys(folder, *overrides), script=script, code=code)
 
 
 def tuned(folder, **cells):
@@ -51,9 +64,8 @@ def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
     assert re.findall(r"(\d) of 6: ", done.stderr) == [*"123456"]  # also where it is piped
     assert not (tmp_path / "report.jsonl").exists(), "the published results stay as they are"
     stored = files.read_lines(tmp_path / "runs" / "report.jsonl")
-    assert sorted((line["arm"].rpartition(":")[2], line["seed"]) for line in stored) == [
-        ("grpo", 100), ("grpo", 101), ("mine", 100), ("mine", 101), ("pods", 100), ("pods", 101),
-    ]  # fmt: skip
+    trained = sorted((line["arm"].rpartition(":")[2], line["seed"]) for line in stored)
+    assert trained == [*product(("grpo", "mine", "pods"), (100, 101))]
     assert {line["world"] for line in stored} == {"noisy"}
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", line["date"]) for line in stored)
     assert {line["cell"][0] for line in stored} == {2}  # the better cell of tuning
@@ -122,3 +134,62 @@ def test_a_function_that_fails_is_named_before_anything_trains(tmp_path):
     assert "algorithm mine failed at step 0 at mine.py:4: TypeError(" in line
     assert "with mine.reads_logprobs = True below it" in line
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def rivals(tmp_path):
+    """A folder with the cells of grpo and pods and their results for both seeds; only mine.py:mine
+    is to be trained."""
+    cells = {"grpo": [2, 2, 2, 1e-3], "pods": [2, 4, 2, 1e-3]}
+    lines = []
+    for arm, cell in cells.items():
+        for seed in (100, 101):
+            line = TUNED | {"arm": arm, "seed": seed, "cell": cell, "budget": 12.0}
+            line |= dict.fromkeys(("accuracy", "greedy"), [0.5] * 12)
+            lines.append(json.dumps(line) + "\n")
+    (tmp_path / "report.jsonl").write_text("".join(lines))
+    (tmp_path / "tune.jsonl").write_text("".join(lines))
+    (tmp_path / "mine.py").write_text(OWN)
+    return tmp_path
+
+
+def test_a_killed_board_ends_all_it_started_and_two_at_once_train_nothing_twice(rivals):
+    """Killed while it trains; then two at once, after a line of its results was torn."""
+    words = keys(rivals, f"{rivals / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true")
+    board = functools.partial(processes.Process, script="benchmarks/board.py")
+    runs = rivals / "runs"
+    first = board(rivals / "first", *words, "budget=1200")  # minutes of training
+    processes.wait_for(lambda: list(runs.glob("*/metrics.jsonl")), [first])
+    started = psutil.Process(first.pid).children(recursive=True)
+    assert len(started) > 2
+    first.kill()
+    assert first.end() == -signal.SIGKILL
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert alive == []
+    (runs / "report.jsonl").write_text('{"arm": "grpo", "ce')
+    both = [board(rivals / name, *words) for name in ("second", "third")]
+    assert [process.end() for process in both] == [0, 0]
+    assert both[0].stdout == both[1].stdout
+    said = f"output_dir={runs}: waiting for the board that trains there"
+    assert sorted(said in process.stderr for process in both) == [False, True]
+    stored = [json.loads(line) for line in (runs / "report.jsonl").read_text().splitlines()]
+    assert sorted(line["seed"] for line in stored) == [100, 101]
+    assert (runs / "set-aside" / "report.jsonl.0").read_text() == '{"arm": "grpo", "ce'
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "line"),
+    [
+        ("false", CalledProcessError, "exit status 1"),
+        ("kill -9 $PPID", RunFailed, "jobs=1: a training was killed, .* set fewer jobs"),
+    ],
+    ids=["fails", "is killed"],
+)
+def test_after_one_that_fails_no_other_one_is_done(tmp_path, monkeypatch, first, error, line):
+    monkeypatch.setattr(workers, "PRELOADED", [])
+    others = [f"sleep 1; kill -0 $PPID && touch {tmp_path / name}" for name in "abc"]
+    shell = functools.partial(subprocess.run, shell=True, check=True)
+    with pytest.raises(error, match=line):
+        list(workers.results(shell, [first, *others], jobs=1))
+    time.sleep(1)
+    assert list(tmp_path.iterdir()) == []

@@ -336,6 +336,18 @@ def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, ke
     assert not Path("ran").exists()
 
 
+def test_the_rewards_of_our_worlds_need_no_trust_but_a_users_file_of_their_name_does(folder):
+    config = OmegaConf.load(folder / SAVED)
+    config.rewards.functions = {"noisy": "pods/tasks/arithmetic.py:noisy"}
+    OmegaConf.save(config, folder / SAVED)
+    keys = configured()
+    assert training_config(keys, "fake").rewards.functions == config.rewards.functions
+    Path("pods/tasks").mkdir(parents=True)
+    Path("pods/tasks/arithmetic.py").write_text("open('ran', 'w')\n")
+    with pytest.raises(UserError, match=r"rewards.functions.noisy=pods/tasks/arithmetic.py:noisy"):
+        training_config(keys, "fake")
+
+
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
     function = (
         "def brevity(completions, trainer_state, **_):\n    return [-len(c) for c in completions]\n"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from peft import AutoPeftModelForCausalLM, PeftModel
+from peft import AutoPeftModelForCausalLM, PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.engines import Completion, choose
@@ -50,9 +50,29 @@ def test_an_adapter_is_loaded_by_peft_on_its_base(run):
     assert exported("merge=false", "checkpoint=checkpoint-2") == 0
     ids = torch.tensor([[5, 6, 7]])
     ours = AutoPeftModelForCausalLM.from_pretrained(run / "checkpoint-2")(ids).logits
-    assert torch.equal(AutoPeftModelForCausalLM.from_pretrained("exported")(ids).logits, ours)
-    base = AutoModelForCausalLM.from_pretrained(TINY)(ids).logits
-    assert not torch.allclose(base, ours)
+    base = AutoModelForCausalLM.from_pretrained(TINY)
+    assert not torch.allclose(base(ids).logits, ours)
+    assert torch.equal(PeftModel.from_pretrained(base, "exported")(ids).logits, ours)
+
+
+@pytest.mark.parametrize(
+    ("changes", "base"),
+    [
+        ({}, "pods/tiny_policy"),
+        ({"model.path": TINY}, "pods/tiny_policy"),
+        ({"model.path": TINY, "model.name": "qwen3-0.6b"}, "Qwen/Qwen3-0.6B"),
+        ({"model.path": TINY, "model.name": "mine"}, str(TINY)),
+    ],
+    ids=["embedded", "its folder", "a model file's", "nowhere else"],
+)
+def test_an_adapter_names_a_base_that_its_reader_finds(changes, base, capsys):
+    make_run(Path("checkpoints"), "other", (2,), **changes)
+    assert exported("merge=false", "run=other") == 0
+    assert PeftConfig.from_pretrained("exported").base_model_name_or_path == base
+    assert f"its base: {base} (base_model" in capsys.readouterr().out
+    card = ModelCard.load("exported/README.md")
+    assert f"a LoRA adapter of {base}." in " ".join(card.text.split())
+    assert card.data.base_model == (base if base.startswith("Qwen") else None)
 
 
 def scores(repeats: int) -> dict[str, Any]:

@@ -46,6 +46,14 @@ def test_known_effects_are_shown_with_intervals_that_hold_them():
     assert all(abs(float(row[1])) < 0.2 for row in rows[3:])
 
 
+def test_the_predicted_effect_is_a_factor_of_the_signal_a_second():
+    values = np.array([[0.1 * signs["rollouts"] for signs in CELLS.values()]])
+    doubled = np.array([np.log(2) * (signs["rollouts"] > 0) for signs in CELLS.values()])
+    rows = factors.table(values, CELLS, doubled).splitlines()[2:]
+    assert re.fullmatch(r"\| rollouts .*\| \+20.0 \[one run\] *\| x 2.00 *\|", rows[0])
+    assert all("x 1.00" in row for row in rows[1:])
+
+
 def test_a_cell_has_the_sizes_and_parameters_of_its_forms():
     signs = dict.fromkeys(CONFIG.factors, 1)
     assert factors.rates_of(CONFIG, signs)[0][:3] == (16, 16, 2)
@@ -62,6 +70,7 @@ def test_only_seeds_with_all_cells_count(tmp_path):
     ]
     (tmp_path / "report.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     settings = [f"results_dir={tmp_path}", f"output_dir={tmp_path / 'runs'}"]
+    settings.append(f"predicted={tmp_path / 'none.jsonl'}")
     shown = processes.run(tmp_path, *settings, script="benchmarks/factors.py").stdout
-    assert "2 seeds with all 16 cells" in shown
+    assert "test questions, world sums, seeds: 2\n" in shown
     assert "+0.0 [" in shown

@@ -5,13 +5,14 @@ import gzip
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from pods.files import forget_after, read_lines, write_atomic
+from pods.files import append, forget_after, read_lines, write_atomic
 
 Call = tuple[str, int, int]  # fsync or rename; the file's number, which a rename keeps; its size
 
@@ -125,6 +126,32 @@ def test_bytes_overwritten_inside_a_ledger_cost_one_step(tmp_path, capsys):
     assert "cannot be read at byte " in capsys.readouterr().err
     forget_after(path, 6, range(1, 7))
     assert "has no record of step" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", [b"", b'{"step": 1}\n'], ids=["only line", "last line"])
+@pytest.mark.parametrize(
+    "torn", [b"", b'{"st', bytes(9), b"\xff"], ids=["whole", "cut", "NUL bytes", "no UTF-8"]
+)
+def test_a_torn_line_spoils_no_line_that_is_appended(tmp_path, capsys, before, torn):
+    path = tmp_path / "folder" / "lines.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(before + torn)
+    for step in (2, 3):
+        append(path, {"step": step})
+    assert path.read_bytes() == before + b'{"step": 2}\n{"step": 3}\n'
+    aside = [file.read_bytes() for file in path.parent.glob("set-aside/*")]
+    assert aside == [torn] * bool(torn)
+    place = path.parent / "set-aside" / "lines.jsonl.0"
+    said = f"{path}: its last line is torn; it is in {place} now\n"
+    assert capsys.readouterr().err == said * bool(torn)
+
+
+def test_lines_of_several_processes_stay_whole(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    text = "x" * 20_000  # more than a buffer
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda step: append(path, {"step": step, "text": text}), range(40)))
+    assert sorted(line["step"] for line in read_lines(path)) == [*range(40)]
 
 
 def test_a_lost_file_is_said(tmp_path, capsys):

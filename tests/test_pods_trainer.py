@@ -409,6 +409,20 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
 ]
 
 
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (lambda completions, bonus: [], "got an unexpected keyword argument 'prompts'"),
+        (lambda completions, gold, **_: [], "missing a required argument: 'gold'"),
+    ],
+    ids=["takes too few", "wants a column"],
+)
+def test_a_reward_that_trl_cannot_call_is_refused_before_the_model(reward, message):
+    line = rf"reward function <lambda> cannot be called: {message}; TRL calls it with .*, bonus and"
+    with pytest.raises(ValueError, match=line):
+        PodsTrainer("no/such/model", [letters, reward], PodsConfig("out", **SETTINGS), PLAIN)
+
+
 @pytest.mark.parametrize(("values", "arguments", "message"), WRONG)
 def test_what_does_not_fit_is_refused_in_one_line_before_the_model(values, arguments, message):
     settings, keys = {**SETTINGS, **values}, {"train_dataset": PLAIN, **arguments}

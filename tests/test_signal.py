@@ -1,6 +1,7 @@
 """pods/signal and scripts/plan.py: sketches, updates as the trainer's, signal with its interval."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from datasets import Dataset
 from pods import PodsConfig, PodsTrainer, by_name
 from pods.advantages import over_kept
 from pods.batch import Selection
+from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.figures import signal
@@ -18,8 +20,9 @@ from pods.signal.compare import Candidate, CellRanking
 from pods.signal.record import Pool
 from pods.signal.simulate import Loss, Simulator, Sizes, Updates
 from pods.signal.sketch import Sketch
+from scripts import plan
 from tests import processes
-from tests.fake_run import make_run
+from tests.fake_run import make_run, quickstart_config
 from tests.figures import refused
 from tests.filled_steps import Scripted, model_with_adapter
 from tests.filled_steps import load_tokenizer as tokenizer_at
@@ -265,6 +268,22 @@ def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_pa
 
 
 @pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(["algorithm=grpo", "rule=null"], id="without a rule"),
+        pytest.param(["rule=all", "rollouts_per_prompt=4"], id="with all of them"),
+        pytest.param(["rule=percentile"], id="with a rule of its own"),
+    ],
+)
+def test_pods_is_simulated_at_runs_of_every_rule(own):
+    words = ["algorithms=[pods]", "cells=[[8,4,2]]"]
+    config = typed(plan.PlanConfig, compose("plan", words, CONFIG_DIR / "checkpoint"))
+    (algorithm, _) = plan.cells_of(config, quickstart_config(*own))[Candidate("pods", 8, 4, 2)]
+    rule = "percentile" if "rule=percentile" in own else "max_variance"
+    assert algorithm.keywords["rule"].__name__ == rule
+
+
+@pytest.mark.parametrize(
     ("words", "line"),
     [
         pytest.param([], "run=null: set one of run=<run>, experiment=<name>", id="nothing"),
@@ -284,3 +303,21 @@ def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_pa
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, line):
     monkeypatch.chdir(tmp_path)
     assert refused(capsys, PLAN, *words).startswith(f"plan.py: {line}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("algorithm", "theirs.py:mine"),
+        ("rule", "theirs.py:mine"),
+        ("engine", "theirs.py:Mine"),
+        ("rewards.functions.own", "theirs.py:mine"),
+    ],
+)
+def test_code_of_a_saved_config_runs_only_if_the_user_says_so(
+    tmp_path, monkeypatch, capsys, key, value
+):
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("checkpoints"), "r", steps=(), **{key: value})
+    line = refused(capsys, PLAN, "run=r", "checkpoint=base")
+    assert line.startswith(f"plan.py: run=r: its config names code of this machine, {key}={value};")

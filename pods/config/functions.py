@@ -22,6 +22,7 @@ NOT_THE_USERS = (  # folders
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
     "<frozen",
 )
+OURS = str(PACKAGE / "tasks" / "arithmetic.py")
 
 
 def is_path(value: str) -> bool:
@@ -29,26 +30,46 @@ def is_path(value: str) -> bool:
     return ":" in value or value.endswith(".py")
 
 
-def code_of(config: "TrainConfig") -> dict[str, str]:
-    """key -> path/to/file.py:function of each file that an evaluation of this training runs."""
+def code_of(config: "TrainConfig", step: bool = False) -> dict[str, str]:
+    """key -> path/to/file.py:function of each file of a user's that an evaluation of this training
+    runs, or a step of it; the rewards of our worlds are none."""
     code = {f"rewards.functions.{name}": path for name, path in config.rewards.functions.items()}
-    if config.task.gold and is_path(config.task.gold):
-        code["task.gold"] = config.task.gold
-    return code
+    others = {"task.gold": config.task.gold}
+    if step:
+        for key in ("algorithm", "rule", "advantage", "engine"):
+            others[key] = getattr(config, key)
+    code |= {key: value for key, value in others.items() if value and is_path(value)}
+    return {key: value for key, value in code.items() if file_of(value) != OURS}
+
+
+def refuse_code(source: str, code: dict[str, str]) -> None:
+    """Raise UserError if a saved config names code, which is run only if the user says so."""
+    for key, function in code.items():
+        raise UserError(
+            f"{source} names code of this machine, {key}={function}; "
+            "if the run is yours set trust_code=true, which runs it"
+        )
+
+
+def file_of(value: str) -> str:
+    """The absolute path of the file in path/to/file.py:function. One of the suite's, such as
+    pods/tasks/arithmetic.py, is found from every folder."""
+    path = value.rpartition(":")[0]
+    if not os.path.isfile(path) and os.path.isfile(PACKAGE.parent / path):
+        return str(PACKAGE.parent / path)
+    return os.path.realpath(path)
 
 
 def load(key: str, value: str) -> Callable:
-    """The function or class that `key=path/to/file.py:function` names; its file is run. One of the
-    suite's, such as pods/tasks/arithmetic.py:steps, is found from every folder."""
+    """The function or class that `key=path/to/file.py:function` names; its file is run."""
     path, _, name = value.rpartition(":")
-    if not os.path.isfile(path) and os.path.isfile(PACKAGE.parent / path):
-        path = str(PACKAGE.parent / path)
     if not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"{key}={value}: must be path/to/file.py:function")
-    if not os.path.isfile(path):
+    file = file_of(value)
+    if not os.path.isfile(file):
         raise UserError(f"{key}={value}: no file {path} in {os.getcwd()}; correct the path")
     try:
-        function = getattr(_module(os.path.realpath(path)), name, None)
+        function = getattr(_module(file), name, None)
     except Exception as error:
         raise UserError(
             f"{key}={value}: {path} cannot be imported ({type(error).__name__}: {error}); "

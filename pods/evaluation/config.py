@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
-from pods.config.functions import code_of
+from pods.config.functions import code_of, refuse_code
 from pods.config.keys import Section, Text, TrainConfig, listed
 from pods.evaluation import lookup
 from pods.rewards import VERSIONS
@@ -77,12 +77,8 @@ def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
     if run:
         saved = Path(config.output_dir) / run / lookup.SAVED
         training = load_config(saved)
-        for key, function in code_of(training).items():
-            if not config.trust_code:
-                raise UserError(
-                    f"run={run}: {saved} names code of this machine, {key}={function}; "
-                    "if the run is yours set trust_code=true, which runs it"
-                )
+        if not config.trust_code:
+            refuse_code(f"run={run}: {saved}", code_of(training))
         return training
     if config.experiment:
         return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))

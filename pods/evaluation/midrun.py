@@ -5,13 +5,12 @@ evaluate_run.py has the whole protocol, with repeats.
     uv run train.py evaluation.every_seconds=20
 """
 
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pods import ranks
+from pods import files, ranks
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, LivePolicy, Work
 from pods.evaluation import questions, scores
@@ -54,8 +53,7 @@ class MidRun:
                 **sampled,
                 "greedy": greedy,
             }
-            with open(self.path, "a") as file:
-                file.write(json.dumps(line) + "\n")
+            files.append(self.path, line)
         return shares
 
     def score(self, live: LivePolicy, step: int, greedy: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
+from pods.config.keys import flat, written
 from pods.config.sweeps import may_change
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Note, Unlike
@@ -101,6 +102,13 @@ def figures(config: FigureConfig) -> list[Figure]:
         return [arms]
     if figure.name != "all":
         return [config.applied(figure)]
+    plain = flat(_named("all").model_dump())
+    for key, value in flat(figure.model_dump()).items():
+        if plain.get(key) != value:
+            raise UserError(
+                f"figure.{key}={written(value)}: figure=all takes what each figure's file says; "
+                "name one figure, or set metric or dataset"
+            )
     names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
     return [config.applied(_named(name)) for name in sorted(names)]
 

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pods import by_name
 from pods.advantages import Advantage, over_kept
 from pods.algorithms import Algorithm, grpo
 from pods.batch import Completion, Prompt, Record, Rollout, Step
 from pods.clock import priced
-from pods.config.keys import Prices, TrainConfig
+from pods.config.keys import Prices
 from pods.history import History, remember
 from pods.pods_config import MEAN_OVER_MICRO_BATCHES, MEAN_OVER_ROWS
 from pods.rollouts import Driver
@@ -75,19 +74,6 @@ class Updates:
     def mean(self) -> np.ndarray:
         """(Q, size) the part of each question in the mean update."""
         return self.halves.mean(axis=0)
-
-
-def functions_of(training: TrainConfig) -> tuple[Algorithm, Advantage]:
-    """The algorithm of a config with its parameters and rule, and the advantage. Raises ValueError
-    and UserError as by_name does."""
-    rule = "max_variance" if training.rule == "all" else training.rule  # all: of algorithm=grpo
-    function = by_name.prepared(
-        "algorithm",
-        training.algorithm,
-        training.algorithm_kwargs,
-        by_name.prepared("rule", rule, training.rule_kwargs),
-    )
-    return function, by_name.prepared("advantage", training.advantage, training.advantage_kwargs)
 
 
 class Simulator:

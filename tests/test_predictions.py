@@ -1,0 +1,73 @@
+"""Predictions of the signal against trainings: on made-up lines whose order is known."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from benchmarks import board, predictions
+from pods.config import command
+from tests.figures import refused
+
+SCRIPT = "benchmarks/predictions.py"
+
+
+@pytest.fixture
+def config(tmp_path):
+    """That of the world hard, with results of its own."""
+    words = ["world=hard", f"registered.results_dir={tmp_path}", f"results_dir={tmp_path}"]
+    words.append(f"predicted={tmp_path / 'cells.jsonl'}")
+    composed = command.compose("predictions", words, command.CONFIG_DIR / "benchmarks")
+    return command.typed(predictions.PredictionsConfig, composed)
+
+
+def write_trained(config, trainings):
+    """Accuracies that grow with m, and with the seed."""
+    lines = []
+    for training in trainings:
+        accuracy = [0.1 + training.cell.m / 100 + training.seed / 10]
+        line = training._asdict() | {"accuracy": accuracy, "greedy": accuracy}
+        lines.append(json.dumps(line) + "\n")
+    board.result_files(config, "tune")[0].write_text("".join(lines))
+
+
+def test_every_registered_cell_is_trained_with_every_seed_at_one_rate(config):
+    wanted = predictions.registered(config)
+    assert len(predictions.cells_of(config)) == 13
+    assert len(wanted) == 26
+    assert {training.cell.rate for training in wanted} == {2e-3}
+    assert {training.seed for training in wanted} == {0, 1}
+    assert {training.world for training in wanted} == {"hard"}
+
+
+def test_a_trained_cell_counts_with_the_mean_over_its_seeds(config):
+    wanted = predictions.registered(config)
+    write_trained(config, wanted[:3])  # the third: one seed of the second cell
+    assert predictions.accuracies(config) == pytest.approx(
+        {
+            ("grpo", 1, 16, 16): 0.1 + 0.16 + 0.05,
+            ("grpo", 8, 8, 8): 0.1 + 0.08,
+        }
+    )
+
+
+def test_cells_are_listed_with_the_highest_prediction_first():
+    a, b = ("pods", 8, 8, 4), ("grpo", 8, 8, 8)
+    table = predictions.by_cell({a: 0.0, b: np.log(2.0)}, {a: 0.5, b: 0.25})
+    rows = [[part.strip() for part in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    assert rows == [["grpo 8 8 8", "2.00", "25.0"], ["pods 8 8 4", "1.00", "50.0"]]
+
+
+def test_rank_correlations_are_those_of_scipy_with_ties_too():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 6, (2, 5, 12)).astype(float)
+    expected = [spearmanr(*pair)[0] for pair in zip(x, y, strict=True)]
+    np.testing.assert_allclose(predictions.spearman(x, y), expected)
+    assert np.isnan(predictions.spearman(np.ones(3), np.arange(3.0)))
+
+
+def test_a_world_without_predictions_is_named(tmp_path, capsys):
+    nothing = tmp_path / "none.jsonl"
+    line = f"predicted={nothing}: no line of world=hard"
+    assert line in refused(capsys, SCRIPT, "world=hard", f"predicted={nothing}")
