@@ -44,10 +44,12 @@ def test_every_registered_cell_is_trained_with_every_seed_at_one_rate(config):
 def test_a_trained_cell_counts_with_the_mean_over_its_seeds(config):
     wanted = predictions.registered(config)
     write_trained(config, wanted[:3])  # the third: one seed of the second cell
-    assert predictions.accuracies(config) == pytest.approx({
-        ("grpo", 1, 16, 16): 0.1 + 0.16 + 0.05,
-        ("grpo", 8, 8, 8): 0.1 + 0.08,
-    })  # fmt: skip
+    assert predictions.accuracies(config) == pytest.approx(
+        {
+            ("grpo", 1, 16, 16): 0.1 + 0.16 + 0.05,
+            ("grpo", 8, 8, 8): 0.1 + 0.08,
+        }
+    )
 
 
 def test_cells_are_listed_with_the_highest_prediction_first():
