@@ -35,7 +35,7 @@ from pods.signal.record import Pool, load
 from pods.signal.simulate import Loss, Simulator, Sizes
 
 RESAMPLES = 2000
-FEWEST_CELLS = 5  # for a rank correlation of an arm
+FEWEST_CELLS = 5  # for a rank correlation
 
 Size = tuple[str, int, int, int]  # arm, P, n, m
 
@@ -210,13 +210,15 @@ def rates(lines: list[dict[str, Any]]) -> dict[Size, float]:
 def correlations(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
     """A table: over all cells, by P and by arm."""
     cells = [cell for cell in predicted if cell in trained]
-    rows = [row("all", cells, predicted, trained)]
+    groups = {"all": cells}
     for P in sorted({cell[1] for cell in cells}):
-        rows.append(row(f"P = {P}", [c for c in cells if c[1] == P], predicted, trained))
+        groups[f"P = {P}"] = [cell for cell in cells if cell[1] == P]
     for arm in dict.fromkeys(cell[0] for cell in cells):
-        own = [cell for cell in cells if cell[0] == arm]
+        groups[arm] = [cell for cell in cells if cell[0] == arm]
+    rows = []
+    for name, own in groups.items():
         if len(own) >= FEWEST_CELLS:
-            rows.append(row(arm, own, predicted, trained))
+            rows.append(row(name, own, predicted, trained))
     return tables.markdown(pandas.DataFrame(rows))
 
 
