@@ -42,9 +42,7 @@ def results(
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     reader, writer = context.Pipe(duplex=False)  # only this process has the writer
-    with ProcessPoolExecutor(
-        jobs, context, end_with, (reader,), max_tasks_per_child=1
-    ) as pool:  # fmt: skip
+    with ProcessPoolExecutor(jobs, context, end_with, (reader,), max_tasks_per_child=1) as pool:
         futures = {pool.submit(function, task): task for task in tasks}
         try:
             for future in as_completed(futures):
