@@ -50,6 +50,7 @@ def tuned(folder, **cells):
     (folder / "tune.jsonl").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
     tuned(tmp_path, grpo=[[1, 2, 2, 1e-3], [2, 2, 2, 1e-3]], pods=[[2, 4, 2, 1e-3]])
     (tmp_path / "mine.py").write_text(OWN)
@@ -153,6 +154,7 @@ def rivals(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_killed_board_ends_all_it_started_and_two_at_once_train_nothing_twice(rivals):
     """Killed while it trains; then two at once, after a line of its results was torn."""
     own = (f"{rivals / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true")
