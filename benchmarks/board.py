@@ -269,8 +269,9 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
 
 
 def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
-    """train.py in this process, and the accuracies at the marks, 0 from where the loss diverged.
-    Raises UserError with the line of any other failure."""
+    """train.py in this process, and the accuracies at the marks, 0 from where the loss diverged;
+    both: of right answers in the wanted format, sampled. Raises UserError with the line of any
+    other failure."""
     run = f"{config.stage}-{training.run}"
     errors = io.StringIO()
     diverged = False
@@ -289,8 +290,9 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
     after = np.searchsorted(seconds, marks)  # one step may pass two marks
     if not diverged:
         after = np.minimum(after, len(lines) - 1)
-    lines = [*lines, dict.fromkeys(ranking.METRICS.values(), 0.0)]
-    return {metric: [lines[i][name] for i in after] for metric, name in ranking.METRICS.items()}
+    lines = [*lines, dict.fromkeys(ranking.METRICS.values(), 0.0) | {"entry": {"both_acc": [0.0]}}]
+    results = {metric: [lines[i][name] for i in after] for metric, name in ranking.METRICS.items()}
+    return results | {"both": [lines[i]["entry"]["both_acc"][0] for i in after]}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from pods.signal.pool import Pool, load
 from pods.signal.simulate import Candidate, Loss, Simulator
 
 RESAMPLES = 2000
-FEWEST_CELLS = 5  # for a rank correlation of an arm
+FEWEST_CELLS = 5  # for a rank correlation
 
 Size = tuple[str, int, int, int]  # arm, P, n, m
 
@@ -83,7 +83,9 @@ def main(config: PredictionsConfig) -> None:
     print(f"all recorded rollouts ({most[0]} x {most[1]}), mean over points\n")
     print(correlations(rates(whole), trained))
     if config.world in config.registered.worlds:
-        print(f"\nby cell\n\n{by_cell(rates(whole), trained)}")
+        both = accuracies(config, "both")
+        print(f"\nright in the wanted format\n\n{correlations(rates(whole), both)}")
+        print(f"\nby cell\n\n{by_cell(rates(whole), trained, both)}")
     by_point = {}
     for point in dict.fromkeys(line["point"] for line in whole):
         of_point = [line for line in whole if line["point"] == point]
@@ -178,21 +180,20 @@ def training_of(config: SignalConfig, arm: str) -> TrainConfig:
     return typed(TrainConfig, compose("train", own))
 
 
-def accuracies(config: PredictionsConfig) -> dict[Size, float]:
-    """The mean accuracy of each trained cell: over the registered seeds, or on the first seed at
-    the best of its rates."""
-    stored = board.stored(config, "tune")
+def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> dict[Size, float]:
+    """The mean of each trained cell over the seeds, at the best of its rates; in sums of the first
+    seed, which all cells of tuning have."""
+    seeds = [0]
     if config.world in config.registered.worlds:
-        seeds: dict[Size, list[float]] = defaultdict(list)
-        for training in registered(config):
-            if training in stored:
-                seeds[size_of(training)].append(float(np.mean(stored[training]["accuracy"])))
-        return {cell: float(np.mean(values)) for cell, values in seeds.items()}
+        seeds = config.registered.seeds
+    values: dict[tuple, list[float]] = defaultdict(list)
+    for line in files.read_lines(Path(config.results_dir) / "tune.jsonl"):
+        if line.get("world", "sums") == config.world and line["seed"] in seeds:
+            values[(line["arm"], *line["cell"])].append(float(np.mean(line[metric])))
     best: dict[Size, float] = {}
-    for training, results in stored.items():
-        if training.seed == 0 and training.world == config.world:
-            cell = size_of(training)
-            best[cell] = max(best.get(cell, 0.0), float(np.mean(results["accuracy"])))
+    for (arm, P, n, m, _), means in values.items():
+        cell = (arm, P, n, m)
+        best[cell] = max(best.get(cell, 0.0), float(np.mean(means)))
     return best
 
 
@@ -207,17 +208,21 @@ def rates(lines: list[dict[str, Any]]) -> dict[Size, float]:
 def correlations(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
     """A table: over all cells, by P and by arm."""
     cells = [cell for cell in predicted if cell in trained]
-    rows = [row("all", cells, predicted, trained)]
+    groups = {"all": cells}
     for P in sorted({cell[1] for cell in cells}):
-        rows.append(row(f"P = {P}", [c for c in cells if c[1] == P], predicted, trained))
+        groups[f"P = {P}"] = [cell for cell in cells if cell[1] == P]
     for arm in dict.fromkeys(cell[0] for cell in cells):
-        own = [cell for cell in cells if cell[0] == arm]
+        groups[arm] = [cell for cell in cells if cell[0] == arm]
+    rows = []
+    for name, own in groups.items():
         if len(own) >= FEWEST_CELLS:
-            rows.append(row(arm, own, predicted, trained))
+            rows.append(row(name, own, predicted, trained))
     return tables.markdown(pandas.DataFrame(rows))
 
 
-def by_cell(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
+def by_cell(
+    predicted: dict[Size, float], trained: dict[Size, float], both: dict[Size, float]
+) -> str:
     """Each cell that was trained, the highest prediction first; rates relative to the last."""
     cells = sorted((cell for cell in predicted if cell in trained), key=lambda c: -predicted[c])
     rows = []
@@ -225,7 +230,8 @@ def by_cell(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
         row = {
             "cell": " ".join(map(str, cell)),
             "predicted": f"{np.exp(predicted[cell] - predicted[cells[-1]]):.2f}",
-            "accuracy, %": f"{100 * trained[cell]:.1f}",
+            "right, %": f"{100 * trained[cell]:.1f}",
+            "right in the format, %": f"{100 * both[cell]:.1f}",
         }
         rows.append(row)
     return tables.markdown(pandas.DataFrame(rows))

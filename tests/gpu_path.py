@@ -89,14 +89,16 @@ def policy_as_unsloth_loads_it(config):
 
 
 def trainer_of(config, policy, folder, engine=None):
-    """A trainer with train.py's warm-up, and what each of its steps will have kept and checked."""
+    """A trainer with train.py's warm-up where warm_up says so, and what each of its steps will have
+    kept and checked."""
     steps: list[dict] = []
 
     class Loop(TrainerCallback):
         def on_train_begin(self, *_, **__):
-            limits = config.sampling
-            lengths = limits.max_prompt_length, limits.max_completion_length
-            warm_up(trainer, trainer.engine, *lengths, trainer.keeps_logprobs)
+            if config.warm_up:
+                limits = config.sampling
+                lengths = limits.max_prompt_length, limits.max_completion_length
+                warm_up(trainer, trainer.engine, *lengths, trainer.keeps_logprobs)
 
         def on_step_end(self, args, state, *_, **__):
             guarded = trainer.guard.metrics if trainer.guard else {}
@@ -216,6 +218,7 @@ def on_the_engine(folder, correction):
 
     config = compose(
         *SIZES,
+        "warm_up=true",
         "rollouts_per_prompt=8",
         "engine=unsloth",
         f"output_dir={folder}",
@@ -240,7 +243,7 @@ def notebook(folder):
     from unsloth_zoo import vllm_utils
 
     runs = []
-    for steps, start in ((2, None), (3, None), (3, str(folder / "checkpoint-2"))):
+    for start in (None, str(folder / "checkpoint-2")):
         config = compose(*SIZES, "sampling.max_completion_length=8", f"output_dir={folder}")
         policy = policy_as_unsloth_loads_it(config)
         policy.model.vllm_engine = vllm = NotebookVllm(policy, config)
@@ -263,7 +266,7 @@ def notebook(folder):
                 num_generations=4,
                 max_completion_length=8,
                 per_device_train_batch_size=4,
-                max_steps=steps,
+                max_steps=3,
                 save_steps=2,
                 report_to="none",
                 learning_rate=1e-3,
@@ -281,7 +284,7 @@ def notebook(folder):
         )
         trainer.train(resume_from_checkpoint=start)
         runs.append((adapter(trainer), vllm, trained))
-    (_, _, _), (whole, vllm, trained), (again, _, _) = runs
+    (whole, vllm, trained), (again, _, _) = runs
     ids = [call.lora.lora_int_id for call in vllm.calls]
     return {
         "drawn": [len(call.prompts) for call in vllm.calls],

@@ -20,12 +20,8 @@ def test_mean_costs_are_recovered():
         lengths = [(rng.integers(5, 51, size=16) * scale).astype(int) for _ in range(2)]
         steps.append([{"lengths": part, "kept": [0, 1]} for part in lengths])
         generation = 0.01 + 0.002 * np.max(lengths) + 1e-4 * np.sum(lengths)
-        metrics.append({
-            "seconds/generate": generation,
-            "seconds/score": 0.02,
-            "seconds/select": 0.012,
-            "seconds/update": 0.2,
-        })  # fmt: skip
+        seconds = {"generate": generation, "score": 0.02, "select": 0.012, "update": 0.2}
+        metrics.append({f"seconds/{phase}": value for phase, value in seconds.items()})
     prices = costs.fit(metrics, steps)
     flat = np.array([[part["lengths"] for part in step] for step in steps])
     assert prices.fixed == pytest.approx(0.01 + 0.002 * flat.max(axis=(1, 2)).mean())
@@ -47,8 +43,8 @@ def run(tmp_path):
     folder = tmp_path / "checkpoints" / "r"
     folder.mkdir(parents=True)
     write_metrics(folder, 14)
-    ledger_file(folder, [{"step": 1 + i // 2, "lengths": [1, 2, 3, 4], "kept": [0, 1]}
-                         for i in range(28)])  # fmt: skip
+    groups = [{"step": 1 + i // 2, "lengths": [1, 2, 3, 4], "kept": [0, 1]} for i in range(28)]
+    ledger_file(folder, groups)
     return folder
 
 

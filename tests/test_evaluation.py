@@ -1,6 +1,5 @@
 """evaluate_run.py and what stands below it, on random adapters and a few sums."""
 
-import copy
 import errno
 import json
 import os
@@ -119,10 +118,14 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     assert shown.out.splitlines()[-1] == "wrote fresh/base-tiny.json, fresh/fake.json"
 
 
-@pytest.mark.parametrize(("key", "repeats"), [
-    ("temperature=0", {"gsm8k.greedy": 1}), ("greedy=false", {"gsm8k": 2}),
-    ("greedy=true", {"gsm8k": 2, "gsm8k.greedy": 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "repeats"),
+    [
+        ("temperature=0", {"gsm8k.greedy": 1}),
+        ("greedy=false", {"gsm8k": 2}),
+        ("greedy=true", {"gsm8k": 2, "gsm8k.greedy": 1}),
+    ],
+)
 def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, repeats, capsys):
     path = Path("data/gsm8k/test.jsonl")
     row = {"question": "1+" * 400 + "1=?", "answer": "#### 401", "unique_id": "long"}
@@ -141,13 +144,19 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     store, rng = Store("other", "r"), np.random.default_rng(5)
     v2, formed, clipped = (rng.random((11, 6)) < share for share in (0.5, 0.7, 0.2))
     strict, tokens = v2 & (np.arange(6) < 4), np.add.outer(np.arange(11), 100.0 * np.arange(6))
-    stored = [
-        [{"id": str(q), "answer": str(q), "completion": f"{k} {q}", "tokens": int(tokens[k, q]),
-          "clipped": bool(clipped[k, q]), "well_formed": bool(formed[k, q]),
-          "correct": {"v2": bool(v2[k, q]), "strict": bool(strict[k, q])}} for q in range(6)]
-        for k in range(11)
-    ]  # fmt: skip
-    for k, repeat in enumerate(stored):  # repeat-10 after repeat-9
+    for k in range(11):  # repeat-10 after repeat-9
+        repeat = [
+            {
+                "id": str(q),
+                "answer": str(q),
+                "completion": f"{k} {q}",
+                "tokens": int(tokens[k, q]),
+                "clipped": bool(clipped[k, q]),
+                "well_formed": bool(formed[k, q]),
+                "correct": {"v2": bool(v2[k, q]), "strict": bool(strict[k, q])},
+            }
+            for q in range(6)
+        ]
         records.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
     rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
@@ -179,9 +188,15 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
     entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 & formed, "lengths": tokens}
     entry = {name: [*values.mean(axis=1)] for name, values in entry.items()}
     entry["examples"] = [
-        {"prompt": f"prompt {q}", "answer": str(q), "completion": f"0 {q}",
-         "correct": str(v2[0, q]), "format_correct": str(formed[0, q])} for q in range(5)
-    ]  # fmt: skip
+        {
+            "prompt": f"prompt {q}",
+            "answer": str(q),
+            "completion": f"0 {q}",
+            "correct": str(v2[0, q]),
+            "format_correct": str(formed[0, q]),
+        }
+        for q in range(5)
+    ]
     meta = {"train_seconds": 12.5, "pass@k": {"gsm8k": by_k}, "scores": {"gsm8k": details}}
     written = json.loads(store.summary.read_text())
     assert rounded(written) == rounded({"checkpoint-10": {"gsm8k": entry, "meta": meta}})
@@ -194,8 +209,13 @@ def rounded(tree: Any) -> Any:
 
 def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
     rows = [Question(id_, "", "", [7]) for id_ in "ab"]
-    cases = [("gsm8k", 0, "base", 0), ("gsm8k", 1, "base", 0), ("gsm8k", 0, "checkpoint-2", 0),
-             ("math", 0, "base", 0), ("gsm8k", 0, "base", 1)]  # fmt: skip
+    cases = [
+        ("gsm8k", 0, "base", 0),
+        ("gsm8k", 1, "base", 0),
+        ("gsm8k", 0, "checkpoint-2", 0),
+        ("math", 0, "base", 0),
+        ("gsm8k", 0, "base", 1),
+    ]
     works = [questions.requests(task, rows, s, name, repeat=k) for task, s, name, k in cases]
     seeds = {request.seeds[0] for work in works for request in work}
     assert len(seeds) == 10
@@ -295,21 +315,24 @@ def test_a_repeat_that_is_not_whole_is_set_aside_and_generated_again(spoil, caps
     assert f"{path}: " in capsys.readouterr().err
 
 
-def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, monkeypatch):
+def test_a_saved_config_is_not_resolved(folder, monkeypatch):
     monkeypatch.setenv("SECRET", "42")
-    Path("theirs.py").write_text("open('ran', 'w')\ndef gold(row): return row['answer']\n")
     config = OmegaConf.load(folder / SAVED)
     config.task.system = "${oc.env:SECRET}"
     OmegaConf.save(config, folder / SAVED)
     evaluate("results_dir=unresolved")
     assert "42" not in Path("unresolved/fake.meta.json").read_text().partition("git_commit")[0]
-    for key in ("rewards.functions.own", "task.gold"):
-        changed = copy.deepcopy(config)
-        OmegaConf.update(changed, key, "theirs.py:gold", force_add=True)
-        OmegaConf.save(changed, folder / SAVED)
-        line = rf"run=fake: \S*config.yaml names code of this machine, {key}=theirs.py:gold; if the"
-        with pytest.raises(UserError, match=line):
-            evaluate()
+
+
+@pytest.mark.parametrize("key", ["rewards.functions.own", "task.gold"])
+def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, key):
+    Path("theirs.py").write_text("open('ran', 'w')\ndef gold(row): return row['answer']\n")
+    config = OmegaConf.load(folder / SAVED)
+    OmegaConf.update(config, key, "theirs.py:gold", force_add=True)
+    OmegaConf.save(config, folder / SAVED)
+    line = rf"run=fake: \S*config.yaml names code of this machine, {key}=theirs.py:gold; if the"
+    with pytest.raises(UserError, match=line):
+        evaluate()
     assert not Path("ran").exists()
 
 
@@ -423,14 +446,23 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
     (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
     (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
-    (lambda _: FACTS.write_text('{"tasks": {}}'), "",
-     "results_dir=results: results/fake.json was not written by evaluate_run.py"),
+    (
+        lambda _: FACTS.write_text('{"tasks": {}}'),
+        "",
+        "results_dir=results: results/fake.json was not written by evaluate_run.py",
+    ),
     (lambda _: FACTS.write_text("[1]"), "", "results_dir=results: results/fake.json was not writ"),
-    (lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")], "",
-     "checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "),
-    (lambda folder: make_run(folder.parent, "empty", steps=()), "run=empty",
-     "checkpoints/empty: has no checkpoint yet; wait for one"),
-]  # fmt: skip
+    (
+        lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")],
+        "",
+        "checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; ",
+    ),
+    (
+        lambda folder: make_run(folder.parent, "empty", steps=()),
+        "run=empty",
+        "checkpoints/empty: has no checkpoint yet; wait for one",
+    ),
+]
 
 
 @pytest.mark.parametrize(("spoil", "overrides", "line"), MISTAKES)
@@ -492,13 +524,15 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
     assert scored == {2: validation, 4: [*validation, "gsm8k", "gsm8k.greedy"]}
 
 
-def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder):
+@pytest.mark.parametrize(
+    ("chosen", "step"), [({}, 4), ({"gsm8k": "checkpoint-2"}, 2)], ids=["none", "another"]
+)
+def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder, chosen, step):
     noted = {"checkpoint_best": {"checkpoint": "checkpoint-4", "accuracy": 0.5}}
     (folder / "meta.json").write_text(json.dumps(noted))
     store = Store("results", "fake")
-    for chosen, step in ({}, 4), ({"gsm8k": "checkpoint-2"}, 2):
-        store.facts["best"] = chosen
-        assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
+    store.facts["best"] = chosen
+    assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
 
 
 def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():

@@ -45,11 +45,11 @@ def test_what_is_written_is_read(tmp_path):
     assert others == [([1, 2], [0.0, 0.5], [1.0] * 3), ([0], [1.0], [0.5])]
 
 
-def test_texts_are_kept_as_asked(tmp_path):
-    for texts, with_text in (("all", 3), ("first", 1), ("none", 0)):
-        records = [*files.read_lines(write(tmp_path / f"{texts}.gz", 1, texts))]
-        for key in ("prompt", "completions"):
-            assert sum(key in record for record in records) == with_text
+@pytest.mark.parametrize(("texts", "with_text"), [("all", 3), ("first", 1), ("none", 0)])
+def test_texts_are_kept_as_asked(tmp_path, texts, with_text):
+    records = [*files.read_lines(write(tmp_path / "rollouts.jsonl.gz", 1, texts))]
+    assert sum("prompt" in record for record in records) == with_text
+    assert sum("completions" in record for record in records) == with_text
 
 
 def test_a_torn_end_is_dropped_at_every_length(tmp_path):

@@ -1,12 +1,13 @@
 """Predictions of the signal against trainings: on made-up lines whose order is known."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from benchmarks import board, predictions
+from benchmarks import predictions
 from pods.config import command
 from tests.figures import refused
 
@@ -29,7 +30,7 @@ def write_trained(config, trainings):
         accuracy = [0.1 + training.cell.m / 100 + training.seed / 10]
         line = training._asdict() | {"accuracy": accuracy, "greedy": accuracy}
         lines.append(json.dumps(line) + "\n")
-    board.result_files(config, "tune")[0].write_text("".join(lines))
+    (Path(config.results_dir) / "tune.jsonl").write_text("".join(lines))
 
 
 def test_every_registered_cell_is_trained_with_every_seed_at_one_rate(config):
@@ -44,17 +45,21 @@ def test_every_registered_cell_is_trained_with_every_seed_at_one_rate(config):
 def test_a_trained_cell_counts_with_the_mean_over_its_seeds(config):
     wanted = predictions.registered(config)
     write_trained(config, wanted[:3])  # the third: one seed of the second cell
-    assert predictions.accuracies(config) == pytest.approx({
-        ("grpo", 1, 16, 16): 0.1 + 0.16 + 0.05,
-        ("grpo", 8, 8, 8): 0.1 + 0.08,
-    })  # fmt: skip
+    assert predictions.accuracies(config) == pytest.approx(
+        {
+            ("grpo", 1, 16, 16): 0.1 + 0.16 + 0.05,
+            ("grpo", 8, 8, 8): 0.1 + 0.08,
+        }
+    )
 
 
 def test_cells_are_listed_with_the_highest_prediction_first():
     a, b = ("pods", 8, 8, 4), ("grpo", 8, 8, 8)
-    table = predictions.by_cell({a: 0.0, b: np.log(2.0)}, {a: 0.5, b: 0.25})
+    accuracies = {a: 0.5, b: 0.25}
+    table = predictions.by_cell({a: 0.0, b: np.log(2.0)}, accuracies, {a: 0.4, b: 0.2})
     rows = [[part.strip() for part in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
-    assert rows == [["grpo 8 8 8", "2.00", "25.0"], ["pods 8 8 4", "1.00", "50.0"]]
+    expected = [["grpo 8 8 8", "2.00", "25.0", "20.0"], ["pods 8 8 4", "1.00", "50.0", "40.0"]]
+    assert rows == expected
 
 
 def test_rank_correlations_are_those_of_scipy_with_ties_too():

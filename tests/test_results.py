@@ -65,8 +65,14 @@ def test_run10_follows_run9_and_facts_are_no_run(tmp_path):
     assert found == ["a-0.04-Run1", "a-Run2", "a-Run9", "a-Run10"]
 
 
-def test_the_published_files_survive_a_round_trip(shared, tmp_path):
-    for read, pattern in ((results.read, "Instruct-*"), (results.read_base, "base-qwen")):
-        for path in results.find(shared / "reference" / "results", [pattern]):
-            results.write(copy := tmp_path / "copy.json", read(path))
-            assert json.loads(copy.read_text()) == json.loads(path.read_text())
+@pytest.mark.parametrize(
+    ("read", "pattern"),
+    [(results.read, "Instruct-*"), (results.read_base, "base-qwen")],
+    ids=["runs", "base"],
+)
+def test_the_published_files_survive_a_round_trip(read, pattern, shared, tmp_path):
+    paths = results.find(shared / "reference" / "results", [pattern])
+    for path in paths:
+        results.write(tmp_path / path.name, read(path))
+    copies = {path.name: json.loads((tmp_path / path.name).read_text()) for path in paths}
+    assert copies == {path.name: json.loads(path.read_text()) for path in paths}

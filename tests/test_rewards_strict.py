@@ -155,24 +155,28 @@ def block(answer: str) -> str:
 
 def test_answers():
     with closing(Scorer("strict", workers=2, deadline_seconds=20)) as scorer:
-        for table, correct in ((CORRECT, True), (WRONG, False)):
-            rows = [(block(answer), gold) for gold, answers in table.items() for answer in answers]
-            grades = scorer.grade(*zip(*rows, strict=True), ["math"] * len(rows))
-            pairs = zip(rows, grades, strict=True)
-            assert [row for row, grade in pairs if grade is not correct] == []
+        rows = [
+            (block(answer), gold, table is CORRECT)
+            for table in (CORRECT, WRONG)
+            for gold, answers in table.items()
+            for answer in answers
+        ]
+        completions, golds, _ = zip(*rows, strict=True)
+        grades = scorer.grade(completions, golds, ["math"] * len(rows))
+        assert [*zip(completions, golds, grades, strict=True)] == rows
         unclosed = ["18", "<answer>18", "18</answer>"]
         assert scorer.grade(unclosed, ["18"] * 3, ["math"] * 3) == [False] * 3
         assert scorer.timeouts == 0
 
 
+@pytest.mark.parametrize("gold", ["18", "x+\\frac{\\pi}{2}"])
 @pytest.mark.parametrize("version", ["v1", "v2", "strict"])
-def test_hostile_text_scores_and_comes_to_an_end(version):
+def test_hostile_text_scores_and_comes_to_an_end(version, gold):
     texts = [form for text in HOSTILE for form in (text, block(text))]
-    for gold in ("18", "x+\\frac{\\pi}{2}"):
-        scores = rewards.score(texts, [gold] * len(texts), version=version)
-        assert scores["correctness"] == [0.0] * len(texts)
-        bonus = [sum(pair) for pair in zip(scores["format"], scores["tags"], strict=True)]
-        assert 0.0 <= min(bonus) <= max(bonus) <= 0.2
+    scores = rewards.score(texts, [gold] * len(texts), version=version)
+    assert scores["correctness"] == [0.0] * len(texts)
+    bonus = [sum(pair) for pair in zip(scores["format"], scores["tags"], strict=True)]
+    assert 0.0 <= min(bonus) <= max(bonus) <= 0.2
 
 
 def wait_until_gone(pids: list[int]) -> None:

@@ -134,12 +134,22 @@ def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
     shown = capsys.readouterr().err
     assert "not 14; skipped\n" in shown
     assert f"resuming {folder.path / 'checkpoint-10'}" in shown
-    for step in (9, 10):
-        truncated(folder.path / f"checkpoint-{step}")
-    for resume, line in (
+
+
+@pytest.mark.parametrize(
+    ("resume", "line"),
+    [
         ("auto", "resume=auto: .* bytes, not .*; set run=<another name>"),
         ("never", "resume=never: .* holds 3 checkpoints"),
-        (str(add(tmp_path / "other", 3)), "of another run than run=r; set run=other"),
-    ):
-        with pytest.raises(UserError, match=line):
-            start(resume)
+        ("other/checkpoint-3", "of another run than run=r; set run=other"),
+    ],
+    ids=["auto", "never", "another run"],
+)
+def test_a_run_without_an_intact_checkpoint_is_refused(folder, tmp_path, resume, line):
+    for checkpoint in checkpoints.find(folder.path):
+        truncated(checkpoint.path)
+    add(tmp_path / "other", 3)
+    if "/" in resume:
+        resume = str(tmp_path / resume)
+    with pytest.raises(UserError, match=line):
+        folder_of(tmp_path, f"resume={resume}").find_start()

@@ -144,8 +144,8 @@ def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp
 
     trainer = trainer_of(tmp_path, loss)
     wanted = [prompt for prompt in step.prompts for _ in range(4)]
-    rollouts = [trainer.draw_share([(prompt, place % 4)])[0]
-                for prompt, place in zip(wanted, places, strict=True)]  # fmt: skip
+    pairs = zip(wanted, places, strict=True)
+    rollouts = [trainer.draw_share([(prompt, place % 4)])[0] for prompt, place in pairs]
     scores = torch.as_tensor(trainer.score(wanted, rollouts))
     batch = trainer.tensors([prompt.row["prompt"] for prompt in wanted], rollouts, scores)
     trainer.current_gradient_accumulation_steps = 1
@@ -268,11 +268,14 @@ def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_pa
     assert json.loads(processes.run(tmp_path, *again, script=PLAN).stdout) == answer
 
 
-@pytest.mark.parametrize("own", [
-    pytest.param(["algorithm=grpo", "rule=null"], id="without a rule"),
-    pytest.param(["rule=all", "rollouts_per_prompt=4"], id="with all of them"),
-    pytest.param(["rule=percentile"], id="with a rule of its own"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(["algorithm=grpo", "rule=null"], id="without a rule"),
+        pytest.param(["rule=all", "rollouts_per_prompt=4"], id="with all of them"),
+        pytest.param(["rule=percentile"], id="with a rule of its own"),
+    ],
+)
 def test_pods_is_simulated_at_runs_of_every_rule(own):
     words = ["algorithms=[pods]", "cells=[[8,4,2]]"]
     config = typed(plan.PlanConfig, compose("plan", words, CONFIG_DIR / "checkpoint"))
@@ -281,17 +284,23 @@ def test_pods_is_simulated_at_runs_of_every_rule(own):
     assert algorithm.keywords["rule"].__name__ == rule
 
 
-@pytest.mark.parametrize(("words", "line"), [
-    pytest.param([], "run=null: set one of run=<run>, experiment=<name>", id="nothing"),
-    pytest.param(["run=r", "recorded=f"], "run=r recorded=f: set one of", id="both"),
-    pytest.param(["run=r", "model=tiny"], "model=tiny: only an experiment takes", id="model"),
-    pytest.param(["run=r", "cells=[[1,2,4]]"], "cells: [1, 2, 4] must be [P,n,m]", id="cells"),
-    pytest.param(["run=r"], "run=r: no such run in output_dir=checkpoints", id="no run"),
-    pytest.param(["recorded=f"], "recorded=f: no recorded rollouts", id="no file"),
-    pytest.param(["recorded=f", "clock=h"], "clock=h: no such file", id="no such price list"),
-    pytest.param(["experiment=quickstart", "algorithms=[best]"],
-                 "algorithms: algorithm 'best' is unknown", id="no such algorithm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        pytest.param([], "run=null: set one of run=<run>, experiment=<name>", id="nothing"),
+        pytest.param(["run=r", "recorded=f"], "run=r recorded=f: set one of", id="both"),
+        pytest.param(["run=r", "model=tiny"], "model=tiny: only an experiment takes", id="model"),
+        pytest.param(["run=r", "cells=[[1,2,4]]"], "cells: [1, 2, 4] must be [P,n,m]", id="cells"),
+        pytest.param(["run=r"], "run=r: no such run in output_dir=checkpoints", id="no run"),
+        pytest.param(["recorded=f"], "recorded=f: no recorded rollouts", id="no file"),
+        pytest.param(["recorded=f", "clock=h"], "clock=h: no such file", id="no such price list"),
+        pytest.param(
+            ["experiment=quickstart", "algorithms=[best]"],
+            "algorithms: algorithm 'best' is unknown",
+            id="no such algorithm",
+        ),
+    ],
+)
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, line):
     monkeypatch.chdir(tmp_path)
     assert refused(capsys, PLAN, *words).startswith(f"plan.py: {line}")

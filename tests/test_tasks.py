@@ -28,17 +28,32 @@ SHARED = {  # rows, and the digest of id, question, answer and kind: runs stay c
 }
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {  # task -> a row, its id and gold answer
     "gsm8k": ({"question": "How many?", "answer": "1+1=<<1+1=2>>2\n#### 1,200"}, "1", "1200"),
-    "math": ({"problem": "The half?", "solution": "\\boxed{1}, \\boxed{\\frac{1}{2}}", "level": 2},
-             "1", "\\frac{1}{2}"),
-    "math500": ({"problem": "The third?", "answer": "\\frac{1}{3}", "unique_id": "test/8.json"},
-                "test/8.json", "\\frac{1}{3}"),
+    "math": (
+        {"problem": "The half?", "solution": "\\boxed{1}, \\boxed{\\frac{1}{2}}", "level": 2},
+        "1",
+        "\\frac{1}{2}",
+    ),
+    "math500": (
+        {"problem": "The third?", "answer": "\\frac{1}{3}", "unique_id": "test/8.json"},
+        "test/8.json",
+        "\\frac{1}{3}",
+    ),
     "amc23": ({"id": 0, "question": "The cube?", "answer": 27.0, "url": "12A/1"}, "0", "27"),
     "aime24": ({"id": 60, "problem": "The sum?", "answer": "204", "year": "2024"}, "60", "204"),
-    "chemistry": ({
-        "question": "Which?", "choices": {"text": ["water", "salt"], "label": ["A", "B"]}, "idx": 7,
-        "answerKey": "B", "domain": "Chemistry", "details": {"level": "L3"}, "type": "mcq",
-    }, "7", "B"),
-}  # fmt: skip
+    "chemistry": (
+        {
+            "question": "Which?",
+            "choices": {"text": ["water", "salt"], "label": ["A", "B"]},
+            "idx": 7,
+            "answerKey": "B",
+            "domain": "Chemistry",
+            "details": {"level": "L3"},
+            "type": "mcq",
+        },
+        "7",
+        "B",
+    ),
+}
 ROWS = {name: row for name, (row, *_) in CASES.items()}
 BAD = [  # task, the second row's changes (None: the column is missing), what the error says
     ("gsm8k", {"answer": None}, "column 'answer' is missing; found question"),
@@ -66,14 +81,15 @@ def load(name: str, split: str, folder: Path, **settings: Any) -> datasets.Datas
     return load_rows(name, split, data_dir=str(folder), **settings)
 
 
-def test_a_row_of_each_task(tmp_path):
-    for name, (row, identity, answer) in CASES.items():
-        write(tmp_path, name, "test", [row])
-        question = row.get("question", row.get("problem"))
-        ours = {"id": identity, "question": question, "answer": answer, "kind": "math"}
-        if name == "chemistry":
-            ours |= {"question": "Which?\nA. water\nB. salt", "kind": "choice"}
-        assert load(name, "test", tmp_path)[0] == row | ours  # other columns unchanged
+@pytest.mark.parametrize("name", CASES)
+def test_a_row_of_each_task(name, tmp_path):
+    row, identity, answer = CASES[name]
+    write(tmp_path, name, "test", [row])
+    question = row.get("question", row.get("problem"))
+    ours = {"id": identity, "question": question, "answer": answer, "kind": "math"}
+    if name == "chemistry":
+        ours |= {"question": "Which?\nA. water\nB. salt", "kind": "choice"}
+    assert load(name, "test", tmp_path)[0] == row | ours  # other columns unchanged
 
 
 def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path):
@@ -85,10 +101,15 @@ def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path):
     write(tmp_path, "gsm8k", "test", rows)
     dataset = load("gsm8k", "test", tmp_path).select([1, 0])
     assert {name: dataset[name][:] for name in dataset.column_names} == {
-        "id": ["2", "1"], "question": ["1+1?"] * 2, "answer": ["2", "2"], "kind": ["math", "math"],
-        "mixed": ["two", 1], "nested": [{"b": None}, {"a": [1]}], "float": [2.5, 1.0],
+        "id": ["2", "1"],
+        "question": ["1+1?"] * 2,
+        "answer": ["2", "2"],
+        "kind": ["math", "math"],
+        "mixed": ["two", 1],
+        "nested": [{"b": None}, {"a": [1]}],
+        "float": [2.5, 1.0],
         "late": [[1, "x"], None],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), BAD)
@@ -99,44 +120,71 @@ def test_a_bad_row_is_an_error_with_file_and_line(name, changes, message, tmp_pa
         load(name, "test", tmp_path)
 
 
-def test_a_bad_file(tmp_path):
+def test_a_missing_file_is_named_with_what_belongs_there(tmp_path):
     missing = r"cannot read .*gsm8k.test\.jsonl .*; put the rows of openai/gsm8k there"
     with pytest.raises(UserError, match=missing):
         load("gsm8k", "test", tmp_path)
-    no_objects = [[ROWS["gsm8k"], "", line] for line in ("{", "[1]", '"text"', "\\u0000", "null")]
-    for lines, message in (
-        *((lines, r"gsm8k.test\.jsonl:3: not a JSON object") for lines in no_objects),
-        ([], "^gsm8k/test: no rows in "),
-        ([{**ROWS["gsm8k"], "huge": 2**70}], r"column 'huge': cannot be stored \(OverflowError"),
-    ):
-        write(tmp_path, "gsm8k", "test", lines)
-        with pytest.raises(UserError, match=message):
-            load("gsm8k", "test", tmp_path)
 
 
-def test_gold_with_balanced_braces_or_the_published_cut(tmp_path):
-    golds = {  # solution -> gold answer, gold answer as published
-        "\\boxed{5}": ("5", "5"), "\\boxed{\\frac{1}{2}}": ("\\frac{1}{2}", "\\frac{1"),
-        "\\boxed{ \\{1,2\\} }": ("\\{1,2\\}", "\\{1,2\\"), "\\boxed{1} or \\boxed{2}": ("2", "2"),
-        "so \\fbox{5}": ("5", "5"), "so $\\boxed 5$.": ("5", "5"),
-    }  # fmt: skip
-    write(tmp_path, "math", "test", [{**ROWS["math"], "solution": text} for text in golds])
-    for position, name in enumerate(("math", "math_published")):
-        dataset = load(name, "test", tmp_path)
-        assert dataset["answer"][:] == [pair[position] for pair in golds.values()]
+@pytest.mark.parametrize("line", ["{", "[1]", '"text"', "\\u0000", "null"])
+def test_a_line_that_is_no_object_is_named(line, tmp_path):
+    write(tmp_path, "gsm8k", "test", [ROWS["gsm8k"], "", line])
+    with pytest.raises(UserError, match=r"gsm8k.test\.jsonl:3: not a JSON object"):
+        load("gsm8k", "test", tmp_path)
 
 
-def test_validation_is_carved_from_train_and_stays_the_same(tmp_path):
-    """The order is numpy's for seed 42, as in the published code, less the carved questions."""
-    shuffled_by_numpy = np.random.default_rng(42).permutation(100)
-    for name, shuffled, recorded in (
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        pytest.param([], "^gsm8k/test: no rows in ", id="empty"),
+        pytest.param(
+            [{**ROWS["gsm8k"], "huge": 2**70}],
+            r"column 'huge': cannot be stored \(OverflowError",
+            id="a number of 71 bits",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(rows, message, tmp_path):
+    write(tmp_path, "gsm8k", "test", rows)
+    with pytest.raises(UserError, match=message):
+        load("gsm8k", "test", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold", "published"),
+    [
+        ("\\boxed{5}", "5", "5"),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", "\\frac{1"),
+        ("\\boxed{ \\{1,2\\} }", "\\{1,2\\}", "\\{1,2\\"),
+        ("\\boxed{1} or \\boxed{2}", "2", "2"),
+        ("so \\fbox{5}", "5", "5"),
+        ("so $\\boxed 5$.", "5", "5"),
+    ],
+)
+def test_gold_with_balanced_braces_or_the_published_cut(solution, gold, published, tmp_path):
+    write(tmp_path, "math", "test", [{**ROWS["math"], "solution": solution}])
+    assert load("math", "test", tmp_path)["answer"][:] == [gold]
+    assert load("math_published", "test", tmp_path)["answer"][:] == [published]
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "validation"),
+    [
         ("gsm8k", np.arange(100), ["19", "22", "34", "43", "51", "57", "60"]),
-        ("math", shuffled_by_numpy, ["5", "38", "47", "90", "84", "33", "97"]),
-    ):
-        write(tmp_path, name, "train", [ROWS[name]] * 100)
-        assert load(name, "validation", tmp_path, validation_size=7)["id"][:] == recorded
-        train = load(name, "train", tmp_path, validation_size=7)["id"][:]
-        assert train == [str(i + 1) for i in shuffled if str(i + 1) not in recorded]
+        (
+            "math",
+            np.random.default_rng(42).permutation(100),
+            ["5", "38", "47", "90", "84", "33", "97"],
+        ),
+    ],
+    ids=["gsm8k", "math"],
+)
+def test_validation_is_carved_from_train_and_stays_the_same(name, order, validation, tmp_path):
+    """The order is numpy's for seed 42, as in the published code, less the carved questions."""
+    write(tmp_path, name, "train", [ROWS[name]] * 100)
+    assert load(name, "validation", tmp_path, validation_size=7)["id"][:] == validation
+    train = load(name, "train", tmp_path, validation_size=7)["id"][:]
+    assert train == [str(i + 1) for i in order if str(i + 1) not in validation]
 
 
 def test_a_small_file_gives_a_fifth_and_says_so(tmp_path, capsys, monkeypatch):
@@ -150,25 +198,31 @@ def test_a_small_file_gives_a_fifth_and_says_so(tmp_path, capsys, monkeypatch):
         load("gsm8k", "validation", tmp_path, validation_size=0)
 
 
-def test_mistakes_are_named():
-    for name, split, settings, message in (
+@pytest.mark.parametrize(
+    ("name", "split", "settings", "message"),
+    [
         ("gsm9k", "test", {}, "task=gsm9k: unknown; one of gsm8k, "),
         ("gsm8k", "dev", {}, "split=dev: unknown; one of train, validation, test"),
         ("math500", "train", {}, "task=math500: has no train split"),
         ("aime24", "validation", {}, "task=aime24: has no validation split"),
         ("gsm8k", "train", {"source": "x"}, "^task.source=x: only task=own has this key"),
-    ):
-        with pytest.raises(UserError, match=message):
-            load_rows(name, split, **settings)
+    ],
+    ids=["task", "split", "no train", "no validation", "a key of another task"],
+)
+def test_mistakes_are_named(name, split, settings, message):
+    with pytest.raises(UserError, match=message):
+        load_rows(name, split, **settings)
 
 
 def test_the_hub_is_asked_for_the_published_sets(monkeypatch):
     requests = []
     kinds = [  # the first four are left out
-        ("Biology", "L3", "mcq-4-choices"), ("Chemistry", "L1", "mcq-4-choices"),
-        ("Chemistry", "L3", "true_or_false"), ("Chemistry", "L3", "open-ended-qa"),
+        ("Biology", "L3", "mcq-4-choices"),
+        ("Chemistry", "L1", "mcq-4-choices"),
+        ("Chemistry", "L3", "true_or_false"),
+        ("Chemistry", "L3", "open-ended-qa"),
         *(("Chemistry", "L3", f"mcq-{4 - 2 * (i % 2)}-choices") for i in range(20)),
-    ]  # fmt: skip
+    ]
     science = [
         {**ROWS["chemistry"], "idx": i, "domain": domain, "details": {"level": level}, "type": kind}
         for i, (domain, level, kind) in enumerate(kinds)
@@ -200,9 +254,9 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch):
         load_rows("gsm8k", "train")
 
 
-def test_the_shared_data(shared):
-    for (name, split), expected in SHARED.items():
-        rows = load(name, split, shared / "data")
-        columns = [rows[column][:] for column in ("id", "question", "answer", "kind")]
-        digest = hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
-        assert (len(rows), digest) == expected, (name, split)
+@pytest.mark.parametrize(("name", "split"), SHARED)
+def test_the_shared_data(name, split, shared):
+    rows = load(name, split, shared / "data")
+    columns = [rows[column][:] for column in ("id", "question", "answer", "kind")]
+    digest = hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
+    assert (len(rows), digest) == SHARED[name, split]

@@ -38,10 +38,16 @@ def sizes(source: str) -> list[int]:
     return [len(own(source, split)) for split in tasks.SPLITS]
 
 
-@pytest.mark.parametrize("expected", [
-    {"train": 3}, {"train": 4, "test": 1}, {"train": 64, "validation": 16, "test": 20},
-    {"train": 1488, "validation": 256, "test": 256},  # the limits: validation_size and 256
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {"train": 3},
+        {"train": 4, "test": 1},
+        {"train": 64, "validation": 16, "test": 20},
+        {"train": 1488, "validation": 256, "test": 256},
+    ],
+    ids=["3", "5", "100", "2000, at the limits: validation_size and 256"],
+)
 def test_a_file_is_divided(expected, tmp_path, capsys):
     count, test = sum(expected.values()), expected.get("test", 0)
     source = write(tmp_path / "q.jsonl", rows(count))
@@ -155,25 +161,46 @@ def test_a_hub_data_set(monkeypatch):
     assert requests == {("me/sums", None), ("me/sums", "easy"), ("me/absent", None)}
 
 
-def test_gold_and_bad_rows_are_one_line_with_their_place(tmp_path, monkeypatch):
+@pytest.fixture
+def gold_file(tmp_path, monkeypatch):
+    """gold.py, in the current folder."""
     monkeypatch.chdir(tmp_path)
     Path("gold.py").write_text(GOLD_FILE)
-    for gold, solution, expected in (
-        ("as_is", " 1/2 ", "1/2"), ("as_is", 0.5, "0.5"), ("gold.py:doubled", "unused", "9.0"),
+
+
+@pytest.mark.usefixtures("gold_file")
+@pytest.mark.parametrize(
+    ("gold", "solution", "expected"),
+    [
+        ("as_is", " 1/2 ", "1/2"),
+        ("as_is", 0.5, "0.5"),
+        ("gold.py:doubled", "unused", "9.0"),
         ("after_hashes", "Half.\n#### 1,000", "1000"),
         ("boxed", "So \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
-    ):  # fmt: skip
-        source = write(Path("q.jsonl"), [{"problem": "?", "solution": solution, "half": 4.5}])
-        assert own(source, gold=gold, kind="choice")[0]["answer"] == expected
-    remedy = "correct the row, task.question, task.answer or task.gold"
-    for row, gold, message in (
+    ],
+    ids=["text as it is", "a number", "own", "after_hashes", "boxed"],
+)
+def test_gold_is_found_in_the_column(gold, solution, expected):
+    source = write(Path("q.jsonl"), [{"problem": "?", "solution": solution, "half": 4.5}])
+    assert own(source, gold=gold, kind="choice")[0]["answer"] == expected
+
+
+@pytest.mark.usefixtures("gold_file")
+@pytest.mark.parametrize(
+    ("row", "gold", "message"),
+    [
         ({"solution": 2}, "boxed", "column 'solution' must be text, is 2"),
         ({"half": 1}, "gold.py:number", "the gold answer must be text, is 1"),
         ({}, "gold.py:raises", "KeyError('absent')"),
-    ):
-        with pytest.raises(UserError) as error:
-            own(write(Path("q.jsonl"), [{"problem": "1+1?", **row}]), gold=gold)
-        assert str(error.value) == f"q.jsonl:1: {message}; {remedy}"
+    ],
+    ids=["no text", "gold is no text", "gold raises"],
+)
+def test_a_row_without_gold_is_one_line_with_its_place(row, gold, message):
+    with pytest.raises(UserError) as error:
+        own(write(Path("q.jsonl"), [{"problem": "1+1?", **row}]), gold=gold)
+    assert str(error.value) == (
+        f"q.jsonl:1: {message}; correct the row, task.question, task.answer or task.gold"
+    )
 
 
 def test_another_task_drops_the_keys_of_own():

@@ -38,20 +38,31 @@ def test_rendered_prompts_equal_the_published_ones(shared):
     assert len(lines) == 10
 
 
-def test_every_character_of_a_published_prompt_counts_without_the_shared_data():
-    for tokenizer, digest in ((QWEN, "26020c1825b89cf7"), (LLAMA, "212662bbd21c2d39")):
-        prompt = render_prompt("1+1?", tokenizer=tokenizer, date_string=DATE)
-        assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
+@pytest.mark.parametrize(
+    ("tokenizer", "digest"),
+    [(QWEN, "26020c1825b89cf7"), (LLAMA, "212662bbd21c2d39")],
+    ids=["qwen", "llama"],
+)
+def test_every_character_of_a_published_prompt_counts_without_the_shared_data(tokenizer, digest):
+    prompt = render_prompt("1+1?", tokenizer=tokenizer, date_string=DATE)
+    assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == digest
 
 
-def test_system_texts_and_base_style():
-    for system, text in (("Be brief.", "Be brief."), ("", "A default.")):  # the template's
-        prompt = render_prompt("1+1", tokenizer=QWEN, system=system)
-        assert prompt.startswith(f"<|im_start|>system\n{text}<|im_end|>")
-        assert "<think>" not in prompt
-    for system, text in ((None, SYSTEM["math"]["base"]), ("", "")):
-        prompt = render_prompt("1+1", tokenizer=QWEN, style="base", system=system)
-        assert prompt == text + "Problem: 1+1\nSolution: "
+@pytest.mark.parametrize(
+    ("system", "text"), [("Be brief.", "Be brief."), ("", "A default.")], ids=["own", "template's"]
+)
+def test_the_system_text_of_a_chat(system, text):
+    prompt = render_prompt("1+1", tokenizer=QWEN, system=system)
+    assert prompt.startswith(f"<|im_start|>system\n{text}<|im_end|>")
+    assert "<think>" not in prompt
+
+
+@pytest.mark.parametrize(
+    ("system", "text"), [(None, SYSTEM["math"]["base"]), ("", "")], ids=["default", "none"]
+)
+def test_the_system_text_of_a_base_model(system, text):
+    prompt = render_prompt("1+1", tokenizer=QWEN, style="base", system=system)
+    assert prompt == text + "Problem: 1+1\nSolution: "
 
 
 def test_what_cannot_be_rendered_is_refused():
@@ -79,20 +90,25 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
     config = SimpleNamespace(data_dir=None, sampling=limits, model=MODEL)
     rows, dropped = read_prompts(config, TASK, "train", QWEN)
     assert (rows["id"][:], dropped) == (list("bdeg"), 3)
-    for row in rows:  # a prompt stands beside its own question and gold answer
-        assert row["prompt"] == render_prompt(row["question"], tokenizer=QWEN)
-        assert row["answer"] == "=" + row["question"]
+    # A prompt stands beside its own question and gold answer.
+    assert rows["prompt"][:] == [render_prompt(q, tokenizer=QWEN) for q in rows["question"]]
+    assert rows["answer"][:] == ["=" + question for question in rows["question"]]
 
 
-def test_a_question_gets_the_system_text_of_its_task():
-    math, choice = SYSTEM["math"]["instruct"], SYSTEM["choice"]["instruct"]
-    for changes, text in (
-        ({"name": "gsm8k"}, math), ({"name": "own", "kind": "math"}, math),
-        ({"name": "chemistry"}, choice), ({"name": "own", "kind": "choice"}, choice),
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"name": "gsm8k"}, SYSTEM["math"]["instruct"]),
+        ({"name": "own", "kind": "math"}, SYSTEM["math"]["instruct"]),
+        ({"name": "chemistry"}, SYSTEM["choice"]["instruct"]),
+        ({"name": "own", "kind": "choice"}, SYSTEM["choice"]["instruct"]),
         ({"name": "chemistry", "system": "Choose."}, "Choose."),
-    ):  # fmt: skip
-        prompt = render("Which?", QWEN, TASK.model_copy(update=changes), MODEL)
-        assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date_string=DATE)
+    ],
+    ids=["math", "own math", "choice", "own choice", "the task's own text"],
+)
+def test_a_question_gets_the_system_text_of_its_task(changes, text):
+    prompt = render("Which?", QWEN, TASK.model_copy(update=changes), MODEL)
+    assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date_string=DATE)
 
 
 def with_template(name, **changes):

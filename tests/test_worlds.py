@@ -79,18 +79,20 @@ def test_the_table_in_the_docs_is_that_of_the_stored_runs(tmp_path):
     shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
     page = (ROOT / "docs" / "board.md").read_text()
     assert shown.partition("\n")[2].partition("\n\nGreedy")[0].strip() in page
-    for world, base in json.loads(
-        (ROOT / "benchmarks" / "results" / "worlds.json").read_text()
-    ).items():
-        if world in ("sums", *BASES):
-            shares = [base[name] for name in ("greedy", "sampled", "well_formed")]
-            groups = [f"{100 * x:.1f}" for n in ("8", "16") for x in base["dead"][n].values()]
-            cells = [
-                *(f"{100 * x:.1f}" for x in shares),
-                ", ".join(groups[:2]),
-                ", ".join(groups[2:]),
-            ]
-            assert f" | {' | '.join(cells)} |" in page
+
+
+@pytest.mark.parametrize("world", ["sums", *BASES])
+def test_the_base_of_a_world_in_the_docs_is_the_stored_one(world):
+    stored = json.loads((ROOT / "benchmarks" / "results" / "worlds.json").read_text())
+    base = stored[world]
+    shares = [base[name] for name in ("greedy", "sampled", "well_formed")]
+    groups = [f"{100 * x:.1f}" for n in ("8", "16") for x in base["dead"][n].values()]
+    cells = [
+        *(f"{100 * x:.1f}" for x in shares),
+        ", ".join(groups[:2]),
+        ", ".join(groups[2:]),
+    ]
+    assert f" | {' | '.join(cells)} |" in (ROOT / "docs" / "board.md").read_text()
 
 
 def test_what_is_finished_of_a_plan_is_shown(tmp_path):

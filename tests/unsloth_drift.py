@@ -13,10 +13,10 @@ import os
 import sys
 from pathlib import Path
 
-FILLED = ["prompts_per_step=4", "micro_batch_size=2", "loss.type=grpo", "loss.beta=0.04"]
-# The reference pass, three updates a generation, GRPO-GA with a loss per token, a second round.
+# The reference pass after a warm-up, three updates a generation, GRPO-GA with a loss per token, a
+# second round, and fewer rows than the budget, whose number differs from step to step.
 CASES = {
-    "kl": ["loss.type=grpo", "loss.beta=0.04"],
+    "kl": ["loss.type=grpo", "loss.beta=0.04", "warm_up=true"],
     "updates": [
         "loss.type=grpo",
         "updates_per_generation=3",
@@ -36,20 +36,15 @@ CASES = {
         "loss.beta=0.0",
     ],
     "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=2"],
-    # Algorithms that return fewer rows than the budget, of differing numbers from step to step.
-    "dapo_filled": [
-        "algorithm=dapo",
+    "filled": [
+        "algorithm=thin",
         "rollouts_per_prompt=4",
-        "algorithm_kwargs.rounds=1",
-        *FILLED,
-    ],
-    "speed_filled": [
-        "algorithm=speed",
-        "rollouts_per_prompt=8",
         "algorithm_kwargs.pool=1",
-        *FILLED,
+        "prompts_per_step=4",
+        "micro_batch_size=2",
+        "loss.type=grpo",
+        "loss.beta=0.04",
     ],
-    "thin_filled": ["algorithm=thin", "rollouts_per_prompt=4", "algorithm_kwargs.pool=1", *FILLED],
 }
 
 
@@ -86,7 +81,7 @@ def main(side, folder):
 
     report = gpu_path.classes(folder)
     report["cases"] = {case: gpu_path.case(side, case, Path(folder)) for case in CASES}
-    report["filled"] = filled_steps.report(Path(folder), smaller=side == "plain")
+    report["filled"] = filled_steps.report(Path(folder))
     if side == "unsloth":
         report |= gpu_path.unsloth_alone(Path(folder))
     print(json.dumps(report))
