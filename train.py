@@ -40,16 +40,11 @@ def train(config: TrainConfig) -> None:
     with ExitStack() as stack:
         with clock.phase("load"):
             from pods.engines import choose
-            from pods.models import policy, unsloth
 
-            ranks.say(choose.settle(config))
-            policy.set_threads(config.threads)
-            load = policy.load_transformers
-            if config.backend == "unsloth":
-                load = unsloth.load_unsloth
-                unsloth.import_unsloth(config)  # before the packages that it rewrites
+            load = choose.loader(config)
             from pods import scoring  # torch and TRL
             from pods.evaluation import midrun
+            from pods.models.policy import load_tokenizer
             from pods.runs import folder as runs
             from pods.tasks import splits
             from pods.training import build, loop, trl_keys
@@ -58,7 +53,7 @@ def train(config: TrainConfig) -> None:
             trl_keys.refuse_unknown(config)
             stack.enter_context(loop.restore_signals())
             ranks.start()
-            tokenizer = policy.load_tokenizer(config.model.path, config.model.pad_token)
+            tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
             questions = splits.load_prompts(config, tokenizer)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             rewards.rehearse(questions[0])

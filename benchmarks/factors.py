@@ -22,7 +22,7 @@ from pods.config.command import CONFIG_DIR, command
 from pods.config.keys import Text
 from pods.figures import ranking, tables
 from pods.figures.statistics import difference
-from pods.signal.record import load
+from pods.signal.pool import load
 
 SIZES = ("P", "n", "m")
 STAGES = {"tune": "the better rate on validation questions", "report": "test questions"}

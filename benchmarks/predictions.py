@@ -30,9 +30,9 @@ from pods.figures import tables
 from pods.figures.ranking import Cell
 from pods.runs.folder import provenance
 from pods.signal import compare
-from pods.signal.compare import Candidate, CellRanking, interval
-from pods.signal.record import Pool, load
-from pods.signal.simulate import Loss, Simulator, Sizes
+from pods.signal.compare import CellRanking, interval
+from pods.signal.pool import Pool, load
+from pods.signal.simulate import Candidate, Loss, Simulator
 
 RESAMPLES = 2000
 FEWEST_CELLS = 5  # for a rank correlation
@@ -110,9 +110,6 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     """Simulate the cells on a pool, and on the first of its questions and rollouts, and append the
     lines that are missing."""
     training = validated(TrainConfig, pool.facts["training"])
-    loss = Loss(
-        training.loss.type, training.micro_batch_size, training.loss.mask_truncated_completions
-    )
     prices = validated(Prices, read_prices(config.clock))
     out = Path(config.predicted)
     facts = {"world": config.world, "point": point, "clock": config.clock}
@@ -121,7 +118,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     for questions in config.questions:
         for rollouts in config.rollouts:
             part = pool.first(questions, rollouts)
-            simulator = Simulator(part, loss)
+            simulator = Simulator(part, Loss.of(training))
             whole = simulator.whole(over_kept, prices)
             signal, signal_ci95 = compare.signal(whole)
             shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
@@ -130,8 +127,8 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
                 if key_of(line) in known:
                     continue
                 functions = chosen(training_of(config, arm))
-                updates = simulator.updates(*functions, Sizes(*sizes), prices)
                 own = Candidate(arm, *sizes)
+                updates = simulator.updates(*functions, own, prices)
                 rates = CellRanking({own: updates}, whole, own).rates[own]
                 figures = {
                     "rate": float(rates[0]),  # over |E r|^2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
@@ -25,8 +25,9 @@ from pods.evaluation import lookup
 from pods.models import locate
 
 if TYPE_CHECKING:
-    from pods.signal.compare import Candidate, CellRanking
-    from pods.signal.record import Pool
+    from pods.signal.compare import CellRanking
+    from pods.signal.pool import Pool
+    from pods.signal.simulate import Candidate
 
 
 class PlanConfig(Section):
@@ -39,7 +40,7 @@ class PlanConfig(Section):
     rollouts: int = Field(ge=2)
     sketch: int = Field(ge=2)
     algorithms: list[Text] = Field(min_length=1)
-    prompts: list[int] | None
+    prompts: list[PositiveInt] | None
     cells: list[list[int]] | None
     clock: Text | None
     model_path: Text | None
@@ -67,7 +68,7 @@ class RecordedPolicy:
 def main(config: PlanConfig) -> None:
     check(config)
     if config.recorded:
-        from pods.signal.record import load
+        from pods.signal.pool import load
 
         pool = load(Path(config.recorded))
         training = validated(TrainConfig, pool.facts["training"])
@@ -99,9 +100,6 @@ def check(config: PlanConfig) -> None:
     for cell in config.cells or []:
         if len(cell) != 3 or cell[0] < 1 or not 2 <= cell[2] <= cell[1]:
             raise UserError(f"cells: {cell} must be [P,n,m] with P >= 1 and 2 <= m <= n")
-    for count in config.prompts or []:
-        if count < 1:
-            raise UserError(f"prompts: {count} must be 1 or more")
     if config.clock:
         read_prices(config.clock)
 
@@ -148,9 +146,9 @@ def policy_of(config: PlanConfig) -> RecordedPolicy:
 def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
     """The recorded rollouts of a policy; those that its file holds are not drawn again."""
     from pods.clock import peak_memory
-    from pods.signal.record import prompts_of, stored
-    from pods.signal.record import record as record_missing
-    from pods.training import recording
+    from pods.engines import choose
+    from pods.signal.pool import settings, stored
+    from pods.training.check import settle
 
     training = policy.training
     weights = reward_weights(training.rewards)
@@ -165,11 +163,16 @@ def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
     pool = stored(policy.file, facts, (config.rollouts, len(weights), config.sketch))
     if len(pool) >= config.questions:
         return pool.first(config.questions, config.rollouts)
-    settings = recording.settings(training, config.rollouts)
-    with recording.trainer_of(settings, policy.weights, policy.step) as trainer:
-        prompts = prompts_of(trainer.train_dataset, config.questions, training.seed)
+    drawing = settings(training, config.rollouts)
+    settle(drawing)
+    load = choose.loader(drawing)
+    from pods.signal import record as recording
+    from pods.training import build
+
+    with build.trainer_at(drawing, load, policy.weights, policy.step) as trainer:
+        prompts = recording.prompts_of(trainer.train_dataset, config.questions, training.seed)
         at_once = training.rollouts_per_prompt * training.prompts_per_step // config.rollouts
-        pool = record_missing(trainer, prompts, pool, policy.file, max(1, at_once))
+        pool = recording.record(trainer, prompts, pool, policy.file, max(1, at_once))
         gib = peak_memory()
         if gib is not None:
             ranks.say(f"peak memory {gib:.1f} GiB")
@@ -196,7 +199,7 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tupl
     the run's own sizes, and the run's own cell."""
     from pods.by_name import chosen
     from pods.needs import needs_of
-    from pods.signal.compare import Candidate
+    from pods.signal.simulate import Candidate
 
     P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
     every = config.cells or grid(config, P)
@@ -233,19 +236,15 @@ def compare(
     """Simulate every cell."""
     from tqdm import tqdm
 
-    from pods.signal.compare import Candidate, CellRanking
-    from pods.signal.simulate import Loss, Simulator, Sizes
+    from pods.signal.compare import CellRanking
+    from pods.signal.simulate import Candidate, Loss, Simulator
 
-    loss = Loss(
-        training.loss.type, training.micro_batch_size, training.loss.mask_truncated_completions
-    )
-    simulator = Simulator(pool, loss)
+    simulator = Simulator(pool, Loss.of(training))
     cells = cells_of(config, training)
     updates = {}
     for cell in tqdm(cells, "simulated", unit=" cells", disable=None):
         algorithm, advantage = cells[cell]
-        sizes = Sizes(cell.prompts, cell.n, cell.m)
-        updates[cell] = simulator.updates(algorithm, advantage, sizes, prices)
+        updates[cell] = simulator.updates(algorithm, advantage, cell, prices)
     m = training.kept_per_prompt
     reference = Candidate("grpo", training.prompts_per_step, m, m)
     whole = simulator.whole(cells[reference][1], prices)

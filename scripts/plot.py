@@ -7,7 +7,6 @@ Writes <out_dir>/<figure>/main.png|pdf|txt (caption), length.png|pdf, curves.jso
 
 import json
 from pathlib import Path
-from typing import Literal
 
 from pods.config.command import command
 from pods.config.keys import Text
@@ -18,7 +17,6 @@ from pods.files import write_atomic
 
 class PlotConfig(FigureConfig):
     out_dir: Text
-    x: Literal["time", "steps"]
 
 
 @command("plot", PlotConfig)
@@ -27,12 +25,12 @@ def main(config: PlotConfig) -> None:
     for figure, series in figures:
         out = Path(config.out_dir) / figure.name
         if len(series) > 1:
-            picture = drawing.main_figure(figure, series, config.x)
+            picture = drawing.main_figure(figure, series)
         else:
             lines = curves.by_both(figure, series, Path(config.results_dir))
-            picture = drawing.single_figure(figure, lines, config.x)
+            picture = drawing.single_figure(figure, lines)
         drawing.save(picture, out / "main")
-        drawing.save(drawing.length_figure(figure, series, config.x), out / "length")
+        drawing.save(drawing.length_figure(figure, series), out / "length")
         write_atomic(out / "main.txt", drawing.caption(figure, series))
         write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")
         print(out)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pods.figures import drawing
-from pods.figures.curves import Series
+from pods.figures.figure import Series
 from tests.figures import base_file, facts_file, figure, printed, run_file
 
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
@@ -49,7 +49,7 @@ def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
     arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), False)
     axes = Figure().subplots()
-    drawing._curves(axes, figure(), [arm], "value", "time")
+    drawing._curves(axes, figure(), [arm], "value")
     shown = [c for c in axes.collections if np.isfinite(c.get_datalim(axes.transData).y1)]
     assert (len(axes.lines), len(shown)) == (lines, bands)
     low, high = axes.get_ylim()
@@ -92,12 +92,6 @@ def arm_of_two_runs():
         "seconds": np.array([[30.0, 80.0], [60.0, np.nan]]),
     }
     return Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
-
-
-@pytest.mark.parametrize(("x", "values"), [("time", [30, 60]), ("steps", [15, 20])])
-def test_the_axes(x, values):
-    toy = figure(time_unit="minutes")
-    assert drawing.x_values(toy, arm_of_two_runs(), x).tolist() == values
 
 
 def test_seconds_a_step_are_those_of_each_run_up_to_its_end():

@@ -15,10 +15,11 @@ from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.figures import signal
+from pods.signal import pool as pool_file
 from pods.signal import record
-from pods.signal.compare import Candidate, CellRanking
-from pods.signal.record import Pool
-from pods.signal.simulate import Loss, Simulator, Sizes, Updates
+from pods.signal.compare import CellRanking
+from pods.signal.pool import Pool
+from pods.signal.simulate import Candidate, Loss, Simulator, Updates
 from pods.signal.sketch import Sketch
 from scripts import plan
 from tests import processes
@@ -98,7 +99,7 @@ def parameters_of(trainer: PodsTrainer) -> list[torch.Tensor]:
 def empty(trainer: PodsTrainer, rows: int = 4, size: int = 64) -> Pool:
     """The pool before the first question."""
     facts = {"weights": trainer.weights_by_name(), "correct": "graded", "name": "small"}
-    return record.stored(record.Path("none"), facts, (rows, 1, size))
+    return pool_file.stored(record.Path("none"), facts, (rows, 1, size))
 
 
 def test_sketches_keep_the_inner_products_of_gradients_of_a_model(tmp_path):
@@ -136,7 +137,7 @@ def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp
     simulator = Simulator(pool, Loss(loss, 12, mask_truncated=False))
     grpo = by_name.prepared("algorithm", "grpo", {})
     rng = np.random.default_rng(0)
-    (step,) = simulator.records(grpo, over_kept, Sizes(3, 4, 4), 1, rng)
+    (step,) = simulator.records(grpo, over_kept, Candidate("grpo", 3, 4, 4), 1, rng)
     places = np.array([rollout.place for rollout in step.rollouts])
     weights = simulator.loss.weights(simulator.tokens[places], 12, rng)
     update = (over_kept(step.batch, np.arange(12)) * weights) @ simulator.sketches[places]
@@ -174,13 +175,13 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         record.record(trainer, prompts, empty(trainer), file, at_once=1)
     monkeypatch.undo()
-    pool = record.load(file)
+    pool = pool_file.load(file)
     assert [row["id"] for row in pool.rows] == drawn == prompts[:2]
     pool = record.record(trainer, prompts, pool, file, at_once=1)
     np.testing.assert_array_equal(pool.sketches, undisturbed.sketches)
-    assert [row["id"] for row in record.load(file).rows] == prompts
+    assert [row["id"] for row in pool_file.load(file).rows] == prompts
     with pytest.raises(UserError, match="recorded with another digest"):
-        record.stored(file, pool.facts | {"digest": "other"}, (4, 1, 64))
+        pool_file.stored(file, pool.facts | {"digest": "other"}, (4, 1, 64))
 
 
 def test_snr2_of_made_up_gaussians():
@@ -190,7 +191,7 @@ def test_snr2_of_made_up_gaussians():
     cell = Candidate("constant", 10, 4, 4)
     for seed in range(12):
         simulator = Simulator(made_up(40, 8, mean, seed), Loss("grpo", 8, mask_truncated=False))
-        updates = simulator.updates(constant, over_kept, Sizes(10, 4, 4), PRICES)
+        updates = simulator.updates(constant, over_kept, cell, PRICES)
         whole = constant_whole(simulator)
         value, (low, high) = CellRanking({cell: updates}, whole, cell).snr2(cell)
         ratios.append(value)
@@ -203,7 +204,7 @@ def test_snr2_of_made_up_gaussians():
 def test_noise_without_a_mean_is_below_the_resolution():
     simulator = Simulator(made_up(40, 8, np.zeros(50)), Loss("dapo", 8, mask_truncated=False))
     cell = Candidate("constant", 2, 4, 4)
-    updates = simulator.updates(constant, over_kept, Sizes(2, 4, 4), PRICES)
+    updates = simulator.updates(constant, over_kept, cell, PRICES)
     comparison = CellRanking({cell: updates}, constant_whole(simulator), cell)
     row = comparison.row(cell)
     assert (row["snr2"], row["rate"]) == (None, None)
@@ -260,7 +261,7 @@ def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_pa
         "sizes.png",
     ]
     file = tmp_path / "checkpoints" / "r" / "signal-checkpoint-4.npz"
-    pool = record.load(file)
+    pool = pool_file.load(file)
     assert pool.sketches.shape == (4, 4, 64)
     assert np.abs(pool.sketches).max(axis=2).min() > 0
     again = ["recorded=checkpoints/r/signal-checkpoint-4.npz", *words[1:]]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pods.figures import speedup, statistics
-from pods.figures.curves import Series
-from pods.figures.figure import Comparison
+from pods.figures.figure import Comparison, Series
 from tests.conftest import ROOT
 from tests.figures import facts_file, printed, published_files, run_file
 
@@ -71,8 +70,6 @@ def test_the_bootstrap_agrees_with_all_resamples_of_three_runs():
     for beyond, outside in ((exact < low, exact <= low), (exact > high, exact >= high)):
         assert beyond.mean() < 0.03, "quantiles of few distinct values: 2 to 3 %"
         assert outside.mean() > 0.02
-    faster = np.mean(exact > 1) + np.mean(exact == 1) / 2
-    assert result.probability_faster == pytest.approx(faster, abs=0.01)
     assert 0 in ratios, "the case must hold resamples in which PODS never reaches the threshold"
 
 
@@ -87,7 +84,7 @@ def test_gaps_do_not_count_in_resamples():
 
 def test_one_run_gives_no_interval():
     result = compare(arm("GRPO", [[0.5, 1.0]]), arm("PODS", [[1.0, 1.0], [0.9, 1.0]]))
-    assert result.ci95 is result.probability_faster is result.mean_accuracy.ci95 is None
+    assert result.ci95 is result.mean_accuracy.ci95 is None
     goal = result.time_to_target
     assert (goal.target, goal.ci95) == (pytest.approx(0.99 * 0.75), None)
     assert result.level.difference == pytest.approx(0.225)
@@ -149,7 +146,7 @@ def test_the_published_headlines(capsys, shared):
     assert h100s["speedup"] == pytest.approx(24 / 14)
     assert "m_scaling" not in result, "it has no baseline"
     assert "figure=math_main" in err
-    theirs = ("threshold", "baseline_hours", "pods_hours", "speedup", "ci95", "probability_faster")
+    theirs = ("threshold", "baseline_hours", "pods_hours", "speedup", "ci95")
     ours = ("mean_accuracy", "level", "time_to_target")  # that of h100s had another end
     for name, keys in (("gsm8k_main", theirs + ours), ("h100s", theirs)):
         stored = json.loads((ROOT / f"benchmarks/results/published_{name}.json").read_text())[name]
@@ -194,4 +191,4 @@ def test_a_threshold_that_is_never_reached_is_null(capsys, tmp_path):
     assert len(rows) == 3, "a row of a pair in each table"
     assert rows[0].endswith("-40.0 [-40.0, -40.0] -40.0 [-40.0, -40.0]")
     assert " a bound [not reached, " in rows[1]
-    assert re.search(r"not reached vs 30 min +not reached +-$", rows[2])
+    assert re.search(r"not reached vs 30 min +not reached$", rows[2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # transformers is imported for types only
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
@@ -18,7 +18,8 @@ from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
-from pods.models.policy import Policy, set_threads
+from pods.models import unsloth
+from pods.models.policy import Policy, load_transformers, set_threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -63,6 +64,17 @@ def settle(config: TrainConfig) -> str:
     if count > 1 and ranks.world_size() == 1:
         line += f", one of {count} cards: accelerate launch uses them all (docs/cluster.md)"
     return line
+
+
+def loader(config: TrainConfig) -> Callable[[TrainConfig, Tokenizer], Policy]:
+    """Settle the config and say how; what loads its policy. Unsloth is imported here, before the
+    packages that it rewrites."""
+    ranks.say(settle(config))
+    set_threads(config.threads)
+    if config.backend != "unsloth":
+        return load_transformers
+    unsloth.import_unsloth(config)
+    return unsloth.load_unsloth
 
 
 def backend(name: str, config: TrainConfig) -> tuple[str, str]:

@@ -42,8 +42,6 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
 SHARE = 0.85  # of the card's memory, if nothing else uses it
-RAM_DISK = Path("/dev/shm")
-ROOM = 4 * 2**30  # bytes that must be free on the RAM disk to keep adapters there
 WINDOW = 4096  # completions that are handed over at once: a kill loses as many at most
 RESERVE = 0.03  # of the card's memory, not counted by vLLM
 
@@ -76,7 +74,7 @@ class VllmEngine(AbstractContextManager):
         self._live: LoRARequest | None = None
         self._version: Hashable = None
         self._numbers = count(1)  # vLLM wants another one for each adapter
-        self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-", dir=ram_disk())
+        self._folder = tempfile.TemporaryDirectory(prefix="pods-adapter-")
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # the engine would outlive us
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         self._model = self._base
@@ -248,12 +246,6 @@ class UnslothEngine(VllmEngine):
 
     def _stop(self) -> None:
         self._llm = None  # it ends with the policy
-
-
-def ram_disk() -> Path | None:
-    """The RAM disk, where it can be written and has room; a container's may have 64 MB."""
-    usable = os.access(RAM_DISK, os.W_OK | os.X_OK) and shutil.disk_usage(RAM_DISK).free > ROOM
-    return RAM_DISK if usable else None
 
 
 @contextmanager

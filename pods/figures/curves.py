@@ -4,7 +4,7 @@ import json
 import sys
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pods.config.errors import Skipped, UserError
 from pods.config.keys import flat, written
 from pods.config.sweeps import may_change
 from pods.figures import reading
-from pods.figures.figure import Absent, Figure, FigureConfig, Note, Unlike
+from pods.figures.figure import Absent, Figure, FigureConfig, Note, Series, Unlike
 from pods.figures.reading import QUANTITIES, Run, listed
 from pods.figures.statistics import mean_and_error
 
@@ -24,34 +24,6 @@ from pods.figures.statistics import mean_and_error
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
 LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
-UNEVEN = 1.1  # ratio of seconds a step from which a comparison by time is doubtful
-
-
-@dataclass(frozen=True)
-class Series:
-    """One arm of a figure. Arrays are (runs, marks); mark k stands at k grid intervals."""
-
-    label: str
-    colour: str | None
-    runs: list[str]
-    quantities: dict[str, np.ndarray]
-    hours: np.ndarray  # (marks,)
-    measured: bool  # every run has train_seconds; else the published grid
-    seconds_per_step: dict[str, float] | None = None
-    base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
-    first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
-    seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
-    clock: str = "measured"  # or the price list whose seconds train_seconds are
-
-    def start(self, quantity: str) -> np.ndarray:
-        """What is drawn at time 0: the base, or of an export each run's first checkpoint."""
-        values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
-        return np.array([value for value in values if np.isfinite(value)])
-
-    def seconds_a_step(self) -> np.ndarray:
-        """(runs,), each up to its last mark."""
-        seconds, steps = self.quantities["seconds"], self.quantities["steps"]
-        return np.nanmax(seconds, axis=1) / np.nanmax(steps, axis=1)
 
 
 def read_all(
@@ -149,15 +121,6 @@ def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> li
         raise Unlike(
             f"{name}: seconds of two clocks cannot be compared: {parts}; match runs of one clock"
         )
-    for arm in present:
-        speeds = arm.seconds_a_step()
-        if arm.measured and arm.clock == "measured" and speeds.max() > UNEVEN * speeds.min():
-            notes.append(
-                Note(
-                    f"{name}: runs of {arm.label} took {speeds.min():.3g} to {speeds.max():.3g} s "
-                    "a step: measured times hold load and lengths; clock=l40s leaves the load out"
-                )
-            )
     return present
 
 

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
 from pods.figures import COLOURS, STYLE
-from pods.figures.curves import Series
-from pods.figures.figure import UNITS, Figure
+from pods.figures.figure import UNITS, Figure, Series
 from pods.figures.statistics import Difference, mean_and_error, t95
 from pods.files import write_atomic
 
@@ -30,23 +29,23 @@ METRIC_NAMES = {
 FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
 
-def main_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
+def main_figure(figure: Figure, series: list[Series]) -> Canvas:
     """Accuracy on the left, seconds per step on the right."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
         curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
-        _curves(curve, figure, series, "value", x)
+        _curves(curve, figure, series, "value")
         _seconds_per_step(cost, series)
         _frame(canvas, figure.title)
     return canvas
 
 
-def single_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
+def single_figure(figure: Figure, series: list[Series]) -> Canvas:
     """One arm: its accuracy by sampled and by greedy completions, and the base as dotted lines."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(6.0, 4.2), layout="constrained")
         axes = canvas.subplots()
-        _curves(axes, figure, series, "value", x)
+        _curves(axes, figure, series, "value")
         for index, arm in enumerate(series):
             colour = style(index, arm.colour)["color"]
             for base in 100 * arm.start("value")[:1]:
@@ -55,11 +54,11 @@ def single_figure(figure: Figure, series: list[Series], x: str = "time") -> Canv
     return canvas
 
 
-def length_figure(figure: Figure, series: list[Series], x: str = "time") -> Canvas:
+def length_figure(figure: Figure, series: list[Series]) -> Canvas:
     """Mean completion length against the same axis."""
     with styles.context(STYLE):
         canvas = Canvas(figsize=(6.0, 3.8), layout="constrained")
-        _curves(canvas.subplots(), figure, series, "length", x)
+        _curves(canvas.subplots(), figure, series, "length")
         _frame(canvas, f"{figure.title}: completion length")
     return canvas
 
@@ -153,27 +152,6 @@ def style(index: int, colour: str | None = None) -> dict[str, object]:
     }
 
 
-def x_values(figure: Figure, arm: Series, x: str) -> np.ndarray:
-    """The axis value of each mark: its time, or the mean over runs of the steps."""
-    if x == "time":
-        return arm.hours * UNITS[figure.time_unit]
-    mean, _, _ = mean_and_error(arm.quantities["steps"])
-    return mean
-
-
-def _x_label(figure: Figure, x: str, measured: bool, clock: str) -> str:
-    """The name of an axis; of time with its unit, its clock, and the grid of published files."""
-    if x == "steps":
-        return "Optimiser steps"
-    label = f"Training time, {figure.time_unit}"
-    if clock != "measured":
-        label += f", priced: {clock}"
-    if not (measured or figure.wandb_export):
-        mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
-        label += f" (checkpoint index × {mark:g})"
-    return label
-
-
 def _frame(canvas: Canvas, title: str) -> None:
     """A title of one line, and the legend."""
     characters = int(12 * canvas.get_figwidth())  # in a line
@@ -187,7 +165,7 @@ def _legend(canvas: Canvas) -> None:
     canvas.legend(*handles, loc="outside lower center", ncols=2)
 
 
-def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: str) -> None:
+def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> None:
     """A line for each arm with its runs."""
     if quantity == "value":
         scale, most = 100, 100  # %
@@ -196,19 +174,24 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str, x: 
         scale, most = 1, np.inf
         axes.set_ylabel("Mean completion length, tokens")
     for index, arm in enumerate(series):
-        at = x_values(figure, arm, x)
+        at = arm.hours * UNITS[figure.time_unit]
         values = scale * arm.quantities[quantity]
         start = scale * arm.start(quantity)
-        # An export's first samples are no base: on other axes than time they stand nowhere.
-        if len(start) and (x == "time" or not arm.first):
+        if len(start):
             start = np.broadcast_to(start, len(values))  # one base for all runs
             at = np.insert(at, 0, 0.0)
             values = np.column_stack([start, values])
-        known = np.isfinite(values).any(axis=0) & np.isfinite(at)
+        known = np.isfinite(values).any(axis=0)
         runs = "1 run" if len(arm.runs) == 1 else f"{len(arm.runs)} runs"
         look = style(index, arm.colour) | {"label": f"{arm.label} ({runs})"}
         draw(axes, at[known], values[:, known], most, look)
-    axes.set_xlabel(_x_label(figure, x, all(arm.measured for arm in series), series[0].clock))
+    label = f"Training time, {figure.time_unit}"
+    if series[0].clock != "measured":
+        label += f", priced: {series[0].clock}"
+    if not (figure.wandb_export or all(arm.measured for arm in series)):
+        mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
+        label += f" (checkpoint index × {mark:g})"
+    axes.set_xlabel(label)
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
     axes.set_xlim(left=min(left, -0.02 * right))  # show time 0 also without a base

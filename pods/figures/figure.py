@@ -1,5 +1,6 @@
 """The keys of a figure (config/figure/<name>.yaml), and the errors that leave one out."""
 
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -53,6 +54,33 @@ class Figure(Section):
         series = {label: FigureSeries(runs=patterns) for label, patterns in runs.items()}
         changes = {"name": "runs", "title": ", ".join(runs), "wandb_export": None, "series": series}
         return self.model_copy(update=changes | {"baseline": baseline, "pods": pods})
+
+
+@dataclass(frozen=True)
+class Series:
+    """One arm of a figure. Arrays are (runs, marks); mark k stands at k grid intervals."""
+
+    label: str
+    colour: str | None
+    runs: list[str]
+    quantities: dict[str, np.ndarray]
+    hours: np.ndarray  # (marks,)
+    measured: bool  # every run has train_seconds; else the published grid
+    seconds_per_step: dict[str, float] | None = None
+    base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
+    first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
+    seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
+    clock: str = "measured"  # or the price list whose seconds train_seconds are
+
+    def start(self, quantity: str) -> np.ndarray:
+        """What is drawn at time 0: the base, or of an export each run's first checkpoint."""
+        values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
+        return np.array([value for value in values if np.isfinite(value)])
+
+    def seconds_a_step(self) -> np.ndarray:
+        """(runs,), each up to its last mark."""
+        seconds, steps = self.quantities["seconds"], self.quantities["steps"]
+        return np.nanmax(seconds, axis=1) / np.nanmax(steps, axis=1)
 
 
 class Comparison(Section):

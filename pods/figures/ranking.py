@@ -8,9 +8,14 @@ import numpy as np
 import pandas
 from scipy.stats import friedmanchisquare, ttest_rel
 
-from pods.figures import speedup, tables
-from pods.figures.figure import Comparison
-from pods.figures.statistics import Difference, difference, level
+from pods.figures import tables
+from pods.figures.statistics import (
+    Difference,
+    TimeToTarget,
+    difference,
+    level,
+    time_to_target,
+)
 
 Marks = dict[str, np.ndarray]  # arm -> (seeds, marks)
 Runs = dict[str, dict[str, dict[int, float]]]  # world -> arm -> seed -> mean accuracy
@@ -18,7 +23,6 @@ MARKS = 12  # evaluations of a training, at equal distances up to the end of the
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
 TITLES = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}
-HOW = Comparison(fraction_of_best=0.99, target=None, resamples=1, seed=0)
 SHOWN = 3  # arms of the picture beside GRPO and PODS
 
 
@@ -106,14 +110,14 @@ def ahead(arm: str, rival: str, marks: Marks) -> Difference:
     return difference(marks[rival].mean(axis=1), marks[arm].mean(axis=1), paired=True)
 
 
-def reached(arm: str, marks: Marks) -> speedup.TimeToTarget | None:
+def reached(arm: str, marks: Marks) -> TimeToTarget | None:
     """Time to 99 % of GRPO's level: GRPO's over the arm's; the distance of two marks is 1."""
     arms = []
     for values in (marks["grpo"], marks[arm]):
         times = np.tile(np.arange(1.0, MARKS + 1), (len(values), 1))
         arms.append((times, values))
     no_base = [np.nan, np.nan]
-    return speedup.time_to_target(arms, no_base, level(marks["grpo"]), MARKS, HOW)
+    return time_to_target(arms, no_base, level(marks["grpo"]), MARKS)
 
 
 def holm(rival: str, marks: Marks) -> dict[str, float]:

@@ -5,6 +5,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+import pandas
 from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
@@ -23,25 +24,22 @@ DARK = 0.3  # farther than this from the middle of the scale a number is white
 def sizes(rows: list[CellRow], reference: str, title: str) -> Canvas:
     """A heat map over n and m for each algorithm, at the P of its best cell; the number is the
     signal a second relative to the reference, a cross a cell below the resolution."""
-    by_algorithm: dict[str, list[CellRow]] = {}
-    for row in rows:
-        by_algorithm.setdefault(row["algorithm"], []).append(row)
-    values = [row["relative"] for row in rows if row["relative"] is not None]
-    most = max([1.5, *values, *(1 / value for value in values)])
+    cells = frame_of(rows)
+    panels = []
+    for algorithm, own in cells.groupby("algorithm", sort=False):
+        best = own.loc[own["relative"].fillna(0).idxmax(), "prompts"]
+        panels.append((f"{algorithm}, P = {best}", own[own["prompts"] == best]))
+    most = np.exp(np.nanmax([np.log(1.5), *np.abs(np.log(cells["relative"]))]))
     norm = LogNorm(1 / most, most)
-    lines = math.ceil(len(by_algorithm) / COLUMNS)
-    columns = min(COLUMNS, len(by_algorithm))
+    lines = math.ceil(len(panels) / COLUMNS)
+    columns = min(COLUMNS, len(panels))
     with styles.context(STYLE):
         canvas = Canvas(figsize=(0.6 + 2.7 * columns, 0.8 + 2.5 * lines), layout="constrained")
-        panels = canvas.subplots(lines, columns, squeeze=False).flatten()
-        for axes, (algorithm, own) in zip(panels, by_algorithm.items(), strict=False):
-            best = max(own, key=lambda row: row["relative"] or 0)
-            own = [row for row in own if row["prompts"] == best["prompts"]]
+        for place, (name, own) in enumerate(panels, 1):
+            axes = canvas.add_subplot(lines, columns, place)
             image = heat_map(axes, own, norm)
-            axes.set_title(f"{algorithm}, P = {best['prompts']}")
-        for axes in panels[len(by_algorithm) :]:
-            axes.set_visible(False)
-        bar = canvas.colorbar(image, ax=panels.tolist(), shrink=0.8)
+            axes.set_title(name)
+        bar = canvas.colorbar(image, ax=canvas.axes, shrink=0.8)
         ticks = [1 / most, most**-0.5, 1, most**0.5, most]
         bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks], minor=False)
         bar.minorticks_off()
@@ -50,24 +48,35 @@ def sizes(rows: list[CellRow], reference: str, title: str) -> Canvas:
     return canvas
 
 
-def heat_map(axes: Axes, rows: list[CellRow], norm: LogNorm) -> Any:
+def frame_of(rows: list[CellRow]) -> pandas.DataFrame:
+    """A row for each cell; NaN below the resolution."""
+    return pandas.DataFrame(rows).astype({"relative": float})
+
+
+def heat_map(axes: Axes, cells: pandas.DataFrame, norm: LogNorm) -> Any:
     """One panel; returns its image."""
-    across = sorted({row["n"] for row in rows})
-    up = sorted({row["m"] for row in rows})
-    values = np.full((len(up), len(across)), np.nan)
-    for row in rows:
-        place = up.index(row["m"]), across.index(row["n"])
-        text = "×"
-        colour = "black"
-        if row["relative"] is not None:
-            values[place] = row["relative"]
-            text = f"{row['relative']:.2f}"
-            if abs(norm(row["relative"]) - 0.5) > DARK:
-                colour = "white"
-        axes.text(*place[::-1], text, ha="center", va="center", fontsize=8, color=colour)
-    image = axes.imshow(values, cmap="PuOr", norm=norm, origin="lower", aspect="auto")
-    axes.set_xticks(range(len(across)), across)
-    axes.set_yticks(range(len(up)), up)
+    values = cells.pivot(index="m", columns="n", values="relative")
+    for n, m, value in zip(cells["n"], cells["m"], cells["relative"], strict=True):
+        place = values.columns.get_loc(n), values.index.get_loc(m)
+        text = "×" if np.isnan(value) else f"{value:.2f}"
+        colour = "white" if abs(norm(value) - 0.5) > DARK else "black"
+        axes.text(
+            *place,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=colour,
+        )
+    image = axes.imshow(
+        values,
+        cmap="PuOr",
+        norm=norm,
+        origin="lower",
+        aspect="auto",
+    )
+    axes.set_xticks(range(values.shape[1]), values.columns)
+    axes.set_yticks(range(values.shape[0]), values.index)
     axes.set(xlabel="n, rollouts of a prompt", ylabel="m, trained on")
     axes.grid(visible=False)
     return image
@@ -75,35 +84,32 @@ def heat_map(axes: Axes, rows: list[CellRow], norm: LogNorm) -> Any:
 
 def algorithms(rows: list[CellRow], reference: str, title: str) -> Canvas:
     """A bar for each algorithm at its best sizes, with the interval, the highest first."""
-    best: dict[str, CellRow] = {}
-    for row in sorted(rows, key=lambda row: -(row["relative"] or 0)):
-        if row["relative"] is not None:
-            best.setdefault(row["algorithm"], row)
+    cells = frame_of(rows).dropna(subset="relative")
+    best = cells.sort_values("relative", ascending=False, kind="stable")
+    best = best.drop_duplicates("algorithm")
+    places = np.arange(len(best))
     with styles.context(STYLE):
         canvas = Canvas(figsize=(5.6, 1.3 + 0.42 * len(best)), layout="constrained")
         axes = canvas.subplots()
-        for place, row in enumerate(best.values()):
-            low, high = row["relative_ci95"]
-            value = row["relative"]
+        labels = []
+        for place, row in zip(places, best.to_dict("records"), strict=True):
             axes.barh(
                 place,
-                value,
+                row["relative"],
                 0.7,
                 color=COLOURS[place % len(COLOURS)],
                 hatch=HATCHES[place % len(HATCHES)],
                 edgecolor="white",
                 alpha=0.75,
             )
-            axes.plot([low, high], [place, place], color="black", linewidth=1.2)
-        labels = [
-            f"{name}\nP={row['prompts']} n={row['n']} m={row['m']}" for name, row in best.items()
-        ]
-        axes.set_yticks(range(len(best)), labels)
+            axes.plot(row["relative_ci95"], [place, place], color="black", linewidth=1.2)
+            labels.append(f"{row['algorithm']}\nP={row['prompts']} n={row['n']} m={row['m']}")
+        axes.set_yticks(places, labels)
         axes.invert_yaxis()
         axes.axvline(1, color="black", linestyle=":", linewidth=1)
         axes.set_xlabel(f"signal a second, {reference} = 1\nlines: 95 % over questions")
         axes.grid(axis="y", visible=False)
-        if not best:
+        if best.empty:
             axes.set_title("below the resolution: record more questions and rollouts")
         canvas.suptitle(fill(title, int(CHARACTERS * canvas.get_figwidth())), fontsize=10)
     return canvas

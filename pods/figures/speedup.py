@@ -14,12 +14,10 @@ import numpy as np
 import pandas
 
 from pods.figures import statistics
-from pods.figures.curves import Series
-from pods.figures.figure import Comparison, Figure
-from pods.figures.statistics import Difference
+from pods.figures.figure import Comparison, Figure, Series
+from pods.figures.statistics import Difference, TimeToTarget
 from pods.figures.tables import duration, points, times
 
-Arms = list[tuple[np.ndarray, np.ndarray]]  # seconds and values, (runs, marks), of two arms
 WIDTH = 100  # characters of a line of a note
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % bootstrap interval covers 80 %, with 10 92 %
 ACCURACY_NOTE = (
@@ -32,19 +30,8 @@ TIME_NOTE = (
 )
 PUBLISHED_NOTE = (
     "First mark at which the mean curve reaches a share of the baseline's best mark. [ ]: 95%"
-    " bootstrap interval over runs, from ten runs on. P(faster): ties count half."
+    " bootstrap interval over runs, from ten runs on."
 )
-
-
-@dataclass(frozen=True)
-class TimeToTarget:
-    """Ratio of geometric means, baseline over arm: above 1 the arm is faster. See `time_ratio`."""
-
-    target: float
-    ratio: float | None
-    ci95: list[float | None] | None  # an open upper end is None
-    censored: list[int]  # runs that do not reach the target: baseline, arm
-    restricted_hours: list[float]  # mean of min(time, end): baseline, arm
 
 
 @dataclass(frozen=True)
@@ -61,7 +48,6 @@ class Speedup:
     pods_hours: float | None = None
     speedup: float | None = None
     ci95: list[float] | None = None
-    probability_faster: float | None = None  # share of resamples with a ratio above 1, ties half
     compared_hours: float | None = None  # end of the means below: the last mark that all runs have
     mean_accuracy: Difference | None = None  # over [0, compared_hours]
     level: Difference | None = None  # mean of the last three marks
@@ -111,9 +97,7 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
         numbers["pods_hours"] = float(fast[0])
         numbers["speedup"] = float(ratios[0])
     if min(len(baseline.runs), len(pods.runs)) > 1:  # resamples of one run are all the same run
-        ties = np.mean(ratios[1:] == 1) / 2
         numbers["ci95"] = np.percentile(ratios[1:], [2.5, 97.5]).tolist()
-        numbers["probability_faster"] = float(np.mean(ratios[1:] > 1) + ties)
     return numbers
 
 
@@ -153,33 +137,10 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
         "compared_hours": end / 3600,
         "mean_accuracy": statistics.difference(*averages, paired),
         "level": statistics.difference(*levels, paired),
-        "time_to_target": time_to_target(arms, base, levels[0], end, how),
+        "time_to_target": statistics.time_to_target(
+            arms, base, levels[0], end, how.target, how.fraction_of_best
+        ),
     }
-
-
-def time_to_target(
-    arms: Arms, base: list[float], levels: np.ndarray, end: float, how: Comparison
-) -> TimeToTarget | None:
-    """The target is fixed, or cross-fitted: a run's own noise does not move what it must reach."""
-    # Runs 0, 2, ... have to reach the level of runs 1, 3, ..., and the other way round.
-    halves = [levels[1::2], levels[::2]] if len(levels) > 1 else [levels, levels]
-    targets = [how.target or how.fraction_of_best * float(half.mean()) for half in halves]
-    if min(targets) <= 0:
-        return None
-    times = []
-    for (seconds, values), start in zip(arms, base, strict=True):
-        runs = zip(seconds, values, targets * len(values), strict=False)
-        crossings = [statistics.first_crossing(x, y, start, target) for x, y, target in runs]
-        times.append(np.array(crossings))
-    ratio, interval = statistics.time_ratio(*times)
-    return TimeToTarget(
-        target=float(np.mean(targets)),
-        ratio=ratio,
-        ci95=interval,
-        censored=[int(np.isinf(arm[:, 1]).sum()) for arm in times],
-        # the middle of an interval counts
-        restricted_hours=[float(np.minimum(t.mean(axis=1), end).mean()) / 3600 for t in times],
-    )
 
 
 def text(pairs: list[tuple[str, Speedup]]) -> str:
@@ -228,7 +189,6 @@ def published_row(figure: str, pair: Speedup) -> dict[str, str]:
         "threshold": f"{pair.threshold:.2%} ({pair.fraction_of_best:.4g} of best{rising})",
         "time": f"{duration(pair.pods_hours)} vs {duration(pair.baseline_hours)}",
         "speed-up": times(pair.speedup, interval) if pair.baseline_hours else "-",
-        "P(faster)": "-" if interval is None else f"{pair.probability_faster:.3f}",
     }
 
 

@@ -22,6 +22,17 @@ class Difference:
     runs: list[int]
 
 
+@dataclass(frozen=True)
+class TimeToTarget:
+    """Ratio of geometric means, baseline over arm: above 1 the arm is faster. See `time_ratio`."""
+
+    target: float
+    ratio: float | None
+    ci95: list[float | None] | None  # an open upper end is None
+    censored: list[int]  # runs that do not reach the target: baseline, arm
+    restricted_hours: list[float]  # mean of min(time, end): baseline, arm
+
+
 def t95(df: float | np.ndarray) -> np.ndarray:
     """Half-width of a 95 % interval in standard errors: Student's quantile t(.975, df)."""
     return stdtrit(df, 0.975)
@@ -169,19 +180,50 @@ def time_ratio(
         profile = slow_at_places + fast_at_places
         return bool(profile.max() < floor)
 
-    below = range(shift, -size - 1, -1)
-    above = range(shift, size + 1)
-    first_below = bisect_left(below, True, key=rejected)  # all where none is rejected
-    first_above = bisect_left(above, True, key=rejected)
-    lower_end = 0.0
-    upper_end = None
-    if first_below < len(below):
-        low = below[first_below - 1]
-        lower_end = float(np.exp(low * step))
-    if first_above < len(above):
-        high = above[first_above - 1]
-        upper_end = float(np.exp(high * step))
-    return ratio, [lower_end, upper_end]
+    def end(shifts: range) -> float | None:
+        first = bisect_left(shifts, True, key=rejected)
+        if first == len(shifts):  # none is rejected
+            return None
+        return float(np.exp(shifts[first - 1] * step))
+
+    lower = end(range(shift, -size - 1, -1))
+    upper = end(range(shift, size + 1))
+    return ratio, [lower or 0.0, upper]
+
+
+def time_to_target(
+    arms: list[tuple[np.ndarray, np.ndarray]],  # seconds and values, (runs, marks)
+    base: list[float],
+    levels: np.ndarray,
+    end: float,
+    target: float | None = None,
+    fraction: float = 0.99,
+) -> TimeToTarget | None:
+    """Times to a target of two arms: a fixed one, or this fraction of the baseline's levels,
+    (runs,), cross-fitted, so that a run's own noise does not move what it must reach.
+
+    base: of each arm at time 0, NaN if unknown. end: of the comparison, in seconds. None: a target
+    of 0.
+    """
+    # Runs 0, 2, ... have to reach the level of runs 1, 3, ..., and the other way round.
+    halves = [levels[1::2], levels[::2]] if len(levels) > 1 else [levels, levels]
+    targets = [target or fraction * float(half.mean()) for half in halves]
+    if min(targets) <= 0:
+        return None
+    times = []
+    for (seconds, values), start in zip(arms, base, strict=True):
+        runs = zip(seconds, values, targets * len(values), strict=False)
+        crossings = [first_crossing(x, y, start, goal) for x, y, goal in runs]
+        times.append(np.array(crossings))
+    ratio, interval = time_ratio(*times)
+    return TimeToTarget(
+        target=float(np.mean(targets)),
+        ratio=ratio,
+        ci95=interval,
+        censored=[int(np.isinf(arm[:, 1]).sum()) for arm in times],
+        # the middle of an interval counts
+        restricted_hours=[float(np.minimum(t.mean(axis=1), end).mean()) / 3600 for t in times],
+    )
 
 
 def _log_likelihood(logs: np.ndarray, means: np.ndarray) -> np.ndarray:

@@ -16,28 +16,16 @@ better: their intervals come from resampled questions, the same ones for all cel
 """
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pods.signal.simulate import Updates
+from pods.signal.simulate import Candidate, Updates
 
 RESAMPLES = 1000
 ENDS = (2.5, 97.5)  # percentiles of a 95 % interval
 NORMAL = 1.96  # standard deviations of a 95 % interval
 BELOW = "below the resolution"
-
-
-class Candidate(NamedTuple):
-    """An algorithm at sizes of a step: P prompts, n rollouts and m kept of each."""
-
-    algorithm: str
-    prompts: int
-    n: int
-    m: int
-
-    def __str__(self) -> str:
-        return f"{self.algorithm} P={self.prompts} n={self.n} m={self.m}"
 
 
 def signal(parts: np.ndarray) -> tuple[float, list[float]]:

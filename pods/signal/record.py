@@ -4,13 +4,9 @@ The trainer draws, scores and computes the loss as in training; the gradient is 
 one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
 """
 
-import io
-import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,81 +14,13 @@ from datasets import Dataset
 from tqdm import tqdm
 
 from pods.batch import Prompt, Rollout, mean
-from pods.config.errors import UserError
-from pods.files import write_atomic
 from pods.order import prompt_of
 from pods.seam import Tensors
+from pods.signal.pool import Pool
 from pods.signal.sketch import Sketch
 from pods.trainer import PodsTrainer
 
 SAVE_SECONDS = 10.0  # between two writes of the file: a kill costs at most these
-
-
-@dataclass
-class Pool:
-    """N recorded rollouts of each of Q questions."""
-
-    facts: dict[str, Any]  # what they were made with, and the names and weights of the rewards
-    rows: list[dict[str, Any]]  # (Q,) columns of the questions
-    scores: np.ndarray  # (Q, N, functions), NaN for None
-    lengths: np.ndarray  # (Q, N) tokens
-    clipped: np.ndarray  # (Q, N) bool
-    logprobs: np.ndarray  # (Q, N) nats, mean over the tokens; NaN if the engine gives none
-    sketches: np.ndarray  # (Q, N, size) float32: minus the gradient of the loss at advantage 1
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def first(self, questions: int, rollouts: int) -> "Pool":
-        """The first rollouts of the first questions."""
-        arrays = {name: getattr(self, name)[:questions, :rollouts] for name in ARRAYS}
-        return Pool(self.facts, self.rows[:questions], **arrays)
-
-    def save(self, path: Path) -> None:
-        """Write the file, under a temporary name first."""
-        content = io.BytesIO()
-        texts = {"facts": json.dumps(self.facts), "rows": json.dumps(self.rows, default=str)}
-        np.savez(content, **texts, **{name: getattr(self, name) for name in ARRAYS})
-        write_atomic(path, content.getvalue())
-
-
-ARRAYS = ("scores", "lengths", "clipped", "logprobs", "sketches")
-
-
-def load(path: Path) -> Pool:
-    """The pool in a file. Raises UserError if it is none."""
-    try:
-        with np.load(path) as file:
-            texts = [json.loads(str(file[name])) for name in ("facts", "rows")]
-            return Pool(*texts, **{name: file[name] for name in ARRAYS})
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise UserError(
-            f"recorded={path}: no recorded rollouts ({error}); name a file that plan.py wrote"
-        ) from None
-
-
-def stored(path: Path, facts: dict[str, Any], shape: tuple[int, ...]) -> Pool:
-    """What an earlier command recorded with the same facts; empty without a file. shape: (N,
-    functions, size). Raises UserError if the file was made with others."""
-    if not path.is_file():
-        count, functions, size = shape
-        return Pool(
-            facts,
-            rows=[],
-            scores=np.zeros((0, count, functions), np.float32),
-            lengths=np.zeros((0, count), np.int64),
-            clipped=np.zeros((0, count), bool),
-            logprobs=np.zeros((0, count)),
-            sketches=np.zeros((0, count, size), np.float32),
-        )
-    pool = load(path)
-    for key, value in facts.items():
-        if pool.facts.get(key) != value:
-            raise UserError(
-                f"{path} was recorded with another {key} ({pool.facts.get(key)}, now {value}); "
-                "remove it, or set recorded=<it> to use it as it is"
-            )
-    return pool
 
 
 def prompts_of(dataset: Dataset, count: int, seed: int) -> list[Prompt]:

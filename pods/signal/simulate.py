@@ -12,23 +12,27 @@ from pods.advantages import Advantage, over_kept
 from pods.algorithms import Algorithm, grpo
 from pods.batch import Completion, Prompt, Record, Rollout, Step
 from pods.clock import priced
-from pods.config.keys import Prices
+from pods.config.keys import Prices, TrainConfig
 from pods.history import History, remember
 from pods.pods_config import MEAN_OVER_MICRO_BATCHES, MEAN_OVER_ROWS
 from pods.rollouts import Driver
-from pods.signal.record import Pool
+from pods.signal.pool import Pool
 
 VISITS = 1000  # of questions in the simulated steps of a cell
 FEWEST_STEPS = 60
 MAX_ROUNDS = 16
 
 
-class Sizes(NamedTuple):
-    """Sizes of a step: P prompts, n rollouts and m kept of each."""
+class Candidate(NamedTuple):
+    """An algorithm at sizes of a step: P prompts, n rollouts and m kept of each."""
 
+    algorithm: str
     prompts: int
     n: int
     m: int
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} P={self.prompts} n={self.n} m={self.m}"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class Loss:
     type: str  # as in loss.type
     micro_batch_size: int
     mask_truncated: bool
+
+    @classmethod
+    def of(cls, training: TrainConfig) -> "Loss":
+        """That of a training."""
+        keys = training.loss
+        return cls(keys.type, training.micro_batch_size, keys.mask_truncated_completions)
 
     def weights(self, tokens: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
         """(K,) what each row's own loss is multiplied with in that of a step of `budget` rows."""
@@ -104,7 +114,7 @@ class Simulator:
         self,
         algorithm: Algorithm,
         advantage: Advantage,
-        sizes: Sizes,
+        cell: Candidate,
         prices: Prices,
         steps: int | None = None,
         seed: int = 0,
@@ -116,9 +126,9 @@ class Simulator:
         total = seconds = 0.0
         groups = alive = 0
         if steps is None:
-            steps = max(FEWEST_STEPS, VISITS // sizes.prompts // 2 * 2)
+            steps = max(FEWEST_STEPS, VISITS // cell.prompts // 2 * 2)
         rng = np.random.default_rng(seed)
-        for record in self.records(algorithm, advantage, sizes, steps, rng):
+        for record in self.records(algorithm, advantage, cell, steps, rng):
             places = np.array([record.rollouts[i].place for i in record.selection.kept], dtype=int)
             values = record.selection.advantages
             if values is None:
@@ -142,14 +152,14 @@ class Simulator:
 
     def whole(self, advantage: Advantage, prices: Prices) -> np.ndarray:
         """(Q, size) the part of each question in GRPO's update on all that was recorded."""
-        sizes = Sizes(len(self.pool), self.count, self.count)
-        return self.updates(grpo, advantage, sizes, prices, steps=2).mean
+        cell = Candidate("grpo", len(self.pool), self.count, self.count)
+        return self.updates(grpo, advantage, cell, prices, steps=2).mean
 
     def records(
         self,
         algorithm: Algorithm,
         advantage: Advantage,
-        sizes: Sizes,
+        cell: Candidate,
         steps: int,
         rng: np.random.Generator,
     ) -> Iterator[Record]:
@@ -196,10 +206,10 @@ class Simulator:
             used.clear()
             step = Step(
                 number=number,
-                P=sizes.prompts,
-                n=sizes.n,
-                m=sizes.m,
-                prompts=fresh(sizes.prompts),
+                P=cell.prompts,
+                n=cell.n,
+                m=cell.m,
+                prompts=fresh(cell.prompts),
                 fresh=fresh,
                 history=history,
                 rng=rng,

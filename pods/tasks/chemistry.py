@@ -10,7 +10,8 @@ The paper's own chemistry set is not published; this stands in for it and result
 from typing import TYPE_CHECKING
 
 from pods.batch import Row
-from pods.tasks.task import Task, column, text
+from pods.tasks.gold import column, text
+from pods.tasks.task import Task
 
 if TYPE_CHECKING:
     from datasets import Dataset

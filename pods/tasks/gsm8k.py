@@ -4,17 +4,8 @@
  total does it take?", "answer": "It takes 2/2=<<2/2=1>>1 bolt of white fiber\\n ... #### 3"}
 """
 
-from pods.batch import Row
-from pods.tasks.task import Task, text
-
-
-def after_hashes(row: Row, column: str) -> str:
-    """The text after "####", without thousands separators."""
-    parts = text(row, column).split("####")
-    if len(parts) < 2:
-        raise ValueError(f'column {column!r} has no "####" before a final answer')
-    return parts[1].strip().replace(",", "")
-
+from pods.tasks.gold import after_hashes, text
+from pods.tasks.task import Task
 
 TASK = Task(
     name="gsm8k",

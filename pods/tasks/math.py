@@ -7,47 +7,15 @@ MATH's gold answer is the last \\boxed{...} of the solution, with balanced brace
 ends it at the first "}", as published, so that no answer to 15 % of the questions is correct.
 """
 
-import re
 from dataclasses import replace
 
-from pods.batch import Row
-from pods.tasks.task import Task, text, text_or_number
+from pods.tasks.gold import boxed, boxed_as_published, text, text_or_number
+from pods.tasks.task import Task
 
 SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory",
     "prealgebra", "precalculus",
 )  # fmt: skip
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are characters, not braces
-BOXED = re.compile(r"\\(?:boxed|fbox)\{")
-UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed 5
-
-
-def boxed(row: Row, column: str) -> str:
-    """The content of the last \\boxed{...}. ValueError without one or with open braces."""
-    content = after_last_box(row, column)
-    depth = 1
-    for token in BRACE.finditer(content):
-        depth += {"{": 1, "}": -1}.get(token.group(), 0)
-        if depth == 0:
-            return content[: token.start()].strip()
-    raise ValueError(f"the last \\boxed{{ of column {column!r} is never closed")
-
-
-def boxed_as_published(row: Row, column: str) -> str:
-    """The content of the last \\boxed{...} up to the first "}"."""
-    return after_last_box(row, column).split("}")[0].strip()
-
-
-def after_last_box(row: Row, column: str) -> str:
-    """The solution from the last \\boxed{ on; of one written \\boxed 5 its content, closed."""
-    solution = text(row, column)
-    boxes = list(BOXED.finditer(solution))
-    if boxes:
-        return solution[boxes[-1].end() :]
-    unbraced = UNBRACED.findall(solution)
-    if unbraced:
-        return unbraced[-1] + "}"
-    raise ValueError(f"column {column!r} has no \\boxed{{...}}")
 
 
 def evaluation_set(name: str, hub: str, question: str, split: str = "test") -> Task:

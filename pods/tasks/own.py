@@ -15,9 +15,8 @@ from pods.batch import Row
 from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.config.mistakes import one_line
-from pods.tasks.gsm8k import after_hashes
-from pods.tasks.math import boxed
-from pods.tasks.task import Placed, Task, download, json_lines, numbered, text, text_or_number
+from pods.tasks.gold import after_hashes, boxed, text, text_or_number
+from pods.tasks.task import Placed, Task, download, json_lines, numbered
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL, CSV or Parquet file, folder or hub id",

@@ -5,7 +5,6 @@ A new built-in task is one file with a `TASK`, listed in pods/tasks/__init__.py,
 """
 
 import json
-import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -154,27 +153,3 @@ def download(setting: str, hub: str, subset: str | None, remedy: str, **split: s
 def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
     for number, row in enumerate(rows, start=1):
         yield f"{place} row {number}", number, row
-
-
-def column(row: Row, name: str) -> Any:
-    if name not in row:
-        raise ValueError(f"column {name!r} is missing; found {', '.join(sorted(row)) or 'none'}")
-    return row[name]
-
-
-def text(row: Row, name: str) -> str:
-    """The value of a column that must hold text."""
-    value = column(row, name)
-    if not isinstance(value, str):
-        raise ValueError(f"column {name!r} must be text, is {reprlib.repr(value)}")
-    return value
-
-
-def text_or_number(row: Row, name: str) -> str:
-    """The text of a column that holds text or a number: 27.0 becomes "27"."""
-    value = column(row, name)
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"column {name!r} must be text or a number, is {reprlib.repr(value)}")
-    return str(int(value)) if value == int(value) else str(value)

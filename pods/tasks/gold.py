@@ -1,0 +1,72 @@
+"""How a row's question and gold answer are read; ValueError on a bad row."""
+
+import math
+import re
+import reprlib
+from typing import Any
+
+from pods.batch import Row
+
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are characters, not braces
+BOXED = re.compile(r"\\(?:boxed|fbox)\{")
+UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed 5
+
+
+def column(row: Row, name: str) -> Any:
+    if name not in row:
+        raise ValueError(f"column {name!r} is missing; found {', '.join(sorted(row)) or 'none'}")
+    return row[name]
+
+
+def text(row: Row, name: str) -> str:
+    """The value of a column that must hold text."""
+    value = column(row, name)
+    if not isinstance(value, str):
+        raise ValueError(f"column {name!r} must be text, is {reprlib.repr(value)}")
+    return value
+
+
+def text_or_number(row: Row, name: str) -> str:
+    """The text of a column that holds text or a number: 27.0 becomes "27"."""
+    value = column(row, name)
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"column {name!r} must be text or a number, is {reprlib.repr(value)}")
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def after_hashes(row: Row, column: str) -> str:
+    """The text after "####", without thousands separators."""
+    parts = text(row, column).split("####")
+    if len(parts) < 2:
+        raise ValueError(f'column {column!r} has no "####" before a final answer')
+    return parts[1].strip().replace(",", "")
+
+
+def boxed(row: Row, column: str) -> str:
+    """The content of the last \\boxed{...}. ValueError without one or with open braces."""
+    content = after_last_box(row, column)
+    depth = 1
+    for token in BRACE.finditer(content):
+        depth += {"{": 1, "}": -1}.get(token.group(), 0)
+        if depth == 0:
+            return content[: token.start()].strip()
+    raise ValueError(f"the last \\boxed{{ of column {column!r} is never closed")
+
+
+def boxed_as_published(row: Row, column: str) -> str:
+    """The content of the last \\boxed{...} up to the first "}"."""
+    return after_last_box(row, column).split("}")[0].strip()
+
+
+def after_last_box(row: Row, column: str) -> str:
+    """The solution from the last \\boxed{ on; of one written \\boxed 5 its content, closed."""
+    solution = text(row, column)
+    boxes = list(BOXED.finditer(solution))
+    if boxes:
+        return solution[boxes[-1].end() :]
+    unbraced = UNBRACED.findall(solution)
+    if unbraced:
+        return unbraced[-1] + "}"
+    raise ValueError(f"column {column!r} has no \\boxed{{...}}")
