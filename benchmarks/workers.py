@@ -17,7 +17,7 @@ from typing import TypeVar
 from pods.config.errors import RunFailed
 
 PRELOADED = ["pods.training.build", "pods.training.loop", "pods.evaluation.midrun"]
-Task = TypeVar("Task")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
@@ -35,8 +35,8 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def results(
-    function: Callable[[Task], Result], tasks: list[Task], jobs: int
-) -> Iterator[tuple[Task, Result]]:
+    function: Callable[[Argument], Result], tasks: list[Argument], jobs: int
+) -> Iterator[tuple[Argument, Result]]:
     """Each task with its result, in the order of their ends, `jobs` at a time. At an error, and
     when the iterator is closed, all processes end."""
     context = get_context("forkserver")
