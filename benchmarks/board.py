@@ -167,8 +167,7 @@ def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
     worlds, budgets and clocks where it was never tuned in these."""
     results = stored(config, "tune")
     own = [training for training in results if training.arm == arm]
-    setting = (config.budget, config.clock, world)
-    same = [training for training in own if training[3:] == setting]
+    same = [training for training in own if training[3:] == (config.budget, config.clock, world)]
     means: dict[Cell, list[float]] = defaultdict(list)
     for training in same or own:
         means[training.cell].append(np.mean(results[training]["accuracy"]))
@@ -269,9 +268,8 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
 
 
 def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
-    """train.py in this process, and the accuracies at the marks, 0 from where the loss diverged;
-    both: of right answers in the wanted format, sampled. Raises UserError with the line of any
-    other failure."""
+    """train.py in this process: accuracies at the marks, 0 from where the loss diverged; both:
+    right and well formed, sampled. Raises UserError with the line of any other failure."""
     run = f"{config.stage}-{training.run}"
     errors = io.StringIO()
     diverged = False

@@ -18,7 +18,7 @@ from pods.config.errors import RunFailed
 
 PRELOADED = ["pods.training.build", "pods.training.loop", "pods.evaluation.midrun"]
 Argument = TypeVar("Argument")
-Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 @contextmanager
@@ -35,16 +35,14 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def results(
-    function: Callable[[Argument], Result], tasks: list[Argument], jobs: int
-) -> Iterator[tuple[Argument, Result]]:
+    function: Callable[[Argument], Value], tasks: list[Argument], jobs: int
+) -> Iterator[tuple[Argument, Value]]:
     """Each task with its result, in the order of their ends, `jobs` at a time. At an error, and
     when the iterator is closed, all processes end."""
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     reader, writer = context.Pipe(duplex=False)  # only this process has the writer
-    with ProcessPoolExecutor(
-        jobs, context, end_with, (reader,), max_tasks_per_child=1
-    ) as pool:  # fmt: skip
+    with ProcessPoolExecutor(jobs, context, end_with, (reader,), max_tasks_per_child=1) as pool:
         futures = {pool.submit(function, task): task for task in tasks}
         try:
             for future in as_completed(futures):

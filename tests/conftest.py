@@ -30,6 +30,8 @@ SLOW = [
     "docs",
     "pods_trainer",
     "midrun",
+    "rewards_strict",
+    "engines",
 ]
 
 

@@ -107,7 +107,7 @@ def trainer_of(config, policy, folder, engine=None):
                 checkpoints.write(trainer, folder, {})
 
     rewards = rewards_of()
-    if config.micro_batch_size == 2:  # of the cases that fill
+    if config.micro_batch_size == 2:  # of the cases with groups without signal
         rewards.functions, rewards.weights = [correctness], {"correctness": 1.0}
     trainer = build_trainer(config, policy, rows(), rewards, engine, Clock())
     trainer.add_callback(Loop())

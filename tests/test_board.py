@@ -50,6 +50,7 @@ def tuned(folder, **cells):
     (folder / "tune.jsonl").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
     tuned(tmp_path, grpo=[[1, 2, 2, 1e-3], [2, 2, 2, 1e-3]], pods=[[2, 4, 2, 1e-3]])
     (tmp_path / "mine.py").write_text(OWN)
@@ -153,9 +154,11 @@ def rivals(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_killed_board_ends_all_it_started_and_two_at_once_train_nothing_twice(rivals):
     """Killed while it trains; then two at once, after a line of its results was torn."""
-    words = keys(rivals, f"{rivals / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true")
+    own = (f"{rivals / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true")
+    words = [*keys(rivals, *own), "seeds=1"]
     board = functools.partial(processes.Process, script="benchmarks/board.py")
     runs = rivals / "runs"
     first = board(rivals / "first", *words, "budget=1200")  # minutes of training
@@ -173,7 +176,7 @@ def test_a_killed_board_ends_all_it_started_and_two_at_once_train_nothing_twice(
     said = f"output_dir={runs}: waiting for the board that trains there"
     assert sorted(said in process.stderr for process in both) == [False, True]
     stored = [json.loads(line) for line in (runs / "report.jsonl").read_text().splitlines()]
-    assert sorted(line["seed"] for line in stored) == [100, 101]
+    assert [line["seed"] for line in stored] == [100]
     assert (runs / "set-aside" / "report.jsonl.0").read_text() == '{"arm": "grpo", "ce'
 
 

@@ -17,6 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 import pods
 from pods import PodsConfig, PodsTrainer
 
+pytestmark = pytest.mark.slow  # in the repository test_pods_trainer.py makes these checks, too
 MODEL = str(Path(pods.__file__).parent / "tiny_policy")
 TEXTS = [f"<think>{i}+{i % 7}=" for i in range(6)]
 PLAIN = Dataset.from_dict({"prompt": TEXTS, "bonus": [0.1 * i for i in range(6)]})

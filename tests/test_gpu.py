@@ -2,14 +2,16 @@
 shape is Qwen's."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks import gpu
-from tests import processes
 from tests.configs import compose
+from tests.conftest import ROOT
 from tests.fake_run import TINY
 
 
@@ -21,16 +23,22 @@ def parts(folder):
     return [json.loads(line)["part"] for line in (folder / "gpu.jsonl").open()]
 
 
+def printed(folder, *arguments):
+    """What benchmarks/gpu.py prints in a fresh interpreter, which has this environment."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=540)
+
+
 def test_a_part_without_its_packages_says_so_and_is_tried_again(tmp_path, monkeypatch):
     (tmp_path / "hydra.py").write_text("raise ModuleNotFoundError(\"No module named 'hydra'\")")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     write(tmp_path, *({"part": name} for name in gpu.PARTS if name != "learns"))
-    call = [tmp_path, "benchmarks/gpu.py", "cpu=true", "output_dir=."]
-    (learns,) = map(json.loads, processes.fresh(*call).stdout.splitlines())
+    call = [tmp_path, "cpu=true", "output_dir=."]
+    (learns,) = map(json.loads, printed(*call).stdout.splitlines())
     assert learns == {"part": "learns", "failed": "ModuleNotFoundError: No module named 'hydra'"}
-    (again,) = map(json.loads, processes.fresh(*call).stdout.splitlines())
+    (again,) = map(json.loads, printed(*call).stdout.splitlines())
     assert again == learns
-    assert "all=true: no such key; set cpu, out" in processes.fresh(*call, "all=true").stderr
+    assert "all=true: no such key; set cpu, out" in printed(*call, "all=true").stderr
 
 
 def test_what_failed_or_was_interrupted_comes_after_what_was_not_tried(tmp_path, monkeypatch):

@@ -70,7 +70,8 @@ def test_rank_correlations_are_those_of_scipy_with_ties_too():
     assert np.isnan(predictions.spearman(np.ones(3), np.arange(3.0)))
 
 
-def test_a_world_without_predictions_is_named(tmp_path, capsys):
+def test_a_world_without_predictions_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     nothing = tmp_path / "none.jsonl"
     line = f"predicted={nothing}: no line of world=hard"
     assert line in refused(capsys, SCRIPT, "world=hard", f"predicted={nothing}")

@@ -63,6 +63,14 @@ UNEQUAL = {
     "3\\pi": ["3π"],  # unicode is not read without LaTeX
     "\\begin{pmatrix} 1 & 2 \\end{pmatrix}": ["\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"],
 }
+FIRST_FORMS = {
+    "\\left[1,2\\right]": "[1,2]",
+    "60^\\circ": "60",
+    "60^{\\circ}": "60",
+    "4,\\!200": "4,200",
+    "1\\\\2": "1\\2",
+    "\\$5\\%": "5",
+}
 SECOND_FORMS = {
     "\\tfrac{3}{7}": "3/7",
     "\\dfrac{3}{7}": "3/7",
@@ -86,6 +94,13 @@ ROWS = [  # completion, gold, correct in v1, correct in v2, well-formed
 
 def pairs(table):
     return [(given, gold) for gold, texts in table.items() for given in texts]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget():
+    """mutmut tests in forks of a process that has run these tests, with what it has cached."""
+    published.first_form.cache_clear()
+    published.second_form.cache_clear()
 
 
 @pytest.mark.parametrize(("given", "gold"), pairs(EQUAL))
@@ -117,6 +132,11 @@ def test_rows(completion, gold, v1, v2, formed):
 def test_what_the_converter_cannot_read_within_its_bounds_stays_as_it_is(source):
     assert published.latex_as_text(source) is None
     assert not published.equal(source, "5")
+
+
+@pytest.mark.parametrize(("text", "form"), FIRST_FORMS.items())
+def test_the_first_form_has_no_noise(text, form):
+    assert published.first_form(text) == form
 
 
 @pytest.mark.parametrize(("text", "form"), SECOND_FORMS.items())

@@ -35,7 +35,12 @@ CASES = {
         "loss.type=dapo",
         "loss.beta=0.0",
     ],
-    "dapo": ["algorithm=dapo", "rollouts_per_prompt=4", "algorithm_kwargs.rounds=2"],
+    "dapo": [
+        "algorithm=dapo",
+        "rollouts_per_prompt=4",
+        "algorithm_kwargs.rounds=2",
+        "micro_batch_size=2",
+    ],
     "filled": [
         "algorithm=thin",
         "rollouts_per_prompt=4",

@@ -191,9 +191,13 @@ def sampling(config: TrainConfig, command: BaseModel | None = None) -> Sampling:
 
 
 def build(
-    name: str, config: TrainConfig, tokenizer: Tokenizer, sampling: Sampling, limits: Limits,
+    name: str,
+    config: TrainConfig,
+    tokenizer: Tokenizer,
+    sampling: Sampling,
+    limits: Limits,
     lora_rank: int | None,
-) -> Engine:  # fmt: skip
+) -> Engine:
     """The engine `name` for a run's base model; lora_rank: the largest to come, None without."""
     if name == "vllm":
         from pods.engines.vllm import VllmEngine

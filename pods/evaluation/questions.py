@@ -83,9 +83,13 @@ def records(
 
 
 def load(
-    name: str, split: str, config: TrainConfig, tokenizer: Any, sample: int | None = None,
+    name: str,
+    split: str,
+    config: TrainConfig,
+    tokenizer: Any,
+    sample: int | None = None,
     seed: int = 0,
-) -> Questions:  # fmt: skip
+) -> Questions:
     """One split of a task, prompted as in training; a larger `sample` contains smaller ones."""
     data, dropped = read_prompts(config, renamed(config.task, name), split, tokenizer)
     if not len(data):

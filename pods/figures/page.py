@@ -63,7 +63,7 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
         if path.is_file():
             text = html.escape(path.read_text())
             facts += f"<details><summary>{path.name}</summary><pre>{text}</pre></details>"
-    sections = [section(f"Run {folder.name}", facts)]
+    sections = [section("Config and origin", facts)]
     sections += step_sections({folder.name: [folder.name]}, folder.parent)
     path = folder / "rollouts.jsonl.gz"
     if path.is_file():
@@ -107,7 +107,7 @@ def charts(arms: dict[str, list[Steps]]) -> str:
             values = {f"{column.iloc[0]:.4g}" for column in columns if len(column)}
             constant.append({"quantity": title, "value": ", ".join(sorted(values))})
         elif title in LARGE:
-            drawn.append(f'<div class="large">{svg(chart(title, names, arms, (5.4, 3.4)))}</div>')
+            drawn.append(f'<div class="large">{svg(chart(title, names, arms, (4.4, 2.9)))}</div>')
         else:
             drawn.append(f"<div>{svg(chart(title, names, arms, (3.5, 2.6)))}</div>")
     body = f'<div class="charts">{"".join(drawn)}</div>'
@@ -168,7 +168,8 @@ def phase_rows(arms: dict[str, list[Steps]]) -> list[dict[str, str]]:
         steps = pandas.concat(runs).rename(columns=lambda name: name.removeprefix("seconds/"))
         means = steps.reindex(columns=STEP_PHASES).fillna(0).mean()
         means["step"] = means.sum()
-        rows.append({"": label, "steps": f"{len(steps):,}", **means.map("{:.3g}".format)})
+        named = {"": label} if len(arms) > 1 else {}
+        rows.append({**named, "steps": f"{len(steps):,}", **means.map("{:.3g}".format)})
     return rows
 
 
