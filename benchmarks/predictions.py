@@ -95,6 +95,8 @@ def main(config: PredictionsConfig) -> None:
     for line in lines:
         points[line["questions"], line["rollouts"]].add(line["point"])
     common = set.intersection(*points.values())
+    if not common:
+        return
     by_size = {}
     for size in sorted(points):
         of_size = []
