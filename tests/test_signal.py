@@ -184,6 +184,20 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
         pool_file.stored(file, pool.facts | {"digest": "other"}, (4, 1, 64))
 
 
+def test_a_question_that_comes_twice_in_a_step_is_two_prompts():
+    """As in training, where a small data set is dealt again within a step."""
+    simulator = Simulator(made_up(3, 8, np.ones(4)), Loss("grpo", 8, mask_truncated=False))
+    sizes = []
+
+    def twice(step):
+        batch = yield [*step.prompts, *step.fresh(3)], step.n
+        sizes.append([len(group) for group in batch.groups])
+        return np.arange(step.budget)
+
+    simulator.updates(twice, over_kept, Candidate("twice", 3, 4, 4), PRICES, steps=2)
+    assert sizes == [[4] * 6] * 2
+
+
 def test_snr2_of_made_up_gaussians():
     """The mean of 40 rollouts, each with |mu|^2 = .1 and 50 variances of 1: SNR2 = 40 x .1 / 50."""
     mean = np.full(50, 0.002**0.5)

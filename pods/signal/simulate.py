@@ -167,7 +167,7 @@ class Simulator:
         question's rollouts are dealt without repetition while there are others."""
         history: History = {}
         order = self.order(rng)
-        dealt: dict[Prompt, np.ndarray] = {}  # of the step: the order of a question's rollouts
+        dealt: dict[int, np.ndarray] = {}  # of the step: the order of a prompt's rollouts
         used: set[Prompt] = set()  # questions of the step
 
         def fresh(count: int) -> list[Prompt]:
@@ -184,10 +184,10 @@ class Simulator:
         def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
             rollouts = []
             for prompt, index in zip(prompts, indices, strict=True):
-                if prompt not in dealt:
-                    dealt[prompt] = rng.permutation(self.count)
+                if id(prompt) not in dealt:
+                    dealt[id(prompt)] = rng.permutation(self.count)
                 repeated = index >= self.count
-                place = rng.integers(self.count) if repeated else dealt[prompt][index]
+                place = rng.integers(self.count) if repeated else dealt[id(prompt)][index]
                 rollouts.append(self.rollouts[self.place_of[prompt] * self.count + place])
             return rollouts
 
@@ -221,4 +221,5 @@ class Simulator:
     def order(self, rng: np.random.Generator) -> Iterator[Prompt]:
         while True:
             for place in rng.permutation(len(self.prompts)):
-                yield self.prompts[place]
+                prompt = self.prompts[place]
+                yield Prompt(prompt, prompt.row)  # twice in a step, it is two prompts
