@@ -25,7 +25,7 @@ from pods.figures.statistics import difference
 from pods.signal.pool import load
 
 SIZES = ("P", "n", "m")
-STAGES = {"tune": "the better rate on validation questions", "report": "test questions"}
+STAGES = {"tune": "the best of the rates tried, validation questions", "report": "test questions"}
 Signs = dict[str, int]  # factor -> -1 for its first form, 1 for its second
 
 
