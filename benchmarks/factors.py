@@ -7,7 +7,6 @@ A fractional factorial (Box, Hunter and Hunter): an effect is the mean over the 
 minus that over the others, and a factor that `products` names has the sign of a product of others.
 """
 
-from collections.abc import Iterable
 from itertools import combinations, product
 from math import prod
 from pathlib import Path
@@ -59,7 +58,7 @@ def main(config: FactorsConfig) -> None:
                 print(table(values, cells, predicted))
 
 
-def complete(config: FactorsConfig, stage: str, metric: str, cells: Iterable[str]) -> np.ndarray:
+def complete(config: FactorsConfig, stage: str, metric: str, cells: dict[str, Signs]) -> np.ndarray:
     """(seeds, cells) mean accuracies, at the best of a cell's rates; of seeds with all cells."""
     by_seed: dict[int, dict[str, float]] = {}
     for training, accuracies in board.stored(config, stage).items():
@@ -69,7 +68,7 @@ def complete(config: FactorsConfig, stage: str, metric: str, cells: Iterable[str
             runs[training.arm] = max(runs.get(training.arm, 0.0), mean)
     rows = []
     for runs in by_seed.values():
-        if len(runs) == len([*cells]):
+        if len(runs) == len(cells):
             rows.append([runs[arm] for arm in cells])
     return np.array(rows)
 

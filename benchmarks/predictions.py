@@ -86,26 +86,24 @@ def main(config: PredictionsConfig) -> None:
         both = accuracies(config, "both")
         print(f"\nright in the wanted format\n\n{correlations(rates(whole), both)}")
         print(f"\nby cell\n\n{by_cell(rates(whole), trained, both)}")
-    by_point = {}
-    for point in dict.fromkeys(line["point"] for line in whole):
-        of_point = [line for line in whole if line["point"] == point]
-        by_point[point] = rates(of_point)
+    by_point: dict[str, list] = defaultdict(list)
+    for line in whole:
+        by_point[line["point"]].append(line)
     print(f"\nby point of the training\n\n{agreement(by_point, trained)}")
     points: dict[tuple[int, int], set[str]] = defaultdict(set)
     for line in lines:
         points[line["questions"], line["rollouts"]].add(line["point"])
     common = set.intersection(*points.values())
-    if not common:
-        return
-    by_size = {}
+    by_size: dict[str, list] = defaultdict(list)
     for size in sorted(points):
-        of_size = []
+        name = f"{size[0]} x {size[1]}"
         for line in lines:
-            if (line["questions"], line["rollouts"]) == size and line["point"] in common:
-                of_size.append(line)
-        by_size[f"{size[0]} x {size[1]}"] = rates(of_size)
+            shape = line["questions"], line["rollouts"]
+            if shape == size and line["point"] in common:
+                by_size[name].append(line)
     title = f"by questions x rollouts, points: {', '.join(sorted(common))}"
-    print(f"\n{title}\n\n{agreement(by_size, trained)}")
+    if by_size:
+        print(f"\n{title}\n\n{agreement(by_size, trained)}")
 
 
 def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> None:
@@ -239,10 +237,11 @@ def by_cell(
     return tables.markdown(pandas.DataFrame(rows))
 
 
-def agreement(by_name: dict[str, dict[Size, float]], trained: dict[Size, float]) -> str:
-    """A row for each set of predictions."""
+def agreement(by_name: dict[str, list[dict[str, Any]]], trained: dict[Size, float]) -> str:
+    """A row for the predictions of each set of lines."""
     rows = []
-    for name, predicted in by_name.items():
+    for name, lines in by_name.items():
+        predicted = rates(lines)
         rows.append(row(name, [c for c in predicted if c in trained], predicted, trained))
     return tables.markdown(pandas.DataFrame(rows))
 
@@ -268,10 +267,14 @@ def row(
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Rank correlations along the last axis; NaN where all values are equal."""
-    ranks = rankdata(x, axis=-1), rankdata(y, axis=-1)
-    one, other = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
+    one = rankdata(x, axis=-1)
+    other = rankdata(y, axis=-1)
+    one -= one.mean(axis=-1, keepdims=True)
+    other -= other.mean(axis=-1, keepdims=True)
+    covariance = (one * other).sum(axis=-1)
+    variances = (one**2).sum(axis=-1) * (other**2).sum(axis=-1)
     with np.errstate(invalid="ignore"):
-        return (one * other).sum(-1) / np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
+        return covariance / np.sqrt(variances)
 
 
 if __name__ == "__main__":
