@@ -44,7 +44,6 @@ class Registered(Section):
     """What was predicted before any of it was trained."""
 
     worlds: list[Text]
-    results_dir: Text
     seeds: list[int]
     rate: float
     cells: dict[Text, list[list[int]]]
@@ -66,8 +65,6 @@ class PredictionsConfig(SignalConfig):
 @command("predictions", PredictionsConfig, CONFIG_DIR / "benchmarks")
 def main(config: PredictionsConfig) -> None:
     config.stage = "tune"
-    if config.world in config.registered.worlds:
-        config.results_dir = config.registered.results_dir
     for point, path in config.recorded.items():
         predict(config, point, load(Path(path)), cells_of(config))
     if config.train:
@@ -181,14 +178,16 @@ def training_of(config: SignalConfig, arm: str) -> TrainConfig:
 
 
 def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> dict[Size, float]:
-    """The mean of each trained cell over the seeds, at the best of its rates; in sums of the first
-    seed, which all cells of tuning have."""
-    seeds = [0]
+    """The mean of each trained cell over the registered seeds, at that rate; in sums of the first
+    seed, which all cells of tuning have, at the best of its rates."""
+    seeds, rates = [0], None
     if config.world in config.registered.worlds:
-        seeds = config.registered.seeds
+        seeds, rates = config.registered.seeds, [config.registered.rate]
     values: dict[tuple, list[float]] = defaultdict(list)
     for line in files.read_lines(Path(config.results_dir) / "tune.jsonl"):
-        if line.get("world", "sums") == config.world and line["seed"] in seeds:
+        if line.get("world", "sums") != config.world or line["seed"] not in seeds:
+            continue
+        if rates is None or line["cell"][-1] in rates:
             values[(line["arm"], *line["cell"])].append(float(np.mean(line[metric])))
     best: dict[Size, float] = {}
     for (arm, P, n, m, _), means in values.items():
