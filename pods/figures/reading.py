@@ -86,6 +86,12 @@ def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
 
 def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
     """A result file with its train_seconds, or without any with those of the published grid."""
+    held = {name for scores in content.values() for name in scores.datasets}
+    if figure.dataset not in held:
+        raise UserError(
+            f"{path.stem}: no data set {figure.dataset} but {listed(sorted(held)) or 'none'}; set "
+            "dataset to one of them, or evaluate the run on the other"
+        )
     steps = [step for step in content if step > 0]
     points = [_point(content[step], figure) | {"steps": step} for step in steps]
     samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
