@@ -505,6 +505,15 @@ def test_run_null_scores_a_base_model_alone(key):
     assert len(results.read_base(summary).datasets["gsm8k"].ans_acc) == 1
 
 
+@pytest.mark.parametrize("task", ["arithmetic", "gsm8k"])
+def test_a_base_model_sees_the_prompt_of_the_task(task):
+    folder = CONFIG_DIR / "evaluate"
+    composed = compose("evaluate", ["model=tiny", f"tasks={task}"], folder)
+    config = typed(EvaluateConfig, composed)
+    system = {"arithmetic": "", "gsm8k": None}[task]
+    assert training_config(config, None).task.system == system
+
+
 def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
     with pytest.raises(UserError, match="has validation scores on gsm8k"):
         evaluate("checkpoints=best")  # test scores are there: they choose nothing

@@ -83,7 +83,7 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert curves["Yours"]["time_hours"] == pytest.approx(hours[-len(expected) :])
     error = printed(capsys, SPEEDUP, *where, code=2)[1]
     assert "runs: arithmetic both_acc, axes of quickstart" in error
-    assert "no arithmetic both_acc" in error
+    assert "mine-seed0: no data set arithmetic but gsm8k, gsm8k.greedy; set dataset" in error
 
 
 def arm_of_two_runs():

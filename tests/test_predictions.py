@@ -17,8 +17,7 @@ SCRIPT = "benchmarks/predictions.py"
 @pytest.fixture
 def config(tmp_path):
     """That of the world hard, with results of its own."""
-    words = ["world=hard", f"registered.results_dir={tmp_path}", f"results_dir={tmp_path}"]
-    words.append(f"predicted={tmp_path / 'cells.jsonl'}")
+    words = ["world=hard", f"results_dir={tmp_path}", f"predicted={tmp_path / 'cells.jsonl'}"]
     composed = command.compose("predictions", words, command.CONFIG_DIR / "benchmarks")
     return command.typed(predictions.PredictionsConfig, composed)
 

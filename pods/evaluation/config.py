@@ -83,6 +83,9 @@ def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
     if config.experiment:
         return typed(TrainConfig, compose("train", [f"experiment={config.experiment}"]))
     overrides = ["~experiment", "rollouts_per_prompt=2", "kept_per_prompt=2"]
+    first = config.tasks[0]
+    if (CONFIG_DIR / "task" / f"{first}.yaml").is_file():  # test sets have none
+        overrides.append(f"task={first}")  # its system text
     if (CONFIG_DIR / "model" / f"{config.model}.yaml").is_file():
         composed = compose("train", [*overrides, f"model={config.model}"])
     else:
