@@ -128,7 +128,7 @@ def chart(title: str, names: list[str], arms: dict[str, list[Steps]], size: Any)
                 if name in run:
                     plot_metric(axes, run.set_index("train_seconds")[name], colour)
             if len(arms) > 1:
-                axes.plot([], [], color=colour, label=label)
+                axes.plot([], [], color=colour, label=f" {label}")  # the legend leaves out _names
         if len(names) > 1:
             for name in names:
                 dashed = "--" if name.startswith(DASHED) else "-"
