@@ -186,6 +186,9 @@ def run_job(command: Command, config: DictConfig) -> None:
             print(f"job {facts.job.num + 1}: {line}", file=sys.stderr, flush=True)
         command.main(typed(command.schema, config))
         command.jobs.append((run, ""))
+    except SystemExit:  # by a signal, after a checkpoint
+        command.jobs.append((run, "was stopped; the same command goes on with it"))
+        raise
     except Exception as error:
         if not is_sweep:
             _report_and_exit(error)
