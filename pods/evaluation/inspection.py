@@ -137,12 +137,8 @@ def show_question(
     config: InspectConfig, rollouts: list[dict[str, Any]], answers: list[Answered]
 ) -> None:
     """One question: its visits in training, and its completions at every checkpoint."""
-    visits = [
-        record
-        for record in rollouts
-        if record["question_id"] == config.question or config.question in record.get("prompt", "")
-    ]
-    ids = tested(config, answers)
+    ids = named(config, rollouts, answers)
+    visits = [record for record in rollouts if record["question_id"] in ids]
     stored = [one for one in answers if one.record["id"] in ids]
     if not visits and not stored:
         raise UserError(
@@ -170,15 +166,19 @@ def show_question(
         print(printable(one.record["completion"]))
 
 
-def tested(config: InspectConfig, answers: list[Answered]) -> set[str]:
-    """The ids of the evaluated questions that `question` names: an id, or a part of the text, for
-    which the run's test questions are read."""
-    known = {one.record["id"] for one in answers}
+def named(config: InspectConfig, rollouts: list[dict[str, Any]], answers: list[Answered]) -> set:
+    """The ids that `question` is, or ends with (7: gsm8k-test-7); else those of the questions that
+    hold this text, for which the run's test questions are read."""
+    known = {record["question_id"] for record in rollouts} | {one.record["id"] for one in answers}
+    ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
+    if ids:
+        return ids
+    ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
     training = load_config(Path(config.output_dir) / config.run / ".hydra" / "config.yaml")
-    if config.question in known or not known or code_of(training):
-        return {config.question}
-    rows = splits.load_for(training.task, "test", training.data_dir)
-    return {row["id"] for row in rows if config.question in row["question"]}
+    if answers and not code_of(training):
+        rows = splits.load_for(training.task, "test", training.data_dir)
+        ids |= {row["id"] for row in rows if config.question in row["question"]}
+    return ids
 
 
 def show_texts(
