@@ -144,7 +144,7 @@ class Reward:
         for i, value in enumerate(numbers):
             if not abs(value) <= LARGEST:  # of NaN it is not true either
                 raise RewardError(
-                    f"{name} returned {values[i]!r} for completion {i} of {step}; "
+                    f"{name} returned {values[i]!r:.60} for completion {i} of {step}; "
                     "a finite number or None is required, in float32 (up to 3.4e38)"
                 )
         return numbers

@@ -1,6 +1,7 @@
 """pods/signal and scripts/plan.py: sketches, updates as the trainer's, signal with its interval."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,15 @@ def test_noise_without_a_mean_is_below_the_resolution():
     assert (row["snr2"], row["rate"]) == (None, None)
     assert row["snr2_ci95"][0] <= 0
     assert comparison.verdict()[0].startswith("SNR2 is below the resolution")
+
+
+def test_a_resample_of_questions_without_signal_is_no_warning():
+    own = updates_of(0.2, 2.0)
+    whole = own.mean.copy()
+    whole[1:] = 0
+    cell = Candidate("grpo", 1, 4, 4)
+    with warnings.catch_warnings(action="error"):
+        assert not CellRanking({cell: own}, whole, cell).is_resolved(cell)
 
 
 def constant_whole(simulator: Simulator) -> np.ndarray:
