@@ -124,14 +124,13 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
 
 
 def scores(folder: Path, run: str, base: str) -> str:
-    """A Markdown table of the base model and every scored checkpoint, a row for each task."""
+    """A Markdown table of every scored checkpoint and the base model, a row for each task."""
     import pandas  # a wrong run= waits for nothing
 
     from pods.evaluation import scoreboard
     from pods.figures import tables
 
-    facts = results.facts_of(folder / f"base-{base}.meta.json")
-    lines = scoreboard.lines("", "base", None, facts.get("details", {}).get("scores", {}))
+    lines = []
     path = folder / f"{run}.json"
     for step, policy in results.read(path).items() if path.is_file() else ():
         by_task = policy.meta.get("scores", {})
@@ -139,6 +138,8 @@ def scores(folder: Path, run: str, base: str) -> str:
         lines += scoreboard.lines(run, f"checkpoint-{step}", seconds, by_task)
     if not lines:
         return f"Not scored: `uv run evaluate_run.py run={run}`"
+    facts = results.facts_of(folder / f"base-{base}.meta.json")
+    lines += scoreboard.lines("", "base", None, facts.get("details", {}).get("scores", {}))
     return tables.markdown(pandas.DataFrame(lines).drop(columns="run").fillna(""))
 
 

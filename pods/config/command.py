@@ -82,8 +82,7 @@ def command(
     name: str, schema: type[Config], folder: Path = CONFIG_DIR, implied: Implied = nothing
 ) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
-    trainings get what their algorithm implies and their key `run`, distinct in a sweep, which ends
-    with a summary."""
+    a training gets what its algorithm implies, and a sweep ends with a summary."""
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         definition = Command(main, name, schema, folder, implied)
