@@ -18,6 +18,7 @@ from scipy.stats import rankdata
 from tqdm import tqdm
 
 from benchmarks import board
+from benchmarks.trainings import BoardConfig, Training
 from pods import files
 from pods.advantages import over_kept
 from pods.by_name import chosen
@@ -49,7 +50,7 @@ class Registered(Section):
     cells: dict[Text, list[list[int]]]
 
 
-class SignalConfig(board.BoardConfig):
+class SignalConfig(BoardConfig):
     recorded: dict[Text, Text]
     questions: list[int] = Field(min_length=1)
     rollouts: list[int] = Field(min_length=1)
@@ -158,7 +159,7 @@ def cells_of(config: PredictionsConfig) -> list[Size]:
     return [cell for cell in accuracies(config) if cell[0] in config.tuned]
 
 
-def registered(config: PredictionsConfig) -> list[board.Training]:
+def registered(config: PredictionsConfig) -> list[Training]:
     """Each registered cell with each seed, on validation questions."""
     plan = config.registered
     cells = {}
@@ -167,7 +168,7 @@ def registered(config: PredictionsConfig) -> list[board.Training]:
     return board.trainings(config, cells, plan.seeds, config.world)
 
 
-def size_of(training: board.Training) -> Size:
+def size_of(training: Training) -> Size:
     return (training.arm, *training.cell[:3])
 
 
