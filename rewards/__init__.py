@@ -37,7 +37,7 @@ def grades(
     deadline_seconds: float | None = None,
 ) -> list[bool | None]:
     """`grade` of many completions, several comparisons at a time; a line on stderr counts those
-    without a verdict. deadline_seconds: processor time of a comparison; None: config/rewards'."""
+    without a verdict. deadline_seconds: processor time of a comparison; None: as in training."""
     scorer = _scorer(version, deadline_seconds)
     verdicts = scorer.grade(completions, answers, [kind] * len(completions))
     missing = verdicts.count(None)
@@ -136,10 +136,10 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 
 @cache
 def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
-    """One scorer per version and deadline; None: that of config/rewards."""
+    """One scorer per version and deadline; None: that of config/train.yaml."""
     if deadline_seconds is None:
-        defaults = CONFIG_DIR / "rewards" / "_shared.yaml"
-        deadline_seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
+        defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())
+        deadline_seconds = defaults["rewards"]["deadline_seconds"]
     workers = min(4, os.cpu_count() or 1)
     scorer = Scorer(version, workers=workers, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)

@@ -144,10 +144,10 @@ def policy_of(config: PlanConfig) -> RecordedPolicy:
 
 
 def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
-    """The recorded rollouts of a policy; those that its file holds are not drawn again."""
+    """Rollouts of a policy with their gradients, also in its file."""
     from pods.clock import peak_memory
     from pods.engines import choose
-    from pods.signal.pool import settings, stored
+    from pods.signal.pool import settings
     from pods.training.check import settle
 
     training = policy.training
@@ -160,9 +160,6 @@ def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
         "weights": weights,
         "correct": grader if weights.get(grader) else None,
     }
-    pool = stored(policy.file, facts, (config.rollouts, len(weights), config.sketch))
-    if len(pool) >= config.questions:
-        return pool.first(config.questions, config.rollouts)
     drawing = settings(training, config.rollouts)
     settle(drawing)
     load = choose.loader(drawing)
@@ -172,7 +169,9 @@ def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
     with build.trainer_at(drawing, load, policy.weights, policy.step) as trainer:
         prompts = recording.prompts_of(trainer.train_dataset, config.questions, training.seed)
         at_once = training.rollouts_per_prompt * training.prompts_per_step // config.rollouts
-        pool = recording.record(trainer, prompts, pool, policy.file, max(1, at_once))
+        sizes = config.rollouts, config.sketch, max(1, at_once)
+        pool = recording.record(trainer, prompts, facts, *sizes)
+        pool.save(policy.file)
         gib = peak_memory()
         if gib is not None:
             ranks.say(f"peak memory {gib:.1f} GiB")
@@ -185,13 +184,13 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
 
     folder = Path(config.output_dir) / training.run
     if config.clock:
-        return validated(Prices, read_prices(config.clock))
+        return read_prices(config.clock)
     if isinstance(training.clock, Prices):
         return training.clock
     if (folder / "metrics.jsonl").is_file():
         return costs.of_run(folder)
     ranks.say(f"no step of run={training.run} was measured: seconds are those of clock=l40s")
-    return validated(Prices, read_prices("l40s"))
+    return read_prices("l40s")
 
 
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
