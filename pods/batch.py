@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Row = dict[str, Any]  # columns of the data set
-MAX_ROUNDS = 16  # of generation in one step, by default
 
 
 def seed_of(*parts: object) -> int:

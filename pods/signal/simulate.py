@@ -2,7 +2,6 @@
 weight in the loss x gradient."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +19,6 @@ from pods.signal.pool import Pool
 
 VISITS = 1000  # of questions in the simulated steps of a cell
 FEWEST_STEPS = 60
-MAX_ROUNDS = 16
 
 
 class Candidate(NamedTuple):
@@ -198,8 +196,6 @@ class Simulator:
             score=lambda _, rollouts: self.scores[[rollout.place for rollout in rollouts]],
             weights=self.pool.facts["weights"],
             correct=self.pool.facts["correct"],
-            max_rounds=MAX_ROUNDS,
-            phase=lambda _: nullcontext(),
         )
         for number in range(steps):
             dealt.clear()

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pods import by_name, ranks, rollouts
-from pods.batch import MAX_ROUNDS, Row
+from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, is_name, reward_weights
@@ -266,5 +266,4 @@ def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer"
         n=config.rollouts_per_prompt,
         m=config.kept_per_prompt,
         rows=rows,
-        max_rounds=MAX_ROUNDS,
     )
