@@ -18,7 +18,7 @@ from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
-from pods.config.keys import Prices, Section, Text, TrainConfig, reward_weights
+from pods.config.keys import Prices, Section, Text, TrainConfig, grader, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.evaluation import lookup
@@ -151,14 +151,12 @@ def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
     from pods.training.check import settle
 
     training = policy.training
-    weights = reward_weights(training.rewards)
-    grader = training.rewards.grader
     facts = {
         "name": policy.name,
         "digest": policy.digest,
         "training": training.model_dump(),
-        "weights": weights,
-        "correct": grader if weights.get(grader) else None,
+        "weights": reward_weights(training.rewards),
+        "correct": grader(training.rewards),
     }
     drawing = settings(training, config.rollouts)
     settle(drawing)

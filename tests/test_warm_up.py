@@ -52,7 +52,7 @@ class Spy(TrainerCallback):
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         before, model = self.state(), self.trainer.model
         model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
-        warm_up(self.trainer, self.trainer.engine, *LONGEST.values())
+        warm_up(self.trainer)
         torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
         assert dict(self.trainer.optimizer.state) == {}
         assert all(p.grad is None for p in self.trainer.model.parameters())

@@ -102,6 +102,7 @@ class Simulator:
         self.rollouts = [self.rollout(place) for place in range(len(self.sketches))]
 
     def rollout(self, place: int) -> Recorded:
+        """The recorded rollout at a place; only the number of its tokens is known."""
         logprob = float(self.pool.logprobs.flat[place])
         logprobs = None if np.isnan(logprob) else [logprob]
         token_ids = [0] * int(self.pool.lengths.flat[place])
@@ -215,6 +216,7 @@ class Simulator:
             yield record
 
     def order(self, rng: np.random.Generator) -> Iterator[Prompt]:
+        """All questions in a random order, again and again."""
         while True:
             for place in rng.permutation(len(self.prompts)):
                 prompt = self.prompts[place]
