@@ -402,7 +402,7 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({}, {"environment_factory": max}, "environment_factory: PodsTrainer has no"),
     ({}, {"args": GRPOConfig("out", **SETTINGS)}, "args=GRPOConfig: must be a PodsConfig"),
     ({}, {"algorithm": lambda step: 1}, "no generator function"),
-    ({"algorithm": "podz"}, {}, "algorithm 'podz' is unknown; one of grpo, "),
+    ({"algorithm": "podz"}, {}, "algorithm=podz: unknown; one of grpo, "),
     ({"advantage": "rloo"}, {"algorithm": ALGORITHMS["thin"]}, "advantage=rloo: thin has its own"),
     ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
     ({"rule_kwargs": {"q": 1}}, {}, "max_variance cannot be called"),
