@@ -62,19 +62,11 @@ class Scorer:
     """Scores batches of completions until it is closed. With workers=0, or a version other than
     strict, it starts no process, and an answer that only computer algebra can decide is wrong."""
 
-    def __init__(
-        self,
-        version: str,
-        *,
-        workers: int,
-        deadline_seconds: float,
-        names: Iterable[str] = tuple(FUNCTIONS),
-    ) -> None:
-        """workers: comparisons by math-verify at a time. deadline_seconds: processor time of each.
-        names: keys of FUNCTIONS."""
+    def __init__(self, version: str, *, workers: int, deadline_seconds: float) -> None:
+        """workers: comparisons by math-verify at a time, each of at most deadline_seconds of the
+        processor."""
         _check("version", version, VERSIONS)
         self.version = version
-        self.names = tuple(names)
         self.deadline_seconds = deadline_seconds
         self.timeouts = 0  # completions so far without a verdict because of the deadline
         self._verifier = None
@@ -98,7 +90,7 @@ class Scorer:
             Graded(opened(prompt) + completion, verdict is True, self.version)
             for prompt, completion, verdict in zip(prompts, completions, verdicts, strict=True)
         ]
-        return {name: [FUNCTIONS[name](row) for row in rows] for name in self.names}
+        return {name: list(map(function, rows)) for name, function in FUNCTIONS.items()}
 
     def grade(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
