@@ -35,12 +35,15 @@ PRIVATE = {"data_dir", "output_dir", "resume", "logger", "backend"}  # of the ma
 
 
 class ExportConfig(OneCheckpoint):
+    """The keys of config/checkpoint/export.yaml."""
+
     out: Text | None
     merge: bool
 
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
 def main(config: ExportConfig) -> None:
+    """Write the folder under a temporary name, then rename it."""
     training, target = find_one(config)
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
     if (out := Path(config.out or f"exports/{name}")).exists():

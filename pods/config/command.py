@@ -55,6 +55,7 @@ Implied = Callable[[str], dict[str, str | None]]
 
 
 def nothing(_algorithm: str) -> dict[str, str | None]:
+    """Of a command that trains nothing."""
     return {}
 
 
