@@ -3,7 +3,7 @@
     uv run benchmarks/board.py                          # the stored results, as docs/board.md
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py my_file.py:my_algorithm world=all
-    uv run benchmarks/board.py stage=tune               # the grid of every arm: hours, resumes
+    uv run benchmarks/board.py stage=tune               # sizes and rates of all arms; resumes
 A world is a file of config/experiment. Trainings are processes; what is stored is not repeated.
 """
 
@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing, redirect_stderr, redirect_stdout
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -35,12 +34,12 @@ from pods.figures.ranking import Cell
 from pods.training.check import try_out
 
 TUNING, UNSEEN = range(100), range(100, 200)  # seeds
-FINALISTS = 3  # cells of an arm that are tuned on more seeds than the first
+FINALISTS = 2  # cells of an arm that are tuned on more seeds than the first
 
 
 class Arm(Section):
     what: Text
-    sizes: list[list[int]] | None = None  # [n, m] of the grid; without it the arm is not tuned
+    sizes: list[list[int]] | None = None  # [P, n, m] to tune; without it the arm is not tuned
     cell: Cell | None = None  # of an arm that is not tuned
     overrides: list[Text] | None = None
 
@@ -61,8 +60,7 @@ class BoardConfig(Section):
     out_dir: Text
     as_json: bool = Field(alias="json")
     settings: list[Text]
-    prompts: list[int]
-    learning_rates: list[float]
+    rate: float = Field(gt=0)
     arms: dict[Text, Arm]
 
 
@@ -89,7 +87,7 @@ Accuracies = dict[Training, dict[str, list[float]]]  # -> at the marks, by metri
 @command("board", BoardConfig, CONFIG_DIR / "benchmarks")
 def main(config: BoardConfig) -> None:
     if config.stage == "tune":
-        return tune(config, arms_of(config, config.world))
+        return tune(config, arms_of(config, config.world), config.world, config.seeds)
     worlds = config.worlds if config.world == "all" else [config.world]
     results = {world: compare(config, world) for world in worlds}
     if not config.algorithm:
@@ -133,21 +131,31 @@ def compare(config: BoardConfig, world: str) -> dict[str, ranking.Marks]:
     return marks
 
 
-def tune(config: BoardConfig, arms: list[str]) -> None:
-    """Every cell of these arms on the first seed, then the best of each arm on the others."""
-    cells = {arm: grid(config, arm) for arm in arms}
-    first, *others = TUNING[: config.seeds]
-    run(config, trainings(config, cells, [first], config.world))
-    best = {arm: ranked(config, arm, config.world)[:FINALISTS] for arm in arms}
-    run(config, trainings(config, best, others, config.world))
-
-
-def grid(config: BoardConfig, arm: str) -> list[Cell]:
-    """The cells of an arm; one without sizes is tuned over those of PODS."""
-    pods = config.arms["pods"]
-    sizes = config.arms.get(arm, pods).sizes or pods.sizes
-    every = product(config.prompts, sizes, config.learning_rates)
-    return [Cell(P, n, m, rate) for P, (n, m), rate in every]
+def tune(config: BoardConfig, arms: list[str], world: str, seeds: int) -> None:
+    """The sizes of each arm with the first seed; then the best one's rate, halved and doubled
+    until it gets worse; then the best two cells with the other seeds."""
+    first, *others = TUNING[:seeds]
+    means: dict[str, dict[Cell, float]] = defaultdict(dict)
+    missing = {}
+    for arm in arms:
+        sizes = config.arms.get(arm, config.arms["pods"]).sizes or []
+        missing[arm] = [Cell(*size, config.rate) for size in sizes]
+    while missing:
+        wanted = trainings(config, missing, [first], world)
+        results = run(config, wanted)
+        for training in wanted:
+            means[training.arm][training.cell] = float(np.mean(results[training]["accuracy"]))
+        missing = {}
+        for arm, tried in means.items():
+            best = max(tried, key=tried.__getitem__)
+            beside = [best._replace(rate=best.rate / 2), best._replace(rate=best.rate * 2)]
+            cells = [cell for cell in beside if cell not in tried]
+            if cells:
+                missing[arm] = cells
+    finalists = {}
+    for arm, tried in means.items():
+        finalists[arm] = sorted(tried, key=lambda cell: -tried[cell])[:FINALISTS]
+    run(config, trainings(config, finalists, others, world))
 
 
 def trainings(

@@ -32,6 +32,7 @@ class FactorsConfig(predictions.SignalConfig):
     train: bool
     factors: dict[Text, list[dict[Text, Any]]]
     products: dict[Text, list[Text]]
+    learning_rates: list[float]
     tuning_seeds: int = Field(ge=1)
 
 

@@ -11,22 +11,18 @@ import json
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from math import comb
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
 from benchmarks import board
 from pods import files
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.keys import Section, Text
 from pods.figures import drawing, ranking
-from pods.figures.ranking import Cell
 from pods.models import locate
 
-FINALISTS = 2  # cells of an arm that are tuned on more seeds than the first
 REPEATS = 16  # completions of a question, of which the dead groups of 8 follow exactly
 
 
@@ -40,9 +36,7 @@ class WorldsConfig(board.BoardConfig):
     tune: bool
     train: bool
     measure: bool
-    rate: float = Field(gt=0)
     tuning_seeds: dict[Text, int]
-    sizes: dict[Text, list[list[int]]]
     plan: list[Block]
 
 
@@ -51,8 +45,10 @@ def main(config: WorldsConfig) -> None:
     if config.measure:
         return measure(config)
     if config.tune:
+        config.stage = "tune"
         for world in config.worlds:
-            tune(config, world)
+            board.tune(config, config.main, world, config.tuning_seeds[world])
+        config.stage = "report"
     wanted = plan(config)
     if config.train:
         board.run(config, wanted)
@@ -83,34 +79,6 @@ def plan(config: WorldsConfig) -> list[board.Training]:
             for world in block.worlds:
                 wanted += board.trainings(config, cells[world], [seed], world)
     return list(dict.fromkeys(wanted))  # blocks may overlap
-
-
-def tune(config: WorldsConfig, world: str) -> None:
-    """The sizes of each arm with the first seed; then the better one's rate, halved and doubled
-    until it gets worse; then the best two cells with the other seeds."""
-    config.stage = "tune"
-    first, *others = board.TUNING[: config.tuning_seeds[world]]
-    means: dict[str, dict[Cell, float]] = defaultdict(dict)
-    cells = {
-        arm: [Cell(*size, config.rate) for size in sizes] for arm, sizes in config.sizes.items()
-    }
-    while cells:
-        wanted = board.trainings(config, cells, [first], world)
-        results = board.run(config, wanted)
-        for training in wanted:
-            means[training.arm][training.cell] = float(np.mean(results[training]["accuracy"]))
-        cells = {}
-        for arm, tried in means.items():
-            best = max(tried, key=tried.__getitem__)
-            beside = [best._replace(rate=best.rate / 2), best._replace(rate=best.rate * 2)]
-            missing = [cell for cell in beside if cell not in tried]
-            if missing:
-                cells[arm] = missing
-    best = {}
-    for arm, tried in means.items():
-        best[arm] = sorted(tried, key=lambda cell: -tried[cell])[:FINALISTS]
-    board.run(config, board.trainings(config, best, others, world))
-    config.stage = "report"
 
 
 def measure(config: WorldsConfig) -> None:

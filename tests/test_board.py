@@ -14,8 +14,9 @@ import psutil
 import pytest
 from scipy.stats import ttest_rel
 
-from benchmarks import workers
+from benchmarks import board, workers
 from pods import files
+from pods.config import command
 from pods.config.errors import RunFailed
 from pods.figures import ranking
 from tests import processes
@@ -115,15 +116,6 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     assert numbers <= {*re.findall(r"\d+\.\d+", shown)}
 
 
-def test_pods_with_more_prompts_is_stored():
-    runs = files.read_lines(ROOT / "benchmarks" / "results" / "board" / "wide.jsonl")
-    unseen = [run for run in runs if run["seed"] >= 100]
-    assert [run["cell"] for run in unseen] == [[16, 4, 2, 0.002]] * 10
-    sampled, greedy = (100 * np.mean([run[x] for run in unseen]) for x in ("accuracy", "greedy"))
-    page = " ".join((ROOT / "docs" / "board.md").read_text().split())
-    assert f"mean of {sampled:.1f} % at temperature 1 and of {greedy:.1f} % greedily" in page
-
-
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path):
     tuned(tmp_path, grpo=[[2, 2, 2, 1e-3]], pods=[[2, 4, 2, 1e-3]])
     (tmp_path / "mine.py").write_text(OWN.replace("len(batch)", "len(batch.logprobs)"))
@@ -159,9 +151,9 @@ def test_a_killed_board_ends_all_it_started_and_two_at_once_train_nothing_twice(
     """Killed while it trains; then two at once, after a line of its results was torn."""
     own = (f"{rivals / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "json=true")
     words = [*keys(rivals, *own), "seeds=1"]
-    board = functools.partial(processes.Process, script="benchmarks/board.py")
+    start = functools.partial(processes.Process, script="benchmarks/board.py")
     runs = rivals / "runs"
-    first = board(rivals / "first", *words, "budget=1200")  # minutes of training
+    first = start(rivals / "first", *words, "budget=1200")  # minutes of training
     processes.wait_for(lambda: list(runs.glob("*/metrics.jsonl")), [first])
     started = psutil.Process(first.pid).children(recursive=True)
     assert len(started) > 2
@@ -170,7 +162,7 @@ def test_a_killed_board_ends_all_it_started_and_two_at_once_train_nothing_twice(
     _, alive = psutil.wait_procs(started, timeout=60)
     assert alive == []
     (runs / "report.jsonl").write_text('{"arm": "grpo", "ce')
-    both = [board(rivals / name, *words) for name in ("second", "third")]
+    both = [start(rivals / name, *words) for name in ("second", "third")]
     assert [process.end() for process in both] == [0, 0]
     assert both[0].stdout == both[1].stdout
     said = f"output_dir={runs}: waiting for the board that trains there"
@@ -196,3 +188,31 @@ def test_after_one_that_fails_no_other_one_is_done(tmp_path, monkeypatch, first,
         list(workers.results(shell, [first, *others], jobs=1))
     time.sleep(1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rate_is_halved_and_doubled_until_it_gets_worse(monkeypatch):
+    """The best two cells of an arm, and no others, are trained with further seeds."""
+    best = board.Cell(16, 4, 2, 4e-3)
+    trained = []
+
+    def run(_, trainings):
+        trained.extend(trainings)
+        results = {}
+        for training in trainings:
+            distance = abs(np.log2(training.cell.rate / best.rate)) + (
+                training.cell[:3] != best[:3]
+            )
+            results[training] = {"accuracy": [0.5 - 0.1 * distance]}
+        return results
+
+    monkeypatch.setattr(board, "run", run)
+    composed = command.compose("board", [], command.CONFIG_DIR / "benchmarks")
+    board.tune(command.typed(board.BoardConfig, composed), ["pods"], "noisy", seeds=2)
+    sizes = [(8, 8, 4), (16, 8, 2), (16, 4, 2)]
+    first = [(training.cell[:3], training.cell.rate) for training in trained if training.seed == 0]
+    rates = [2e-3, 1e-3, 4e-3, 8e-3]
+    assert first == [(size, 2e-3) for size in sizes] + [(best[:3], rate) for rate in rates[1:]]
+    others = [training for training in trained if training.seed != 0]
+    assert {training.cell for training in others} == {best, best._replace(rate=2e-3)}
+    assert {training.seed for training in others} == {1}
+    assert {training.world for training in trained} == {"noisy"}
