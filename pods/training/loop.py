@@ -71,7 +71,9 @@ class Save:
     """The checkpoints of a run, new or continued from `start`, and the best by validation."""
 
     def __init__(self, folder: RunFolder, trainer: RunTrainer, start: Checkpoint | None) -> None:
-        self.config, self.folder, self.trainer = folder.config, folder, trainer
+        self.config = folder.config
+        self.folder = folder
+        self.trainer = trainer
         self.step = 0 if start is None else start.step  # of the newest checkpoint
         self.best: dict[str, str | float] | None = None
         if start is not None:
@@ -90,7 +92,6 @@ class Save:
         return True
 
     def due(self, step: int) -> bool:
-        """Whether the steps or the seconds of training say that a checkpoint is written."""
         keys = self.config.checkpoint
         if keys.every_steps is not None and step % keys.every_steps == 0:
             return True
@@ -116,7 +117,6 @@ class Save:
                 self.folder.note(checkpoint_best=self.best)
 
     def last(self) -> str:
-        """For messages: where the run can go on."""
         if self.step == 0:
             return "no checkpoint was written yet"
         return f"last checkpoint: {self.folder.path / f'checkpoint-{self.step}'}"
