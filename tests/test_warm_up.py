@@ -81,7 +81,7 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer.create_optimizer()
     trainer.args.optim, trainer.model_wrapped = optimizer, trainer.model
     special = trainer.processing_class.eos_token_id  # alone it still gives full rows
-    batch = longest_batch(trainer, rows()[0], [special] * 6, 8, False)
+    batch = longest_batch(trainer, rows()[0], [special] * 6, 8)
     assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 8
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(
