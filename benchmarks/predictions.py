@@ -24,7 +24,7 @@ from pods.advantages import over_kept
 from pods.by_name import chosen
 from pods.config.command import CONFIG_DIR, command, compose, typed
 from pods.config.errors import UserError
-from pods.config.keys import Prices, Section, Text, TrainConfig
+from pods.config.keys import Section, Text, TrainConfig
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.figures import tables
@@ -108,7 +108,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     """Simulate the cells on a pool, and on the first of its questions and rollouts, and append the
     lines that are missing."""
     training = validated(TrainConfig, pool.facts["training"])
-    prices = validated(Prices, read_prices(config.clock))
+    prices = read_prices(config.clock)
     out = Path(config.predicted)
     facts = {"world": config.world, "point": point, "clock": config.clock}
     commit = {"commit": provenance()["git_commit"]}

@@ -35,15 +35,19 @@ PRIVATE = {"data_dir", "output_dir", "resume", "logger", "backend"}  # of the ma
 
 
 class ExportConfig(OneCheckpoint):
+    """The keys of config/checkpoint/export.yaml."""
+
     out: Text | None
     merge: bool
 
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
 def main(config: ExportConfig) -> None:
+    """Write the folder under a temporary name, then rename it."""
     training, target = find_one(config)
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
-    if (out := Path(config.out or f"exports/{name}")).exists():
+    out = Path(config.out or f"exports/{name}")
+    if out.exists():
         raise UserError(f"out={out}: exists; remove it, or set out=<a new folder>")
     if not config.merge and target.lora_rank is None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
@@ -55,7 +59,8 @@ def main(config: ExportConfig) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_old(out.parent, ".export-*")
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
-        (folder := Path(temporary) / out.name).mkdir()
+        folder = Path(temporary) / out.name
+        folder.mkdir()
         if config.merge:
             try:
                 merged(training.model, target.weights).save_pretrained(folder)

@@ -18,7 +18,7 @@ from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
-from pods.config.keys import Prices, Section, Text, TrainConfig, reward_weights
+from pods.config.keys import Prices, Section, Text, TrainConfig, grader, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.evaluation import lookup
@@ -144,25 +144,20 @@ def policy_of(config: PlanConfig) -> RecordedPolicy:
 
 
 def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
-    """The recorded rollouts of a policy; those that its file holds are not drawn again."""
+    """Rollouts of a policy with their gradients, also in its file."""
     from pods.clock import peak_memory
     from pods.engines import choose
-    from pods.signal.pool import settings, stored
+    from pods.signal.pool import settings
     from pods.training.check import settle
 
     training = policy.training
-    weights = reward_weights(training.rewards)
-    grader = training.rewards.grader
     facts = {
         "name": policy.name,
         "digest": policy.digest,
         "training": training.model_dump(),
-        "weights": weights,
-        "correct": grader if weights.get(grader) else None,
+        "weights": reward_weights(training.rewards),
+        "correct": grader(training.rewards),
     }
-    pool = stored(policy.file, facts, (config.rollouts, len(weights), config.sketch))
-    if len(pool) >= config.questions:
-        return pool.first(config.questions, config.rollouts)
     drawing = settings(training, config.rollouts)
     settle(drawing)
     load = choose.loader(drawing)
@@ -172,7 +167,9 @@ def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
     with build.trainer_at(drawing, load, policy.weights, policy.step) as trainer:
         prompts = recording.prompts_of(trainer.train_dataset, config.questions, training.seed)
         at_once = training.rollouts_per_prompt * training.prompts_per_step // config.rollouts
-        pool = recording.record(trainer, prompts, pool, policy.file, max(1, at_once))
+        sizes = config.rollouts, config.sketch, max(1, at_once)
+        pool = recording.record(trainer, prompts, facts, *sizes)
+        pool.save(policy.file)
         gib = peak_memory()
         if gib is not None:
             ranks.say(f"peak memory {gib:.1f} GiB")
@@ -185,13 +182,13 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
 
     folder = Path(config.output_dir) / training.run
     if config.clock:
-        return validated(Prices, read_prices(config.clock))
+        return read_prices(config.clock)
     if isinstance(training.clock, Prices):
         return training.clock
     if (folder / "metrics.jsonl").is_file():
         return costs.of_run(folder)
     ranks.say(f"no step of run={training.run} was measured: seconds are those of clock=l40s")
-    return validated(Prices, read_prices("l40s"))
+    return read_prices("l40s")
 
 
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
