@@ -144,20 +144,24 @@ def policy_of(config: PlanConfig) -> RecordedPolicy:
 
 
 def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
-    """Rollouts of a policy with their gradients, also in its file."""
+    """The recorded rollouts of a policy; those that its file holds are not drawn again."""
     from pods.clock import peak_memory
     from pods.engines import choose
-    from pods.signal.pool import settings
+    from pods.signal.pool import settings, stored
     from pods.training.check import settle
 
     training = policy.training
+    weights = reward_weights(training.rewards)
     facts = {
         "name": policy.name,
         "digest": policy.digest,
         "training": training.model_dump(),
-        "weights": reward_weights(training.rewards),
+        "weights": weights,
         "correct": grader(training.rewards),
     }
+    pool = stored(policy.file, facts, (config.rollouts, len(weights), config.sketch))
+    if len(pool) >= config.questions:
+        return pool.first(config.questions, config.rollouts)
     drawing = settings(training, config.rollouts)
     settle(drawing)
     load = choose.loader(drawing)
@@ -167,9 +171,7 @@ def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
     with build.trainer_at(drawing, load, policy.weights, policy.step) as trainer:
         prompts = recording.prompts_of(trainer.train_dataset, config.questions, training.seed)
         at_once = training.rollouts_per_prompt * training.prompts_per_step // config.rollouts
-        sizes = config.rollouts, config.sketch, max(1, at_once)
-        pool = recording.record(trainer, prompts, facts, *sizes)
-        pool.save(policy.file)
+        pool = recording.record(trainer, prompts, pool, policy.file, max(1, at_once))
         gib = peak_memory()
         if gib is not None:
             ranks.say(f"peak memory {gib:.1f} GiB")

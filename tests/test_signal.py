@@ -13,6 +13,7 @@ from pods import PodsConfig, PodsTrainer, by_name
 from pods.advantages import over_kept
 from pods.batch import Selection
 from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.figures import signal
 from pods.signal import pool as pool_file
@@ -96,6 +97,12 @@ def parameters_of(trainer: PodsTrainer) -> list[torch.Tensor]:
     return [p for p in trainer.model.parameters() if p.requires_grad]
 
 
+def empty(trainer: PodsTrainer, rows: int = 4, size: int = 64) -> Pool:
+    """The pool before the first question."""
+    facts = {"weights": trainer.weights_by_name(), "correct": "graded", "name": "small"}
+    return pool_file.stored(record.Path("none"), facts, (rows, 1, size))
+
+
 def test_sketches_keep_the_inner_products_of_gradients_of_a_model(tmp_path):
     trainer = trainer_of(tmp_path)
     prompts = record.prompts_of(trainer.train_dataset, 4, seed=0)
@@ -127,8 +134,7 @@ def test_a_sketch_is_the_same_on_a_gpu():
 def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp_path, loss):
     one = trainer_of(tmp_path, loss, prompts=1)
     prompts = record.prompts_of(one.train_dataset, 3, seed=0)
-    facts = {"weights": one.weights_by_name(), "correct": "graded", "name": "small"}
-    pool = record.record(one, prompts, facts, rollouts=4, size=64, at_once=2)
+    pool = record.record(one, prompts, empty(one), tmp_path / "pool.npz", at_once=2)
     simulator = Simulator(pool, Loss(loss, 12, mask_truncated=False))
     grpo = by_name.prepared("algorithm", "grpo", {})
     rng = np.random.default_rng(0)
@@ -149,6 +155,34 @@ def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp
     parts = [p.grad for p in parameters_of(trainer)]
     sketch = Sketch(sum(part.numel() for part in parts), 64, parts[0].device)
     np.testing.assert_allclose(update, -sketch(parts), rtol=1e-4, atol=1e-6)
+
+
+def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "SAVE_SECONDS", 0.0)
+    file = tmp_path / "pool.npz"
+    trainer = trainer_of(tmp_path, prompts=1)
+    prompts = record.prompts_of(trainer.train_dataset, 3, seed=0)
+    undisturbed = record.record(trainer, prompts, empty(trainer), file, at_once=1)
+    drawn = []
+
+    def draw(wanted):
+        if len(drawn) == 2:
+            raise KeyboardInterrupt
+        drawn.append(wanted[0][0])
+        return Scripted.draw_share(trainer, wanted)
+
+    file.unlink()
+    monkeypatch.setattr(trainer, "draw_share", draw)
+    with pytest.raises(KeyboardInterrupt):
+        record.record(trainer, prompts, empty(trainer), file, at_once=1)
+    monkeypatch.undo()
+    pool = pool_file.load(file)
+    assert [row["id"] for row in pool.rows] == drawn == prompts[:2]
+    pool = record.record(trainer, prompts, pool, file, at_once=1)
+    np.testing.assert_array_equal(pool.sketches, undisturbed.sketches)
+    assert [row["id"] for row in pool_file.load(file).rows] == prompts
+    with pytest.raises(UserError, match="recorded with another digest"):
+        pool_file.stored(file, pool.facts | {"digest": "other"}, (4, 1, 64))
 
 
 def test_a_question_that_comes_twice_in_a_step_is_two_prompts():

@@ -55,6 +55,30 @@ def load(path: Path) -> Pool:
         ) from None
 
 
+def stored(path: Path, facts: dict[str, Any], shape: tuple[int, ...]) -> Pool:
+    """What an earlier command recorded with the same facts; empty without a file. shape: (N,
+    functions, size). Raises UserError if the file was made with others."""
+    if not path.is_file():
+        count, functions, size = shape
+        return Pool(
+            facts,
+            rows=[],
+            scores=np.zeros((0, count, functions), np.float32),
+            lengths=np.zeros((0, count), np.int64),
+            clipped=np.zeros((0, count), bool),
+            logprobs=np.zeros((0, count)),
+            sketches=np.zeros((0, count, size), np.float32),
+        )
+    pool = load(path)
+    for key, value in facts.items():
+        if pool.facts.get(key) != value:
+            raise UserError(
+                f"{path} was recorded with another {key} ({pool.facts.get(key)}, now {value}); "
+                "remove it, or set recorded=<it> to use it as it is"
+            )
+    return pool
+
+
 def settings(training: TrainConfig, rollouts: int) -> TrainConfig:
     """The training's config with all rollouts of one prompt as a micro-batch, and without KL term,
     which is no signal."""

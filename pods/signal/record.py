@@ -4,8 +4,9 @@ The trainer draws, scores and computes the loss as in training; the gradient is 
 one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
 """
 
+import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from tqdm import tqdm
 from pods.batch import Prompt, Rollout, mean
 from pods.order import prompt_of
 from pods.seam import Tensors
-from pods.signal.pool import ARRAYS, Pool
+from pods.signal.pool import Pool
 from pods.signal.sketch import Sketch
 from pods.trainer import PodsTrainer
+
+SAVE_SECONDS = 10.0  # between two writes of the file: a kill costs at most these
 
 
 def prompts_of(dataset: Dataset, count: int, seed: int) -> list[Prompt]:
@@ -29,42 +32,55 @@ def prompts_of(dataset: Dataset, count: int, seed: int) -> list[Prompt]:
 def record(
     trainer: PodsTrainer,
     prompts: list[Prompt],
-    facts: dict[str, Any],
-    rollouts: int,
-    size: int,
-    at_once: int = 1,
+    pool: Pool,
+    path: Path,
+    at_once: int,
 ) -> Pool:
-    """So many rollouts of each prompt, with sketches of so many numbers. at_once: questions whose
-    rollouts are drawn together."""
+    """The pool with the rollouts of these prompts, of which the first may be in it; saved in `path`
+    as it grows. at_once: questions whose rollouts are drawn together."""
     trained = [p for p in trainer.model.parameters() if p.requires_grad]
+    count, size = pool.sketches.shape[1:]
     sketch = Sketch(sum(p.numel() for p in trained), size, trained[0].device)
-    groups: list[dict[str, Any]] = []  # the arrays of each question
+    saved = time.monotonic()
     with tqdm(prompts, "rollouts and gradients", unit=" questions", disable=None) as bar:
-        for start in range(0, len(prompts), at_once):
-            wanted = [p for p in prompts[start : start + at_once] for _ in range(rollouts)]
-            indices = [*range(rollouts)] * (len(wanted) // rollouts)
-            drawn = trainer.draw(wanted, indices)
-            scores = trainer.score(wanted, drawn)
-            for first in range(0, len(wanted), rollouts):
-                rows = slice(first, first + rollouts)
-                gradients = row_gradients(trainer, wanted[first], drawn[rows], scores[rows])
+        bar.update(len(pool))
+        while len(pool) < len(prompts):
+            batch = prompts[len(pool) : len(pool) + at_once]
+            wanted = [prompt for prompt in batch for _ in range(count)]
+            rollouts = trainer.draw(wanted, [*range(count)] * len(batch))
+            scores = trainer.score(wanted, rollouts)
+            for first, prompt in zip(range(0, len(wanted), count), batch, strict=True):
+                group = slice(first, first + count)
+                gradients = row_gradients(trainer, prompt, rollouts[group], scores[group])
                 sketches = [-sketch(gradient).cpu().numpy() for gradient in gradients]
-                groups.append(
-                    arrays_of(drawn[rows]) | {"scores": scores[rows], "sketches": sketches}
-                )
+                append(pool, prompt, rollouts[group], scores[group], np.stack(sketches))
                 bar.update()
-    arrays = {name: np.array([group[name] for group in groups]) for name in ARRAYS}
-    return Pool(facts, [{"id": str(prompt), **prompt.row} for prompt in prompts], **arrays)
+                if time.monotonic() - saved > SAVE_SECONDS or len(pool) == len(prompts):
+                    pool.save(path)
+                    saved = time.monotonic()
+    return pool
 
 
-def arrays_of(rollouts: list[Rollout]) -> dict[str, list]:
-    """What a pool holds of completions."""
+def append(
+    pool: Pool,
+    prompt: Prompt,
+    rollouts: list[Rollout],
+    scores: np.ndarray,
+    sketches: np.ndarray,
+) -> None:
+    """Add the rollouts of a question to the pool."""
     completions = [rollout.completion for rollout in rollouts]
-    return {
+    values = {
+        "scores": scores,
         "lengths": [len(completion.token_ids) for completion in completions],
         "clipped": [completion.clipped for completion in completions],
         "logprobs": [mean(completion.logprobs or [None]) for completion in completions],
+        "sketches": sketches,
     }
+    pool.rows.append({"id": str(prompt), **prompt.row})
+    for name, value in values.items():
+        before = getattr(pool, name)
+        setattr(pool, name, np.concatenate([before, np.asarray(value, before.dtype)[None]]))
 
 
 def row_gradients(
