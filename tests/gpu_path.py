@@ -24,7 +24,7 @@ from pods.models import unsloth
 from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.runs import checkpoints
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
-from pods.training.warm_up import warm_up
+from pods.training.run_trainer import warm_up
 from tests.configs import compose
 from tests.test_trainer import adapter, rewards_of, rows
 from tests.unsloth_drift import CASES

@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from pods.clock import Clock
 from pods.training import loop
-from pods.training.warm_up import longest_batch, warm_up
+from pods.training.run_trainer import longest_batch, warm_up
 from tests.steps import step_of
 from tests.test_trainer import build, callback_of, rows
 

@@ -30,8 +30,7 @@ from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
 from pods.training.logs import Logger, Meter, Metrics, open_loggers
-from pods.training.run_trainer import RunTrainer
-from pods.training.warm_up import warm_up
+from pods.training.run_trainer import RunTrainer, warm_up
 from pods.training.watch import Watch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
