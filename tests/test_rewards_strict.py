@@ -190,8 +190,8 @@ def wait_until_gone(pids: list[int]) -> None:
 
 
 def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
-    batch = [block("(x+1)(x+2)")] * 2, ["x^2+3x+2"] * 2, ["math"] * 2  # needs computer algebra
-    with closing(Scorer("strict", workers=1, deadline_seconds=1e-6)) as scorer:
+    batch = [block(POWER_TOWER)] * 2, ["x+1"] * 2, ["math"] * 2  # computer algebra never ends
+    with closing(Scorer("strict", workers=1, deadline_seconds=0.05)) as scorer:
         assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
         os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
@@ -256,11 +256,12 @@ def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
     golds = [gold for _, gold in pairs]
     assert rewards.grades(completions, golds, "strict") == [True, True, False]
     assert capsys.readouterr().err == ""
-    verdicts = rewards.grades(completions, golds, "strict", deadline_seconds=1e-6)
+    completions[0], golds[0] = block(POWER_TOWER), "x+1"  # computer algebra never ends
+    verdicts = rewards.grades(completions, golds, "strict", deadline_seconds=0.05)
     assert verdicts == [None, True, False]
     assert capsys.readouterr().err == (
         "rewards=strict: 1 of 3 completions without a verdict: their comparison took more than "
-        "1e-06 s of processor time; raise deadline_seconds\n"
+        "0.05 s of processor time; raise deadline_seconds\n"
     )
 
 
