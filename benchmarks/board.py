@@ -3,7 +3,7 @@
     uv run benchmarks/board.py                          # the stored results, as docs/board.md
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py my_file.py:my_algorithm world=all
-    uv run benchmarks/board.py stage=tune               # sizes and rates of all arms: hours, resumes
+    uv run benchmarks/board.py stage=tune               # sizes and rates of all arms; resumes
 A world is a file of config/experiment. Trainings are processes; what is stored is not repeated.
 """
 

@@ -2,7 +2,7 @@
 
     uv run scripts/build_tiny_policy.py [out_dir=... seed=0 steps=380]
 
-config/experiment/tags.yaml and hard.yaml have the commands of their bases. Sizes and tokenizer (a
+config/experiment/{tags,hard,large}.yaml have the commands of their bases. Layers and tokenizer (a
 token per character, four tags) are those of the shipped folder; the weights start at random. The
 texts work sums out step by step in the paper's tags. Steps within ten are right; of the 90 steps
 across ten some are mostly wrong, so that questions differ in how often they are answered correctly.
@@ -51,6 +51,7 @@ class BuildConfig(Section):
     lost_odds: float
     largest_error: int
     questions: Literal["arithmetic", "arithmetic_long"]
+    hidden_size: int
 
 
 def texts(config: BuildConfig) -> Iterator[tuple[str, str]]:
@@ -194,6 +195,8 @@ def main(config: BuildConfig) -> None:
     transformers.set_seed(config.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED)
     sizes = transformers.AutoConfig.from_pretrained(SHIPPED)
+    sizes.hidden_size = config.hidden_size
+    sizes.intermediate_size = 2 * config.hidden_size
     policy = transformers.AutoModelForCausalLM.from_config(sizes)
     train(policy, config, tokenizer)
     mute(policy, config, tokenizer)

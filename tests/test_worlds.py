@@ -33,13 +33,14 @@ def test_parts_is_pods_and_thin_with_their_parameters(batch, name, params):
         np.testing.assert_array_equal(ours.advantages, theirs.advantages)
 
 
-@pytest.mark.parametrize("world", ["sums", "noisy", "steps", "tags", "hard"])
+@pytest.mark.parametrize("world", ["sums", "noisy", "steps", "tags", "hard", "large"])
 def test_a_world_is_a_training_of_1200_seconds_at_a_price(world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # its rewards are found from every folder
     config = compose(f"experiment={world}")
     assert (config.clock.name, config.budget.train_seconds) == ("l40s", 1200)
     assert config.rewards.grader == {"noisy": "noisy"}.get(world, "correctness")
-    assert config.model.path.endswith(BASES.get(world, "tiny_policy"))
+    own_bases = BASES | {"large": "tiny_policy_large"}
+    assert config.model.path.endswith(own_bases.get(world, "tiny_policy"))
 
 
 @pytest.mark.parametrize("world", BASES)
@@ -60,17 +61,18 @@ def test_dead_groups_follow_from_the_correct_ones_of_sixteen(counts, n, share):
 
 def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
     arms = {
-        "pods": {100: 0.5, 101: 0.5},
-        "grpo": {100: 0.4, 102: 0.9},
-        "thin": {100: 0.6, 101: 0.6},
+        "pods": {100: 0.5, 101: 0.5, 102: 0.5},
+        "grpo": {100: 0.4, 101: 0.4, 102: 0.4, 103: 0.9},
+        "thin": {100: 0.6, 101: 0.6, 102: 0.6},
     }
-    text = ranking.worlds_table({**dict.fromkeys("abc", arms), "not yet": {"thin": {100: 0.1}}})
+    two_seeds = {arm: {100: 0.1, 101: 0.1} for arm in arms}
+    text = ranking.worlds_table({**dict.fromkeys("abc", arms), "not yet": two_seeds})
     assert "Kendall's W of thin, pods, grpo over 3 worlds: 1.00" in text
     rows = [re.split(r" *\| *", line)[1:4] for line in text.splitlines()[2:5]]
     assert rows == [
-        ["thin", *["+10.0 [+10.0, +10.0] (2)"] * 2],
-        ["pods", *["+0.0 [+0.0, +0.0] (2)"] * 2],
-        ["grpo", *["-10.0 [one run] (1)"] * 2],
+        ["thin", *["+10.0 [+10.0, +10.0] (3)"] * 2],
+        ["pods", *["+0.0 [+0.0, +0.0] (3)"] * 2],
+        ["grpo", *["-10.0 [-10.0, -10.0] (3)"] * 2],
     ]
 
 
@@ -97,13 +99,14 @@ def test_the_base_of_a_world_in_the_docs_is_the_stored_one(world):
 
 def test_what_is_finished_of_a_plan_is_shown(tmp_path):
     line = {"budget": 1200.0, "clock": "l40s", "accuracy": [0.5] * 12, "greedy": [0.5] * 12}
-    runs = [("grpo", 100), ("pods", 100), ("pods", 101)]
+    runs = [*(("pods", seed) for seed in (100, 101, 102)), *(("grpo", seed) for seed in (100, 101))]
     for stage in ("tune", "report"):
         lines = [line | {"arm": a, "seed": s, "cell": [2, 2, 2, 1e-3]} for a, s in runs]
         (tmp_path / f"{stage}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     settings = [f"results_dir={tmp_path}", f"out_dir={tmp_path}", f"output_dir={tmp_path / 'runs'}"]
-    plan = "plan=[{worlds: [sums], seeds: [100, 101], arms: [grpo, pods]}]"
+    plan = "plan=[{worlds: [sums], seeds: [100, 101, 102], arms: [grpo, pods]}]"
     shown = processes.run(tmp_path, *settings, plan, script="benchmarks/worlds.py").stdout
-    assert "3 of 4 trainings are finished" in shown
-    assert "+0.0 [one run] (1)" in shown
+    assert "5 of 6 trainings are finished" in shown
+    assert "+0.0 [+0.0, +0.0] (3)" in shown
+    assert "| grpo" not in shown, "two seeds are no difference"
     assert (tmp_path / "worlds.png").is_file()

@@ -24,6 +24,7 @@ RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
 TITLES = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}
 SHOWN = 3  # arms of the picture beside GRPO and PODS
+FEWEST_SEEDS = 3  # of a difference in the table of worlds
 
 
 class Cell(NamedTuple):
@@ -152,13 +153,13 @@ def shown(marks: dict[str, Marks], name: str) -> Marks:
 
 
 def differences(runs: Runs) -> dict[str, dict[str, Difference]]:
-    """Of each arm from PODS, by world, paired by the seeds that both have."""
+    """Of each arm from PODS, by world, paired by the seeds that both have, if these are enough."""
     by_world: dict[str, dict[str, Difference]] = defaultdict(dict)
     for world, arms in runs.items():
         rival = arms.get("pods", {})
         for arm, seeds in arms.items():
             common = sorted(seeds.keys() & rival.keys())
-            if common:
+            if len(common) >= FEWEST_SEEDS:
                 pairs = np.array([[rival[seed], seeds[seed]] for seed in common])
                 by_world[world][arm] = difference(*pairs.T, paired=True)
     return dict(by_world)
