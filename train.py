@@ -25,6 +25,7 @@ def implied(algorithm: str) -> dict[str, str | None]:
 
 @command("train", TrainConfig, implied=implied)
 def main(config: TrainConfig) -> None:
+    """Check what needs no data and no model, then train or try."""
     from pods.training import trial  # a mistyped key waits for no numpy
     from pods.training.check import check, settle
 
@@ -36,6 +37,7 @@ def main(config: TrainConfig) -> None:
 
 
 def train(config: TrainConfig) -> None:
+    """Load everything, the model last; then the training loop."""
     clock = Clock(peak=peak_memory)
     with ExitStack() as stack:
         with clock.phase("load"):

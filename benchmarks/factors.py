@@ -17,6 +17,7 @@ import pandas
 from pydantic import Field
 
 from benchmarks import board, predictions
+from benchmarks.trainings import TUNING, UNSEEN, Arm
 from pods.config.command import CONFIG_DIR, command
 from pods.config.keys import Text
 from pods.figures import ranking, tables
@@ -81,13 +82,13 @@ def train(config: FactorsConfig, cells: dict[str, Signs]) -> None:
         config.arms[arm] = arm_of(config, signs)
         grid[arm] = rates_of(config, signs)
     config.stage = "tune"
-    seeds = board.TUNING[: config.tuning_seeds]
+    seeds = TUNING[: config.tuning_seeds]
     board.run(config, board.trainings(config, grid, seeds, config.world))
     config.stage = "report"
     best = {}
     for arm in cells:
         best[arm] = board.ranked(config, arm, config.world)[:1]
-    seeds = board.UNSEEN[: config.seeds]
+    seeds = UNSEEN[: config.seeds]
     board.run(config, board.trainings(config, best, seeds, config.world))
 
 
@@ -114,7 +115,7 @@ def forms(config: FactorsConfig, signs: Signs) -> dict[str, Any]:
     return values
 
 
-def arm_of(config: FactorsConfig, signs: Signs) -> board.Arm:
+def arm_of(config: FactorsConfig, signs: Signs) -> Arm:
     """The algorithm of a cell: benchmarks/parts.py with the parameters of its forms."""
     pairs = []
     for name, value in forms(config, signs).items():
@@ -124,7 +125,7 @@ def arm_of(config: FactorsConfig, signs: Signs) -> board.Arm:
         "algorithm=benchmarks/parts.py:parts",
         f"algorithm_kwargs={{{', '.join(pairs)}}}",
     ]
-    return board.Arm(what="a cell of the design", overrides=overrides)
+    return Arm(what="a cell of the design", overrides=overrides)
 
 
 def sizes_of(config: FactorsConfig, signs: Signs) -> list[int]:

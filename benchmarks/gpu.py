@@ -1,21 +1,17 @@
-"""What the suite does on a GPU: parts in order of worth, one JSON line each, ten minutes a call.
+"""What the suite does on a GPU: parts in order of worth, ten minutes a call.
 
-    uv run benchmarks/gpu.py             # the parts that are not done in <output_dir>/gpu.jsonl
-    uv run benchmarks/gpu.py cpu=true    # every part on a tiny shape, without Unsloth and vLLM
-Both take output_dir=checkpoints/gpu. A part is a list of commands, its line what they print. No
-package is imported here: where one is missing, a part's line says so.
+    uv run benchmarks/gpu.py [output_dir=checkpoints/gpu]
+
+A part is a few commands; what they print is in <output_dir>/<part>.txt. A part with that file is
+not run again; one that failed, or was not done in its time, is tried again at the next call.
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
-
-from pods import files
 
 ROOT = Path(__file__).resolve().parents[1]
 CALL_SECONDS = 600
@@ -29,102 +25,87 @@ QWEN_3B = {
     "layer_types": ["full_attention"] * 36,
     "initializer_range": 0.02,  # 0.06, of the tiny policy, makes noise of 0.3 nats in bfloat16
 }
-# The main path without the data of GSM8K, by the tokenizer of the tiny policy.
-MAIN_PATH = "trial=true experiment=gsm8k_qwen task=arithmetic model.pad_token=null"
-TINY_PATH = "trial=true rollouts_per_prompt=4 sampling.max_completion_length=24"
+# What the parts run, with Python. The main path is that of gsm8k_qwen on sums, by random
+# weights; the quickstart is resumed and scored.
+MAIN_PATH = (
+    "benchmarks/gpu.py policy={folder}/random",
+    "train.py trial=true experiment=gsm8k_qwen task=arithmetic model.path={folder}/random "
+    "model.pad_token=null output_dir={folder} run={name} {keys}",
+)
+TRAIN = (
+    "train.py model.dtype=bfloat16 budget.train_seconds=null evaluation.every_seconds=null "
+    "checkpoint.every_seconds=null checkpoint.every_steps=20 output_dir={folder} run={name} {keys}"
+)
+QUICKSTART = (
+    f"{TRAIN} max_steps=40",
+    f"{TRAIN} max_steps=60",
+    "evaluate_run.py run={name} output_dir={folder} results_dir={folder}/results temperature=0 "
+    "questions=64",
+)
 UNSLOTH = "backend=unsloth engine=unsloth"
 VLLM = "backend=unsloth engine=vllm"
 SIXTEEN_BIT = "model.load_in_4bit=false"
-PARTS = {  # seconds at most, keys of a training on a GPU; the main path first
-    "speed-4bit": (300, UNSLOTH),
-    "learns": (480, UNSLOTH),
-    "speed-vllm": (300, VLLM),
-    "speed-16bit": (300, f"{UNSLOTH} {SIXTEEN_BIT}"),
-    "speed-standby": (300, f"{UNSLOTH} {SIXTEEN_BIT} vllm.standby=true"),
-    "learns-vllm": (480, VLLM),
+PARTS = {  # seconds at most, commands, keys of the training
+    "speed-4bit": (300, MAIN_PATH, UNSLOTH),
+    "learns": (480, QUICKSTART, UNSLOTH),
+    "speed-vllm": (300, MAIN_PATH, VLLM),
+    "speed-16bit": (300, MAIN_PATH, f"{UNSLOTH} {SIXTEEN_BIT}"),
+    "speed-standby": (300, MAIN_PATH, f"{UNSLOTH} {SIXTEEN_BIT} vllm.standby=true"),
+    "learns-vllm": (480, QUICKSTART, VLLM),
 }
 
 
 def main() -> None:
-    keys = {"cpu": "false", "output_dir": "checkpoints/gpu"}
-    for argument in sys.argv[1:]:
-        key, _, value = argument.partition("=")
-        if key not in keys:
-            sys.exit(f"{argument}: no such key; set {', '.join(keys)}")
-        keys[key] = value
-    folder = Path(keys["output_dir"]).resolve()
+    """The parts that are not done, for ten minutes."""
+    arguments = sys.argv[1:] or ["output_dir=checkpoints/gpu"]
+    key, _, value = arguments[0].partition("=")
+    if key == "policy":
+        return write_policy(value)
+    if key != "output_dir" or len(arguments) > 1:
+        sys.exit(f"{' '.join(arguments)}: set output_dir=<folder>, or nothing")
+    folder = Path(value).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    run_all(folder, keys["cpu"] == "true")
-
-
-def run_all(folder: Path, cpu: bool) -> None:
-    """The parts that are not done, for ten minutes; those that failed come last."""
     started = time.monotonic()
-    file = folder / "gpu.jsonl"
-    before = files.read_lines(file)
-    failed = {line["part"] for line in before if "failed" in line}
-    done = {line["part"] for line in before if "failed" not in line}
-    for name in sorted(PARTS, key=lambda name: name in failed):
-        seconds, _ = PARTS[name]
+    for name, (seconds, _, _) in PARTS.items():
+        file = folder / f"{name}.txt"
         seconds_left = CALL_SECONDS - (time.monotonic() - started)
-        if name in done or seconds > seconds_left:
-            continue
-        line = {"part": name} | outcome(commands(name, folder, cpu), seconds)
-        print(json.dumps(line), flush=True)
-        files.append(file, line)
+        if not file.exists() and seconds <= seconds_left:
+            run(commands(name, folder), seconds, file)
 
 
-def outcome(commands: list[list[str]], seconds: float) -> dict[str, Any]:
-    """What the commands of Python print, a line each, or why one of them failed."""
+def commands(name: str, folder: Path) -> list[list[str]]:
+    """Of a part."""
+    _, texts, keys = PARTS[name]
+    return [text.format(folder=folder, name=name, keys=keys).split() for text in texts]
+
+
+def run(commands: list[list[str]], seconds: float, file: Path) -> None:
+    """Write what the commands of Python print, if all of them succeed in time."""
     end = time.monotonic() + seconds
-    shown: list[str] = []
+    shown = ""
     for command in commands:
+        print(*command, flush=True)
         process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
             text=True,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             process_group=0,
         )
         try:
-            stdout, stderr = process.communicate(timeout=end - time.monotonic())
+            printed, _ = process.communicate(timeout=end - time.monotonic())
         except subprocess.TimeoutExpired:
-            return {"failed": f"not done in {seconds} s"}
+            print(f"{file.stem}: not done in {seconds} s")
+            return
         finally:
             if process.poll() is None:  # also at Ctrl-C, with all that it started
                 os.killpg(process.pid, signal.SIGKILL)
         if process.returncode:
-            return {"failed": stderr.strip().split("\n")[-1]}
-        shown += stdout.splitlines()
-    return {"shown": shown}
-
-
-def commands(name: str, folder: Path, cpu: bool) -> list[list[str]]:
-    """Of a part: three steps by the main path's keys, or the quickstart, with a resume, scored."""
-    _, keys = PARTS[name]
-    if cpu:
-        keys = "backend=transformers engine=transformers"
-    train = ["train.py", *keys.split(), f"output_dir={folder}", f"run={name}"]
-    if name.startswith("learns"):
-        every = 1 if cpu else 20
-        train += [
-            "model.dtype=bfloat16",
-            "budget.train_seconds=null",
-            "evaluation.every_seconds=null",
-        ]
-        train += ["checkpoint.every_seconds=null", f"checkpoint.every_steps={every}"]
-        places = [f"run={name}", f"output_dir={folder}", f"results_dir={folder / 'results'}"]
-        return [
-            [*train, f"max_steps={2 * every}"],
-            [*train, f"max_steps={3 * every}"],  # goes on where the first ended
-            ["evaluate_run.py", *places, "temperature=0", "questions=64"],
-        ]
-    if cpu:
-        return [[*train, *TINY_PATH.split()]]
-    policy = folder / "random"
-    write = f"from benchmarks.gpu import write_policy; write_policy({str(policy)!r})"
-    return [["-c", write], [*train, *MAIN_PATH.split(), f"model.path={policy}"]]
+            print(f"{file.stem}: failed, as its last lines above say")
+            return
+        print(printed, flush=True)
+        shown += printed
+    file.write_text(shown)
 
 
 def write_policy(folder: str) -> None:

@@ -18,12 +18,13 @@ from scipy.stats import rankdata
 from tqdm import tqdm
 
 from benchmarks import board
+from benchmarks.trainings import BoardConfig, Training
 from pods import files
 from pods.advantages import over_kept
 from pods.by_name import chosen
 from pods.config.command import CONFIG_DIR, command, compose, typed
 from pods.config.errors import UserError
-from pods.config.keys import Prices, Section, Text, TrainConfig
+from pods.config.keys import Section, Text, TrainConfig
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.figures import tables
@@ -49,7 +50,7 @@ class Registered(Section):
     cells: dict[Text, list[list[int]]]
 
 
-class SignalConfig(board.BoardConfig):
+class SignalConfig(BoardConfig):
     recorded: dict[Text, Text]
     questions: list[int] = Field(min_length=1)
     rollouts: list[int] = Field(min_length=1)
@@ -107,7 +108,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     """Simulate the cells on a pool, and on the first of its questions and rollouts, and append the
     lines that are missing."""
     training = validated(TrainConfig, pool.facts["training"])
-    prices = validated(Prices, read_prices(config.clock))
+    prices = read_prices(config.clock)
     out = Path(config.predicted)
     facts = {"world": config.world, "point": point, "clock": config.clock}
     commit = {"commit": provenance()["git_commit"]}
@@ -158,7 +159,7 @@ def cells_of(config: PredictionsConfig) -> list[Size]:
     return [cell for cell in accuracies(config) if cell[0] in config.tuned]
 
 
-def registered(config: PredictionsConfig) -> list[board.Training]:
+def registered(config: PredictionsConfig) -> list[Training]:
     """Each registered cell with each seed, on validation questions."""
     plan = config.registered
     cells = {}
@@ -167,7 +168,7 @@ def registered(config: PredictionsConfig) -> list[board.Training]:
     return board.trainings(config, cells, plan.seeds, config.world)
 
 
-def size_of(training: board.Training) -> Size:
+def size_of(training: Training) -> Size:
     return (training.arm, *training.cell[:3])
 
 

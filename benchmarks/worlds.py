@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import board
+from benchmarks.trainings import BoardConfig, Training, commit
 from pods import files
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.keys import Section, Text
@@ -32,7 +33,7 @@ class Block(Section):
     seeds: list[int]
 
 
-class WorldsConfig(board.BoardConfig):
+class WorldsConfig(BoardConfig):
     tune: bool
     train: bool
     measure: bool
@@ -67,7 +68,7 @@ def main(config: WorldsConfig) -> None:
             drawing.save(picture, Path(config.out_dir) / "worlds")
 
 
-def plan(config: WorldsConfig) -> list[board.Training]:
+def plan(config: WorldsConfig) -> list[Training]:
     """The arms of each block in its worlds and with its seeds, in this order."""
     wanted = []
     for block in config.plan:
@@ -95,7 +96,7 @@ def measure(config: WorldsConfig) -> None:
     target = Path(config.results_dir).parent / "worlds.json"
     document = {
         "what": "the bases on 256 validation questions; shares",
-        "commit": board.commit(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
     files.write_atomic(target, json.dumps(document | bases, separators=(",", ": ")) + "\n")

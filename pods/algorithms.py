@@ -204,21 +204,16 @@ def roc(step: Step):
     return np.concatenate(kept)
 
 
-def gfpo(step: Step, metric: str = "length"):
-    """The m shortest rollouts of each prompt, or with metric=efficiency those of most reward per
-    token (GFPO, arXiv 2508.09726). Published: m = 8 of n = 8 to 24. Simplified: one m for all
-    prompts; a variant of the paper adapts it to their difficulty."""
-    if metric not in ("length", "efficiency"):
-        raise ValueError(f"metric={metric}: must be length or efficiency")
+def gfpo(step: Step):
+    """The m shortest rollouts of each prompt (GFPO, arXiv 2508.09726). Published: m = 8 of n = 8 to
+    24. Simplified: one m for all prompts, and length alone; variants of the paper adapt m to their
+    difficulty, and keep those of most reward per token."""
     batch = yield step.prompts, step.n
     lengths = lengths_of(batch)
-    cost = lengths
-    if metric == "efficiency":
-        cost = -batch.rewards / lengths
     kept = []
     for group in batch.groups:
-        cheapest_first = group[np.argsort(cost[group], kind="stable")]
-        kept.append(cheapest_first[: step.m])
+        shortest_first = group[np.argsort(lengths[group], kind="stable")]
+        kept.append(shortest_first[: step.m])
     return np.concatenate(kept)
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Row = dict[str, Any]  # columns of the data set
-MAX_ROUNDS = 16  # of generation in one step, by default
 
 
 def seed_of(*parts: object) -> int:
@@ -66,6 +65,7 @@ class Step:
 
     @property
     def budget(self) -> int:
+        """The most rows that the step trains on, P m."""
         return self.P * self.m
 
 
@@ -80,6 +80,8 @@ class Completion:
 
 @dataclass(frozen=True)
 class Rollout:
+    """A completion with the prompt that it goes on from."""
+
     prompt_ids: list[int]
     completion: Completion
     text: str | list[dict[str, str]]  # as reward functions see it; or the messages of a chat

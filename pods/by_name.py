@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial, update_wrapper
 from typing import Any
 
 from pods.advantages import ADVANTAGES, Advantage
@@ -10,10 +11,10 @@ from pods.config import functions
 from pods.needs import Needs, needs_of
 from pods.rules import RULES, Rule, max_variance
 
-KINDS: dict[str, tuple[dict[str, Callable], str]] = {  # built-in functions, first arguments
-    "algorithm": (ALGORITHMS, "step"),
-    "rule": (RULES, "rewards, m, rng"),
-    "advantage": (ADVANTAGES, "batch, kept"),
+KINDS: dict[str, tuple[dict[str, Callable], list[str]]] = {  # built-in functions, first arguments
+    "algorithm": (ALGORITHMS, ["step"]),
+    "rule": (RULES, ["rewards", "m", "rng"]),
+    "advantage": (ADVANTAGES, ["batch", "kept"]),
 }
 
 
@@ -29,7 +30,7 @@ def function_of(kind: str, name: str | Callable) -> Callable:
         return functions.load(kind, name)
     if name not in built_in:
         names = ", ".join(built_in)
-        raise ValueError(f"{kind} {name!r} is unknown; one of {names}, or path/to/file.py:function")
+        raise ValueError(f"{kind}={name}: unknown; one of {names}, or path/to/file.py:function")
     return built_in[name]
 
 
@@ -64,13 +65,28 @@ def prepared(
     """
     function = function_of(kind, name)
     params = params or {}
+    setting = f"{kind}={name}"
+    if params:
+        setting += f" {kind}_kwargs={params}"
     if kind == "algorithm":
         if not inspect.isgeneratorfunction(function):
-            raise ValueError(f"{name}: no generator function; it must yield (prompts, count)")
+            raise ValueError(f"{setting}: no generator function; it must yield (prompts, count)")
         if needs_of(function).takes_rule:
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]
-    return functions.with_params(function, arguments, params)
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments, **params)
+    except TypeError as error:
+        others = list(signature.parameters)[len(arguments) :]
+        raise ValueError(
+            f"{setting}: {getattr(function, '__name__', function)} cannot be called with "
+            f"({', '.join(arguments)}, **params): {error}; "
+            f"its parameters after these are: {', '.join(others) or 'none'}"
+        ) from None
+    if not params:
+        return function
+    return update_wrapper(partial(function, **params), function)
 
 
 def chosen(settings: Any, algorithm: Algorithm | None = None) -> tuple[Algorithm, Advantage]:

@@ -102,18 +102,16 @@ class Clock:
 
 
 def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> dict[str, float]:
-    """Seconds by phase of a step, from the lengths (tokens) of the rollouts drawn and trained on: a
-    price is that of a rollout, or of `prices.tokens` tokens if the list has that."""
-    if prices.tokens is None:
-        return step_seconds(prices, rounds, len(drawn), len(trained))
-    return step_seconds(prices, rounds, drawn.sum() / prices.tokens, trained.sum() / prices.tokens)
-
-
-def step_seconds(prices: Prices, rounds: int, drawn: float, trained: float) -> dict[str, float]:
-    """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step
-    with these numbers of rollouts."""
-    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * drawn
-    return {"generate": float(generation), "update": float(prices.update * trained)}
+    """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step,
+    from the lengths (tokens) of the rollouts drawn and trained on: a price is that of a rollout, or
+    of `prices.tokens` tokens if the list has that."""
+    drawn_units: float = len(drawn)
+    trained_units: float = len(trained)
+    if prices.tokens is not None:
+        drawn_units = drawn.sum() / prices.tokens
+        trained_units = trained.sum() / prices.tokens
+    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * drawn_units
+    return {"generate": float(generation), "update": float(prices.update * trained_units)}
 
 
 def peak_memory() -> float | None:

@@ -45,12 +45,16 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
 def remove_old(folder: Path, pattern: str, seconds: float = DAY) -> None:
     """Remove what a killed process left under a temporary name so many seconds ago or earlier."""
     for path in folder.glob(pattern):
-        if time.time() - path.stat().st_mtime < seconds:
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        if time.time() - path.stat().st_mtime >= seconds:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def sync_folder(path: Path | str) -> None:

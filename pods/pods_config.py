@@ -6,7 +6,6 @@ from typing import Any
 
 import trl
 
-from pods.batch import MAX_ROUNDS
 from pods.needs import Needs, misfits
 
 Kwargs = dict[str, Any] | None
@@ -46,8 +45,6 @@ class PodsConfig(trl.GRPOConfig):
         correct (`str`, *optional*):
             The name of the reward function that grades: values above 0 mean correct. If `None`,
             algorithms go by equal rewards.
-        max_rounds (`int`, *optional*, defaults to `16`):
-            How often an algorithm may ask for rollouts in one step; more are an error.
     """
 
     rollouts_per_prompt: int = field(
@@ -81,10 +78,6 @@ class PodsConfig(trl.GRPOConfig):
     correct: str | None = field(
         default=None,
         metadata={"help": "The reward function that grades: values above 0 mean correct."},
-    )
-    max_rounds: int = field(
-        default=MAX_ROUNDS,
-        metadata={"help": "How often an algorithm may ask for rollouts in one step."},
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

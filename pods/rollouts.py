@@ -44,8 +44,8 @@ class Driver:
     score: Callable[[list[Prompt], list[Rollout]], np.ndarray]  # -> (rollouts, functions)
     weights: dict[str, float]  # of every reward function, in the order of the scores
     correct: str | None  # the reward function whose values above 0 mean correct
-    max_rounds: int
-    phase: Callable[[str], AbstractContextManager]  # around generate, score and select
+    phase: Callable[[str], AbstractContextManager] = nullcontext  # around generate, score, select
+    max_rounds: int = 16  # of generation in one step
 
     def __call__(self, step: Step) -> Record:
         """The paper's algorithm 1, or another one: generate and score what it asks for, until it
@@ -65,7 +65,7 @@ class Driver:
                     selection = self.selection(end.value, batch, step)
                     return Record(step, prompts, rollouts, batch, selection, rounds)
                 if rounds == self.max_rounds:
-                    raise ValueError(f"asked for more rounds than max_rounds={self.max_rounds}")
+                    raise ValueError(f"asked for more than {self.max_rounds} rounds of generation")
                 further = numbers_of(request, prompts)
             wanted = [prompts[number] for number in further]
             with self.phase("generate"):
@@ -206,7 +206,6 @@ def rehearse(
     n: int,
     m: int,
     rows: Sequence[Row],
-    max_rounds: int,
 ) -> None:
     """Try a user's functions on made-up rollouts, before a model loads: UserError if one fails.
 
@@ -238,8 +237,6 @@ def rehearse(
         score=score,
         weights=weights,
         correct=correct,
-        max_rounds=max_rounds,
-        phase=lambda name: nullcontext(),
     )
     for number in range(len(REHEARSED)):
         every = (Prompt(i, rows[i % len(rows)]) for i in itertools.count())

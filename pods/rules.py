@@ -119,17 +119,15 @@ def checked(
     indices: Sequence[int] | np.ndarray, total: int, count: int | None, source: str
 ) -> np.ndarray:
     """Distinct indices below `total`, `count` of them, ascending; ValueError naming the source."""
-    if count is not None and np.shape(indices) != (count,):
-        raise ValueError(f"{source} returned {np.size(indices)} indices, not {count}")
-    values = np.unique(indices)
-    if np.ndim(indices) != 1 or len(values) < len(indices):
+    values = np.asarray(indices)
+    if count is not None and values.shape != (count,):
+        raise ValueError(f"{source} returned {values.size} indices, not {count}")
+    whole = values.size == 0 or values.dtype.kind in "iu"
+    if not whole or values.ndim != 1 or len(np.unique(values)) < len(values):
         raise ValueError(f"{source} returned {indices!r}: distinct whole numbers are required")
-    if len(values) == 0:
-        return values.astype(np.int64)
-    if values.dtype.kind not in "iu":
-        raise ValueError(f"{source} returned {indices!r}: distinct whole numbers are required")
-    if not 0 <= values[0] <= values[-1] < total:
+    values = np.sort(values).astype(np.int64)
+    if len(values) and not 0 <= values[0] <= values[-1] < total:
         raise ValueError(
             f"{source} returned indices {values[0]} to {values[-1]}; 0 to {total - 1} are required"
         )
-    return values.astype(np.int64)
+    return values

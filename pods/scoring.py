@@ -15,7 +15,7 @@ import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.functions import load, place
-from pods.config.keys import RewardsKeys, reward_weights
+from pods.config.keys import RewardsKeys, grader, reward_weights
 from pods.rewards import Scorer
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
@@ -61,12 +61,11 @@ class Rewards(AbstractContextManager):
     def __init__(self, config: RewardsKeys) -> None:
         self.weights = reward_weights(config)
         self.own = config.functions
-        self.grader = config.grader if self.weights.get(config.grader) else None
+        self.grader = grader(config)
         self.scorer = Scorer(
             config.version,
             workers=config.workers,
             deadline_seconds=config.deadline_seconds,
-            names=[name for name in self.weights if name not in self.own],
         )
         self.answers: Sequence[str] | None = None  # of the completions that were scored last
         self.scores: dict[str, list[float]] = {}  # of those completions, by function
@@ -144,7 +143,7 @@ class Reward:
         for i, value in enumerate(numbers):
             if not abs(value) <= LARGEST:  # of NaN it is not true either
                 raise RewardError(
-                    f"{name} returned {values[i]!r} for completion {i} of {step}; "
+                    f"{name} returned {values[i]!r:.60} for completion {i} of {step}; "
                     "a finite number or None is required, in float32 (up to 3.4e38)"
                 )
         return numbers

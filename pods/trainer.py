@@ -133,7 +133,6 @@ class PodsTrainer(TrlSeam):
                 n=args.rollouts_per_prompt,
                 m=args.num_generations,
                 rows=rows,
-                max_rounds=args.max_rounds,
             )
         with engine_slots(args):
             super().__init__(
@@ -159,7 +158,6 @@ class PodsTrainer(TrlSeam):
             score=self.score,
             weights=self.weights_by_name(),
             correct=args.correct,
-            max_rounds=args.max_rounds,
             phase=self.phase,
         )
 

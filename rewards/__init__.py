@@ -37,7 +37,7 @@ def grades(
     deadline_seconds: float | None = None,
 ) -> list[bool | None]:
     """`grade` of many completions, several comparisons at a time; a line on stderr counts those
-    without a verdict. deadline_seconds: processor time of a comparison; None: config/rewards'."""
+    without a verdict. deadline_seconds: processor time of a comparison; None: as in training."""
     scorer = _scorer(version, deadline_seconds)
     verdicts = scorer.grade(completions, answers, [kind] * len(completions))
     missing = verdicts.count(None)
@@ -62,19 +62,11 @@ class Scorer:
     """Scores batches of completions until it is closed. With workers=0, or a version other than
     strict, it starts no process, and an answer that only computer algebra can decide is wrong."""
 
-    def __init__(
-        self,
-        version: str,
-        *,
-        workers: int,
-        deadline_seconds: float,
-        names: Iterable[str] = tuple(FUNCTIONS),
-    ) -> None:
-        """workers: comparisons by math-verify at a time. deadline_seconds: processor time of each.
-        names: keys of FUNCTIONS."""
+    def __init__(self, version: str, *, workers: int, deadline_seconds: float) -> None:
+        """workers: comparisons by math-verify at a time, each of at most deadline_seconds of the
+        processor."""
         _check("version", version, VERSIONS)
         self.version = version
-        self.names = tuple(names)
         self.deadline_seconds = deadline_seconds
         self.timeouts = 0  # completions so far without a verdict because of the deadline
         self._verifier = None
@@ -98,7 +90,7 @@ class Scorer:
             Graded(opened(prompt) + completion, verdict is True, self.version)
             for prompt, completion, verdict in zip(prompts, completions, verdicts, strict=True)
         ]
-        return {name: [FUNCTIONS[name](row) for row in rows] for name in self.names}
+        return {name: list(map(function, rows)) for name, function in FUNCTIONS.items()}
 
     def grade(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
@@ -136,10 +128,10 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 
 @cache
 def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
-    """One scorer per version and deadline; None: that of config/rewards."""
+    """One scorer per version and deadline; None: that of config/train.yaml."""
     if deadline_seconds is None:
-        defaults = CONFIG_DIR / "rewards" / "_shared.yaml"
-        deadline_seconds = yaml.safe_load(defaults.read_text())["deadline_seconds"]
+        defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())
+        deadline_seconds = defaults["rewards"]["deadline_seconds"]
     workers = min(4, os.cpu_count() or 1)
     scorer = Scorer(version, workers=workers, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)

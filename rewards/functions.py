@@ -1,5 +1,5 @@
 """The built-in reward functions: one float for a graded completion. The names in FUNCTIONS are the
-keys of `weights` in config/rewards/."""
+keys of `rewards.weights`."""
 
 import re
 from collections.abc import Callable

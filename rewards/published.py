@@ -128,7 +128,8 @@ def _braced(text: str, macro: str, count: int) -> str:
 @lru_cache(maxsize=8192)
 def second_form(text: str) -> str:
     """The PRM800K form: LaTeX as text, lower case, without units, spaces and braces."""
-    if match := WHOLE_TEXT_MACRO.search(text):
+    match = WHOLE_TEXT_MACRO.search(text)
+    if match:
         text = match[1]
     for noise in ("\\%", "\\$", "$", "%"):
         text = text.replace(noise, "")

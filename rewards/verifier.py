@@ -47,7 +47,8 @@ class Verifier:
             with contextlib.suppress(BrokenPipeError):
                 self._server.stdin.write(json.dumps(pairs).encode() + b"\n")
                 self._server.stdin.flush()
-            if reply := self._server.stdout.readline():
+            reply = self._server.stdout.readline()
+            if reply:
                 return json.loads(reply)
             self.close()
             self._server = self._start()
@@ -91,7 +92,8 @@ def serve(workers: int, deadline_seconds: float) -> None:
 def _fork(pair: Pair, deadline_seconds: float) -> int:
     """The pid of a child that ends with code 0 if the two are equal; SIGPROF ends one that computes
     too long, SIGALRM one that waits too long."""
-    if pid := os.fork():
+    pid = os.fork()
+    if pid:
         return pid
     code = 1
     try:

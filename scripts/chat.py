@@ -21,6 +21,8 @@ VERDICTS = {True: "correct", False: "wrong", None: "no verdict: it took too long
 
 
 class ChatConfig(OneCheckpoint):
+    """The keys of config/checkpoint/chat.yaml."""
+
     engine: Literal["auto", "vllm", "transformers"]
     temperature: float | None = Field(ge=0)
     max_tokens: int | None = Field(ge=1)
@@ -28,6 +30,7 @@ class ChatConfig(OneCheckpoint):
 
 @command("chat", ChatConfig, CONFIG_DIR / "checkpoint")
 def main(config: ChatConfig) -> None:
+    """Answer each line of stdin by the base and by the checkpoint, side by side."""
     from pods.engines import choose  # --help waits for no torch
     from pods.models.policy import load_tokenizer
 

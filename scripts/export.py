@@ -35,15 +35,19 @@ PRIVATE = {"data_dir", "output_dir", "resume", "logger", "backend"}  # of the ma
 
 
 class ExportConfig(OneCheckpoint):
+    """The keys of config/checkpoint/export.yaml."""
+
     out: Text | None
     merge: bool
 
 
 @command("export", ExportConfig, CONFIG_DIR / "checkpoint")
 def main(config: ExportConfig) -> None:
+    """Write the folder under a temporary name, then rename it."""
     training, target = find_one(config)
     name = f"{config.run}-{config.checkpoint}{'' if config.merge else '-adapter'}"
-    if (out := Path(config.out or f"exports/{name}")).exists():
+    out = Path(config.out or f"exports/{name}")
+    if out.exists():
         raise UserError(f"out={out}: exists; remove it, or set out=<a new folder>")
     if not config.merge and target.lora_rank is None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
@@ -55,7 +59,8 @@ def main(config: ExportConfig) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_old(out.parent, ".export-*")
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
-        (folder := Path(temporary) / out.name).mkdir()
+        folder = Path(temporary) / out.name
+        folder.mkdir()
         if config.merge:
             try:
                 merged(training.model, target.weights).save_pretrained(folder)
@@ -124,14 +129,13 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
 
 
 def scores(folder: Path, run: str, base: str) -> str:
-    """A Markdown table of the base model and every scored checkpoint, a row for each task."""
+    """A Markdown table of every scored checkpoint and the base model, a row for each task."""
     import pandas  # a wrong run= waits for nothing
 
     from pods.evaluation import scoreboard
     from pods.figures import tables
 
-    facts = results.facts_of(folder / f"base-{base}.meta.json")
-    lines = scoreboard.lines("", "base", None, facts.get("details", {}).get("scores", {}))
+    lines = []
     path = folder / f"{run}.json"
     for step, policy in results.read(path).items() if path.is_file() else ():
         by_task = policy.meta.get("scores", {})
@@ -139,6 +143,8 @@ def scores(folder: Path, run: str, base: str) -> str:
         lines += scoreboard.lines(run, f"checkpoint-{step}", seconds, by_task)
     if not lines:
         return f"Not scored: `uv run evaluate_run.py run={run}`"
+    facts = results.facts_of(folder / f"base-{base}.meta.json")
+    lines += scoreboard.lines("", "base", None, facts.get("details", {}).get("scores", {}))
     return tables.markdown(pandas.DataFrame(lines).drop(columns="run").fillna(""))
 
 

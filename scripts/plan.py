@@ -18,7 +18,7 @@ from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
-from pods.config.keys import Prices, Text, TrainConfig, reward_weights
+from pods.config.keys import Prices, Text, TrainConfig, grader, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.evaluation import lookup
@@ -138,13 +138,12 @@ def record(config: PlanConfig, policy: RecordedPolicy) -> "Pool":
 
     training = policy.training
     weights = reward_weights(training.rewards)
-    grader = training.rewards.grader
     facts = {
         "name": policy.name,
         "digest": policy.digest,
         "training": training.model_dump(),
         "weights": weights,
-        "correct": grader if weights.get(grader) else None,
+        "correct": grader(training.rewards),
     }
     pool = stored(policy.file, facts, (config.rollouts, len(weights), config.sketch))
     if len(pool) >= config.questions:
@@ -176,7 +175,7 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
         if (folder / "metrics.jsonl").is_file():
             return costs.of_run(folder)
         ranks.say(f"no step of run={training.run} was measured: seconds are those of clock=l40s")
-    return validated(Prices, read_prices(config.clock or "l40s"))
+    return read_prices(config.clock or "l40s")
 
 
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":

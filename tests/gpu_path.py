@@ -96,9 +96,7 @@ def trainer_of(config, policy, folder, engine=None):
     class Loop(TrainerCallback):
         def on_train_begin(self, *_, **__):
             if config.warm_up:
-                limits = config.sampling
-                lengths = limits.max_prompt_length, limits.max_completion_length
-                warm_up(trainer, trainer.engine, *lengths, trainer.keeps_logprobs)
+                warm_up(trainer)
 
         def on_step_end(self, args, state, *_, **__):
             guarded = trainer.guard.metrics if trainer.guard else {}

@@ -350,21 +350,14 @@ def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
     assert sorted(kinds) == [False, True]
 
 
-@pytest.mark.parametrize("metric", ["length", "efficiency"])
-def test_gfpo_sorts_by_length_or_by_reward_per_token(metric):
+def test_gfpo_sorts_by_length():
     random = np.random.default_rng(3)
     prompt = np.repeat([0, 1, 2], [6, 3, 5])  # uneven
     batch = Batch(prompt, random.normal(size=14), lengths=random.integers(0, 9, 14))
-    _, value = drive("gfpo", step_of(3, 6, 2), batch, metric=metric)
+    _, value = drive("gfpo", step_of(3, 6, 2), batch)
     lengths = np.maximum(batch.lengths, 1)
-    cost = batch.lengths if metric == "length" else -batch.rewards / lengths
-    best = [sorted(sorted(group, key=lambda i: (cost[i], i))[:2]) for group in batch.groups]
+    best = [sorted(sorted(group, key=lambda i: (lengths[i], i))[:2]) for group in batch.groups]
     assert kept_of(value) == np.concatenate(best).tolist()
-
-
-def test_gfpo_refuses_a_metric_that_it_does_not_know():
-    with pytest.raises(ValueError, match="metric=tokens: must be length or efficiency"):
-        next(ALGORITHMS["gfpo"](step_of(1, 2, 2), metric="tokens"))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from scipy.stats import ttest_rel
 
-from benchmarks import board, workers
+from benchmarks import board, trainings, workers
 from pods import files
 from pods.config import command
 from pods.config.errors import RunFailed
@@ -195,10 +195,10 @@ def test_a_rate_is_halved_and_doubled_until_it_gets_worse(monkeypatch):
     best = board.Cell(16, 4, 2, 4e-3)
     trained = []
 
-    def run(_, trainings):
-        trained.extend(trainings)
+    def run(_, wanted):
+        trained.extend(wanted)
         results = {}
-        for training in trainings:
+        for training in wanted:
             distance = abs(np.log2(training.cell.rate / best.rate)) + (
                 training.cell[:3] != best[:3]
             )
@@ -207,7 +207,7 @@ def test_a_rate_is_halved_and_doubled_until_it_gets_worse(monkeypatch):
 
     monkeypatch.setattr(board, "run", run)
     composed = command.compose("board", [], command.CONFIG_DIR / "benchmarks")
-    board.tune(command.typed(board.BoardConfig, composed), ["pods"], "noisy", seeds=2)
+    board.tune(command.typed(trainings.BoardConfig, composed), ["pods"], "noisy", seeds=2)
     sizes = [(8, 8, 4), (16, 8, 2), (16, 4, 2)]
     first = [(training.cell[:3], training.cell.rate) for training in trained if training.seed == 0]
     rates = [2e-3, 1e-3, 4e-3, 8e-3]

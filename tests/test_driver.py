@@ -99,7 +99,7 @@ def nothing(step):
         (yielding(([Prompt("x", {})], -1)), "yielded .* is required"),
         (yielding(lambda step: (step.prompts, 0)), "not all 0"),
         (yielding(([], 4)), "not all 0"),
-        (yielding(*[lambda step: (step.prompts, 1)] * 4), "more rounds than max_rounds=3"),
+        (yielding(*[lambda step: (step.prompts, 1)] * 4), "more than 3 rounds of generation"),
         (returning(lambda batch: {}["lost"]), r"KeyError\('lost'\)"),
         (nothing, "returned before it asked for rollouts"),
     ],

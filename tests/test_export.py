@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pods.engines import Completion, choose
 from pods.models.policy import load_tokenizer
 from pods.runs import results
+from scripts import export
 from tests.fake_run import TINY, add_checkpoint, make_run
 from tests.figures import in_process, refused
 
@@ -93,9 +94,12 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
     (run / "meta.json").write_text(json.dumps(best))
     scored = results.Scores({"gsm8k": results.Entry([0.75])}, scores(5))
+    Path("results").mkdir()
+    Path("results/base-tiny.meta.json").write_text(json.dumps({"details": scores(1)}))
+    unscored = export.scores(Path("results"), "fake", "tiny")
+    assert unscored == "Not scored: `uv run evaluate_run.py run=fake`"
     results.write("results/fake.json", {4: scored})
     Path("results/fake.meta.json").write_text('{"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}')
-    Path("results/base-tiny.meta.json").write_text(json.dumps({"details": scores(1)}))
     assert exported(f"checkpoint={checkpoint}") == 0
     card = ModelCard.load("exported/README.md")
     assert f"chosen {chosen}" in " ".join(card.text.split())

@@ -46,6 +46,7 @@ def run(tmp_path, monkeypatch):
                 {"id": "9", "answer": "5", "completion": f"late {step}", "correct": {}},
             ]
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
 
 
 def test_prompts_without_signal_and_wrong_answers(capsys):
@@ -64,6 +65,17 @@ def test_a_question_through_all_checkpoints(capsys):
     assert out.count("late 10") == 2
     trained = printed(capsys, INSPECT, "run=r", "question=mixed plus").out
     assert "visits in training: 2" in trained
+
+
+def test_a_question_goes_by_the_number_of_its_id_before_its_text(capsys, run):
+    """Not by every id and prompt that holds the digit."""
+    texts = [("own-train-7", "8 plus"), ("own-train-17", "9 plus"), ("own-train-8", "7 plus")]
+    visits = [record(k, name, [0, 1]) | {"prompt": text} for k, (name, text) in enumerate(texts, 1)]
+    ledger_file(run, visits)
+    out = printed(capsys, INSPECT, "run=r", "question=7").out
+    assert "visits in training: 1" in out
+    assert "own-train-7 " in out
+    assert out.count("question 7, gold answer 5: wrong") == 4
 
 
 def test_texts_are_found_in_training_and_evaluation(capsys):
@@ -87,10 +99,9 @@ def test_a_mistake_is_one_line(capsys, arguments, line):
     assert line in refused(capsys, INSPECT, *arguments)
 
 
-@pytest.mark.parametrize("script", [INSPECT, "scripts/replay.py"])
-def test_pythons_own_inspect_is_found_beside_it(tmp_path, script):
+def test_pythons_own_inspect_is_found_beside_it(tmp_path):
     """The folder of a script comes first where modules are looked for."""
-    command = [sys.executable, str(ROOT / script), "--help"]
+    command = [sys.executable, str(ROOT / INSPECT), "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "run: ???" in done.stdout

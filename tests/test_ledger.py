@@ -1,16 +1,13 @@
-"""The ledger survives kills, forgets what a resume will repeat, and replays under other rules."""
+"""The ledger survives kills, and forgets what a resume will repeat."""
 
 import gzip
-import re
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from pods import files
-from pods.rules import RULES
 from pods.runs import ledger
-from tests.figures import in_process, ledger_file
 from tests.steps import step_of
 from tests.test_files import of, record
 
@@ -84,29 +81,3 @@ def test_a_step_is_flushed_and_later_ones_are_dropped_beside_the_old_file(tmp_pa
     files.forget_after(path, 10)  # a kill leaves all of them or none
     assert calls == [of("fsync", path), of("rename", path)]
     assert {r["step"] for r in files.read_lines(path)} == set(range(1, 11))
-
-
-def replay(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list]:
-    """The rows of the table of scripts/replay.py."""
-    where = (f"output_dir={folder}/checkpoints", "run=r")
-    assert in_process("scripts/replay.py", *where, *arguments) == 0
-    rows = [re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()[2:]]
-    return {row[0]: row[1:] for row in rows}
-
-
-def test_replay_chooses_again_from_the_same_rewards(tmp_path, capsys):
-    run = tmp_path / "checkpoints" / "r"
-    run.mkdir(parents=True)
-    record = {"step": 1, "kept": [0, 1], "total": [0.0, 1.0, 0.5, 0.2]}
-    ledger_file(run, [record, record | {"total": [1.0] * 4}, record | {"kept": []}] * 4)
-    rows = replay(tmp_path, capsys)
-    assert set(rows) == {"the run", *RULES} - {"all"}, "n > m"
-    # max_variance keeps 0 and 1, with a standard deviation of .5 and 0
-    assert rows["max_variance"] == ["2.0000", "0.7500", "0.1250", "0.5000", "1.0000"]
-    assert rows["the run"] == rows["max_variance"]
-    # max_reward keeps 1 and 2, and of equal rewards the first two
-    assert rows["max_reward"] == ["2.0000", "0.8750", "0.0312", "0.5000", "0.7500"]
-    (tmp_path / "own.py").write_text("def last(rewards, m, rng): return range(4 - m, 4)\n")
-    rows = replay(tmp_path, capsys, f"rule={tmp_path}/own.py:last", "kept_per_prompt=3")
-    assert [row[0] for row in rows.values()] == ["2.0000", "3.0000"]
-    assert next(reversed(rows.values()))[-1] == "0.3333", "1 of 1, 2 and 3"

@@ -86,6 +86,17 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert "mine-seed0: no data set arithmetic but gsm8k, gsm8k.greedy; set dataset" in error
 
 
+def test_every_label_is_text_and_in_the_legend(tmp_path):
+    """Also one with the signs of a formula, and one that matplotlib would hide."""
+    values = {"value": np.ones((1, 2)), "length": np.ones((1, 2))}
+    labels = ["_A $x_1$", "B $\\frac{"]
+    arms = [Series(label, None, ["a"], values, np.array([0.5, 1.0]), False) for label in labels]
+    picture = drawing.length_figure(figure(), arms)
+    drawing.save(picture, tmp_path / "length")
+    texts = [text.get_text().strip() for text in picture.legends[0].get_texts()]
+    assert texts == [f"{label} (1 run)" for label in labels]
+
+
 def arm_of_two_runs():
     quantities = {
         "steps": np.array([[10.0, 20.0], [20.0, np.nan]]),

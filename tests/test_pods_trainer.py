@@ -241,8 +241,9 @@ def test_a_resume_that_starts_the_epoch_again_knows_its_questions(tmp_path):
 
 def test_trls_parser_reads_the_config_which_a_checkpoint_holds(tmp_path):
     command = ["--output_dir", str(tmp_path), "--use_cpu", "--bf16", "false", "--algorithm", "dapo"]
-    (args,) = TrlParser((PodsConfig,)).parse_args_and_config([*command, "--max_rounds", "3"])
-    assert (args.algorithm, args.max_rounds) == ("dapo", 3)
+    command += ["--rollouts_per_prompt", "3"]
+    (args,) = TrlParser((PodsConfig,)).parse_args_and_config(command)
+    assert (args.algorithm, args.rollouts_per_prompt) == ("dapo", 3)
     torch.save(args, tmp_path / "training_args.bin")
     assert torch.load(tmp_path / "training_args.bin", weights_only=False) == args
 
@@ -401,7 +402,7 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({}, {"environment_factory": max}, "environment_factory: PodsTrainer has no"),
     ({}, {"args": GRPOConfig("out", **SETTINGS)}, "args=GRPOConfig: must be a PodsConfig"),
     ({}, {"algorithm": lambda step: 1}, "no generator function"),
-    ({"algorithm": "podz"}, {}, "algorithm 'podz' is unknown; one of grpo, "),
+    ({"algorithm": "podz"}, {}, "algorithm=podz: unknown; one of grpo, "),
     ({"advantage": "rloo"}, {"algorithm": ALGORITHMS["thin"]}, "advantage=rloo: thin has its own"),
     ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
     ({"rule_kwargs": {"q": 1}}, {}, "max_variance cannot be called"),

@@ -1,6 +1,7 @@
 """pods/signal and scripts/plan.py: sketches, updates as the trainer's, signal with its interval."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -226,6 +227,15 @@ def test_noise_without_a_mean_is_below_the_resolution():
     assert comparison.verdict()[0].startswith("SNR2 is below the resolution")
 
 
+def test_a_resample_of_questions_without_signal_is_no_warning():
+    own = updates_of(0.2, 2.0)
+    whole = own.mean.copy()
+    whole[1:] = 0
+    cell = Candidate("grpo", 1, 4, 4)
+    with warnings.catch_warnings(action="error"):
+        assert not CellRanking({cell: own}, whole, cell).is_resolved(cell)
+
+
 def constant_whole(simulator: Simulator) -> np.ndarray:
     """The mean of each question's gradients, as `constant` weighs them."""
     return simulator.pool.sketches.mean(axis=1) / len(simulator.pool)
@@ -310,7 +320,7 @@ def test_pods_is_simulated_at_runs_of_every_rule(own):
         pytest.param(["recorded=f", "clock=h"], "clock=h: no such file", id="no such price list"),
         pytest.param(
             ["experiment=quickstart", "algorithms=[best]"],
-            "algorithms: algorithm 'best' is unknown",
+            "algorithms: algorithm=best: unknown",
             id="no such algorithm",
         ),
     ],

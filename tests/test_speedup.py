@@ -56,6 +56,15 @@ def test_a_baseline_that_never_scored_is_nothing_to_reach():
     assert result.level.difference == 0.25
 
 
+def test_a_base_that_is_at_the_target_leaves_no_time_to_compare():
+    """No arm rose: 99 % of the baseline's level lies below what both began with."""
+    slow = arm("GRPO", [[0.5, 0.5]] * 2, base=0.53)
+    result = compare(slow, arm("PODS", [[0.5, 0.6]] * 2, base=0.53))
+    assert result.time_to_target is None
+    shown = " ".join(speedup.text([("x", result)]).split())
+    assert "-: the base has reached the target" in shown
+
+
 def test_the_bootstrap_agrees_with_all_resamples_of_three_runs():
     slow = [[0.1, 0.6, 0.9, 0.9], [0.2, 0.3, 0.4, 0.9], [0.5, 0.9, 0.9, 0.9]]
     fast = [[0.9, 0.9, 0.9, 0.9], [0.5, 0.7, 0.9, 0.8], [0.1, 0.85, 0.85, 0.85]]

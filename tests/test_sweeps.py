@@ -85,6 +85,19 @@ def test_the_summary_of_a_sweep_names_what_failed():
     assert sweeps.summary(jobs) == f"sweep: 2 of 3 jobs done\nb: run=b: a reason\n{next_command}"
 
 
+def test_the_summary_of_a_stopped_sweep_names_the_run_that_was_stopped(monkeypatch, capsys):
+    def train(config):
+        if config.seed == 2:
+            sys.exit(130)
+
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=1,2,3"])
+    with pytest.raises(SystemExit):
+        command.command("train", TrainConfig)(train)()
+    shown = capsys.readouterr().out
+    assert "sweep: 1 of 2 jobs done\n" in shown
+    assert "seed2: was stopped; the same command goes on with it\n" in shown
+
+
 def test_help_has_the_commands_own_keys_and_groups_with_comments():
     text = command.help_text("title", CONFIG_DIR / "train.yaml")
     words = set(re.findall(r"\w+", text))

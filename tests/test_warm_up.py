@@ -52,7 +52,7 @@ class Spy(TrainerCallback):
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         before, model = self.state(), self.trainer.model
         model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
-        warm_up(self.trainer, self.trainer.engine, *LONGEST.values())
+        warm_up(self.trainer)
         torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
         assert dict(self.trainer.optimizer.state) == {}
         assert all(p.grad is None for p in self.trainer.model.parameters())
@@ -81,7 +81,7 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     trainer.create_optimizer()
     trainer.args.optim, trainer.model_wrapped = optimizer, trainer.model
     special = trainer.processing_class.eos_token_id  # alone it still gives full rows
-    batch = longest_batch(trainer, rows()[0], [special] * 6, 8, False)
+    batch = longest_batch(trainer, rows()[0], [special] * 6, 8)
     assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 8
     taken, empty_like = [], torch.empty_like
     monkeypatch.setattr(

@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.config import sweeps
 from pods.config.errors import RunFailed, UserError
 from pods.config.help import help_text
-from pods.config.keys import Prices, TrainConfig, is_name, keys, written
+from pods.config.keys import TrainConfig, is_name, keys
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
 from pods.config.place import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
@@ -55,6 +55,7 @@ Implied = Callable[[str], dict[str, str | None]]
 
 
 def nothing(_algorithm: str) -> dict[str, str | None]:
+    """Of a command that trains nothing."""
     return {}
 
 
@@ -82,8 +83,7 @@ def command(
     name: str, schema: type[Config], folder: Path = CONFIG_DIR, implied: Implied = nothing
 ) -> Callable:
     """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
-    trainings get what their algorithm implies and their key `run`, distinct in a sweep, which ends
-    with a summary."""
+    a training gets what its algorithm implies, and a sweep ends with a summary."""
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
         definition = Command(main, name, schema, folder, implied)
@@ -186,6 +186,9 @@ def run_job(command: Command, config: DictConfig) -> None:
             print(f"job {facts.job.num + 1}: {line}", file=sys.stderr, flush=True)
         command.main(typed(command.schema, config))
         command.jobs.append((run, ""))
+    except SystemExit:  # by a signal, after a checkpoint
+        command.jobs.append((run, "was stopped; the same command goes on with it"))
+        raise
     except Exception as error:
         if not is_sweep:
             _report_and_exit(error)
@@ -210,14 +213,8 @@ def complete(config: DictConfig, overrides: list[str], implied: Implied = nothin
         if key not in overridden:
             config[key] = value
     clock = values["clock"]
-    if isinstance(clock, dict):
-        raise UserError(
-            f"clock={written(clock)}: must be measured, l40s or a YAML file; "
-            "write the prices into a file and set clock=<file>"
-        )
     if clock != "measured":
-        prices = validated(Prices, read_prices(str(clock)), f"clock={clock}: ")
-        config.clock = prices.model_dump()
+        config.clock = read_prices(str(clock)).model_dump()
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:

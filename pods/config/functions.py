@@ -1,15 +1,14 @@
 """Functions of the user's, named in the config as path/to/file.py:function."""
 
 import importlib.util
-import inspect
 import os.path  # not pathlib: pods.rules loads in a moment
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
-from functools import cache, partial, update_wrapper
+from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pods.config.errors import UserError
 from pods.config.place import PACKAGE
@@ -87,24 +86,6 @@ def place(error: BaseException) -> str:
         if not frame.filename.startswith(NOT_THE_USERS):
             places = f" at {os.path.relpath(frame.filename)}:{frame.lineno}"
     return places
-
-
-def with_params(function: Callable, arguments: str, params: dict[str, Any]) -> Callable:
-    """The function with its parameters; ValueError unless it takes these positional `arguments`."""
-    positional = arguments.split(", ")
-    signature = inspect.signature(function)
-    try:
-        signature.bind(*positional, **params)
-    except TypeError as error:
-        others = list(signature.parameters)[len(positional) :]
-        raise ValueError(
-            f"{getattr(function, '__name__', function)} cannot be called with "
-            f"({arguments}, **params): {error}; "
-            f"its parameters after these are: {', '.join(others) or 'none'}"
-        ) from None
-    if not params:
-        return function
-    return update_wrapper(partial(function, **params), function)
 
 
 @cache

@@ -25,9 +25,7 @@ def group_help(folder: Path, default: str) -> list[str]:
     names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
     choices = ", ".join(names)
     parts = [f"{folder.name}={default}, any of {choices}"]
-    file = folder / "_shared.yaml"
-    if not file.is_file():
-        file = folder / f"{default}.yaml"
+    file = folder / f"{default}.yaml"
     if file.is_file() and "@package _global_" not in file.read_text():
         parts.append(indent(file.read_text(), "  "))
     return parts

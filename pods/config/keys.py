@@ -52,6 +52,8 @@ def written(value: Any) -> str:
 
 
 class TaskKeys(Section):
+    """The questions, their gold answers and their prompt."""
+
     name: Text
     style: Literal["instruct", "base"]
     system: Text | None = None
@@ -65,6 +67,8 @@ class TaskKeys(Section):
 
 
 class ModelKeys(Section):
+    """The model that is trained, and what its chat template needs."""
+
     name: Text
     path: Text
     dtype: Literal["float32", "bfloat16"]
@@ -75,6 +79,8 @@ class ModelKeys(Section):
 
 
 class LoraKeys(Section):
+    """The adapter; rank None: every parameter is trained."""
+
     rank: int | None = Field(gt=0, serialization_alias="r")  # PEFT's and Unsloth's names
     alpha: float | None = Field(gt=0, serialization_alias="lora_alpha")
     dropout: float = Field(ge=0, serialization_alias="lora_dropout")
@@ -82,6 +88,8 @@ class LoraKeys(Section):
 
 
 class RewardsKeys(Section):
+    """The grader and the reward functions with their weights."""
+
     version: Literal["v1", "v1-correctness", "v2", "strict"]
     weights: dict[Text, float] = Field(default_factory=dict)
     functions: dict[Text, Text] = Field(default_factory=dict)
@@ -91,6 +99,8 @@ class RewardsKeys(Section):
 
 
 class SamplingKeys(Section):
+    """How rollouts are drawn; lengths in tokens."""
+
     temperature: float = Field(gt=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0)
@@ -100,6 +110,8 @@ class SamplingKeys(Section):
 
 
 class OptimizerKeys(Section):
+    """The optimiser and its schedule."""
+
     name: Text
     learning_rate: float = Field(gt=0)
     schedule: Literal["constant", "linear", "cosine"]
@@ -111,6 +123,8 @@ class OptimizerKeys(Section):
 
 
 class LossKeys(Section):
+    """TRL's loss."""
+
     type: Literal["grpo", "dapo", "bnpo", "dr_grpo"]
     beta: float = Field(ge=0)
     epsilon: float = Field(gt=0)
@@ -121,6 +135,8 @@ class LossKeys(Section):
 
 
 class BudgetKeys(Section):
+    """When a run ends, beside max_steps; seconds."""
+
     train_seconds: float | None = Field(gt=0)
     wall_seconds: float | None = Field(gt=0)
 
@@ -139,23 +155,31 @@ class Prices(BaseModel):
 
 
 class CheckpointKeys(Section):
+    """When a run is saved, and how many states are kept."""
+
     every_seconds: float | None = Field(gt=0)
     every_steps: int | None = Field(gt=0)
     keep: int | None = Field(gt=0)
 
 
 class EvaluationKeys(Section):
+    """Scores during the training."""
+
     every_seconds: float | None = Field(gt=0)
     split: Literal["test", "validation"]
     questions: int | None = Field(gt=0)
 
 
 class VllmKeys(Section):
+    """Memory of every engine that uses vLLM."""
+
     gpu_memory_utilization: float = Field(gt=0, le=1)
     standby: bool
 
 
 class GuardKeys(Section):
+    """The comparison of the engine's log-probabilities with the trainer's."""
+
     max_logprob_gap: float = Field(gt=0)
     check_every: int = Field(ge=1)
 
@@ -168,6 +192,8 @@ def listed(value: object) -> object:
 
 
 class TrainConfig(Section):
+    """The keys of train.py, as a saved config has them."""
+
     experiment: Text
     run: Text
     seed: int = Field(ge=0)
@@ -230,3 +256,8 @@ def reward_weights(rewards: RewardsKeys) -> dict[str, float]:
     """Weight of every reward function; an own one without a weight counts once."""
     own = {name: rewards.weights.get(name, 1.0) for name in rewards.functions}
     return {**rewards.weights, **own}
+
+
+def grader(rewards: RewardsKeys) -> str | None:
+    """The function whose values above 0 mean a correct answer; None if it has no weight."""
+    return rewards.grader if reward_weights(rewards).get(rewards.grader) else None

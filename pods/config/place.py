@@ -17,7 +17,6 @@ COMMANDS = {
     "plan": "scripts/plan.py",
     "chat": "scripts/chat.py",
     "export": "scripts/export.py",
-    "replay": "scripts/replay.py",
     "inspect": "scripts/inspect.py",
 }
 NAMES = {Path(file).name: name for name, file in COMMANDS.items()}

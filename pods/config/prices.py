@@ -1,29 +1,28 @@
-"""The price lists that `clock=` names: YAML files with the seconds of a step on a machine."""
+"""The price list that `clock=` names: the seconds of a step on a machine."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from pods.config.errors import UserError
+from pods.config.keys import Prices
+from pods.config.mistakes import validated
 from pods.config.place import CONFIG_DIR
 
-PRICES = CONFIG_DIR / "prices"
 REQUIRED = {"fixed", "generate", "update"}
 
 
-def read_prices(clock: str) -> dict[str, Any]:
-    """The fields of Prices of clock=<name> or clock=<file.yaml>. Raises UserError without them."""
-    file = PRICES / f"{clock}.yaml"
-    if not file.is_file():
-        file = Path(clock)
-    if not file.is_file():
-        names = ", ".join(sorted(path.stem for path in PRICES.glob("*.yaml")))
+def read_prices(clock: str) -> Prices:
+    """Those of clock=<name of config/prices.yaml> or clock=<file.yaml>. Raises UserError."""
+    table = yaml.safe_load((CONFIG_DIR / "prices.yaml").read_text())
+    file = Path(clock)
+    if clock not in table and not file.is_file():
+        names = ", ".join(sorted(table))
         raise UserError(
             f"clock={clock}: no such file; set measured, {names}, or a YAML file with prices"
         )
     try:
-        prices = yaml.safe_load(file.read_text())
+        prices = table.get(clock) or yaml.safe_load(file.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None
@@ -32,4 +31,4 @@ def read_prices(clock: str) -> dict[str, Any]:
             f"clock={clock}: {file} lacks fixed, generate or update, in seconds; "
             "--help explains them"
         )
-    return {**prices, "name": clock}
+    return validated(Prices, {**prices, "name": clock}, f"clock={clock}: ")

@@ -58,8 +58,8 @@ def settle(config: TrainConfig) -> str:
         eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
         config.optimizer.name = "adamw_8bit" if eight_bit else "adamw_torch_fused"
     config.engine, because = for_training(config)
-    parts = f"backend {config.backend} ({reason})", f"engine {config.engine} ({because})"
-    line = ", ".join([*parts, config.optimizer.name])
+    line = f"backend {config.backend} ({reason}), engine {config.engine} ({because})"
+    line += f", {config.optimizer.name}"
     count = torch.cuda.device_count()
     if count > 1 and ranks.world_size() == 1:
         line += f", one of {count} cards: accelerate launch uses them all (docs/cluster.md)"
@@ -79,7 +79,8 @@ def loader(config: TrainConfig) -> Callable[[TrainConfig, Tokenizer], Policy]:
 
 def backend(name: str, config: TrainConfig) -> tuple[str, str]:
     """The backend that trains, and why. Raises UserError if the named one cannot."""
-    obstacle, count = None, ranks.world_size()
+    obstacle = None
+    count = ranks.world_size()
     if count > 1:
         obstacle = f"{count} processes; Unsloth trains on one GPU"
     elif not torch.cuda.is_available():
@@ -127,7 +128,8 @@ def for_training(config: TrainConfig) -> tuple[str, str]:
 
 def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     """Why this engine cannot serve the training, and what to set instead."""
-    unsloth, full = config.backend == "unsloth", config.lora.rank is None
+    unsloth = config.backend == "unsloth"
+    full = config.lora.rank is None
     through_trl = name == "trl" and vllm_mode(config) != "none"
     if name == "unsloth" and not unsloth:
         yield "it shares its weights with Unsloth's trainer; set engine=vllm, or backend=unsloth"

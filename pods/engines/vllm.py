@@ -208,7 +208,7 @@ class VllmEngine(AbstractContextManager):
     def _share(self) -> float:
         """Share of the card's memory: as configured, else the free share, at most SHARE."""
         wanted = self._limits.gpu_memory_utilization
-        free, total = (1, 1)
+        free = total = 1
         if torch.cuda.is_available():
             free, total = torch.cuda.mem_get_info()  # bytes
         share = wanted or min(SHARE, free / total - RESERVE)
@@ -255,7 +255,8 @@ def apart_from_the_launcher() -> Iterator[None]:
     gpu = None  # the number of the only one that it sees
     if torch.cuda.is_available() and ranks.world_size() > 1:
         gpu = str(ranks.local_rank())
-        if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible:
             gpu = visible.split(",")[ranks.local_rank()]
     resource_tracker.ensure_running()  # where it starts later, it unblocks the signals again
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

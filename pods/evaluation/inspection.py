@@ -133,13 +133,10 @@ def show_question(
     config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
 ) -> None:
     """One question: its visits in training, and its completions at every checkpoint."""
-    visits = [
-        record
-        for record in rollouts
-        if record["question_id"] == config.question or config.question in record.get("prompt", "")
-    ]
+    ids = named(config, rollouts, answers)
+    visits = [record for record in rollouts if record["question_id"] in ids]
     if len(answers):
-        answers = answers[answers["question"].isin(tested(config, answers))]
+        answers = answers[answers["question"].isin(ids)]
     if not visits and answers.empty:
         raise UserError(
             f"question={config.question}: no id, and in no stored prompt, of run={config.run}; "
@@ -155,14 +152,23 @@ def show_question(
         print(f"\n{row.place}, {question}: {row.verdict}\n{printable(row.text)}")
 
 
-def tested(config: InspectConfig, answers: pandas.DataFrame) -> set[str]:
-    """The ids of the evaluated questions that `question` names: an id, or a part of the text, for
-    which the run's test questions are read."""
+def named(
+    config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
+) -> set[str]:
+    """The ids that `question` is, or ends with (7: gsm8k-test-7); else those of the questions that
+    hold this text, for which the run's test questions are read."""
+    known = {record["question_id"] for record in rollouts}
+    if len(answers):
+        known |= set(answers["question"])
+    ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
+    if ids:
+        return ids
+    ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
     training = load_config(Path(config.output_dir) / config.run / SAVED)
-    if config.question in set(answers["question"]) or code_of(training):
-        return {config.question}
-    rows = splits.load_for(training.task, "test", training.data_dir)
-    return {row["id"] for row in rows if config.question in row["question"]}
+    if len(answers) and not code_of(training):
+        rows = splits.load_for(training.task, "test", training.data_dir)
+        ids |= {row["id"] for row in rows if config.question in row["question"]}
+    return ids
 
 
 def show_texts(

@@ -117,6 +117,7 @@ def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
 def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:
     """The mean over runs, (runs, marks) in 0..most, with Student's band; of two runs both, thin."""
     mean, sem, n = mean_and_error(values)
+    look = look | {"label": f" {look['label']}"}  # matplotlib's legend leaves out _names
     axes.plot(x, mean, markersize=4, linewidth=1.6, **look)
     if len(values) == 2:
         axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)

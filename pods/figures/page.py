@@ -123,7 +123,7 @@ def chart(title: str, values: Steps, colours: dict[str, str], size: Any) -> Canv
             plot_metric(axes, metric, line.set_index("train_seconds")["value"], colours[arm])
         if len(colours) > 1:
             for arm, colour in colours.items():
-                axes.plot([], [], color=colour, label=arm)
+                axes.plot([], [], color=colour, label=f" {arm}")  # the legend leaves out _names
         metrics = values["metric"].unique()
         if len(metrics) > 1:
             for metric in metrics:

@@ -25,8 +25,9 @@ ACCURACY_NOTE = (
     " mean of the last three marks."
 )
 TIME_NOTE = (
-    "Times as fast: ratio of geometric mean times to the target. Capped: a run short of the target"
-    " counts with the whole time."
+    "Times as fast: ratio of geometric mean times to the target; a bound: all runs of an arm are"
+    " short of it, or beyond it at their first mark. Capped: a run short of the target counts with"
+    " the whole time. -: the base has reached the target."
 )
 PUBLISHED_NOTE = (
     "First mark at which the mean curve reaches a share of the baseline's best mark. [ ]: 95%"

@@ -190,12 +190,12 @@ def time_to_target(
     (runs,), cross-fitted, so that a run's own noise does not move what it must reach.
 
     base: of each arm at time 0, NaN if unknown. end: of the comparison, in seconds. None: a target
-    of 0.
+    of 0, or one that a base has reached.
     """
     # Runs 0, 2, ... have to reach the level of runs 1, 3, ..., and the other way round.
     halves = [levels[1::2], levels[::2]] if len(levels) > 1 else [levels, levels]
     targets = [target or fraction * float(half.mean()) for half in halves]
-    if min(targets) <= 0:
+    if min(targets) <= np.nanmax([0.0, *base]):
         return None
     times = []
     for (seconds, values), start in zip(arms, base, strict=True):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Policy:
+    """What is trained, as a backend has loaded it."""
+
     model: Model  # with Unsloth already wrapped by its adapter
     tokenizer: Tokenizer
     peft_config: LoraConfig | None  # for TRL to apply; None: applied already, or full-parameter
@@ -75,6 +77,7 @@ def end_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def load_model(path: str, dtype: str, **settings: Any) -> Model:
+    """The causal language model at `path`, a folder or a hub id. Raises UserError."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pods import ranks
-from pods.files import aside, sync_folder
+from pods.files import aside, remove, sync_folder
 
 TRAINING_STATE = (  # files that only a resume needs; without one of the first two it is removed
     "optimizer.pt",
@@ -121,10 +121,7 @@ def prune(run_folder: Path, keep: int | None) -> None:
     for checkpoint in find(run_folder)[:-keep]:
         for pattern in TRAINING_STATE:
             for path in checkpoint.path.glob(pattern):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+                remove(path)
 
 
 def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:

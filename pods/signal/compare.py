@@ -74,6 +74,7 @@ class CellRanking:
         self.rates: dict[Candidate, np.ndarray] = {}
         self.along: dict[Candidate, np.ndarray] = {}
         length = np.einsum("bq,qk,bk->b", counts, whole @ whole.T, counts, optimize=True)
+        length[length == 0] = np.nan  # none of the resampled questions has signal
         for cell, own in updates.items():
             products = own.mean @ whole.T
             along = ((counts @ products) * counts).sum(axis=1) / length

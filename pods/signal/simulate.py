@@ -2,7 +2,6 @@
 weight in the loss x gradient."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +19,6 @@ from pods.signal.pool import Pool
 
 VISITS = 1000  # of questions in the simulated steps of a cell
 FEWEST_STEPS = 60
-MAX_ROUNDS = 16
 
 
 class Candidate(NamedTuple):
@@ -104,6 +102,7 @@ class Simulator:
         self.rollouts = [self.rollout(place) for place in range(len(self.sketches))]
 
     def rollout(self, place: int) -> Recorded:
+        """The recorded rollout at a place; only the number of its tokens is known."""
         logprob = float(self.pool.logprobs.flat[place])
         logprobs = None if np.isnan(logprob) else [logprob]
         token_ids = [0] * int(self.pool.lengths.flat[place])
@@ -198,8 +197,6 @@ class Simulator:
             score=lambda _, rollouts: self.scores[[rollout.place for rollout in rollouts]],
             weights=self.pool.facts["weights"],
             correct=self.pool.facts["correct"],
-            max_rounds=MAX_ROUNDS,
-            phase=lambda _: nullcontext(),
         )
         for number in range(steps):
             dealt.clear()
@@ -219,6 +216,7 @@ class Simulator:
             yield record
 
     def order(self, rng: np.random.Generator) -> Iterator[Prompt]:
+        """All questions in a random order, again and again."""
         while True:
             for place in rng.permutation(len(self.prompts)):
                 prompt = self.prompts[place]

@@ -43,7 +43,8 @@ def problems(split: str, seed: int = 0, task: str = "arithmetic") -> Iterator[Pr
 
 def draw(rng: random.Random, fewest: int, most: int, smallest: int) -> Problem:
     """Operations + or - on digits up to 9."""
-    question = str(value := rng.randint(1, 9))
+    value = rng.randint(1, 9)
+    question = str(value)
     for _ in range(rng.randint(fewest, most)):
         moves = [d for d in range(-9, 10) if abs(d) >= smallest and 0 <= value + d <= LARGEST]
         move = rng.choice(moves)

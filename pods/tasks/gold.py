@@ -13,6 +13,7 @@ UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed
 
 
 def column(row: Row, name: str) -> Any:
+    """The value of a column that must be there."""
     if name not in row:
         raise ValueError(f"column {name!r} is missing; found {', '.join(sorted(row)) or 'none'}")
     return row[name]

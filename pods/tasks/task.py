@@ -151,5 +151,6 @@ def download(setting: str, hub: str, subset: str | None, remedy: str, **split: s
 
 
 def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
+    """The rows, each with a place for messages and its number."""
     for number, row in enumerate(rows, start=1):
         yield f"{place} row {number}", number, row

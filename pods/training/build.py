@@ -31,6 +31,8 @@ warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*` is deprecated
 
 
 class RunConfig(PodsConfig):
+    """PodsConfig of a run, which takes one card also where it sees several."""
+
     n_gpu = 1  # of a process, however many it sees (choose.settle says so)
 
 

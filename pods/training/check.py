@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pods import by_name, ranks, rollouts
-from pods.batch import MAX_ROUNDS, Row
+from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, is_name, reward_weights
+from pods.config.keys import TrainConfig, grader, is_name, reward_weights
 from pods.models import locate
 from pods.needs import Needs, misfits
 from pods.rewards import FUNCTIONS
@@ -63,18 +63,10 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
             f"rule={config.rule}: algorithm={config.algorithm} has no rule; "
             "leave rule out, or set algorithm=pods"
         )
-    for kind in ("rule", "advantage", "algorithm"):
-        function = getattr(config, kind)
-        if function is None:
-            continue
-        parameters = getattr(config, f"{kind}_kwargs")
-        try:
-            by_name.prepared(kind, function, parameters)
-        except ValueError as error:
-            if parameters:
-                yield f"{kind}={function} {kind}_kwargs={parameters}: {error}"
-            else:
-                yield f"{kind}={function}: {error}"
+    try:
+        by_name.chosen(config)
+    except ValueError as error:
+        yield str(error)
 
 
 def needs_of(config: TrainConfig) -> Needs:
@@ -82,7 +74,7 @@ def needs_of(config: TrainConfig) -> Needs:
     try:
         return by_name.needs_of_algorithm(config.algorithm)
     except ValueError as error:
-        raise UserError(f"algorithm={config.algorithm}: {error}") from error
+        raise UserError(str(error)) from error
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -256,15 +248,13 @@ def files(config: TrainConfig) -> Iterator[str]:
 def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)) -> None:
     """Raise UserError if the algorithm or the advantage fails on made-up rollouts of these rows."""
     algorithm, advantage = by_name.chosen(config)
-    weights = reward_weights(config.rewards)
     rollouts.rehearse(
         algorithm,
         advantage,
-        weights=weights,
-        correct=config.rewards.grader if weights.get(config.rewards.grader) else None,
+        weights=reward_weights(config.rewards),
+        correct=grader(config.rewards),
         P=config.prompts_per_step,
         n=config.rollouts_per_prompt,
         m=config.kept_per_prompt,
         rows=rows,
-        max_rounds=MAX_ROUNDS,
     )

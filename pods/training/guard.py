@@ -54,9 +54,8 @@ class Guard:
                 )
             if self.regular(step):
                 gaps = {"engine/logprob_gap": gap}
-        if self.calls == 0 and is_peft_model(
-            work.weights.model
-        ):  # else all weights are handed over
+        adapted = is_peft_model(work.weights.model)  # else all weights are handed over
+        if self.calls == 0 and adapted:
             self.proof = self.probe(work.requests, work.weights)
         self.calls += 1
         self.metrics = gaps

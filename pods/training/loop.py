@@ -47,6 +47,7 @@ class Stop:
     signal: int | None = None  # one that all ranks know of, after a step
 
     def receive(self, number: int, frame: FrameType | None) -> None:
+        """The handler of the first signal: the step is finished; a second one ends the process."""
         self.received = number
         signal.signal(number, end_at_once)
 
@@ -70,7 +71,9 @@ class Save:
     """The checkpoints of a run, new or continued from `start`, and the best by validation."""
 
     def __init__(self, folder: RunFolder, trainer: RunTrainer, start: Checkpoint | None) -> None:
-        self.config, self.folder, self.trainer = folder.config, folder, trainer
+        self.config = folder.config
+        self.folder = folder
+        self.trainer = trainer
         self.step = 0 if start is None else start.step  # of the newest checkpoint
         self.best: dict[str, str | float] | None = None
         if start is not None:
@@ -95,6 +98,7 @@ class Save:
         return self.trainer.clock.passed_mark(keys.every_seconds)
 
     def save(self, counters: dict[str, int]) -> None:
+        """Write a checkpoint, outside of the training's seconds; counters: those of Meter."""
         clock = self.trainer.clock
         with clock.phase("checkpoint"):
             meta = {
@@ -152,18 +156,12 @@ class RunCallback(TrainerCallback):
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
-            limits = self.config.sampling
             with self.clock.phase("warmup"):
-                warm_up(
-                    self.trainer,
-                    self.trainer.engine,
-                    limits.max_prompt_length,
-                    limits.max_completion_length,
-                    self.trainer.keeps_logprobs,
-                )
+                warm_up(self.trainer)
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
+        """The clock starts when all ranks are here; the learning rate follows it."""
         if self.between_generations(state):
             ranks.wait()  # for rank 0: only it logs and writes between steps
             if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
@@ -171,6 +169,7 @@ class RunCallback(TrainerCallback):
             self.clock.start_step()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
+        """The clock stops when the device is done."""
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
@@ -186,6 +185,7 @@ class RunCallback(TrainerCallback):
         return priced(self.config.clock, record.rounds, drawn, trained)
 
     def between_generations(self, state: TrainerState) -> bool:
+        """Whether the newest generation has had all of its updates."""
         return state.global_step % self.config.updates_per_generation == 0
 
     def on_log(

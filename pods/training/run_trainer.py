@@ -47,7 +47,8 @@ class RunTrainer(PodsTrainer):
             peft_config=policy.peft_config,
             **arguments,
         )
-        self.config, self.clock = config, clock
+        self.config = config
+        self.clock = clock
         self.engine = engine or TrlEngine(self.generate_ids, policy.end_tokens)
         self.guard: Guard | None = None
         if choose.gives_logprobs(config.engine, config):

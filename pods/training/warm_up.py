@@ -8,18 +8,13 @@ import torch
 
 from pods import ranks
 from pods.batch import Prompt, Rollout, Row
-from pods.engines import Completion, Engine, LivePolicy, Request, Work
-from pods.trainer import PodsTrainer
+from pods.engines import Completion, LivePolicy, Request, Work
+from pods.training.run_trainer import RunTrainer
 
 
-def warm_up(
-    trainer: PodsTrainer,
-    engine: Engine,
-    max_prompt: int,
-    max_completion: int,
-    with_logprobs: bool = False,
-) -> None:
-    """A round, another at the length limits (tokens), and a micro-batch of the loss."""
+def warm_up(trainer: RunTrainer) -> None:
+    """A round, another at the length limits of the sampling, and a micro-batch of the loss."""
+    limits = trainer.config.sampling
     n = trainer.args.rollouts_per_prompt
     P = trainer.args.generation_batch_size // trainer.num_generations
     order = trainer.data_order
@@ -31,7 +26,7 @@ def warm_up(
         rollouts = trainer.draw(prompts, list(range(n)) * P)
         longest = []  # the tokens of each prompt, repeated to the limit
         for rollout in rollouts[::n]:
-            longest.append(np.resize(rollout.prompt_ids, max_prompt).tolist())
+            longest.append(np.resize(rollout.prompt_ids, limits.max_prompt_length).tolist())
         requests = []
         for tokens in longest:
             requests += [Request(tokens, [index]) for index in range(n)]
@@ -40,23 +35,23 @@ def warm_up(
             weights=LivePolicy(trainer.model, 0),
             full_length=True,
         )
-        list(engine.generate([work]))
+        list(trainer.engine.generate([work]))
     with trainer.phase("score"):
         trainer.score(prompts, rollouts)
-    batch = longest_batch(trainer, rows[0], longest[0], max_completion, with_logprobs)
+    batch = longest_batch(trainer, rows[0], longest[0], limits.max_completion_length)
     with trainer.phase("update"):
         trainer.rehearse(batch)
 
 
 def longest_batch(
-    trainer: PodsTrainer, row: Row, tokens: list[int], max_completion: int, with_logprobs: bool
+    trainer: RunTrainer, row: Row, tokens: list[int], length: int
 ) -> dict[str, torch.Tensor]:
     """TRL's batch of equal rollouts at the length limits, with made-up tokens."""
     special = trainer.processing_class.all_special_ids
     plain = [token for token in tokens if token not in special] or tokens
-    logprobs = [0.0] * max_completion if with_logprobs else None
+    logprobs = [0.0] * length if trainer.keeps_logprobs else None
     completion = Completion(
-        token_ids=np.resize(plain, max_completion).tolist(),
+        token_ids=np.resize(plain, length).tolist(),
         clipped=True,
         logprobs=logprobs,
     )
