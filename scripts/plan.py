@@ -18,7 +18,7 @@ from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
-from pods.config.keys import Prices, Section, Text, TrainConfig, grader, reward_weights
+from pods.config.keys import Prices, Text, TrainConfig, grader, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.evaluation import lookup
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from pods.signal.simulate import Candidate
 
 
-class PlanConfig(Section):
+class PlanConfig(lookup.OneCheckpoint):
     run: Text | None
-    checkpoint: Text
     experiment: Text | None
     model: Text | None
     recorded: Text | None
@@ -43,10 +42,7 @@ class PlanConfig(Section):
     prompts: list[PositiveInt] | None
     cells: list[list[int]] | None
     clock: Text | None
-    model_path: Text | None
     data_dir: Text | None
-    output_dir: Text
-    results_dir: Text
     out_dir: Text
     trust_code: bool
     as_json: bool = Field(alias="json")
@@ -71,22 +67,18 @@ def main(config: PlanConfig) -> None:
         from pods.signal.pool import load
 
         pool = load(Path(config.recorded))
-        training = validated(TrainConfig, pool.facts["training"])
-        refuse_untrusted(config, training)
+        training = trusted(config, validated(TrainConfig, pool.facts["training"]))
     else:
         policy = policy_of(config)
-        training = policy.training
-        refuse_untrusted(config, training)
+        training = trusted(config, policy.training)
         cells_of(config, training)  # a wrong name waits for no model
         pool = record(config, policy)
-    prices = prices_of(config, training)
-    comparison = compare(config, training, pool, prices)
-    show(config, training, pool, comparison)
+    show(config, training, pool, compare(config, training, pool))
 
 
 def check(config: PlanConfig) -> None:
     """Raise UserError with the first value that cannot be used."""
-    sources = {"run": config.run, "experiment": config.experiment, "recorded": config.recorded}
+    sources = config.model_dump(include={"run", "experiment", "recorded"})
     asked = [f"{key}={value}" for key, value in sources.items() if value]
     if len(asked) != 1:
         raise UserError(
@@ -104,10 +96,11 @@ def check(config: PlanConfig) -> None:
         read_prices(config.clock)
 
 
-def refuse_untrusted(config: PlanConfig, training: TrainConfig) -> None:
-    """Raise UserError if a step of a saved training would run code that nobody has allowed."""
+def trusted(config: PlanConfig, training: TrainConfig) -> TrainConfig:
+    """The training; UserError if a step of a saved one would run code that nobody has allowed."""
     if not (config.experiment or config.trust_code):
         refuse_code(f"run={training.run}: its config", code_of(training, step=True))
+    return training
 
 
 def policy_of(config: PlanConfig) -> RecordedPolicy:
@@ -121,22 +114,15 @@ def policy_of(config: PlanConfig) -> RecordedPolicy:
         name = f"{config.experiment}-{training.model.name}"
         return RecordedPolicy(name, training, folder / f"signal-{name}.npz")
     if config.checkpoint == "base":
-        names = lookup.runs([config.run], config.output_dir)
-        training = load_config(folder / names[0] / lookup.SAVED)
-        training = training.moved(config.model_path, config.data_dir)
-        return RecordedPolicy(f"{names[0]}-base", training, folder / names[0] / "signal-base.npz")
-    place = lookup.OneCheckpoint(
-        run=config.run,
-        checkpoint=config.checkpoint,
-        model_path=config.model_path,
-        output_dir=config.output_dir,
-        results_dir=config.results_dir,
-    )
-    training, target = lookup.find_one(place)
+        (config.run, *_) = lookup.runs([config.run], config.output_dir)
+        folder /= config.run
+        training = load_config(folder / lookup.SAVED).moved(config.model_path, config.data_dir)
+        return RecordedPolicy(f"{config.run}-base", training, folder / "signal-base.npz")
+    training, target = lookup.find_one(config)
     return RecordedPolicy(
-        name=f"{place.run}-{target.name}",
+        name=f"{config.run}-{target.name}",
         training=training.moved(None, config.data_dir),
-        file=folder / place.run / f"signal-{target.name}.npz",
+        file=folder / config.run / f"signal-{target.name}.npz",
         weights=target.weights,
         digest=target.digest,
         step=target.step,
@@ -183,14 +169,13 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
     from pods.runs import costs
 
     folder = Path(config.output_dir) / training.run
-    if config.clock:
-        return read_prices(config.clock)
-    if isinstance(training.clock, Prices):
-        return training.clock
-    if (folder / "metrics.jsonl").is_file():
-        return costs.of_run(folder)
-    ranks.say(f"no step of run={training.run} was measured: seconds are those of clock=l40s")
-    return read_prices("l40s")
+    if not config.clock:
+        if isinstance(training.clock, Prices):
+            return training.clock
+        if (folder / "metrics.jsonl").is_file():
+            return costs.of_run(folder)
+        ranks.say(f"no step of run={training.run} was measured: seconds are those of clock=l40s")
+    return read_prices(config.clock or "l40s")
 
 
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
@@ -206,17 +191,19 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tupl
     cells = {}
     for name in dict.fromkeys(["grpo", training.algorithm, *config.algorithms]):
         changes = {"algorithm": name, "rule": rule}
-        if name != training.algorithm:
+        sizes = every if name in config.algorithms else []
+        if name == training.algorithm:
+            sizes = [[P, n, m], *sizes]
+        else:
             changes["algorithm_kwargs"] = {}
+        if name == "grpo":
+            sizes = [[P, m, m], *sizes]
         try:
             functions = chosen(training.model_copy(update=changes))
         except ValueError as error:
             raise UserError(f"algorithms: {error}") from None
-        own = [[P, n, m]] if name == training.algorithm else []
-        if name == "grpo":
-            own = [[P, m, m]]
         needs = needs_of(functions[0])
-        for P_, n_, m_ in [*own, *(every if name in config.algorithms else [])]:
+        for P_, n_, m_ in sizes:
             if m_ == n_ or not (needs.draws_m or needs.keeps_all):
                 cells[Candidate(name, P_, n_, m_)] = functions
     return cells
@@ -229,9 +216,7 @@ def grid(config: PlanConfig, P: int) -> list[list[int]]:
     return [[count, n, m] for count in prompts for n in powers for m in powers if m <= n]
 
 
-def compare(
-    config: PlanConfig, training: TrainConfig, pool: "Pool", prices: Prices
-) -> "CellRanking":
+def compare(config: PlanConfig, training: TrainConfig, pool: "Pool") -> "CellRanking":
     """Simulate every cell."""
     from tqdm import tqdm
 
@@ -239,11 +224,12 @@ def compare(
     from pods.signal.simulate import Candidate, Loss, Simulator
 
     simulator = Simulator(pool, Loss.of(training))
+    prices = prices_of(config, training)
     cells = cells_of(config, training)
-    updates = {}
-    for cell in tqdm(cells, "simulated", unit=" cells", disable=None):
-        algorithm, advantage = cells[cell]
-        updates[cell] = simulator.updates(algorithm, advantage, cell, prices)
+    updates = {
+        cell: simulator.updates(*cells[cell], cell, prices)
+        for cell in tqdm(cells, "simulated", unit=" cells", disable=None)
+    }
     m = training.kept_per_prompt
     reference = Candidate("grpo", training.prompts_per_step, m, m)
     whole = simulator.whole(cells[reference][1], prices)
@@ -259,28 +245,29 @@ def show(
     from pods.figures import drawing, signal
 
     rows = {cell: steps_of(comparison.row(cell), training) for cell in comparison.updates}
-    best = comparison.ranking[0] if comparison.ranking else None
+    cells = list(rows.values())
     name = f"{pool.facts['name']}: {len(pool)} questions x {pool.lengths.shape[1]} rollouts"
     folder = Path(config.out_dir) / f"signal-{pool.facts['name']}"
     reference = str(comparison.reference)
-    drawing.save(signal.sizes(list(rows.values()), reference, name), folder / "sizes")
-    drawing.save(signal.algorithms(list(rows.values()), reference, name), folder / "algorithms")
+    drawing.save(signal.sizes(cells, reference, name), folder / "sizes")
+    drawing.save(signal.algorithms(cells, reference, name), folder / "algorithms")
+    best = [rows[cell] for cell in comparison.ranking]
     if config.as_json:
-        answer: dict[str, Any] = {
-            "cells": list(rows.values()),
-            "best": rows.get(best),
+        answer = {
+            "cells": cells,
+            "best": next(iter(best), None),
             "policy": name,
+            "verdict": comparison.verdict(),
         }
-        print(json.dumps(answer | {"verdict": comparison.verdict()}, indent=1))
+        print(json.dumps(answer, indent=1))
         return
     firsts: dict[str, dict[str, Any]] = {}
-    for cell in comparison.ranking:
-        firsts.setdefault(cell.algorithm, signal.printed(rows[cell]))
-    firsts["(reference)"] = signal.printed(rows[comparison.reference])
+    for row in best:
+        firsts.setdefault(row["algorithm"], row)
+    shown = [*firsts.values(), rows[comparison.reference]]
     print(name)
-    print(pandas.DataFrame(firsts.values()).to_string(index=False))
-    print("\n".join(comparison.verdict()))
-    print(f"pictures: {folder}")
+    print(pandas.DataFrame(map(signal.printed, shown)).to_string(index=False))
+    print(*comparison.verdict(), f"pictures: {folder}", sep="\n")
 
 
 def steps_of(row: dict[str, Any], training: TrainConfig) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pandas
 import pytest
 
 from pods.config.errors import UserError
@@ -65,8 +66,9 @@ def test_marks_of_published_checkpoints(steps, marks, note):
     ],
 )
 def test_marks_of_measured_times(seconds, samples):
-    index = reading.nearest(np.array(seconds), np.array([5.0, 10.0, 15.0]), reach=2.5)
-    assert index.tolist() == samples
+    table = pandas.DataFrame({"seconds": seconds, "sample": [*map(float, range(len(seconds)))]})
+    rows = reading.at_marks(table, np.array([5.0, 10.0, 15.0]), reach=2.5)
+    assert rows["sample"].fillna(-1).tolist() == samples
 
 
 def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):

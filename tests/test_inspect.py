@@ -53,7 +53,7 @@ def test_prompts_without_signal_and_wrong_answers(capsys):
     out = printed(capsys, INSPECT, "run=r").out
     assert "r: 3 questions in 5 visits; 1 were always solved, 1 others never had signal" in out
     assert "wrong answers of checkpoint-10 on arithmetic: 1" in out
-    assert out.splitlines()[-1].split() == ["2", "7", "6", "5"]
+    assert out.splitlines()[-1].split() == ["7", "6", "5", "2"]
     assert "\x1b" not in out
 
 

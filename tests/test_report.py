@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
 from pods.figures import page
 from tests.figures import base_file, in_process, ledger_file, run_file
@@ -95,8 +95,8 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
     cells = re.findall("<td>(.*?)</td>", text)
-    assert cells[-6:] == ["5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
-    assert cells[:-6] == ["share of clipped completions", "0.5", "seconds of a step", "0.125, 0.25"]
+    assert cells[-7:] == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
+    assert cells[:-7] == ["share of clipped completions", "0.5", "seconds of a step", "0.125, 0.25"]
 
 
 def test_arms_stand_side_by_side():
@@ -117,9 +117,10 @@ def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
 
 def test_labels_are_data():
     hostile = "_<b>$x$</b>"  # matplotlib hides labels that begin with _
-    steps = DataFrame([{"train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)])
+    lines = [{"step": k, "train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)]
+    steps = [DataFrame(lines).assign(arm=arm, run="r") for arm in (hostile, "B")]
     assert "<b>" not in page.section(hostile, page.table([{hostile: hostile}]), hostile)
-    picture = page.charts({hostile: [steps], "B": [steps]})
+    picture = page.charts(concat(steps))
     assert "_&lt;b&gt;$x$&lt;/b&gt;</text>" in picture, "neither markup nor a formula"
 
 

@@ -5,11 +5,10 @@ uv run scripts/inspect.py run=<run> question=7             one question through 
 uv run scripts/inspect.py run=<run> search="carry the 1"   completions that hold a text
 """
 
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pandas
 from pydantic import Field
 
@@ -18,6 +17,7 @@ from pods.config.command import command, load_config
 from pods.config.errors import UserError
 from pods.config.functions import code_of
 from pods.config.keys import Section, Text
+from pods.evaluation.lookup import SAVED
 from pods.ranks import printable
 from pods.runs import ledger
 from pods.runs.results import run_order
@@ -25,6 +25,7 @@ from pods.tasks import splits
 from rewards.tags import published_answer
 
 WIDTH = 60  # characters of a text in a table
+VERDICTS = {True: "correct", False: "wrong", None: "no verdict"}
 
 
 class InspectConfig(Section):
@@ -36,56 +37,63 @@ class InspectConfig(Section):
     results_dir: Text
 
 
-class Answered(NamedTuple):
-    """A completion of an evaluation, and where it is stored."""
-
-    checkpoint: str
-    task: str
-    repeat: str
-    record: dict[str, Any]
-
-    @property
-    def verdict(self) -> str:
-        verdicts = [*self.record["correct"].values()]
-        if not verdicts:
-            return "no verdict"
-        return "correct" if verdicts[0] else "wrong"
-
-
 @command("inspect", InspectConfig)
 def main(config: InspectConfig) -> None:
     rollouts = files.read_lines(ledger.find(config.output_dir, config.run))
-    answers = list(completions(Path(config.results_dir) / config.run))
+    answers = completions(Path(config.results_dir) / config.run)
     if config.question is not None:
         show_question(config, rollouts, answers)
     elif config.search is not None:
         show_texts(config, rollouts, answers)
     else:
-        show_signal(config, rollouts)
+        show_signal(config, visits_of(rollouts))
         show_wrong(config, answers)
 
 
-def completions(folder: Path) -> Iterator[Answered]:
-    """Every stored completion of a run, by checkpoint, task and repeat."""
-    paths = folder.glob("*/*/repeat-*.jsonl")
-    for path in sorted(paths, key=lambda path: run_order(str(path.relative_to(folder)))):
-        checkpoint, task, name = path.relative_to(folder).parts
+def completions(folder: Path) -> pandas.DataFrame:
+    """Every stored completion of a run, in the order of its checkpoints, tasks and repeats."""
+    rows = []
+    for path in sorted(folder.glob("*/*/repeat-*.jsonl"), key=lambda path: run_order(str(path))):
+        checkpoint, task, _ = path.relative_to(folder).parts
         for record in files.read_lines(path):
-            yield Answered(checkpoint, task, name.removesuffix(".jsonl"), record)
+            first = next(iter(record["correct"].values()), None)  # of its graders
+            rows.append(
+                {
+                    "place": f"{checkpoint} {task} {path.stem}",
+                    "checkpoint": checkpoint,
+                    "task": task,
+                    "verdict": VERDICTS[first],
+                    "question": record["id"],
+                    "gold": record["answer"],
+                    "text": record["completion"],
+                }
+            )
+    return pandas.DataFrame(rows)
 
 
-def show_signal(config: InspectConfig, rollouts: list[dict[str, Any]]) -> None:
+def visits_of(rollouts: list[dict[str, Any]]) -> pandas.DataFrame:
+    """A row for each prompt of a step; correct: share of its rollouts, NaN if nothing graded."""
+    rows = []
+    for record in rollouts:
+        total = record["total"]
+        correct = [value > 0 for value in record["rewards"].get("correctness", [])]
+        rows.append(
+            {
+                "step": record["step"],
+                "question": record["question_id"],
+                "gold": one_line(record["answer"]),
+                "reward": np.mean(total),
+                "correct": np.mean(correct) if correct else np.nan,
+                "signal": min(total) < max(total),
+                "kept": len(record["kept"]),
+                "of": len(total),
+            }
+        )
+    return pandas.DataFrame(rows)
+
+
+def show_signal(config: InspectConfig, visits: pandas.DataFrame) -> None:
     """The prompts whose rewards were always equal, and those that were always solved."""
-    visits = pandas.DataFrame(
-        {
-            "question": record["question_id"],
-            "signal": min(record["total"]) < max(record["total"]),
-            "reward": sum(record["total"]) / len(record["total"]),
-            "correct": share_correct(record),
-            "gold": shortened(record["answer"]),
-        }
-        for record in rollouts
-    )
     by_question = visits.groupby("question", sort=False).agg(
         visits=("signal", "size"),
         signal=("signal", "sum"),
@@ -93,8 +101,9 @@ def show_signal(config: InspectConfig, rollouts: list[dict[str, Any]]) -> None:
         correct=("correct", "mean"),
         gold=("gold", "first"),
     )
-    solved = by_question[by_question["correct"] == 1]
-    never = by_question[by_question["signal"] == 0].drop(solved.index, errors="ignore")
+    is_solved = by_question["correct"] == 1
+    solved = by_question[is_solved]
+    never = by_question[~is_solved & (by_question["signal"] == 0)]
     print(
         f"{config.run}: {len(by_question)} questions in {len(visits)} visits; "
         f"{len(solved)} were always solved, {len(never)} others never had signal"
@@ -105,111 +114,89 @@ def show_signal(config: InspectConfig, rollouts: list[dict[str, Any]]) -> None:
             show(f"{title}, most visits first", rows.reset_index(), config.most)
 
 
-def share_correct(record: dict[str, Any]) -> float:
-    """Of a prompt's rollouts; NaN if nothing graded them."""
-    values = record["rewards"].get("correctness")
-    if not values:
-        return float("nan")
-    return sum(value > 0 for value in values) / len(values)
-
-
-def show_wrong(config: InspectConfig, answers: list[Answered]) -> None:
+def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
     """The most frequent wrong answers of the last checkpoint, by task."""
-    if not answers:
+    if answers.empty:
         print(f"no scores of {config.run} yet: uv run evaluate_run.py run={config.run}")
         return
-    last = answers[-1].checkpoint
-    for task in dict.fromkeys(one.task for one in answers if one.checkpoint == last):
-        wrong: Counter[tuple[str, str, str]] = Counter()
-        for one in answers:
-            if (one.checkpoint, one.task, one.verdict) == (last, task, "wrong"):
-                record = one.record
-                said = shortened(published_answer(record["completion"]))
-                wrong[record["id"], said, shortened(record["answer"])] += 1
-        rows = [
-            {"times": times, "question": question, "answered": said, "gold": gold}
-            for (question, said, gold), times in wrong.most_common()
-        ]
-        show(f"wrong answers of {last} on {task}", pandas.DataFrame(rows), config.most)
+    last = answers["checkpoint"].iloc[-1]
+    for task, own in answers[answers["checkpoint"] == last].groupby("task", sort=False):
+        wrong = own[own["verdict"] == "wrong"]
+        answered = wrong["text"].map(published_answer).map(one_line)
+        rows = wrong.assign(answered=answered, gold=wrong["gold"].map(one_line))
+        times = rows.groupby(["question", "answered", "gold"], sort=False).size()
+        table = times.sort_values(ascending=False, kind="stable").reset_index(name="times")
+        show(f"wrong answers of {last} on {task}", table, config.most)
 
 
 def show_question(
-    config: InspectConfig, rollouts: list[dict[str, Any]], answers: list[Answered]
+    config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
 ) -> None:
     """One question: its visits in training, and its completions at every checkpoint."""
     ids = named(config, rollouts, answers)
     visits = [record for record in rollouts if record["question_id"] in ids]
-    stored = [one for one in answers if one.record["id"] in ids]
-    if not visits and not stored:
+    if len(answers):
+        answers = answers[answers["question"].isin(ids)]
+    if not visits and answers.empty:
         raise UserError(
             f"question={config.question}: no id, and in no stored prompt, of run={config.run}; "
             "the ledger has every prompt with ledger_texts=all"
         )
     if visits:
-        rows = [
-            {
-                "step": record["step"],
-                "question": record["question_id"],
-                "mean reward": f"{sum(record['total']) / len(record['total']):.3f}",
-                "correct": f"{share_correct(record):.2f}",
-                "kept": len(record["kept"]),
-                "of": len(record["total"]),
-            }
-            for record in visits
-        ]
-        show("visits in training", pandas.DataFrame(rows), config.most)
-    if stored:
+        columns = ["step", "question", "reward", "correct", "kept", "of"]
+        show("visits in training", visits_of(visits)[columns], config.most)
+    if len(answers):
         print("\nin evaluation, whose questions have ids of their own:")
-    for one in stored:
-        question = f"question {one.record['id']}, gold answer {one.record['answer']}"
-        print(f"\n{one.checkpoint} {one.task} {one.repeat}, {printable(question)}: {one.verdict}")
-        print(printable(one.record["completion"]))
+    for row in answers.itertuples():
+        question = printable(f"question {row.question}, gold answer {row.gold}")
+        print(f"\n{row.place}, {question}: {row.verdict}\n{printable(row.text)}")
 
 
-def named(config: InspectConfig, rollouts: list[dict[str, Any]], answers: list[Answered]) -> set:
+def named(
+    config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
+) -> set[str]:
     """The ids that `question` is, or ends with (7: gsm8k-test-7); else those of the questions that
     hold this text, for which the run's test questions are read."""
-    known = {record["question_id"] for record in rollouts} | {one.record["id"] for one in answers}
+    known = {record["question_id"] for record in rollouts}
+    if len(answers):
+        known |= set(answers["question"])
     ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
     if ids:
         return ids
     ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
-    training = load_config(Path(config.output_dir) / config.run / ".hydra" / "config.yaml")
-    if answers and not code_of(training):
+    training = load_config(Path(config.output_dir) / config.run / SAVED)
+    if len(answers) and not code_of(training):
         rows = splits.load_for(training.task, "test", training.data_dir)
         ids |= {row["id"] for row in rows if config.question in row["question"]}
     return ids
 
 
 def show_texts(
-    config: InspectConfig, rollouts: list[dict[str, Any]], answers: list[Answered]
+    config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
 ) -> None:
     """The completions that hold a text, those of the training first."""
-    found = []
+    texts = []  # place, question, completion
     for record in rollouts:
         for number, text in enumerate(record.get("completions", ())):
-            if config.search in text:
-                place = f"training step {record['step']}, rollout {number}"
-                found.append((place, record["question_id"], text))
-    for one in answers:
-        if config.search in one.record["completion"]:
-            place = f"{one.checkpoint} {one.task} {one.repeat}, {one.verdict}"
-            found.append((place, one.record["id"], one.record["completion"]))
-    print(f"{len(found)} completions of {config.run} hold {printable(config.search)!r}")
-    for place, question, text in found[: config.most]:
+            place = f"training step {record['step']}, rollout {number}"
+            texts.append((place, record["question_id"], text))
+    for row in answers.itertuples():
+        texts.append((f"{row.place}, {row.verdict}", row.question, row.text))
+    hits = [place for place in texts if config.search in place[-1]]
+    print(f"{len(hits)} completions of {config.run} hold {printable(config.search)!r}")
+    for place, question, text in hits[: config.most]:
         print(f"\n{place}, question {printable(question)}\n{printable(text)}")
-    if len(found) > config.most:
-        print(f"\n{len(found) - config.most} more: most={len(found)}")
+    if len(hits) > config.most:
+        print(f"\n{len(hits) - config.most} more: most={len(hits)}")
 
 
 def show(title: str, table: pandas.DataFrame, most: int) -> None:
     """The first rows of a table under its title."""
     print(f"\n{printable(title)}: {len(table)}")
     if len(table):
-        print(table[:most].to_string(index=False, float_format="{:.3f}".format))
+        rows = table[:most]
+        print(rows.to_string(index=False, float_format="{:.3f}".format, max_colwidth=WIDTH))
 
 
-def shortened(text: str) -> str:
-    """On one line, at most WIDTH characters."""
-    line = " ".join(printable(text).split())
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+def one_line(text: str) -> str:
+    return " ".join(printable(text).split())

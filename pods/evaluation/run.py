@@ -135,8 +135,7 @@ def settings_of(
 def build(plan: Plan) -> Engine:
     """The engine of the plan, for adapters up to the largest rank."""
     limits = Limits(plan.config.max_sequences, plan.config.gpu_memory_utilization)
-    ranks = [target.lora_rank for target in plan.policies if target.lora_rank]
-    rank = max(ranks, default=None)
+    rank = max(target.lora_rank or 0 for target in plan.policies) or None
     return choose.build(plan.engine, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
@@ -150,8 +149,7 @@ def score_all(plan: Plan) -> Scoreboard:
             run, policy = "", run
         seconds = target.meta.get("train_seconds")
         lines += scoreboard.lines(run, policy, seconds, scored[target.name])
-    tasks = list(dict.fromkeys(line["task"] for line in lines))
-    lines.sort(key=lambda line: tasks.index(line["task"]))  # the policies of a task together
+    tasks = dict.fromkeys(line["task"] for line in lines)
     checkpoints = [target for target in plan.policies if target.weights]
     notes = []
     if plan.config.split == "validation":
@@ -164,15 +162,14 @@ def score_all(plan: Plan) -> Scoreboard:
             "reward of the training"
         )
     for version in plan.versions:
-        ungraded = [
-            details["ungraded"][version]
+        ungraded = sum(
+            details.get("ungraded", {}).get(version, 0)
             for by_task in scored.values()
             for details in by_task.values()
-            if "ungraded" in details
-        ]
-        if any(ungraded):
+        )
+        if ungraded:
             notes.append(
-                f"{sum(ungraded)} completions without a verdict by {version}, whose questions are "
+                f"{ungraded} completions without a verdict by {version}, whose questions are "
                 "left out; the same command grades them again, deadline_seconds=5 with more time"
             )
     files = [target.store.summary for target in plan.policies]
@@ -191,10 +188,10 @@ def note_best(checkpoints: list[Target], task: str, scored: dict[str, Details]) 
 def score(plan: Plan) -> dict[str, Details]:
     """Generate and record the missing repeats of each policy, and sum it up."""
     repeats = {target.name: missing(plan, target) for target in plan.policies}
-    lacking = [len(q.rows) for of_policy in repeats.values() for q, _, _ in of_policy]
+    total = sum(len(q.rows) for of_policy in repeats.values() for q, _, _ in of_policy)
     scored: dict[str, Details] = {}
-    bar = tqdm(total=sum(lacking), unit=" completions", leave=False, disable=None)
-    with build(plan) if lacking else nullcontext() as engine, bar:
+    bar = tqdm(total=total, unit=" completions", leave=False, disable=None)
+    with build(plan) if total else nullcontext() as engine, bar:
         for target in plan.policies:
             if target.weights:
                 target.store.facts["weights"][target.name] = target.digest
@@ -236,10 +233,14 @@ def generate(
 ) -> Iterator[int]:
     """Write the records of these repeats, which are graded where the policy is summed up; yields
     the number of completions of each."""
-    works = []
-    for q, repeat, _ in repeats:
-        requests = questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat)
-        works.append(Work(requests, target.weights, greedy=q.greedy))
+    works = [
+        Work(
+            questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat),
+            target.weights,
+            greedy=q.greedy,
+        )
+        for q, repeat, _ in repeats
+    ]
     answers = engine.generate(works) if works else []
     for (q, _, path), (_, groups) in zip(repeats, answers, strict=True):
         records.write(path, questions.records(q.rows, groups, plan.tokenizer, plan.sampling.stop))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
     of a base model; seconds: of training; by_task: details. Of pass@k only the largest k fits."""
     table: list[Line] = []
     for task, details in by_task.items():
-        if task.removesuffix(GREEDY) != task and task.removesuffix(GREEDY) in by_task:
+        if task.endswith(GREEDY) and task.removesuffix(GREEDY) in by_task:
             continue  # a column of the sampled scores
         greedy = by_task.get(task + GREEDY)
         for grader, metrics in details["rewards"].items():
@@ -44,18 +44,19 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
             }
             if greedy:
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
-            others = {
-                "both %": 100 * metrics["both"]["mean"],
-                "format %": 100 * details["format"]["mean"],
-                "tokens": details["tokens"]["mean"],
-                "clipped %": 100 * details["clipped"]["mean"],
+            shares = {
+                "both": metrics["both"],
+                "format": details["format"],
+                "clipped": details["clipped"],
             }
             if "alike" in metrics:
-                others["alike %"] = 100 * metrics["alike"]["mean"]
+                shares["alike"] = metrics["alike"]
             by_k = [name for name in metrics if name.startswith("pass@") and name != "pass@1"]
             for name in by_k[-1:]:
-                others[f"{name} %"] = 100 * metrics[name]["mean"]
-            line |= {name: f"{value:.1f}" for name, value in others.items()}
+                shares[name] = metrics[name]
+            for name, share in shares.items():
+                line[f"{name} %"] = f"{100 * share['mean']:.1f}"
+            line["tokens"] = f"{details['tokens']['mean']:.1f}"
             for name, value in details.get("functions", {}).items():
                 line[name] = f"{value['mean']:.3f}"
             table.append(line)
@@ -71,6 +72,7 @@ def show(boards: Sequence[Scoreboard]) -> None:
         titles = [f"{name} {max(table[name])}" for name in shared if max(table[name])]
         print(", ".join(titles))
         table["run"] = table["run"].map(shortened([*table["run"]]))
+        table = table.sort_values("task", kind="stable")  # the policies of a task together
         print(table.drop(columns=shared).to_string(index=False))
         notes = ["[ ]: 95 % interval", *(note for board in boards for note in board.notes)]
         print(*dict.fromkeys(notes), sep="\n")
@@ -82,20 +84,13 @@ def show(boards: Sequence[Scoreboard]) -> None:
 def shortened(names: list[str]) -> dict[str, str]:
     """name -> what stands between the words, divided by dashes, with which all names begin and end;
     "" is no name."""
-    words = [name.split("-") for name in names if name]
-    start = alike(words)
-    end = alike([each[start:][::-1] for each in words])
+    words = {name: name.split("-") for name in names if name}
+    start = len(commonprefix([*words.values()]))  # noqa: RUF071 - of lists
+    end = len(commonprefix([own[start:][::-1] for own in words.values()]))  # noqa: RUF071 - of lists
     short = {"": ""}
-    for each in words:
-        name = "-".join(each)
-        short[name] = "-".join(each[start : len(each) - end]) or name
+    for name, own in words.items():
+        short[name] = "-".join(own[start : len(own) - end]) or name
     return short
-
-
-def alike(words: list[list[str]]) -> int:
-    """How many words all lists begin with."""
-    columns = zip(*words, strict=False)
-    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def spread(share: dict[str, float]) -> str:

@@ -5,7 +5,7 @@ because the repeats of one question are not independent. In arrays axis 0 is the
 the repeat.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import comb
 from typing import Any
@@ -77,21 +77,14 @@ def summary(
     prompts: Sequence[str] = (),
 ) -> tuple[results.Entry, dict[str, Any]]:
     """The published entry by the first grader, one number a repeat, and every metric's interval."""
-    formed = _table(repeats, lambda record: record["well_formed"])
-    tokens = _table(repeats, lambda record: record["tokens"])
-    clipped = _table(repeats, lambda record: record["clipped"])
-    correct = {
-        version: _table(
-            repeats, lambda record, version=version: record["correct"].get(version, np.nan)
-        )
-        for version in versions
-    }
+    formed = _table(repeats, "well_formed")
+    correct = {version: _table(repeats, version, "correct") for version in versions}
     details: dict[str, Any] = {
         "questions": len(repeats[0]),
         "repeats": len(repeats),
         "format": interval(formed.mean(axis=1)),
-        "tokens": interval(tokens.mean(axis=1)),
-        "clipped": interval(clipped.mean(axis=1)),
+        "tokens": interval(_table(repeats, "tokens").mean(axis=1)),
+        "clipped": interval(_table(repeats, "clipped").mean(axis=1)),
         "rewards": {name: _graded(table, formed, pass_at) for name, table in correct.items()},
     }
     ungraded = {name: int(np.isnan(table).sum()) for name, table in correct.items()}
@@ -99,10 +92,9 @@ def summary(
         details["ungraded"] = ungraded
     own = repeats[0][0].get("rewards")
     if own:
-        details["functions"] = {}
-        for name in own:
-            values = _table(repeats, lambda record, name=name: record["rewards"][name])
-            details["functions"][name] = interval(values.mean(axis=1))
+        details["functions"] = {
+            name: interval(_table(repeats, name, "rewards").mean(axis=1)) for name in own
+        }
     examples = [
         {
             "prompt": prompt,
@@ -119,17 +111,19 @@ def summary(
         ans_acc=published[graded].mean(axis=0).tolist(),
         for_acc=formed.mean(axis=0).tolist(),
         both_acc=(published * formed)[graded].mean(axis=0).tolist(),
-        lengths=tokens.mean(axis=0).tolist(),
+        lengths=_table(repeats, "tokens").mean(axis=0).tolist(),
         examples=examples,
     )
     return entry, details
 
 
-def _table(
-    repeats: list[list[GradedCompletion]], value: Callable[[GradedCompletion], float]
-) -> np.ndarray:
-    """(questions, repeats) of a record's value."""
-    return np.array([[float(value(record)) for record in repeat] for repeat in repeats]).T
+def _table(repeats: list[list[GradedCompletion]], name: str, of: str | None = None) -> np.ndarray:
+    """(questions, repeats) of a record's value, or of one in its object `of`; NaN if absent."""
+    table = [
+        [(record[of] if of else record).get(name, np.nan) for record in repeat]
+        for repeat in repeats
+    ]
+    return np.array(table, dtype=float).T
 
 
 def _graded_questions(correct: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 
 import numpy as np
+import pandas
 from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -29,38 +30,34 @@ METRIC_NAMES = {
 FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
 
+@styles.context(STYLE)
 def main_figure(figure: Figure, series: list[Series]) -> Canvas:
     """Accuracy on the left, seconds per step on the right."""
-    with styles.context(STYLE):
-        canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
-        curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
-        _curves(curve, figure, series, "value")
-        _seconds_per_step(cost, series)
-        _frame(canvas, figure.title)
-    return canvas
+    canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
+    curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
+    _curves(curve, figure, series, "value")
+    _seconds_per_step(cost, series)
+    return _framed(canvas, figure.title)
 
 
+@styles.context(STYLE)
 def single_figure(figure: Figure, series: list[Series]) -> Canvas:
     """One arm: its accuracy by sampled and by greedy completions, and the base as dotted lines."""
-    with styles.context(STYLE):
-        canvas = Canvas(figsize=(6.0, 4.2), layout="constrained")
-        axes = canvas.subplots()
-        _curves(axes, figure, series, "value")
-        for index, arm in enumerate(series):
-            colour = style(index, arm.colour)["color"]
-            for base in 100 * arm.start("value")[:1]:
-                axes.axhline(base, color=colour, linestyle=":", linewidth=1)
-        _frame(canvas, figure.title)
-    return canvas
+    canvas = Canvas(figsize=(6.0, 4.2), layout="constrained")
+    axes = canvas.subplots()
+    _curves(axes, figure, series, "value")
+    for index, arm in enumerate(series):
+        for base in 100 * arm.start("value")[:1]:
+            axes.axhline(base, color=style(index, arm.colour)["color"], linestyle=":", linewidth=1)
+    return _framed(canvas, figure.title)
 
 
+@styles.context(STYLE)
 def length_figure(figure: Figure, series: list[Series]) -> Canvas:
     """Mean completion length against the same axis."""
-    with styles.context(STYLE):
-        canvas = Canvas(figsize=(6.0, 3.8), layout="constrained")
-        _curves(canvas.subplots(), figure, series, "length")
-        _frame(canvas, f"{figure.title}: completion length")
-    return canvas
+    canvas = Canvas(figsize=(6.0, 3.8), layout="constrained")
+    _curves(canvas.subplots(), figure, series, "length")
+    return _framed(canvas, f"{figure.title}: completion length")
 
 
 def caption(figure: Figure, series: list[Series]) -> str:
@@ -78,46 +75,43 @@ def caption(figure: Figure, series: list[Series]) -> str:
     return " ".join(parts) + "\n"
 
 
+@styles.context(STYLE)
 def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) -> Canvas:
     """The board: a panel of accuracies for each title, arm -> (runs, marks), at these seconds."""
-    with styles.context(STYLE):
-        canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
-        panels = canvas.subplots(1, len(arms), sharey=True)
-        for axes, (title, by_arm) in zip(panels, arms.items(), strict=True):
-            for index, (arm, values) in enumerate(by_arm.items()):
-                draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
-            axes.set(title=title, xlabel=x)
-        canvas.axes[0].set_ylabel("Correct, % of test questions")
-        _legend(canvas)
-    return canvas
+    canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
+    panels = canvas.subplots(1, len(arms), sharey=True)
+    for axes, (title, by_arm) in zip(panels, arms.items(), strict=True):
+        for index, (arm, values) in enumerate(by_arm.items()):
+            draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
+        axes.set(title=title, xlabel=x)
+    panels[0].set_ylabel("Correct, % of test questions")
+    return _framed(canvas)
 
 
+@styles.context(STYLE)
 def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
     """The board over worlds: each arm's difference from the rival with its interval, in points."""
-    with styles.context(STYLE):
-        canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
-        axes = canvas.subplots()
-        means: dict[str, list[float]] = {}
-        for row in worlds.values():
-            for arm, result in row.items():
-                if arm != rival:
-                    means.setdefault(arm, []).append(result.difference)
-        arms = sorted(means, key=lambda arm: np.mean(means[arm]))
-        for index, (world, row) in enumerate(worlds.items()):
-            present = [arm for arm in arms if arm in row]
-            height = [arms.index(arm) + 0.14 * ((len(worlds) - 1) / 2 - index) for arm in present]
-            centre = [100 * row[arm].difference for arm in present]
-            half = []
-            for arm in present:
-                low, high = row[arm].ci95 or [0.0, 0.0]
-                half.append(50 * (high - low) if row[arm].runs[1] >= FEWEST_FOR_BAND else 0.0)
-            look = style(index) | {"linestyle": "none", "label": world}
-            axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
-        axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(arms)), arms)
-        axes.set_xlabel(f"Accuracy at temperature 1 minus that of {rival}, points")
-        _legend(canvas)
-    return canvas
+    canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
+    axes = canvas.subplots()
+    centres = {world: {arm: row[arm].difference for arm in row} for world, row in worlds.items()}
+    means = pandas.DataFrame(centres).mean(axis=1)
+    means = means.drop(rival, errors="ignore")
+    arms = [*means.sort_values(kind="stable").index]
+    for index, (world, row) in enumerate(worlds.items()):
+        present = [arm for arm in arms if arm in row]
+        shift = 0.14 * ((len(worlds) - 1) / 2 - index)  # beside those of the other worlds
+        height = [arms.index(arm) + shift for arm in present]
+        centre = [100 * row[arm].difference for arm in present]
+        half = []
+        for arm in present:
+            low, high = row[arm].ci95 or [0.0, 0.0]
+            half.append(50 * (high - low) if row[arm].runs[1] >= FEWEST_FOR_BAND else 0.0)
+        look = style(index) | {"linestyle": "none", "label": world}
+        axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(arms)), arms)
+    axes.set_xlabel(f"Accuracy at temperature 1 minus that of {rival}, points")
+    return _framed(canvas)
 
 
 def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:
@@ -153,46 +147,37 @@ def style(index: int, colour: str | None = None) -> dict[str, object]:
     }
 
 
-def _frame(canvas: Canvas, title: str) -> None:
-    """A title of one line, and the legend."""
-    characters = int(12 * canvas.get_figwidth())  # in a line
-    canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
-    _legend(canvas)
-
-
-def _legend(canvas: Canvas) -> None:
-    """Outside of the axes, where it hides nothing."""
+def _framed(canvas: Canvas, title: str = "") -> Canvas:
+    """With a title of one line, and the legend outside of the axes, where it hides nothing."""
+    if title:
+        characters = int(12 * canvas.get_figwidth())  # in a line
+        canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
     handles = canvas.axes[0].get_legend_handles_labels()
     canvas.legend(*handles, loc="outside lower center", ncols=2)
+    return canvas
 
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> None:
     """A line for each arm with its runs."""
+    scale, most = 1, np.inf
+    name = "Mean completion length, tokens"
     if quantity == "value":
-        scale, most = 100, 100  # %
-        axes.set_ylabel(METRIC_NAMES.get(figure.metric, f"{figure.metric}, %"))
-    else:
-        scale, most = 1, np.inf
-        axes.set_ylabel("Mean completion length, tokens")
+        scale = most = 100  # %
+        name = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
     for index, arm in enumerate(series):
-        at = arm.hours * UNITS[figure.time_unit]
-        values = scale * arm.quantities[quantity]
-        start = scale * arm.start(quantity)
-        if len(start):
-            start = np.broadcast_to(start, len(values))  # one base for all runs
-            at = np.insert(at, 0, 0.0)
-            values = np.column_stack([start, values])
+        hours, values = arm.from_start(quantity)
         known = np.isfinite(values).any(axis=0)
         runs = "1 run" if len(arm.runs) == 1 else f"{len(arm.runs)} runs"
         look = style(index, arm.colour) | {"label": f"{arm.label} ({runs})"}
-        draw(axes, at[known], values[:, known], most, look)
+        at = hours[known] * UNITS[figure.time_unit]
+        draw(axes, at, scale * values[:, known], most, look)
     label = f"Training time, {figure.time_unit}"
     if series[0].clock != "measured":
         label += f", priced: {series[0].clock}"
     if not (figure.wandb_export or all(arm.measured for arm in series)):
         mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
         label += f" (checkpoint index × {mark:g})"
-    axes.set_xlabel(label)
+    axes.set(xlabel=label, ylabel=name)
     axes.margins(x=0.02)
     left, right = axes.get_xlim()
     axes.set_xlim(left=min(left, -0.02 * right))  # show time 0 also without a base
@@ -201,21 +186,24 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
+    title = "training time / steps"
     for index, arm in enumerate(series):
-        parts = arm.seconds_per_step or {"generate": arm.seconds_a_step().mean()}
+        parts = {"generate": arm.seconds_a_step().mean()}
+        if arm.seconds_per_step:
+            parts = arm.seconds_per_step
+            title = "full: inference, light: update"
         look = {
             "color": style(index, arm.colour)["color"],
+            "edgecolor": "white",
             "hatch": HATCHES[index % len(HATCHES)],
         }
         bottom = 0.0
         for name, part in parts.items():
             alpha = 0.45 if name == "update" else None
-            bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, edgecolor="white", **look)
+            bar = axes.bar(index, part, 0.7, bottom, alpha=alpha, **look)
             bottom += part
         axes.bar_label(bar, [f"{bottom:.2f}"], padding=2)
-    split = any(arm.seconds_per_step for arm in series)
-    axes.set_title("full: inference, light: update" if split else "training time / steps")
-    axes.set_ylabel("Seconds per step")
+    axes.set(title=title, ylabel="Seconds per step")
     labels = [shorten(arm.label, 16, placeholder=" ...") for arm in series]  # the legend has all
     axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
     axes.grid(axis="x", visible=False)

@@ -77,6 +77,15 @@ class Series:
         values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
         return np.array([value for value in values if np.isfinite(value)])
 
+    def from_start(self, quantity: str) -> tuple[np.ndarray, np.ndarray]:
+        """Hours and values, (runs, marks), with those at time 0 where they are known."""
+        values = self.quantities[quantity]
+        start = self.start(quantity)
+        if not len(start):
+            return self.hours, values
+        column = np.broadcast_to(start, len(values))  # one base for all runs
+        return np.insert(self.hours, 0, 0.0), np.column_stack([column, values])
+
     def seconds_a_step(self) -> np.ndarray:
         """(runs,), each up to its last mark."""
         seconds, steps = self.quantities["seconds"], self.quantities["steps"]

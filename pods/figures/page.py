@@ -5,11 +5,10 @@ Everything that comes from a run is escaped.
 
 import html
 import io
+import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from pods.config.errors import UserError
 from pods.config.mistakes import nearest
 from pods.figures import COLOURS, STYLE
 
-Steps = pandas.DataFrame  # metrics.jsonl, a row a step
+Steps = pandas.DataFrame  # metrics.jsonl, a row a step of a run of an arm; or a row a value
+LINE = ["arm", "run", "metric"]
 SINGLE = {
     **dict.fromkeys(["eval/accuracy", "eval/greedy_accuracy"], "accuracy"),
     **dict.fromkeys(["seconds/generate", "seconds/update"], "seconds of a step"),
@@ -73,13 +73,13 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
 
 def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine."""
-    steps: dict[str, list[Steps]] = defaultdict(list)
+    tables = []
     for label, runs in arms.items():
         for run in runs:
             lines = files.read_lines(output_dir / run / "metrics.jsonl")
-            if lines:
-                steps[label].append(pandas.DataFrame(lines))
-    if not steps:
+            tables.append(pandas.DataFrame(lines).assign(arm=label, run=run))
+    steps = pandas.concat(tables)
+    if steps.empty:
         return []
     return [
         section("Curves", charts(steps)),
@@ -87,89 +87,81 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     ]
 
 
-def charts(arms: dict[str, list[Steps]]) -> str:
+def charts(steps: Steps) -> str:
     """A chart for each quantity against training time, accuracy and reward first and large; what
     never changes is a list, folded. HTML."""
-    panels = panels_of(name for runs in arms.values() for run in runs for name in run)
-    drawn: list[str] = []
+    values = steps.melt(["arm", "run", "step", "train_seconds"], var_name="metric").dropna()
+    values["title"] = values["metric"].map(title_of)
+    colours = dict(zip(steps["arm"].unique(), itertools.cycle(COLOURS), strict=False))
+    large: dict[str, str] = {}
+    small: list[str] = []
     constant: list[dict[str, str]] = []
-    others = [title for title in panels if title not in LARGE]
-    for title in [title for title in LARGE if title in panels] + others:
-        names = panels[title]
-        columns = [
-            run[name].dropna()
-            for runs in arms.values()
-            for run in runs
-            for name in names
-            if name in run
-        ]
-        if all(column.nunique() <= 1 for column in columns):
-            values = {f"{column.iloc[0]:.4g}" for column in columns if len(column)}
-            constant.append({"quantity": title, "value": ", ".join(sorted(values))})
+    for title, own in values.groupby("title", sort=False):
+        if (own.groupby(LINE)["value"].nunique() == 1).all():
+            numbers = sorted({f"{value:.4g}" for value in own["value"]})
+            constant.append({"quantity": title, "value": ", ".join(numbers)})
         elif title in LARGE:
-            drawn.append(f'<div class="large">{svg(chart(title, names, arms, (4.4, 2.9)))}</div>')
+            picture = svg(chart(title, own, colours, (4.4, 2.9)))
+            large[title] = f'<div class="large">{picture}</div>'
         else:
-            drawn.append(f"<div>{svg(chart(title, names, arms, (3.5, 2.6)))}</div>")
-    body = f'<div class="charts">{"".join(drawn)}</div>'
+            small.append(f"<div>{svg(chart(title, own, colours, (3.5, 2.6)))}</div>")
+    first = [large[title] for title in LARGE if title in large]
+    body = f'<div class="charts">{"".join(first + small)}</div>'
     if constant:
         summary = f"{len(constant)} that never changed"
         body += f"<details><summary>{summary}</summary>{table(constant)}</details>"
     return body
 
 
-def chart(title: str, names: list[str], arms: dict[str, list[Steps]], size: Any) -> Canvas:
+def chart(title: str, values: Steps, colours: dict[str, str], size: Any) -> Canvas:
     """One quantity, a line for each run and metric, smoothed over 2 %; size: inches."""
     with style.context(STYLE):
         canvas = Canvas(figsize=size, layout="constrained")
         axes = canvas.subplots()
         axes.set(title=title, xlabel="training time, s")
-        for colour, (label, runs) in zip(COLOURS * len(arms), arms.items(), strict=False):
-            for run, name in product(runs, names):
-                if name in run:
-                    plot_metric(axes, run.set_index("train_seconds")[name], colour)
-            if len(arms) > 1:
-                axes.plot([], [], color=colour, label=f" {label}")  # the legend leaves out _names
-        if len(names) > 1:
-            for name in names:
-                dashed = "--" if name.startswith(DASHED) else "-"
-                label = MEANINGS.get(name) or MEANINGS[name.partition("/")[0]]
-                axes.plot([], [], dashed, color="0.4", label=label)
-        if len(names) > 1 or len(arms) > 1:
+        for (arm, _, metric), line in values.groupby(LINE, sort=False):
+            plot_metric(axes, metric, line.set_index("train_seconds")["value"], colours[arm])
+        if len(colours) > 1:
+            for arm, colour in colours.items():
+                axes.plot([], [], color=colour, label=f" {arm}")  # the legend leaves out _names
+        metrics = values["metric"].unique()
+        if len(metrics) > 1:
+            for metric in metrics:
+                meaning = MEANINGS.get(metric) or MEANINGS[metric.partition("/")[0]]
+                axes.plot([], [], dashes(metric), color="0.4", label=meaning)
+        if len(axes.get_legend_handles_labels()[1]):
             axes.legend(fontsize=8)
     return canvas
 
 
-def panels_of(metrics: Iterable[str]) -> dict[str, list[str]]:
-    """title -> metrics that share a panel, in the order of their first appearance."""
-    panels: dict[str, list[str]] = defaultdict(list)
-    for name in dict.fromkeys(metrics):
-        of_both = OF_BOTH.fullmatch(name)
-        if of_both:
-            panels[f"{of_both[2].replace('_', ' ')}, mean"].append(name)
-        elif name in SINGLE:
-            panels[SINGLE[name]].append(name)
-    return panels
+def title_of(metric: str) -> str | None:
+    """The title of the chart that shows a metric; None if none does."""
+    of_both = OF_BOTH.fullmatch(metric)
+    if of_both:
+        return f"{of_both[2].replace('_', ' ')}, mean"
+    return SINGLE.get(metric)
 
 
-def plot_metric(axes: Axes, values: pandas.Series, colour: str) -> None:
+def dashes(metric: str) -> str:
+    """The line style by which two metrics of a chart differ."""
+    return "--" if metric.startswith(DASHED) else "-"
+
+
+def plot_metric(axes: Axes, metric: str, values: pandas.Series, colour: str) -> None:
     """A line over the seconds of training, the mean of a fiftieth of the run at each point."""
-    values = values.dropna()
     smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
-    line = "--" if values.name.startswith(DASHED) else "-"
-    if len(values) < 20:  # one evaluation is no line
-        line = "." + line
-    axes.plot(smooth.index, smooth, line, color=colour, linewidth=1.1)
+    marker = "." if len(values) < 20 else None  # one evaluation is no line
+    axes.plot(smooth, dashes(metric), marker=marker, color=colour, linewidth=1.1)
 
 
-def phase_rows(arms: dict[str, list[Steps]]) -> list[dict[str, str]]:
+def phase_rows(steps: Steps) -> list[dict[str, str]]:
     """Mean seconds of a step by arm and phase."""
     rows = []
-    for label, runs in arms.items():
-        steps = pandas.concat(runs).rename(columns=lambda name: name.removeprefix("seconds/"))
-        means = steps.reindex(columns=STEP_PHASES).fillna(0).mean()
+    arms = steps.rename(columns=lambda name: name.removeprefix("seconds/"))
+    for label, own in arms.groupby("arm", sort=False):
+        means = own.reindex(columns=STEP_PHASES).fillna(0).mean()
         means["step"] = means.sum()
-        named = {"": label} if len(arms) > 1 else {}
-        rows.append({**named, "steps": f"{len(steps):,}", **means.map("{:.3g}".format)})
+        rows.append({"": label, "steps": f"{len(own):,}", **means.map("{:.3g}".format)})
     return rows
 
 

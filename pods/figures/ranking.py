@@ -130,12 +130,9 @@ def holm(rival: str, marks: Marks) -> dict[str, float]:
         for arm, average in averages.items()
         if not np.array_equal(average, averages[rival])
     }
-    adjusted = {}
-    largest = 0.0
-    for place, arm in enumerate(sorted(raw, key=raw.get)):
-        largest = max(largest, min(1.0, raw[arm] * (len(raw) - place)))
-        adjusted[arm] = largest
-    return adjusted
+    ascending = pandas.Series(raw, dtype=float).sort_values()
+    factors = np.arange(len(ascending), 0, -1)  # k - j
+    return (ascending * factors).clip(upper=1).cummax().to_dict()
 
 
 def against_rivals(arm: str, marks: Marks) -> dict[str, Any]:
@@ -157,16 +154,15 @@ def shown(marks: dict[str, Marks], name: str) -> Marks:
 
 def differences(runs: Runs) -> dict[str, dict[str, Difference]]:
     """Of each arm from PODS, by world, paired by the seeds that both have, if these are enough."""
-    by_world: dict[str, dict[str, Difference]] = {}
+    by_world: dict[str, dict[str, Difference]] = defaultdict(dict)
     for world, arms in runs.items():
-        by_world[world] = {}
+        rival = arms.get("pods", {})
         for arm, seeds in arms.items():
-            common = sorted(seeds.keys() & arms.get("pods", {}).keys())
+            common = sorted(seeds.keys() & rival.keys())
             if len(common) >= FEWEST_SEEDS:
-                rival = np.array([arms["pods"][seed] for seed in common])
-                own = np.array([seeds[seed] for seed in common])
-                by_world[world][arm] = difference(rival, own, paired=True)
-    return {world: arms for world, arms in by_world.items() if arms}
+                pairs = np.array([[rival[seed], seeds[seed]] for seed in common])
+                by_world[world][arm] = difference(*pairs.T, paired=True)
+    return dict(by_world)
 
 
 def worlds_table(runs: Runs) -> str:

@@ -74,46 +74,47 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
     return {}
 
 
-def nearest(seconds: np.ndarray, grid: np.ndarray, reach: float) -> np.ndarray:
-    """Index of the sample nearest to each grid time, (marks,), -1 without one within `reach` s;
-    seconds: (samples,), NaN if unknown. The later end of the reach belongs to the next mark."""
-    if not np.isfinite(seconds).any():
-        return np.full(len(grid), -1)
-    offset = -np.subtract.outer(np.asarray(grid), np.asarray(seconds))  # (marks, samples)
-    offset = np.where((offset >= -reach) & (offset < reach), np.abs(offset), np.inf)
-    return np.where(np.isfinite(offset).any(axis=1), offset.argmin(axis=1), -1)
+def at_marks(samples: pandas.DataFrame, grid: np.ndarray, reach: float) -> pandas.DataFrame:
+    """A row for each time of the grid, (marks,) s: the sample nearest to it, all NaN without one
+    within `reach` s. The later end of the reach belongs to the next mark."""
+    samples = samples.dropna(subset="seconds").sort_values("seconds", kind="stable")
+    marks = pandas.DataFrame({"mark": grid})
+    options = {"left_on": "mark", "right_on": "seconds", "direction": "nearest"}
+    rows = pandas.merge_asof(marks, samples, **options, tolerance=reach)
+    return rows.where(rows["seconds"] < rows.pop("mark") + reach)
 
 
 def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
     """A result file with its train_seconds, or without any with those of the published grid."""
-    held = {name for scores in content.values() for name in scores.datasets}
-    if figure.dataset not in held:
+    entries = [scores.datasets.get(figure.dataset) for scores in content.values()]
+    if not any(entries):
+        held = listed(sorted({name for scores in content.values() for name in scores.datasets}))
         raise UserError(
-            f"{path.stem}: no data set {figure.dataset} but {listed(sorted(held)) or 'none'}; set "
-            "dataset to one of them, or evaluate the run on the other"
+            f"{path.stem}: no data set {figure.dataset} but {held or 'none'}; set dataset to one "
+            "of them, or evaluate the run on the other"
         )
     steps = [step for step in content if step > 0]
     points = [_point(content[step], figure) | {"steps": step} for step in steps]
     samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
     texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
-    measured = bool(samples.seconds.notna().any())
+    measured = bool(samples["seconds"].notna().any())
+    end = samples["seconds"].max()
     if not measured:
         marks, remarks = by_index(steps, figure.checkpoints or len(steps))
         texts += remarks
         samples["seconds"] = figure.grid_seconds * marks
-    end = samples.seconds.max() if measured else 0.0
-    on_grid, faults = _on_grid(samples, figure.grid, figure.grid_seconds / 2, end)
-    notes += [Note(f"{path.stem}: {text}") for text in texts + faults]
+        end = 0.0
+    rows = at_marks(samples, figure.grid, figure.grid_seconds / 2)
+    texts += faults_of(rows, figure.grid, end)
+    notes += [Note(f"{path.stem}: {text}") for text in texts]
     # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
     facts = results.facts_of(path.with_suffix(".meta.json"))
     settings = flat(facts.get("train") or {})
-    entries = [c.datasets[figure.dataset] for c in content.values() if figure.dataset in c.datasets]
-    if entries:
-        settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries)
+    settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries if entry)
     scored = (facts.get("tasks") or {}).get(figure.dataset)
     if scored:
         settings["questions"] = scored.get("questions")
-    return Run(path.stem, on_grid, measured, settings)
+    return Run(path.stem, rows, measured, settings)
 
 
 def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
@@ -133,12 +134,12 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
         notes.append(Note(f"{listed(one_file)}: only in one file of the export; left out"))
     runs = []
     for name in sorted(accuracies.keys() & lengths.keys(), key=results.run_order):
-        samples = accuracies[name].reindex(columns=QUANTITIES)
-        nearest_length = nearest(lengths[name].seconds, samples.seconds, math.inf)
-        samples["length"] = lengths[name].value.to_numpy()[nearest_length]
-        on_grid, faults = _on_grid(samples, figure.grid, EXPORT_REACH, math.inf)
+        samples = at_marks(lengths[name], accuracies[name]["seconds"], math.inf)
+        samples = accuracies[name].assign(length=samples["value"])
+        rows = at_marks(samples, figure.grid, EXPORT_REACH)
+        faults = faults_of(rows, figure.grid, math.inf)
         notes += [Note(f"{name}: {text}") for text in faults]
-        runs.append(Run(name, on_grid, False, {}, samples.iloc[0].to_dict()))
+        runs.append(Run(name, rows, False, {}, samples.iloc[0].to_dict()))
     arms = {}
     for label, arm in figure.series.items():
         arms[label] = [run for run in runs if any(fnmatchcase(run.name, p) for p in arm.runs)]
@@ -148,21 +149,17 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
     return arms
 
 
-def _on_grid(
-    samples: pandas.DataFrame, grid: np.ndarray, reach: float, end: float
-) -> tuple[pandas.DataFrame, list[str]]:
-    """The samples at the grid times, and the irregularities up to `end` s in words."""
-    index = nearest(samples.seconds, grid, reach)
-    known = index >= 0
-    values = samples.reindex(index)  # -1 is no row: all NaN
+def faults_of(rows: pandas.DataFrame, grid: np.ndarray, end: float) -> list[str]:
+    """The irregularities of the rows at the grid times, up to `end` s, in words."""
+    known = rows["seconds"].notna()
     empty = grid[~known & (grid < end)]
-    blank = values.steps[known & values.value.isna()]
+    blank = rows["steps"][known & rows["value"].isna()]
     texts = []
     if len(empty):
         texts.append(f"no checkpoint near {listed(empty)} s; the marks stay empty")
     if len(blank):
         texts.append(f"no value at steps {listed(blank)}; left empty")
-    return values, texts
+    return texts
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
@@ -235,7 +232,7 @@ def read_csv(path: Path) -> dict[str, pandas.DataFrame]:
         table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
     except ValueError as error:
         raise UserError(f"{path}: not a CSV file ({error}); export the runs again") from None
-    table = table.apply(pandas.to_numeric, errors="coerce")
+    table = table.apply(pandas.to_numeric, errors="coerce").astype(float)
     matches = [VALUE.fullmatch(name) for name in table]
     runs = {match["run"]: match.string for match in matches if match}
     if "eval/time" not in table or not runs:

@@ -60,21 +60,8 @@ def heat_map(axes: Axes, cells: pandas.DataFrame, norm: LogNorm) -> Any:
         place = values.columns.get_loc(n), values.index.get_loc(m)
         text = "×" if np.isnan(value) else f"{value:.2f}"
         colour = "white" if abs(norm(value) - 0.5) > DARK else "black"
-        axes.text(
-            *place,
-            text,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=colour,
-        )
-    image = axes.imshow(
-        values,
-        cmap="PuOr",
-        norm=norm,
-        origin="lower",
-        aspect="auto",
-    )
+        axes.text(*place, text, ha="center", va="center", fontsize=8, color=colour)
+    image = axes.imshow(values, cmap="PuOr", norm=norm, origin="lower", aspect="auto")
     axes.set_xticks(range(values.shape[1]), values.columns)
     axes.set_yticks(range(values.shape[0]), values.index)
     axes.set(xlabel="n, rollouts of a prompt", ylabel="m, trained on")
@@ -87,7 +74,7 @@ def algorithms(rows: list[CellRow], reference: str, title: str) -> Canvas:
     cells = frame_of(rows).dropna(subset="relative")
     best = cells.sort_values("relative", ascending=False, kind="stable")
     best = best.drop_duplicates("algorithm")
-    places = np.arange(len(best))
+    places = range(len(best))
     with styles.context(STYLE):
         canvas = Canvas(figsize=(5.6, 1.3 + 0.42 * len(best)), layout="constrained")
         axes = canvas.subplots()

@@ -81,11 +81,10 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     # (1 + resamples, marks): row 0 is the measured curve, the others are its resamples
     baseline_means = _with_resamples(baseline, how.resamples, rng)
     pods_means = _with_resamples(pods, how.resamples, rng)
-    measured = baseline_means[0]
     thresholds = how.fraction_of_best * np.nanmax(baseline_means, axis=1)
-    last = np.flatnonzero(np.isfinite(measured))[-1]
+    measured = baseline_means[0][np.isfinite(baseline_means[0])]
     numbers = {
-        "baseline_still_rising": bool(np.nanargmax(measured) == last),
+        "baseline_still_rising": bool(np.argmax(measured) == len(measured) - 1),
         "threshold": float(thresholds[0]),
     }
     if not thresholds[0] > 0:
@@ -124,13 +123,13 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     ]
     if not all(np.isfinite(values).any(axis=1).all() for _, values in arms):
         return {}  # two runs have no time in common
-    ends = [float(np.nanmax(seconds, axis=1).min()) for seconds, _ in arms]
-    end = min(*ends, 3600 * float(baseline.hours[last]))
+    last_seconds = [np.nanmax(seconds, axis=1).min() for seconds, _ in arms]
+    end = float(min(*last_seconds, 3600 * baseline.hours[last]))
     base = [arm.base.get("value", math.nan) for arm in (baseline, pods)]
     averages = []
-    for (seconds, values), start in zip(arms, base, strict=True):
-        runs = zip(seconds, values, strict=True)
-        averages.append(np.array([statistics.time_average(x, y, start, end) for x, y in runs]))
+    for arm, start in zip(arms, base, strict=True):
+        runs = zip(*arm, strict=True)
+        averages.append(np.array([statistics.time_average(*run, start, end) for run in runs]))
     levels = [statistics.level(values) for _, values in arms]
     known_seeds = set(pods.seeds) - {None}
     paired = baseline.seeds == pods.seeds and len(known_seeds) == len(pods.runs)

@@ -43,13 +43,10 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
     error = sqrt(sum (x - mean)^2 / (n - 1) / n), 0 for one run
     """
-    known = np.isfinite(values)
-    n = known.sum(axis=0)
-    total = np.where(known, values, 0).sum(axis=0)
-    mean = total / np.where(n, n, np.nan)
-    squares = np.where(known, (values - mean) ** 2, 0).sum(axis=0)
-    variance = squares / np.maximum(n - 1, 1)
-    error = np.sqrt(variance / np.maximum(n, 1))
+    known = np.ma.masked_invalid(values)
+    n = known.count(axis=0)
+    mean = known.mean(axis=0).filled(np.nan)
+    error = np.ma.sqrt(known.var(axis=0, ddof=1) / n).filled(0)
     return mean, error, n
 
 
@@ -80,11 +77,8 @@ def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: floa
 
 def level(values: np.ndarray) -> np.ndarray:
     """Mean of the last three values of each run: (runs, marks) -> (runs,); gaps do not count."""
-    levels = []
-    for run in values:
-        known = run[np.isfinite(run)]
-        levels.append(np.mean(known[-LAST:]))
-    return np.array(levels)
+    known = [run[np.isfinite(run)] for run in values]
+    return np.array([run[-LAST:].mean() for run in known])
 
 
 def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
@@ -99,17 +93,15 @@ def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Differenc
     if min(counts) < 2:
         return Difference(centre, None, paired, counts)
     samples = [arm - baseline] if paired else [arm, baseline]
-    variance = 0.0  # of the difference of the means
-    weight = 0.0
-    for sample in samples:
-        of_mean = np.var(sample, ddof=1) / len(sample)
-        variance += of_mean
-        weight += of_mean**2 / (len(sample) - 1)
+    n = np.array([len(sample) for sample in samples])
+    variances = np.array([np.var(sample, ddof=1) for sample in samples])
+    v = variances / n
+    total = v.sum()
     half = 0.0  # equal runs have an interval of width 0
-    if weight > 0:
-        df = variance**2 / weight
-        error = np.sqrt(variance)
-        half = float(t95(df) * error)
+    if total > 0:
+        weights = v**2 / (n - 1)
+        df = total**2 / weights.sum()
+        half = float(t95(df) * np.sqrt(total))
     return Difference(centre, [centre - half, centre + half], paired, counts)
 
 
@@ -148,37 +140,32 @@ def time_ratio(
     with np.errstate(divide="ignore"):
         logs = np.log(np.concatenate([baseline, arm]))
     observed = logs[np.isfinite(logs)]
-    least = observed.min() - BEYOND
-    most = observed.max() + BEYOND
-    means = np.arange(least, most, step)
+    means = np.arange(observed.min() - BEYOND, observed.max() + BEYOND, step)
     size = len(means)
     slow = _log_likelihood(logs[: len(baseline)], means)  # (means, spreads)
     fast = _log_likelihood(logs[len(baseline) :], means)
     spread = np.argmax(slow.max(axis=0) + fast.max(axis=0))
     # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
-    plateaus = []
-    for table in (slow[:, spread], fast[:, spread]):
-        highest = table.max()
-        plateaus.append(np.flatnonzero(table > highest - 1e-6))
-    shift = round(plateaus[0].mean() - plateaus[1].mean())  # log(ratio) in steps
-    best = np.concatenate(plateaus)
-    inside = best.min() > 0 and best.max() < size - 1
+    at_best = np.column_stack([slow[:, spread], fast[:, spread]])  # (means, arms)
+    highest = at_best.max(axis=0)
+    plateaus = at_best > highest - 1e-6
+    centres = [np.flatnonzero(plateau).mean() for plateau in plateaus.T]
+    shift = round(centres[0] - centres[1])  # log(ratio) in steps
     ratio = None
-    if inside:
+    if not plateaus[[0, -1]].any():
         ratio = float(np.exp(shift * step))
     if min(len(baseline), len(arm)) < 2:
         return ratio, None
     df = len(logs) - 2
     drop = len(logs) / 2 * np.log1p(t95(df) ** 2 / df)
-    highest = slow[:, spread].max() + fast[:, spread].max()
-    floor = highest - drop
+    floor = highest.sum() - drop
     places = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
     fast_at_places = fast[np.clip(places, 0, size - 1)]
 
     def rejected(shift: int) -> bool:
         slow_at_places = slow[np.clip(places + shift, 0, size - 1)]
         profile = slow_at_places + fast_at_places
-        return bool(profile.max() < floor)
+        return profile.max() < floor
 
     def end(shifts: range) -> float | None:
         first = bisect_left(shifts, True, key=rejected)
