@@ -115,6 +115,13 @@ def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
 
+def test_seconds_of_a_price_list_are_said_to_be_priced():
+    config = Path("checkpoints") / NAME / ".hydra" / "config.yaml"
+    assert "are priced" not in made(f"run={NAME}", NAME)
+    config.write_text(config.read_text() + "clock:\n  name: l40s\n  fixed: 4.8\n")
+    assert made(f"run={NAME}", NAME).count(f"<p>Seconds of {NAME} are priced: l40s.</p>") == 2
+
+
 def test_labels_are_data():
     hostile = "_<b>$x$</b>"  # matplotlib hides labels that begin with _
     lines = [{"step": k, "train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)]

@@ -28,14 +28,15 @@ class Store:
         self.facts_path = self.summary.with_suffix(".meta.json")
         new = not (self.summary.exists() or self.facts_path.exists())
         self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
-        match self.facts:
-            case {"tasks": dict(), "weights": dict()}:
-                pass
-            case _:
-                raise UserError(
-                    f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
-                    f"({self.facts_path.name} is missing or another's); choose another results_dir"
-                )
+        tasks = self.facts.get("tasks")
+        objects = [self.facts.get("weights"), tasks]
+        if isinstance(tasks, dict):
+            objects += tasks.values()
+        if not all(isinstance(value, dict) for value in objects):
+            raise UserError(
+                f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
+                f"({self.facts_path.name} is missing or another's); choose another results_dir"
+            )
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
         """Note settings and facts. UserError: a task was scored otherwise."""

@@ -74,17 +74,27 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
 def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
     """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine."""
     tables = []
+    notes: set[str] = set()
     for label, runs in arms.items():
         for run in runs:
+            notes.add(note_of_clock(output_dir / run))
             lines = files.read_lines(output_dir / run / "metrics.jsonl")
             tables.append(pandas.DataFrame(lines).assign(arm=label, run=run))
     steps = pandas.concat(tables)
     if steps.empty:
         return []
+    note = " ".join(sorted(notes))
     return [
-        section("Curves", charts(steps)),
-        section("Seconds of a step, by phase", table(phase_rows(steps))),
+        section("Curves", charts(steps), note),
+        section("Seconds of a step, by phase", table(phase_rows(steps)), note),
     ]
+
+
+def note_of_clock(folder: Path) -> str:
+    """That the seconds of a run come from a price list, if they do."""
+    path = folder / ".hydra" / "config.yaml"
+    name = re.search(r"(?m)^clock:\n  name: (.+)", path.read_text()) if path.is_file() else None
+    return f"Seconds of {folder.name} are priced: {name[1]}." if name else ""
 
 
 def charts(steps: Steps) -> str:
