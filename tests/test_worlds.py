@@ -79,8 +79,12 @@ def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
 def test_the_table_in_the_docs_is_that_of_the_stored_runs(tmp_path):
     settings = {"script": "benchmarks/worlds.py", "cwd": ROOT}
     shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
-    page = (ROOT / "docs" / "board.md").read_text()
-    assert shown.partition("\n")[2].partition("\n\nGreedy")[0].strip() in page
+    table = shown.partition("\n")[2].partition("\n\nGreedy")[0].strip()
+    assert table in (ROOT / "docs" / "board.md").read_text()
+    said = re.search(r"(?s)- In three worlds.*?\n\n", (ROOT / "README.md").read_text())[0]
+    numbers = {*re.findall(r"\d+\.\d+", said)}
+    assert len(numbers) > 20
+    assert numbers <= {*re.findall(r"\d+\.\d+", table)}
 
 
 @pytest.mark.parametrize("world", ["sums", *BASES])
