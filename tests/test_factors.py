@@ -9,6 +9,7 @@ import pytest
 from benchmarks import factors
 from pods.config import command
 from tests import processes
+from tests.conftest import ROOT
 
 CONFIG = command.typed(
     factors.FactorsConfig, command.compose("factors", [], command.CONFIG_DIR / "benchmarks")
@@ -74,3 +75,15 @@ def test_only_seeds_with_all_cells_count(tmp_path):
     shown = processes.run(tmp_path, *settings, script="benchmarks/factors.py").stdout
     assert "test questions, world sums, seeds: 2\n" in shown
     assert "+0.0 [" in shown
+
+
+def test_the_main_effects_in_the_docs_are_those_of_the_stored_runs(tmp_path):
+    shown = processes.run(tmp_path, script="benchmarks/factors.py", cwd=ROOT).stdout
+    sampled, _ = shown.split("Accuracy at temperature 1, test questions")[1].split("Greedy")
+    effects = re.findall(r"(?m)^\| (\w+) +\| (\S+) \[(\S+), (\S+)\] +\| (x \S+)", sampled)
+    assert len(effects) == 6
+    page = (ROOT / "docs" / "planner.md").read_text()
+    for _, *numbers in effects:
+        effect, low, high, predicted = (number.removeprefix("+") for number in numbers)
+        sign = "" if effect.startswith("-") else "+"
+        assert f"| {sign}{effect} ({low} to {high}) | {predicted} |" in page
