@@ -264,7 +264,9 @@ def show(
     firsts: dict[str, dict[str, Any]] = {}
     for row in best:
         firsts.setdefault(row["algorithm"], row)
-    shown = [*firsts.values(), rows[comparison.reference]]
+    shown = list(firsts.values())
+    if rows[comparison.reference] not in shown:
+        shown.append(rows[comparison.reference])
     print(name)
     print(pandas.DataFrame(map(signal.printed, shown)).to_string(index=False))
     print(*comparison.verdict(), f"pictures: {folder}", sep="\n")

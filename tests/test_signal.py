@@ -1,6 +1,7 @@
 """pods/signal and scripts/plan.py: sketches, updates as the trainer's, signal with its interval."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -266,6 +267,16 @@ def test_rates_are_compared_with_the_same_questions():
     assert len(signal.sizes(rows, str(reference), "small").axes) == 3 + 1  # with the scale
     bars = signal.algorithms(rows, str(reference), "small").axes[0].patches
     assert [bar.get_width() for bar in bars] == pytest.approx([4, 1])
+
+
+def test_a_reference_that_is_the_best_of_its_algorithm_has_one_row(tmp_path, capsys):
+    cell = Candidate("grpo", 8, 4, 4)
+    updates = updates_of(0.2, 2.0)
+    comparison = CellRanking({cell: updates}, updates.mean, cell)
+    composed = compose("plan", [f"out_dir={tmp_path}"], CONFIG_DIR / "checkpoint")
+    config = typed(plan.PlanConfig, composed)
+    plan.show(config, quickstart_config(), made_up(3, 4, np.ones(2)), comparison)
+    assert len(re.findall(r"(?m)^ *grpo +8 +4 +4 ", capsys.readouterr().out)) == 1
 
 
 def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_path):
