@@ -42,6 +42,10 @@ QUICKSTART = (
     "evaluate_run.py run={name} output_dir={folder} results_dir={folder}/results temperature=0 "
     "questions=64",
 )
+SIGNAL = (
+    "scripts/plan.py run=learns output_dir={folder} results_dir={folder}/results "
+    "out_dir={folder}/figures",
+)
 UNSLOTH = "backend=unsloth engine=unsloth"
 VLLM = "backend=unsloth engine=vllm"
 SIXTEEN_BIT = "model.load_in_4bit=false"
@@ -52,6 +56,7 @@ PARTS = {  # seconds at most, commands, keys of the training
     "speed-16bit": (300, MAIN_PATH, f"{UNSLOTH} {SIXTEEN_BIT}"),
     "speed-standby": (300, MAIN_PATH, f"{UNSLOTH} {SIXTEEN_BIT} vllm.standby=true"),
     "learns-vllm": (480, QUICKSTART, VLLM),
+    "signal": (300, SIGNAL, ""),
 }
 
 

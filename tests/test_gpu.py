@@ -6,6 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks import gpu
+from pods.config import command
 from tests.configs import compose
 from tests.fake_run import TINY
 
@@ -56,7 +57,13 @@ def test_the_large_shape_is_qwens_and_its_random_weights_are_as_large_as_a_model
     assert shape.tie_word_embeddings
 
 
-@pytest.mark.parametrize("name", gpu.PARTS)
+def test_the_signal_is_that_of_the_run_that_learns(tmp_path):
+    ((script, *words),) = gpu.commands("signal", tmp_path)
+    config = command.compose("plan", words, command.CONFIG_DIR / "checkpoint")
+    assert (script, config.run) == ("scripts/plan.py", "learns")
+
+
+@pytest.mark.parametrize("name", [name for name in gpu.PARTS if name != "signal"])
 def test_a_part_fits_a_call_and_names_keys_that_exist(tmp_path, name):
     assert gpu.PARTS[name][0] <= gpu.CALL_SECONDS - 120
     (tmp_path / "random").mkdir()  # where a part writes its model before it trains
