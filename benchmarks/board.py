@@ -38,7 +38,6 @@ from pods.training.check import try_out
 
 FINALISTS = 2  # cells of an arm that are tuned on more seeds than the first
 
-
 Accuracies = dict[Training, dict[str, list[float]]]  # -> at the marks, by metric
 
 

@@ -60,7 +60,7 @@ def main(config: WorldsConfig) -> None:
     for metric, title in ranking.TITLES.items():
         runs: ranking.Runs = {world: {} for world in config.worlds}
         for training in done:
-            seeds = runs[training.world].setdefault(training.arm, {})
+            seeds = runs.setdefault(training.world, {}).setdefault(training.arm, {})
             seeds[training.seed] = float(np.mean(finished[training][metric]))
         print(f"{title}\n\n{ranking.worlds_table(runs)}\n")
         if metric == "accuracy":

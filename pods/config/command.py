@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.config import sweeps
 from pods.config.errors import RunFailed, UserError
 from pods.config.help import help_text
-from pods.config.keys import TrainConfig, is_name, keys
+from pods.config.keys import TrainConfig, is_name, keys, written
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
 from pods.config.place import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
@@ -213,6 +213,11 @@ def complete(config: DictConfig, overrides: list[str], implied: Implied = nothin
         if key not in overridden:
             config[key] = value
     clock = values["clock"]
+    if isinstance(clock, dict):
+        raise UserError(
+            f"clock={written(clock)}: must be measured, the name of a price list or a YAML file; "
+            "write the prices into a file and set clock=<file>"
+        )
     if clock != "measured":
         config.clock = read_prices(str(clock)).model_dump()
 

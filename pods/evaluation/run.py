@@ -135,7 +135,8 @@ def settings_of(
 def build(plan: Plan) -> Engine:
     """The engine of the plan, for adapters up to the largest rank."""
     limits = Limits(plan.config.max_sequences, plan.config.gpu_memory_utilization)
-    rank = max(target.lora_rank or 0 for target in plan.policies) or None
+    ranks = [target.lora_rank for target in plan.policies if target.lora_rank]
+    rank = max(ranks, default=None)
     return choose.build(plan.engine, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
