@@ -21,6 +21,7 @@ from transformers import TrainerCallback
 from trl.trainer.utils import get_config_model_id
 
 from pods import by_name, ranks
+from pods.advantages import Advantage
 from pods.algorithms import Algorithm
 from pods.batch import Prompt, Record, Rollout, Selection, Step, Visit
 from pods.files import write_atomic
@@ -117,23 +118,7 @@ class PodsTrainer(TrlSeam):
         for problem in args.problems(function.__name__, needs_of(function)):
             raise ValueError(problem)
         if train_dataset is not None:
-            rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-            names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
-            rows = list(islice(train_dataset, 8))
-            if not rows:
-                raise ValueError("train_dataset: has no rows")
-            columns = [] if args.remove_unused_columns else [*rows[0]]
-            refuse_signatures(rewards, [name for name in columns if name not in PROMPT])
-            rehearse(
-                function,
-                advantage,
-                weights=dict.fromkeys(names, 1.0),
-                correct=args.correct if args.correct in names else None,
-                P=args.generation_batch_size // args.num_generations,
-                n=args.rollouts_per_prompt,
-                m=args.num_generations,
-                rows=rows,
-            )
+            rehearse_on_first_rows(args, function, advantage, reward_funcs, train_dataset)
         with engine_slots(args):
             super().__init__(
                 model=model,
@@ -287,3 +272,31 @@ class PodsTrainer(TrlSeam):
             question: [Visit(*values) for values in visits]
             for question, visits in state["history"].items()
         }
+
+
+def rehearse_on_first_rows(
+    args: PodsConfig,
+    function: Algorithm,
+    advantage: Advantage,
+    reward_funcs: Any,
+    train_dataset: Rows,
+) -> None:
+    """Run the algorithm on rows of the data set before a model loads; raises ValueError with what
+    is wrong with it, with a reward function or with the rows."""
+    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+    names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
+    rows = list(islice(train_dataset, 8))
+    if not rows:
+        raise ValueError("train_dataset: has no rows")
+    columns = [] if args.remove_unused_columns else [*rows[0]]
+    refuse_signatures(rewards, [name for name in columns if name not in PROMPT])
+    rehearse(
+        function,
+        advantage,
+        weights=dict.fromkeys(names, 1.0),
+        correct=args.correct if args.correct in names else None,
+        P=args.generation_batch_size // args.num_generations,
+        n=args.rollouts_per_prompt,
+        m=args.num_generations,
+        rows=rows,
+    )
