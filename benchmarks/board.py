@@ -65,12 +65,12 @@ def main(config: BoardConfig) -> None:
 
 
 def arms_of(config: BoardConfig, world: str) -> list[str]:
-    """One's own algorithm; without one the tuned arms in sums, elsewhere the main ones."""
+    """One's own algorithm; without one all arms in sums, elsewhere the main ones."""
     if config.algorithm:
         return [config.algorithm]
     if world != "sums":
         return config.main
-    return [name for name, arm in config.arms.items() if arm.sizes]
+    return list(config.arms)
 
 
 def compare(config: BoardConfig, world: str) -> dict[str, ranking.Marks]:
@@ -95,7 +95,7 @@ def tune(config: BoardConfig, arms: list[str], world: str, seeds: int) -> None:
     means: dict[str, dict[Cell, float]] = defaultdict(dict)
     missing = {}
     for arm in arms:
-        sizes = config.arms.get(arm, config.arms["pods"]).sizes or []
+        sizes = config.arms.get(arm, config.arms["pods"]).sizes
         missing[arm] = [Cell(*size, config.rate) for size in sizes]
     while missing:
         wanted = trainings(config, missing, [first], world)
@@ -128,25 +128,24 @@ def trainings(
 
 
 def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
-    """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning; of other
-    worlds, budgets and clocks where it was never tuned in these."""
+    """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning; where it
+    was never tuned in this world with this budget and clock: in the world at all, or in sums."""
     results = stored(config, "tune")
     own = [training for training in results if training.arm == arm]
-    same = [training for training in own if training[3:] == (config.budget, config.clock, world)]
+    tuned = [training for training in own if training.world == world]
+    tuned = tuned or [training for training in own if training.world == "sums"]
+    same = [training for training in tuned if training[3:] == (config.budget, config.clock, world)]
     means: dict[Cell, list[float]] = defaultdict(list)
-    for training in same or own:
+    for training in same or tuned:
         means[training.cell].append(np.mean(results[training]["accuracy"]))
     return sorted(means, key=lambda cell: (-len(means[cell]), -np.mean(means[cell])))
 
 
 def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
-    """The best cell of tuning; of an arm that was not tuned its own, or that of PODS."""
+    """The best cell of tuning; of an arm that was not tuned that of PODS."""
     if config.cell and arm == config.algorithm:
         return config.cell
-    cells = ranked(config, arm, world)
-    if not cells and arm in config.arms and config.arms[arm].cell:
-        return config.arms[arm].cell
-    cells = cells or ranked(config, "pods", world)
+    cells = ranked(config, arm, world) or ranked(config, "pods", world)
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")
     return cells[0]

@@ -125,7 +125,7 @@ def arm_of(config: FactorsConfig, signs: Signs) -> Arm:
         "algorithm=benchmarks/parts.py:parts",
         f"algorithm_kwargs={{{', '.join(pairs)}}}",
     ]
-    return Arm(what="a cell of the design", overrides=overrides)
+    return Arm(what="a cell of the design", sizes=[], overrides=overrides)
 
 
 def sizes_of(config: FactorsConfig, signs: Signs) -> list[int]:

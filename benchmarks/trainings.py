@@ -24,8 +24,7 @@ TUNING, UNSEEN = range(100), range(100, 200)  # seeds
 
 class Arm(Section):
     what: Text
-    sizes: list[list[int]] | None = None  # [P, n, m] to tune; without it the arm is not tuned
-    cell: Cell | None = None  # of an arm that is not tuned
+    sizes: list[list[int]]  # [P, n, m] to tune
     overrides: list[Text] | None = None
 
 

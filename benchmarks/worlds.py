@@ -15,6 +15,7 @@ from math import comb
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from benchmarks import board
 from benchmarks.trainings import BoardConfig, Training, commit
@@ -31,13 +32,15 @@ class Block(Section):
     worlds: list[Text]
     arms: list[Text]
     seeds: list[int]
+    clock: Text | None = None  # None: those of the board
+    budget: float | None = Field(None, gt=0)
 
 
 class WorldsConfig(BoardConfig):
     tune: bool
     train: bool
     measure: bool
-    tuning_seeds: dict[Text, int]
+    tuning_seeds: int = Field(ge=1)
     plan: list[Block]
 
 
@@ -46,10 +49,7 @@ def main(config: WorldsConfig) -> None:
     if config.measure:
         return measure(config)
     if config.tune:
-        config.stage = "tune"
-        for world in config.worlds:
-            board.tune(config, config.main, world, config.tuning_seeds[world])
-        config.stage = "report"
+        tune(config)
     wanted = plan(config)
     if config.train:
         board.run(config, wanted)
@@ -60,26 +60,49 @@ def main(config: WorldsConfig) -> None:
     for metric, title in ranking.TITLES.items():
         runs: ranking.Runs = {world: {} for world in config.worlds}
         for training in done:
-            seeds = runs.setdefault(training.world, {}).setdefault(training.arm, {})
+            world = training.world
+            if training.clock != config.clock:
+                world += f", {training.clock}"
+            seeds = runs.setdefault(world, {}).setdefault(training.arm, {})
             seeds[training.seed] = float(np.mean(finished[training][metric]))
-        print(f"{title}\n\n{ranking.worlds_table(runs)}\n")
+        print(f"{title}\n\n{ranking.worlds_table(runs, config.worlds)}\n")
         if metric == "accuracy":
             picture = drawing.differences(ranking.differences(runs), "pods")
             drawing.save(picture, Path(config.out_dir) / "worlds")
+
+
+def tune(config: WorldsConfig) -> None:
+    """The main arms in each of the worlds of the plan, at the prices of its block."""
+    tuned = set()
+    for block in config.plan:
+        prices = priced(config, block)
+        prices.stage = "tune"
+        for world in block.worlds:
+            place = world, prices.clock, prices.budget
+            if world in config.worlds and place not in tuned:
+                board.tune(prices, config.main, world, config.tuning_seeds)
+                tuned.add(place)
 
 
 def plan(config: WorldsConfig) -> list[Training]:
     """The arms of each block in its worlds and with its seeds, in this order."""
     wanted = []
     for block in config.plan:
+        prices = priced(config, block)
         cells = {
-            world: {arm: [board.cell_of(config, arm, world)] for arm in block.arms}
+            world: {arm: [board.cell_of(prices, arm, world)] for arm in block.arms}
             for world in block.worlds
         }
         for seed in block.seeds:
             for world in block.worlds:
-                wanted += board.trainings(config, cells[world], [seed], world)
+                wanted += board.trainings(prices, cells[world], [seed], world)
     return list(dict.fromkeys(wanted))  # blocks may overlap
+
+
+def priced(config: WorldsConfig, block: Block) -> WorldsConfig:
+    """The config with the clock and the budget of a block."""
+    own = block.model_dump(include={"clock", "budget"}, exclude_none=True)
+    return config.model_copy(update=own)
 
 
 def measure(config: WorldsConfig) -> None:

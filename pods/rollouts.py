@@ -31,6 +31,7 @@ from pods.history import History, remember
 from pods.needs import needs_of
 from pods.rules import checked
 
+OF_PROMPTS = ("prompt", "completion", "completion_ids")  # columns that no reward receives
 REHEARSED = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
@@ -179,9 +180,10 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
 
 
 def refuse_signatures(rewards: Sequence[object], columns: Sequence[str]) -> None:
-    """Raise ValueError if a reward function does not take what TRL calls it with. It is not called:
-    a reward may cost money or write files."""
-    names = ["prompts", "completions", "completion_ids", "trainer_state", *columns]
+    """Raise ValueError if a reward function does not take what TRL calls it with, columns of the
+    data set among it. It is not called: a reward may cost money or write files."""
+    names = ["prompts", "completions", "completion_ids", "trainer_state"]
+    names += [name for name in columns if name not in OF_PROMPTS]
     for reward in rewards:
         if not inspect.isfunction(reward):  # a reward model, or TRL finds it out
             continue

@@ -40,7 +40,6 @@ from pods.seam import Tensors, TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
-PROMPT = ("prompt", "completion", "completion_ids")  # columns that no reward function receives
 TITLE = "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM Reinforcement Learning"
 PAPER = {  # of the model card
     "title": TITLE,
@@ -288,8 +287,7 @@ def rehearse_on_first_rows(
     rows = list(islice(train_dataset, 8))
     if not rows:
         raise ValueError("train_dataset: has no rows")
-    columns = [] if args.remove_unused_columns else [*rows[0]]
-    refuse_signatures(rewards, [name for name in columns if name not in PROMPT])
+    refuse_signatures(rewards, [] if args.remove_unused_columns else [*rows[0]])
     rehearse(
         function,
         advantage,

@@ -66,7 +66,7 @@ def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
         "thin": {100: 0.6, 101: 0.6, 102: 0.6},
     }
     two_seeds = {arm: {100: 0.1, 101: 0.1} for arm in arms}
-    text = ranking.worlds_table({**dict.fromkeys("abc", arms), "not yet": two_seeds})
+    text = ranking.worlds_table({**dict.fromkeys("abcd", arms), "not yet": two_seeds}, "abc")
     assert "Kendall's W of thin, pods, grpo over 3 worlds: 1.00" in text
     rows = [re.split(r" *\| *", line)[1:4] for line in text.splitlines()[2:5]]
     assert rows == [

@@ -1,7 +1,7 @@
 """The tables of the board: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,9 +165,10 @@ def differences(runs: Runs) -> dict[str, dict[str, Difference]]:
     return dict(by_world)
 
 
-def worlds_table(runs: Runs) -> str:
+def worlds_table(runs: Runs, ordered: Collection[str]) -> str:
     """A row for each arm with its differences from PODS in points and their number of seeds, and
-    Kendall's W of the order of the arms that every world has: 1 if it is the same in all."""
+    Kendall's W of the order in the `ordered` worlds of the arms that all of them have: 1 if it is
+    the same in all."""
     by_world = differences(runs)
     means: dict[str, list[float]] = defaultdict(list)
     for arms in by_world.values():
@@ -182,12 +183,13 @@ def worlds_table(runs: Runs) -> str:
             row[world] = f"{tables.points(result)} ({result.runs[1]})" if result else "-"
         rows.append(row)
     text = tables.markdown(pandas.DataFrame(rows))
-    shared = [arm for arm in order if len(means[arm]) == len(by_world)]
-    if len(by_world) < 2 or len(shared) < 3:
+    worlds = [arms for world, arms in by_world.items() if world in ordered]
+    shared = [arm for arm in order if all(arm in arms for arms in worlds)]
+    if len(worlds) < 2 or len(shared) < 3:
         return text
-    test = friedmanchisquare(*(means[arm] for arm in shared))
-    w = test.statistic / (len(by_world) * (len(shared) - 1))
+    test = friedmanchisquare(*([arms[arm].difference for arms in worlds] for arm in shared))
+    w = test.statistic / (len(worlds) * (len(shared) - 1))
     return (
-        f"{text}\n\nKendall's W of {', '.join(shared)} over {len(by_world)} worlds: "
+        f"{text}\n\nKendall's W of {', '.join(shared)} over {len(worlds)} worlds: "
         f"{w:.2f} (p {test.pvalue:.2g})"
     )
