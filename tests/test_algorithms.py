@@ -345,7 +345,7 @@ def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
     assert {rows[0] for rows in kept} == {0}  # the best above the middle, 0.5
     counts = Counter(i for rows in kept for i in rows[1:])
     low, high = binom.interval(1 - 1e-6, tries, 2 / 4)
-    assert all(low <= counts[i] <= high for i in range(2, 6)), counts
+    assert {i: counts[i] for i in range(2, 6) if not low <= counts[i] <= high} == {}, (low, high)
     kinds = [batch.rewards[i] > 0.5 for i in kept_of(drive("roc", step_of(1, 6, 2), batch)[1])]
     assert sorted(kinds) == [False, True]
 
@@ -369,13 +369,14 @@ def test_an_algorithm_has_at_most_20_lines_without_its_docstring(name):
 
 def test_thin_gives_the_gradient_of_all_rollouts_in_expectation():
     rewards, scores = np.array([1.0, 0, 0, 0, 0, 1, 0]), np.random.default_rng(0).normal(size=7)
-    ends = []
-    for order in permutations(range(4)):  # of the first prompt; each of the others has one pair
-        order = np.array([*order, 4, 5, 6])
+    ends, sizes = [], {}
+    for first in permutations(range(4)):  # of the first prompt; each of the others has one pair
+        order = np.array([*first, 4, 5, 6])
         batch = groups(rewards[order[:4]], rewards[order[4:6]], rewards[order[6:]], correct=True)
         _, value = drive("thin", step_of(3, 4, 2), batch)
-        assert len(value.kept) == 4
+        sizes[first] = len(value.kept)
         ends.append(np.mean(value.advantages * scores[order][value.kept]))
+    assert sizes == dict.fromkeys(permutations(range(4)), 4)
     whole = groups(rewards[:4], rewards[4:6], rewards[6:], correct=True)
     assert np.mean(ends) == pytest.approx(np.mean(over_all(whole, np.arange(7)) * scores))
 

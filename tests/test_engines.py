@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -143,10 +144,12 @@ def test_logprobs_are_the_models_under_the_sampling_temperature(temperature):
     cool = replace(SAMPLING, temperature=temperature, top_k=5)
     (groups,) = complete(engine(cool), work(prompts=PROMPTS[:4], n=3), logprobs=True)
     model = base_model()
-    for prompt, group in zip(PROMPTS, groups, strict=False):
-        for c in group:
-            expected = logps_of(model, prompt, c.token_ids, temperature or 1)
-            torch.testing.assert_close(torch.tensor(c.logprobs), expected, atol=1e-4, rtol=0)
+    expected = [
+        [logps_of(model, prompt, c.token_ids, temperature or 1) for c in group]
+        for prompt, group in zip(PROMPTS[:4], groups, strict=True)
+    ]
+    logprobs = [[torch.tensor(c.logprobs) for c in group] for group in groups]
+    torch.testing.assert_close(logprobs, expected, atol=1e-4, rtol=0)  # names the completion
     assert complete(engine(cool), work(prompts=PROMPTS[:1]))[0][0][0].logprobs is None
 
 
@@ -171,23 +174,24 @@ def test_every_end_token_of_the_model_ends_a_completion(tmp_path):
     (groups,) = complete(engine(SAMPLING, None, f"model.path={tmp_path / 'model'}"), work(n=4))
     last = {c.token_ids[-1] for group in groups for c in group if not c.clipped}
     assert last == {TOKENIZER.eos_token_id, end}
-    assert not any(end in c.token_ids[:-1] for group in groups for c in group)
+    completions = [c.token_ids for group in groups for c in group]
+    assert [tokens for tokens in completions if end in tokens[:-1]] == []
 
 
 @pytest.mark.parametrize("stop", [("=",), ("</think>", "<answer>"), ("1-", "zzz", "=1")])
 def test_a_stop_string_ends_a_completion_and_leaves_its_text(stop):
     (whole,) = complete(engine(), work(n=4))
     (stopped,) = complete(engine(replace(SAMPLING, stop=stop)), work(n=4))
-    ended = 0
-    for group, short in zip(whole, stopped, strict=True):
-        said = TOKENIZER.batch_decode([c.token_ids for c in group], skip_special_tokens=True)
-        cuts = [min([s.find(x) for x in stop if x in s], default=None) for s in said]
-        assert texts(TOKENIZER, short, stop) == [s[:cut] for s, cut in zip(said, cuts, strict=True)]
-        for long, brief, cut in zip(group, short, cuts, strict=True):
-            assert brief.token_ids == long.token_ids[: len(brief.token_ids)]
-            assert brief.clipped == (long.clipped and cut is None)
-            ended += cut is not None
-    assert ended >= 10
+    assert [*map(len, whole)] == [*map(len, stopped)] == [4] * len(PROMPTS)
+    long, short = [*chain(*whole)], [*chain(*stopped)]
+    said = TOKENIZER.batch_decode([c.token_ids for c in long], skip_special_tokens=True)
+    cuts = [min([s.find(x) for x in stop if x in s], default=None) for s in said]
+    assert texts(TOKENIZER, short, stop) == [s[:cut] for s, cut in zip(said, cuts, strict=True)]
+    pairs = [*zip(long, short, strict=True)]
+    assert [b.token_ids for b in short] == [a.token_ids[: len(b.token_ids)] for a, b in pairs]
+    clipped = [a.clipped and cut is None for a, cut in zip(long, cuts, strict=True)]
+    assert [b.clipped for b in short] == clipped
+    assert sum(cut is not None for cut in cuts) >= 10
 
 
 def test_adapters_equal_a_merged_model_and_leave_the_base_as_it_was(checkpoints):
@@ -245,10 +249,10 @@ def test_the_live_policy_is_sampled_and_left_as_it_was(checkpoints):
     (live,) = complete(engine(), work(LivePolicy(model, 1), n=3))
     after = model.state_dict()
     assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert {name for name in before if not torch.equal(before[name], after[name])} == set()
     assert torch.equal(torch.get_rng_state(), random_states[0])
     assert (np.random.get_state()[1].tolist(), random.getstate()) == random_states[1:]
-    assert all(module.training for module in model.modules())
+    assert {name for name, module in model.named_modules() if not module.training} == set()
     model(torch.tensor([PROMPTS[0]])).logits.sum().backward()  # it can still be trained
     assert complete(engine(), work(checkpoints[0], n=3)) == [live]
 
@@ -259,7 +263,7 @@ def test_a_new_version_is_sampled_and_an_old_one_is_not_added_again(checkpoints)
     shared = {p.data_ptr() for p in model.parameters()}
     copied = [n for n, p in one._merged.model.named_parameters() if p.data_ptr() not in shared]
     assert len(copied) == 3 * 7  # the weights of 7 adapted projections in each of 3 layers
-    assert all(name.endswith("_proj.weight") for name in copied)
+    assert {name for name in copied if not name.endswith("_proj.weight")} == set()
     layer = model.get_base_model().model.layers[0].self_attn.q_proj
     with torch.no_grad():
         layer.lora_B["default"].weight.mul_(-3)
@@ -291,7 +295,8 @@ def test_a_policy_that_cannot_be_merged_decodes_with_its_adapter_beside(tmp_path
     assert not can_be_merged(model)
     weights = None, LivePolicy(model.train(), 1), None
     base, adapted, after = complete(engine(GREEDY), *(work(w, few) for w in weights))
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    current = model.state_dict()
+    assert {name for name in current if not torch.equal(before[name], current[name])} == set()
     assert model.training
     assert base == after != adapted
     if dtype == torch.float32:  # in bfloat16 a cache and padding round otherwise

@@ -48,10 +48,11 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     assert json.loads(origin[1])["git_commit"] == "commit-1"
     assert len(json.loads(origin[1])["config_hash"]) == 12
     steps = [step for step in STEPS if step <= start]
-    for path in (folder.metrics, folder.evaluations):
-        assert [line["step"] for line in files.read_lines(path)] == steps
-        assert path.read_text().endswith("}\n")
-    assert [record["step"] for record in files.read_lines(folder.ledger)] == steps
+    paths = (folder.metrics, folder.evaluations, folder.ledger)
+    lines = {path.name: [line["step"] for line in files.read_lines(path)] for path in paths}
+    assert lines == {path.name: steps for path in paths}
+    ends = {path.name: path.read_text()[-2:] for path in (folder.metrics, folder.evaluations)}
+    assert ends == dict.fromkeys(ends, "}\n")
     assert [c.step for c in checkpoints.find(folder.path)] == steps
     assert list(folder.path.glob(".*.tmp")) == []
 

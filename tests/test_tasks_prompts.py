@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
@@ -20,6 +19,7 @@ from tests.tokenizers_like import like
 
 QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
 TASK = TaskKeys.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
+NO_THINKING = {"enable_thinking": False}
 MODEL = ModelKeys(name="m", path="m", dtype="float32", load_in_4bit=False)
 
 
@@ -30,12 +30,15 @@ def render(question, tokenizer, task, model):
 def test_rendered_prompts_equal_the_published_ones(shared):
     lines = (shared / "reference" / "golden_prompts.jsonl").read_text().strip().split("\n")
     asked = re.compile(r"user(?:<\|end_header_id\|>\n)?\n(.*?)<\|(?:im_end|eot_id)\|>", re.DOTALL)
+    rendered, published = {}, {}
     for row in map(json.loads, lines):
         prompt, family = row["prompt"], row["fam"]
         date = prompt.split("Today Date: ")[-1][:11] if family == "llama" else None
         question = asked.search(prompt)[1]
-        assert render_prompt(question, tokenizer=like(family), date=date) == prompt
-    assert len(lines) == 10
+        rendered[family, question] = render_prompt(question, tokenizer=like(family), date=date)
+        published[family, question] = prompt
+    assert rendered == published
+    assert len(published) == 10
 
 
 @pytest.mark.parametrize(
@@ -86,8 +89,7 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
     monkeypatch.setattr(tasks.splits, "load_for", lambda *_: Dataset.from_dict(columns))
     limit = len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
-    limits = SimpleNamespace(max_prompt_length=limit)
-    config = SimpleNamespace(data_dir=None, sampling=limits, model=MODEL)
+    config = compose("model=tiny", f"sampling.max_prompt_length={limit}")
     rows, dropped = read_prompts(config, TASK, "train", QWEN)
     assert (rows["id"][:], dropped) == (list("bdeg"), 3)
     # A prompt stands beside its own question and gold answer.
@@ -118,23 +120,27 @@ def with_template(name, **changes):
 
 
 @pytest.mark.parametrize(
-    ("name", "variables", "end", "tags"),  # tags: paid without and with a <think> of the model's
+    ("name", "variables", "end", "think", "well_formed", "tags"),  # think: the completion's own
     [
-        ("opens", {}, "<think>", (0.1, 0.075)),
-        ("closes", {}, "[assistant]", (0.075, 0.1)),
-        ("closes", {"enable_thinking": False}, "</think>", (0.075, 0.1)),
+        pytest.param("opens", {}, "<think>", "", True, 0.1, id="opened"),
+        pytest.param("opens", {}, "<think>", "<think>", True, 0.075, id="opened twice"),
+        pytest.param("closes", {}, "[assistant]", "", False, 0.075, id="not opened"),
+        pytest.param("closes", {}, "[assistant]", "<think>", True, 0.1, id="its own"),
+        pytest.param("closes", NO_THINKING, "</think>", "", False, 0.075, id="closed, not opened"),
+        pytest.param("closes", NO_THINKING, "</think>", "<think>", True, 0.1, id="closed, its own"),
     ],
 )
-def test_format_and_tags_count_the_think_that_a_template_opens(name, variables, end, tags):
+def test_format_and_tags_count_the_think_that_a_template_opens(
+    name, variables, end, think, well_formed, tags
+):
     prompt = with_template(name, chat_template_kwargs=variables)
     assert prompt.endswith(end)
-    for think, paid in zip(("", "<think>"), tags, strict=True):
-        text = f"{think}1</think><answer>2</answer>"
-        assert is_well_formed(opened(prompt) + text) == (name == "opens" or bool(think))
-        row = {"prompts": [prompt], "completions": [text], "answer": ["2"], "kind": ["math"]}
-        with Rewards(compose("rewards=v2").rewards) as rewards:
-            values = {reward.__name__: reward(**row)[0] for reward in rewards.functions}
-        assert values["tags"] == pytest.approx(paid)
+    text = f"{think}1</think><answer>2</answer>"
+    assert is_well_formed(opened(prompt) + text) == well_formed
+    row = {"prompts": [prompt], "completions": [text], "answer": ["2"], "kind": ["math"]}
+    with Rewards(compose("rewards=v2").rewards) as rewards:
+        values = {reward.__name__: reward(**row)[0] for reward in rewards.functions}
+    assert values["tags"] == pytest.approx(tags)
 
 
 def test_a_model_brings_its_system_text_and_mistakes_are_named():

@@ -4,6 +4,7 @@ import os
 from functools import partial
 
 import numpy as np
+import torch
 from accelerate.utils.other import get_free_port
 
 from pods.engines import Completion, choose
@@ -55,6 +56,17 @@ def become(rank, ranks, port, fault):
         os.environ.update({name: str(value) for name, value in names.items()})
     if fault:
         fault()
+
+
+def differences(ours, theirs):
+    """Name of a tensor of `ours` -> how theirs differs from it by more than rounding."""
+    messages = {}
+    for name, value in ours.items():
+        try:
+            torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=0)
+        except AssertionError as error:
+            messages[name] = str(error)
+    return messages
 
 
 class Fixed:
