@@ -1,8 +1,8 @@
 """One algorithm whose parts can be chosen singly, to tell which of them makes an arm fast.
 
     uv run train.py experiment=sums algorithm=benchmarks/parts.py:parts algorithm_kwargs.alive=true
-It is PODS with its default parameters, and `thin` with pool=2 look=2 alive=true rows=kinds
-advantages=weighted.
+It is PODS with its default parameters. With pool=2 look=2 alive=true rows=kinds advantages=weighted
+the sum over its rows has the expectation of GRPO's on the drawn prompts: the board's thin_weighted.
 """
 
 from typing import Literal

@@ -218,14 +218,11 @@ def gfpo(step: Step):
 
 
 def thin(step: Step, pool: int = 2, look: int = 2):
-    """Few rows of many prompts: at most m/2 correct and m/2 wrong ones of each, weighted for those
-    of their kind that are left out (ours: docs/board.md).
+    """The largest |A| of a step of few rollouts of many prompts (ours: docs/board.md).
 
-    A kept row's advantage is A w K / R: A over all rollouts of its prompt, w = c / s where s of c
-    rollouts of its kind are kept, and K of R rollouts, since the loss divides by K. So the sum over
-    rows has the expectation of GRPO's on the drawn prompts. It is biased where the budget cuts: the
-    last prompts lose rows, wrong ones first. Three things differ beside: solved prompts are drawn
-    less often, the loss divides by the kept tokens, and of graded rewards all-correct groups leave.
+    A is over all rollouts of a prompt; rows without signal are left out, and the loss divides by the
+    others. It is biased: the rarer of a prompt's rewards are trained on more often than their
+    share, and solved prompts are drawn less often.
 
     pool: P times as many prompts are drawn. look: from that many times as many in the data's order,
     those that were all correct at their last visit coming last; 1: all are drawn.
@@ -233,15 +230,10 @@ def thin(step: Step, pool: int = 2, look: int = 2):
     prompts = [*step.prompts, *step.fresh((look * pool - 1) * step.P)]
     prompts.sort(key=lambda prompt: streak(step.history, prompt)[0])
     batch = yield prompts[: pool * step.P], step.n
-    kept, weights = [], []
-    for p in batch.alive:
-        for kind in halves(batch, batch.groups[p]):
-            part = kind[: max(1, step.m // 2)]
-            kept += part.tolist()
-            weights += [len(kind) / len(part)] * len(part)
-    kept = np.array(kept[: step.budget], int)
-    weights = np.array(weights[: step.budget])
-    return Selection(kept, all_advantages(batch)[kept] * weights * len(kept) / len(batch))
+    advantages = all_advantages(batch)
+    kept = largest(advantages, step.budget)
+    kept = kept[advantages[kept] != 0]
+    return Selection(kept, advantages[kept])
 
 
 thin.own_advantages = True

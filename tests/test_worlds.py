@@ -3,34 +3,46 @@
 import hashlib
 import json
 import re
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from benchmarks import parts, worlds
+from pods.advantages import over_all
 from pods.figures import ranking
 from tests import processes
 from tests.configs import compose
 from tests.conftest import ROOT
-from tests.test_algorithms import BATCHES, drive, kept_of, step_of
+from tests.test_algorithms import BATCHES, drive, groups, kept_of, step_of
 
 BASES = {"tags": "tiny_policy_tags", "hard": "tiny_policy_hard"}
-THIN = {"pool": 2, "look": 2, "alive": True, "rows": "kinds", "advantages": "weighted"}
+WEIGHTED = {"alive": True, "rows": "kinds", "advantages": "weighted"}
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-@pytest.mark.parametrize(("name", "params"), [("pods", {}), ("thin", THIN)])
-def test_parts_is_pods_and_thin_with_their_parameters(batch, name, params):
+def test_parts_is_pods_with_its_default_parameters(batch):
     """`no number`: parts takes only finite rewards, which the worlds have."""
     if np.isnan(batch.rewards).any() or len({len(group) for group in batch.groups}) > 1:
         pytest.skip("groups of one size, with rewards")
-    P = len(batch.groups) // params.get("pool", 1) or 1
-    asked, theirs = drive(name, step_of(P, 5, 4), batch)
-    own, ours = drive(parts.parts, step_of(P, 5, 4), batch, **params)
+    asked, theirs = drive("pods", step_of(len(batch.groups), 5, 4), batch)
+    own, ours = drive(parts.parts, step_of(len(batch.groups), 5, 4), batch)
     assert own == asked
     assert kept_of(ours) == kept_of(theirs)
-    if name == "thin":
-        np.testing.assert_array_equal(ours.advantages, theirs.advantages)
+
+
+def test_weighted_parts_give_the_gradient_of_all_rollouts_in_expectation():
+    rewards, scores = np.array([1.0, 0, 0, 0, 0, 1, 0]), np.random.default_rng(0).normal(size=7)
+    ends, sizes = [], {}
+    for first in permutations(range(4)):  # of the first prompt; each of the others has one pair
+        order = np.array([*first, 4, 5, 6])
+        batch = groups(rewards[order[:4]], rewards[order[4:6]], rewards[order[6:]], correct=True)
+        _, value = drive(parts.parts, step_of(3, 4, 2), batch, **WEIGHTED)
+        sizes[first] = len(value.kept)
+        ends.append(np.mean(value.advantages * scores[order][value.kept]))
+    assert sizes == dict.fromkeys(permutations(range(4)), 4)
+    whole = groups(rewards[:4], rewards[4:6], rewards[6:], correct=True)
+    assert np.mean(ends) == pytest.approx(np.mean(over_all(whole, np.arange(7)) * scores))
 
 
 @pytest.mark.parametrize("world", ["sums", "noisy", "steps", "tags", "hard", "large"])
