@@ -197,7 +197,7 @@ def stored(config: BoardConfig, stage: str) -> Accuracies:
             line["cell"] = Cell(*line["cell"])
             line.setdefault("world", "sums")  # lines of before there were others
             training = Training(**{name: line[name] for name in Training._fields})
-            results[training] = {name: line[name] for name in ranking.METRICS}
+            results[training] = {name: line[name] for name in ranking.TITLES if name in line}
     return results
 
 

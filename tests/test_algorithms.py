@@ -239,11 +239,15 @@ def test_speed_ends_with_the_screening_where_nothing_is_left_to_draw(P, n, rewar
 
 
 @pytest.mark.parametrize(
-    ("n", "screen"),
-    [pytest.param(3, 4, id="below n"), pytest.param(8, 1, id="one is never alive")],
+    ("n", "screen", "count"),
+    [
+        pytest.param(2, 4, 2, id="n is two"),
+        pytest.param(5, 8, 4, id="below n"),
+        pytest.param(8, 1, 2, id="one is never alive"),
+    ],
 )
-def test_speed_screens_with_at_least_two_and_fewer_than_n(n, screen):
-    assert next(ALGORITHMS["speed"](step_of(1, n, 2), screen=screen))[1] == 2
+def test_speed_screens_with_at_least_two_and_fewer_than_n(n, screen, count):
+    assert next(ALGORITHMS["speed"](step_of(1, n, 2), screen=screen))[1] == count
 
 
 def visit(step, kind):

@@ -160,3 +160,9 @@ def test_a_lost_file_is_said(tmp_path, capsys):
     said = "has no record of step 1, 2, 3, 4, 5, 6, 7, 8 and 12 more"
     assert capsys.readouterr().err == f"{path}: {said}\n"
     assert not path.exists()
+
+
+def test_the_first_line_makes_the_folders_of_its_file(tmp_path):
+    path = tmp_path / "a" / "b" / "lines.jsonl"
+    append(path, {"step": 1})
+    assert path.read_text() == '{"step": 1}\n'

@@ -1,16 +1,20 @@
 """A run's folder: a resumed run keeps its first provenance and repeats only later steps."""
 
 import json
+import platform
+import subprocess
 from itertools import count
 from pathlib import Path
 
 import pytest
+import trl
 
 from pods import files
 from pods.config.errors import UserError
 from pods.runs import checkpoints, ledger
 from pods.runs import folder as runs
 from tests.configs import compose
+from tests.conftest import ROOT
 from tests.steps import step_of
 from tests.test_checkpoints import add, truncated
 
@@ -154,3 +158,25 @@ def test_a_run_without_an_intact_checkpoint_is_refused(folder, tmp_path, resume,
         resume = str(tmp_path / resume)
     with pytest.raises(UserError, match=line):
         folder_of(tmp_path, f"resume={resume}").find_start()
+
+
+def test_a_checkpoint_of_more_processes_is_refused(folder, tmp_path):
+    last = folder.path / "checkpoint-100"
+    meta = json.loads((last / "meta.json").read_text())
+    (last / "meta.json").write_text(json.dumps(meta | {"ranks": 2}))
+    with pytest.raises(UserError) as error:
+        folder_of(tmp_path).find_start()
+    assert str(error.value) == (
+        f"{last} was written by 2 processes, and this run has 1; launch with --num_processes 2, "
+        "or set run=<another name>"
+    )
+
+
+def test_a_result_names_its_commit_its_packages_and_its_machine():
+    facts = runs.provenance()
+    commit = subprocess.getoutput(f"git -C {ROOT} rev-parse --short=12 HEAD")
+    if (ROOT / ".git").exists():
+        assert facts["git_commit"].removesuffix("-dirty") == commit
+    assert facts["python"] == platform.python_version()
+    assert facts["versions"]["trl"] == trl.__version__
+    assert facts.keys() == {"git_commit", "versions", "python", "host", "cpu_count", "gpu"}
