@@ -239,11 +239,15 @@ def test_speed_ends_with_the_screening_where_nothing_is_left_to_draw(P, n, rewar
 
 
 @pytest.mark.parametrize(
-    ("n", "screen"),
-    [pytest.param(3, 4, id="below n"), pytest.param(8, 1, id="one is never alive")],
+    ("n", "screen", "count"),
+    [
+        pytest.param(3, 4, 2, id="below n"),
+        pytest.param(8, 7, 7, id="n - 1"),
+        pytest.param(8, 1, 2, id="one is never alive"),
+    ],
 )
-def test_speed_screens_with_at_least_two_and_fewer_than_n(n, screen):
-    assert next(ALGORITHMS["speed"](step_of(1, n, 2), screen=screen))[1] == 2
+def test_speed_screens_with_at_least_two_and_fewer_than_n(n, screen, count):
+    assert next(ALGORITHMS["speed"](step_of(1, n, 2), screen=screen))[1] == count
 
 
 def visit(step, kind):
@@ -348,6 +352,13 @@ def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
     assert {i: counts[i] for i in range(2, 6) if not low <= counts[i] <= high} == {}, (low, high)
     kinds = [batch.rewards[i] > 0.5 for i in kept_of(drive("roc", step_of(1, 6, 2), batch)[1])]
     assert sorted(kinds) == [False, True]
+
+
+def test_a_prompt_without_any_reward_is_wrong_throughout():
+    batch = groups([NAN] * 4, [1.0, 0.0, 0.0, 0.0])
+    kept = kept_of(drive("roc", step_of(2, 4, 2), batch)[1])
+    assert [batch.prompt[i] for i in kept] == [0, 0, 1, 1]
+    assert 4 in kept, "the only correct one"
 
 
 def test_gfpo_sorts_by_length():

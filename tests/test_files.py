@@ -42,7 +42,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 @pytest.mark.parametrize("content", ["text é\udc80", b"bytes", "", "x" * 100_000])
 def test_all_bytes_are_flushed_before_the_rename(tmp_path, monkeypatch, content):
-    path, calls = tmp_path / "new" / "file.json", record(monkeypatch)
+    path, calls = tmp_path / "new" / "folder" / "file.json", record(monkeypatch)
     write_atomic(path, content)
     assert calls == [of("fsync", path), of("rename", path)]
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -147,7 +147,7 @@ def test_a_torn_line_spoils_no_line_that_is_appended(tmp_path, capsys, before, t
 
 
 def test_lines_of_several_processes_stay_whole(tmp_path):
-    path = tmp_path / "lines.jsonl"
+    path = tmp_path / "new" / "folder" / "lines.jsonl"
     text = "x" * 20_000  # more than a buffer
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda step: append(path, {"step": step, "text": text}), range(40)))
