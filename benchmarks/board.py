@@ -9,6 +9,7 @@ A world is a file of config/experiment. Trainings are processes; what is stored 
 
 import json
 import re
+import shutil
 import sys
 import time
 from collections import defaultdict
@@ -27,6 +28,7 @@ from benchmarks.trainings import (
     Training,
     command_line,
     commit,
+    folder_of,
     train,
 )
 from pods import files
@@ -156,7 +158,7 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     results = stored(config, config.stage)
     missing = [training for training in trainings if training not in results]
     for training in {training.arm: training for training in missing}.values():
-        try_out(command_line(config, training, training.run))  # in seconds, before any trains
+        try_out(command_line(config, training))  # in seconds, before any trains
     if missing:
         with workers.alone(Path(config.output_dir)):
             results = stored(config, config.stage)  # also those of a board that was waited for
@@ -177,6 +179,7 @@ def train_all(config: BoardConfig, trainings: list[Training], results: Accuracie
             results[training] = accuracies
             facts["date"] = time.strftime("%Y-%m-%d", time.gmtime())
             files.append(file, training._asdict() | accuracies | facts)
+            shutil.rmtree(folder_of(config, training))  # a changed algorithm must not find it done
             left = (time.monotonic() - started) / count * (len(trainings) - count) / 60
             sys.stderr.write(f"{count} of {len(trainings)}: {training.run}; {left:.0f} min left\n")
 
@@ -194,7 +197,7 @@ def stored(config: BoardConfig, stage: str) -> Accuracies:
             line["cell"] = Cell(*line["cell"])
             line.setdefault("world", "sums")  # lines of before there were others
             training = Training(**{name: line[name] for name in Training._fields})
-            results[training] = {name: line[name] for name in ranking.METRICS}
+            results[training] = {name: line[name] for name in ranking.TITLES if name in line}
     return results
 
 

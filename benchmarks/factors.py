@@ -53,9 +53,9 @@ def main(config: FactorsConfig) -> None:
     if signal:
         predicted = np.array([signal[cell] for cell in sizes])
     for stage, what in STAGES.items():
-        for metric, title in ranking.TITLES.items():
+        for metric in ranking.METRICS:
             values = complete(config, stage, metric, cells)
-            print(f"{title}, {what}, world {config.world}, seeds: {len(values)}\n")
+            print(f"{ranking.TITLES[metric]}, {what}, world {config.world}, seeds: {len(values)}\n")
             if len(values):
                 print(table(values, cells, predicted))
 

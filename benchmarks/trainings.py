@@ -73,7 +73,12 @@ def commit() -> str:
     return f"{head}-dirty" if changes else head
 
 
-def command_line(config: BoardConfig, training: Training, run: str) -> list[str]:
+def folder_of(config: BoardConfig, training: Training) -> Path:
+    """Of the run, until its result is stored: a board that was stopped goes on with it."""
+    return Path(config.output_dir) / f"{config.stage}-{training.run}"
+
+
+def command_line(config: BoardConfig, training: Training) -> list[str]:
     """The keys of a training."""
     P, n, m, rate = training.cell
     arm = config.arms.get(training.arm)
@@ -93,7 +98,7 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
         f"evaluation.every_seconds={training.budget / ranking.MARKS}",
         f"evaluation.split={'validation' if config.stage == 'tune' else 'test'}",
         f"seed={training.seed}",
-        f"run={run}",
+        f"run={folder_of(config, training).name}",
         f"output_dir={config.output_dir}",
     ]
 
@@ -101,10 +106,9 @@ def command_line(config: BoardConfig, training: Training, run: str) -> list[str]
 def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
     """train.py in this process: accuracies at the marks, 0 from where the loss diverged; both:
     right and well formed, sampled. Raises UserError with the line of any other failure."""
-    run = f"{config.stage}-{training.run}"
     errors = io.StringIO()
     diverged = False
-    sys.argv = ["train.py", *command_line(config, training, run)]
+    sys.argv = ["train.py", *command_line(config, training)]
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
             runpy.run_path(str(CONFIG_DIR.parent / "train.py"), run_name="__main__")
@@ -113,7 +117,7 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
         if not diverged:
             lines = errors.getvalue().splitlines() or [f"exit code {error.code}"]
             raise UserError(f"{training.run}: {lines[-1]}") from error
-    lines = files.read_lines(Path(config.output_dir) / run / "evaluations.jsonl")
+    lines = files.read_lines(folder_of(config, training) / "evaluations.jsonl")
     seconds = [line["train_seconds"] for line in lines]
     marks = training.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
     after = np.searchsorted(seconds, marks)  # one step may pass two marks

@@ -60,6 +60,8 @@ def main(config: WorldsConfig) -> None:
     for metric, title in ranking.TITLES.items():
         runs: ranking.Runs = {world: {} for world in config.worlds}
         for training in done:
+            if metric not in finished[training]:
+                continue
             world = training.world
             if training.clock != config.clock:
                 world += f", {training.clock}"

@@ -220,8 +220,8 @@ def gfpo(step: Step):
 def thin(step: Step, pool: int = 2, look: int = 2):
     """The largest |A| of a step of few rollouts of many prompts (ours: docs/board.md).
 
-    A is over all rollouts of a prompt; rows without signal are left out, and the loss divides by the
-    others. It is biased: the rarer of a prompt's rewards are trained on more often than their
+    A is over all rollouts of a prompt; rows without signal are left out, and the loss divides by
+    the others. It is biased: the rarer of a prompt's rewards are trained on more often than their
     share, and solved prompts are drawn less often.
 
     pool: P times as many prompts are drawn. look: from that many times as many in the data's order,

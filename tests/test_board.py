@@ -67,6 +67,7 @@ def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
     assert [case for case, low, high, gain in pods if not low <= gain <= high] == [], pods
     assert re.findall(r"(\d) of 6: ", done.stderr) == [*"123456"]  # also where it is piped
     assert not (tmp_path / "report.jsonl").exists(), "the published results stay as they are"
+    assert [*(tmp_path / "runs").glob("*/")] == [], "a changed algorithm finds no finished run"
     stored = files.read_lines(tmp_path / "runs" / "report.jsonl")
     trained = sorted((line["arm"].rpartition(":")[2], line["seed"]) for line in stored)
     assert trained == [*product(("grpo", "mine", "pods"), (100, 101))]

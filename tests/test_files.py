@@ -147,7 +147,7 @@ def test_a_torn_line_spoils_no_line_that_is_appended(tmp_path, capsys, before, t
 
 
 def test_lines_of_several_processes_stay_whole(tmp_path):
-    path = tmp_path / "new" / "folder" / "lines.jsonl"
+    path = tmp_path / "lines.jsonl"
     text = "x" * 20_000  # more than a buffer
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda step: append(path, {"step": step, "text": text}), range(40)))
@@ -160,3 +160,9 @@ def test_a_lost_file_is_said(tmp_path, capsys):
     said = "has no record of step 1, 2, 3, 4, 5, 6, 7, 8 and 12 more"
     assert capsys.readouterr().err == f"{path}: {said}\n"
     assert not path.exists()
+
+
+def test_the_first_line_makes_the_folders_of_its_file(tmp_path):
+    path = tmp_path / "a" / "b" / "lines.jsonl"
+    append(path, {"step": 1})
+    assert path.read_text() == '{"step": 1}\n'

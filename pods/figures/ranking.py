@@ -22,7 +22,11 @@ Runs = dict[str, dict[str, dict[int, float]]]  # world -> arm -> seed -> mean ac
 MARKS = 12  # evaluations of a training, at equal distances up to the end of the budget
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
-TITLES = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}
+TITLES = {
+    "accuracy": "Accuracy at temperature 1",
+    "greedy": "Greedy accuracy",
+    "both": "Right and well formed, at temperature 1",  # lines of before November 23 have none
+}
 SHOWN = 3  # arms of the picture beside GRPO and PODS
 FEWEST_SEEDS = 3  # of a difference in the table of worlds
 
@@ -170,6 +174,8 @@ def worlds_table(runs: Runs, ordered: Collection[str]) -> str:
     Kendall's W of the order in the `ordered` worlds of the arms that all of them have: 1 if it is
     the same in all."""
     by_world = differences(runs)
+    if not by_world:
+        return "No arm has three seeds that PODS has, too."
     means: dict[str, list[float]] = defaultdict(list)
     for arms in by_world.values():
         for arm, result in arms.items():
