@@ -385,6 +385,37 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     assert {r["rewards"]["brevity"] for r in files.read_lines(LAST)} == {7}
 
 
+def test_values_of_rewards_are_set_anew_and_a_change_is_told():
+    def level(completions, completion_ids, prompts, levels, trainer_state, **_):
+        assert [len(ids) for ids in completion_ids] == [1, 2]
+        assert (completions, prompts) == (["1", "+2"], ["p 0", "p 1"])
+        return levels
+
+    def zero(completions, **_):
+        return [0.0] * len(completions)
+
+    columns = [{"levels": 3}, {"levels": 4}]
+    rows = [Question(str(i), "1", f"p {i}", [7], columns=row) for i, row in enumerate(columns)]
+    repeat = [{"id": "0", "completion": "1"}, {"id": "1", "completion": "+2"}]
+    tokenizer = load_tokenizer(str(TINY))
+    changes = []
+    values = []
+    for functions in ([level, zero], [level, zero], [zero], [], []):
+        changes.append(scores.reward(repeat, rows, functions, tokenizer))
+        values.append([record.get("rewards") for record in repeat])
+    both = [{"level": 3, "zero": 0.0}, {"level": 4, "zero": 0.0}]
+    assert values == [both, both, [{"zero": 0.0}] * 2, [None] * 2, [None] * 2]
+    assert changes == [True, False, True, True, False]
+
+
+def test_questions_without_any_verdict_are_no_accuracy():
+    record = {"tokens": 3, "clipped": False, "well_formed": True, "correct": {}}
+    with pytest.raises(UserError) as error:
+        scores.summary([[record]], ["strict"])
+    line = "no question has a verdict on every repeat; raise deadline_seconds"
+    assert str(error.value) == line
+
+
 def test_more_repeats_and_tasks_keep_what_is_there():
     before = tree("results")
     evaluate("repeats=3", "tasks=[gsm8k,math500]", "checkpoints=[2]")
@@ -610,14 +641,19 @@ def test_intervals_cover_the_truth_about_95_times_in_100(share, questions):
     assert 0.91 <= np.mean(covered) <= 0.98
 
 
+@pytest.mark.parametrize("value", [2.0, -1.0])
+def test_tokens_and_penalties_are_no_shares(value):
+    expected = dict.fromkeys(("mean", "low", "high"), value)
+    assert scores.interval(np.full(30, value)) == pytest.approx(expected)
+
+
 def test_nothing_correct_or_everything_has_wilsons_interval():
-    nothing, everything, tokens, often, once = (
+    nothing, everything, often, once = (
         scores.interval(np.array(row))
-        for row in ([0.0] * 30, [1.0] * 30, [9.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)
+        for row in ([0.0] * 30, [1.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)
     )
     wilson = binomtest(0, 30).proportion_ci(method="wilson")
     assert [nothing["low"], nothing["high"]] == pytest.approx([wilson.low, wilson.high], abs=1e-5)
     assert everything["low"] == pytest.approx(1 - nothing["high"])
-    assert (tokens["low"], tokens["high"]) == pytest.approx((9, 9)), "no share"
     assert often["mean"] == once["mean"] == 0.05
     assert often["high"] < once["high"], "ten repeats of a question tell more than one"
