@@ -38,7 +38,7 @@ def _blocks(completion: str) -> tuple[int, int] | None:
     start = completion.find("<think>")
     if start < 0:
         return None
-    join = JOIN.search(completion, start + len("<think>"))
+    join = JOIN.search(completion, start)
     end = completion.rfind("</answer>")
     if join is None or end < join.end():
         return None

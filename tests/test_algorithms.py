@@ -354,6 +354,13 @@ def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
     assert sorted(kinds) == [False, True]
 
 
+def test_a_prompt_without_any_reward_is_wrong_throughout():
+    batch = groups([NAN] * 4, [1.0, 0.0, 0.0, 0.0])
+    kept = kept_of(drive("roc", step_of(2, 4, 2), batch)[1])
+    assert [batch.prompt[i] for i in kept] == [0, 0, 1, 1]
+    assert 4 in kept, "the only correct one"
+
+
 def test_gfpo_sorts_by_length():
     random = np.random.default_rng(3)
     prompt = np.repeat([0, 1, 2], [6, 3, 5])  # uneven

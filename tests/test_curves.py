@@ -9,7 +9,7 @@ import pytest
 
 from pods.config.errors import UserError
 from pods.figures import curves, reading
-from pods.figures.figure import Absent, Unlike
+from pods.figures.figure import Absent, FigureConfig, FigureSeries, Unlike
 from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
 
 NAN, RISING = float("nan"), [0.1, 0.2, 0.3, 0.4]
@@ -72,8 +72,12 @@ def test_marks_of_measured_times(seconds, samples):
 
 
 def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
-    with pytest.raises(Absent, match=r"results_dir=.* matches grpo-\*, pods-\*"):
+    with pytest.raises(Absent) as error:
         read(tmp_path)
+    assert str(error.value) == (
+        f"figure=toy: no usable file in results_dir={tmp_path} matches grpo-*, pods-*; "
+        "run evaluate_run.py first, or set another results_dir"
+    )
     run_file(tmp_path, "grpo-Run2", [[0.2, 0.4], 0.5, 0.6, 0.7])
     run_file(tmp_path, "grpo-Run10", [[0.5] * 7, 0.5, 0.8, 0.9])
     base_file(tmp_path, "base-toy", 0.1)
@@ -112,7 +116,85 @@ def test_an_unusable_run_is_left_out_by_name(tmp_path):
         (tmp_path / f"grpo-Run{i}.json").write_text(content)
     (arm,), notes = read(tmp_path)
     assert arm.runs == ["grpo-Run1"]
+    run_file(tmp_path, "grpo-Run5", [[None], [None]])
+    left_out = []
+    curves.read(figure(), tmp_path, left_out)
+    names = ["grpo-Run2.json", "grpo-Run3.json", "grpo-Run4.json", "grpo-Run5"]
+    assert [note.left_out for note in left_out if note.left_out] == names
     assert all(re.search(f"grpo-Run{i}.*left out", notes) for i in (2, 3, 4))
+
+
+def test_the_runs_of_an_arm_are_in_the_order_of_their_seeds(tmp_path):
+    for i in (0, 1):
+        metas = [{"train_seconds": 1800.0 * (k + 1)} for k in range(4)]
+        run_file(tmp_path, f"grpo-{i}", RISING, metas=metas)
+        facts_file(tmp_path, f"grpo-{i}", seed=8 - i, clock={"name": "l40s"})
+    base_file(tmp_path, "base-toy", 0.05)
+    seconds = {"generate": 1.0, "update": 2.0}
+    arms = {"GRPO": FigureSeries(runs=["grpo-*"], colour="C1", seconds_per_step=seconds)}
+    ((arm,), _) = read(tmp_path, series=arms)
+    assert (arm.label, arm.colour, arm.clock) == ("GRPO", "C1", "l40s")
+    assert (arm.runs, arm.seeds) == (["grpo-1", "grpo-0"], [7, 8])
+    assert (arm.measured, arm.seconds_per_step) == (True, None)
+    assert arm.base == {"value": 0.05, "length": 50.0}
+    for path in tmp_path.glob("*.meta.json"):
+        path.unlink()
+    run_file(tmp_path, "grpo-0", RISING)
+    run_file(tmp_path, "grpo-1", RISING)
+    ((arm,), _) = read(tmp_path, series=arms)
+    assert (arm.runs, arm.seeds) == (["grpo-0", "grpo-1"], [None, None])
+    assert (arm.measured, arm.seconds_per_step) == (False, seconds)
+
+
+def test_a_single_arm_is_drawn_by_sampled_and_by_greedy_completions(tmp_path):
+    toy = figure(series={"GRPO": FigureSeries(runs=["grpo-*"], colour="C1")})
+    drawn = []
+    for greedy in (None, 0.5):
+        run_file(tmp_path, "grpo-0", RISING, greedy=greedy)
+        lines = curves.by_both(toy, curves.read(toy, tmp_path, []), tmp_path)
+        drawn.append([(a.label, a.colour, a.quantities["value"][0, 1]) for a in lines])
+    sampled = ("GRPO, sampled", "C1", 0.2)
+    assert drawn == [[sampled], [sampled, ("GRPO, greedy", None, 0.1)]]
+
+
+def of_command(**keys):
+    values = {"results_dir": "", "metric": None, "dataset": None} | keys
+    return curves.figures(FigureConfig(**values))
+
+
+def test_the_figures_that_a_command_asks_for(capsys):
+    everything = curves._named("all")
+    assert [made.name for made in of_command()] == ["quickstart"]
+    assert [made.dataset for made in of_command(dataset="math500")] == ["math500"]
+    names = [made.name for made in of_command(figure=everything)]
+    assert names == sorted(names)
+    assert {"quickstart", "gsm8k_main"} <= {*names}
+    assert "all" not in names
+    (runs,) = of_command(figure=figure(), runs={"A": ["a-*"]}, metric="for_acc")
+    assert (runs.name, runs.metric, runs.grid_seconds, [*runs.series]) == (
+        "runs",
+        "for_acc",
+        1800,
+        ["A"],
+    )
+    assert capsys.readouterr().err == "runs: gsm8k for_acc, axes of toy\n"
+    with pytest.raises(UserError) as error:
+        of_command(figure=everything.model_copy(update={"budget_seconds": 60.0}))
+    assert str(error.value) == (
+        "figure.budget_seconds=60.0: figure=all takes what each figure's file says; "
+        "name one figure, or set metric or dataset"
+    )
+
+
+def test_one_arm_is_too_few_where_two_are_needed_and_a_folder_must_be_there(tmp_path):
+    run_file(tmp_path, "grpo-0", RISING)
+    with pytest.raises(Absent) as error:
+        curves.read(figure(), tmp_path, [], fewest=2)
+    assert str(error.value) == "figure=toy: only GRPO has results, two arms are needed"
+    with pytest.raises(UserError) as error:
+        read(tmp_path / "none")
+    line = f"results_dir={tmp_path / 'none'}: no such folder; evaluate_run.py creates it"
+    assert str(error.value) == line
 
 
 def test_measured_times_win_over_the_published_grid(tmp_path):
@@ -134,8 +216,8 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     np.testing.assert_allclose(arm.quantities["value"], [RISING] * 3)
     assert "grpo-n4-seed0: checkpoint-0 is dropped" in notes
     for i, path in enumerate(tmp_path.glob("*.json")):
-        facts_file(tmp_path, path.stem, seed=i, lora={"rank": 8})
-    assert "differ" not in read(tmp_path)[1], "equal in all but their names"
+        facts_file(tmp_path, path.stem, seed=i, lora={"rank": 8}, threads=i)
+    assert "differ" not in read(tmp_path)[1], "equal in all but what a resume may change"
     facts_file(tmp_path, "grpo-n4-seed0", lora={"rank": 4})
     assert "runs of GRPO differ in lora.rank: 4 in grpo-n4-seed0; 8 in " in read(tmp_path)[1]
 
@@ -233,8 +315,12 @@ def test_unlike_repeats_of_our_runs_are_refused(tmp_path):
     assert "runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; averaged" in read(tmp_path)[1]
     for i in (0, 1):
         facts_file(tmp_path, f"grpo-{i}", model={"name": "tiny", "path": f"/home/{i}/policy"})
-    with pytest.raises(Unlike, match="differ in repeats"):
+    with pytest.raises(Unlike) as error:
         read(tmp_path)
+    assert str(error.value) == (
+        "figure=toy: runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; "
+        "compare them as arms: runs={A: [...], B: [...]}"
+    )
 
 
 def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
@@ -243,5 +329,9 @@ def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
         facts_file(tmp_path, name, clock={"name": "l40s"})
     assert [arm.clock for arm in read(tmp_path)[0]] == ["l40s", "l40s"]
     facts_file(tmp_path, "pods-0", clock={"name": "measured"})
-    with pytest.raises(Unlike, match="seconds of two clocks cannot be compared: l40s of GRPO"):
+    with pytest.raises(Unlike) as error:
         read(tmp_path)
+    assert str(error.value) == (
+        "figure=toy: seconds of two clocks cannot be compared: l40s of GRPO, measured of "
+        "GRPO-PODS; match runs of one clock"
+    )

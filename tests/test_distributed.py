@@ -1,12 +1,18 @@
 """Two real processes joined by gloo, one run: the update, kept sets and files of one process."""
 
+import atexit
+import io
 import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
+from unittest.mock import Mock, call
 
+import accelerate
 import pandas as pd
 import pytest
+import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from pandas.testing import assert_frame_equal
@@ -188,6 +194,55 @@ def test_one_process_has_everything():
     assert ranks.share(range(8)) == [*range(8)]
     assert ranks.split(lambda items: [2 * i for i in items], [3, 4]) == [6, 8]
     assert ranks.gather([1, 2]) == [1, 2]
+
+
+def nobody_joins(monkeypatch, cuda):
+    """What accelerate is asked for in place of a group; what is left for the exit is done now."""
+    joined = Mock()
+    monkeypatch.setattr(accelerate, "PartialState", joined)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(atexit, "register", lambda function: function())
+    packages = [*torch.serialization._package_registry]
+    monkeypatch.setattr(torch.serialization, "_package_registry", packages)
+    return joined
+
+
+@pytest.mark.parametrize(
+    ("cuda", "deepspeed", "arguments"),
+    [
+        pytest.param(False, "false", {"cpu": True}, id="processors"),
+        pytest.param(False, "true", {"backend": "gloo"}, id="processors with DeepSpeed"),
+        pytest.param(True, "true", {"cpu": False}, id="GPUs"),
+    ],
+)
+def test_a_process_joins_the_others_by_the_backend_of_its_device(
+    monkeypatch, cuda, deepspeed, arguments
+):
+    joined = nobody_joins(monkeypatch, cuda)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", deepspeed)
+    ranks.start()
+    assert joined.mock_calls == [], "one process has none to join"
+    become(monkeypatch, 2)
+    ranks.start()
+    timeout = timedelta(minutes=30)
+    assert joined.mock_calls == [call(**arguments, timeout=timeout), call().destroy_process_group()]
+
+
+def test_weights_are_read_on_the_device_that_accelerate_names_by_its_rank(monkeypatch):
+    nobody_joins(monkeypatch, cuda=False)
+    become(monkeypatch, 2)
+    ranks.start()
+    file = io.BytesIO()
+    torch.save(torch.arange(3), file)
+    file.seek(0)
+    assert torch.load(file, map_location="cpu:1").tolist() == [0, 1, 2]
+    file.seek(0)
+    with pytest.raises(RuntimeError, match="don't know how to restore"):
+        torch.load(file, map_location="disk:1")
+
+
+def test_a_text_keeps_its_lines_and_steers_no_terminal():
+    assert ranks.printable("a\x1b[2J\nb é\t") == "a\ufffd[2J\nb é\ufffd"
 
 
 def test_a_clusters_own_variables_start_nothing(monkeypatch):

@@ -111,6 +111,52 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
     assert "\n" not in str(raised.value)
 
 
+def likely(step):
+    batch = yield step.prompts, step.n
+    return batch.logprobs.argsort()[:4]
+
+
+likely.reads_logprobs = True
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (
+            returning(range(5)),
+            "algorithm returns failed at step 7: returned 5 rollouts, more than budget = P m = 4",
+        ),
+        (
+            yielding(None),
+            "algorithm yields failed at step 7: yielded None; (prompts, count) is required: "
+            "prompts of step.prompts or step.fresh(k), and one count or one for each, not all 0",
+        ),
+        (
+            yielding(*[lambda step: (step.prompts, 1)] * 4),
+            "algorithm yields failed at step 7: asked for more than 3 rounds of generation",
+        ),
+        (
+            nothing,
+            "algorithm nothing failed at step 7: returned before it asked for rollouts; "
+            "yield (prompts, count) first",
+        ),
+        (
+            likely,
+            "algorithm likely reads log-probabilities, and the generation gives none; "
+            "set use_vllm=True, or with train.py engine=transformers",
+        ),
+    ],
+    ids=["more than the budget", "nothing asked", "rounds", "no rollouts", "no logprobs"],
+)
+def test_a_wrong_algorithm_is_told_what_is_required(algorithm, message):
+    run, _ = driver(algorithm)
+    rollout = Rollout([5], Completion([9], False), "")
+    run.draw = lambda prompts, indices: [rollout for _ in indices]
+    with pytest.raises(AlgorithmError) as error:
+        run(step_of())
+    assert str(error.value) == message
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 4), st.integers(0, 9999), st.booleans())

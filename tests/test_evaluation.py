@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import chdir, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -385,6 +386,37 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     assert {r["rewards"]["brevity"] for r in files.read_lines(LAST)} == {7}
 
 
+def test_values_of_rewards_are_set_anew_and_a_change_is_told():
+    def level(completions, completion_ids, prompts, levels, trainer_state, **_):
+        assert [len(ids) for ids in completion_ids] == [1, 2]
+        assert (completions, prompts) == (["1", "+2"], ["p 0", "p 1"])
+        return levels
+
+    def zero(completions, **_):
+        return [0.0] * len(completions)
+
+    columns = [{"levels": 3}, {"levels": 4}]
+    rows = [Question(str(i), "1", f"p {i}", [7], columns=row) for i, row in enumerate(columns)]
+    repeat = [{"id": "0", "completion": "1"}, {"id": "1", "completion": "+2"}]
+    tokenizer = load_tokenizer(str(TINY))
+    changes = []
+    values = []
+    for functions in ([level, zero], [level, zero], [zero], [], []):
+        changes.append(scores.reward(repeat, rows, functions, tokenizer))
+        values.append([record.get("rewards") for record in repeat])
+    both = [{"level": 3, "zero": 0.0}, {"level": 4, "zero": 0.0}]
+    assert values == [both, both, [{"zero": 0.0}] * 2, [None] * 2, [None] * 2]
+    assert changes == [True, False, True, True, False]
+
+
+def test_questions_without_any_verdict_are_no_accuracy():
+    record = {"tokens": 3, "clipped": False, "well_formed": True, "correct": {}}
+    with pytest.raises(UserError) as error:
+        scores.summary([[record]], ["strict"])
+    line = "no question has a verdict on every repeat; raise deadline_seconds"
+    assert str(error.value) == line
+
+
 def test_more_repeats_and_tasks_keep_what_is_there():
     before = tree("results")
     evaluate("repeats=3", "tasks=[gsm8k,math500]", "checkpoints=[2]")
@@ -393,6 +425,50 @@ def test_more_repeats_and_tasks_keep_what_is_there():
     scored = results.read(SUMMARY)
     assert [len(scored[2].datasets[name].ans_acc) for name in ("gsm8k", "math500")] == [3, 3]
     assert len(scored[4].datasets["gsm8k"].ans_acc) == 2
+
+
+def test_the_facts_and_the_line_of_questions():
+    rows = [Question("a", "1", "1+0?", [7, 8]), Question("b", "2", "1+1?", [7])]
+    plain = Questions("gsm8k", "math", rows, dropped=1)
+    sample = Questions("gsm8k.sample2.greedy", "math", rows, total=5, greedy=True)
+    same = {"questions": 2, "digest": "f056627088a1a809"}  # as in stored results
+    assert plain.facts == same | {"dropped": 1}
+    assert sample.facts == same | {"dropped": 0, "temperature": 0.0, "sampled_from": 5}
+    others = [("c", "1", [7, 8]), ("a", "3", [7, 8]), ("a", "1", [7])]
+    changed = [replace(plain, rows=[Question(i, a, "1+0?", p), rows[1]]) for i, a, p in others]
+    assert len({q.facts["digest"] for q in (plain, *changed)}) == 4
+    assert plain.summary == "gsm8k: 2 questions, 1 longer than in training left out"
+    assert sample.summary == "gsm8k.sample2.greedy: 2 questions of 5, a sample"
+
+
+def test_the_record_of_a_completion():
+    tokenizer = load_tokenizer(str(TINY))
+    rows = [Question("a", "5", "2+3?<think>", [7]), Question("b", "6", "3+3?", [7])]
+    texts = ["1</think><answer>5</answer>", "1</think><answer>5"]
+    ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    groups = [[Completion(ids[0], False)], [Completion(ids[1], True)]]
+    graded = questions.records(rows, groups, tokenizer, [])
+    tokens = [len(tokens) for tokens in ids]
+    assert graded == [
+        {
+            "id": "a",
+            "answer": "5",
+            "completion": texts[0],
+            "tokens": tokens[0],
+            "clipped": False,
+            "well_formed": True,  # with the tag that the prompt ends with
+            "correct": {},
+        },
+        {
+            "id": "b",
+            "answer": "6",
+            "completion": texts[1],
+            "tokens": tokens[1],
+            "clipped": True,
+            "well_formed": False,
+            "correct": {},
+        },
+    ]
 
 
 class Killed(BaseException):
@@ -429,10 +505,16 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monke
 
 
 BAD = {
-    "adapter_model.safetensors has 1000 bytes": lambda p: os.truncate(p / ADAPTER, 1000),
-    "checkpoint-2: not finished": lambda p: (p / "meta.json").write_text('{"step": 2'),
-    "checkpoint-best: not finished": lambda p: p.rename(p.with_name("checkpoint-best")),
-    "other weights than results/fake/checkpoint-2; remove that folder": lambda p: (
+    "checkpoint-2: adapter_model.safetensors has 1000 bytes, not {size}": lambda p: os.truncate(
+        p / ADAPTER, 1000
+    ),
+    "checkpoint-2: not finished (by its name or meta.json)": lambda p: (p / "meta.json").write_text(
+        '{"step": 2'
+    ),
+    "checkpoint-best: not finished (by its name or meta.json)": lambda p: p.rename(
+        p.with_name("checkpoint-best")
+    ),
+    "checkpoint-2: other weights than results/fake/checkpoint-2; remove that folder": lambda p: (
         shutil.rmtree(p) or add_checkpoint(p.parent, 2, scale=0.2)
     ),
 }
@@ -440,31 +522,61 @@ BAD = {
 
 @pytest.mark.parametrize("reason", BAD)
 def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
-    add_checkpoint(folder, 10)
+    size = (add_checkpoint(folder, 10) / ADAPTER).stat().st_size
     BAD[reason](folder / "checkpoint-2")
     finished, (problem,) = targets.find(folder, ["all"], Store("results", "fake"), "gsm8k")
     facts = [(target.step, target.lora_rank, target.meta["train_seconds"]) for target in finished]
     assert facts == [(4, 32, 10.0), (10, 32, 25.0)]
-    assert reason in problem
+    assert problem == f"{folder}/{reason.format(size=size)}"
 
 
+def only_long_questions(_: Path) -> None:
+    row = {"question": "1+" * 400 + "1=?", "answer": "#### 401"}
+    Path("data/gsm8k/test.jsonl").write_text(2 * (json.dumps(row) + "\n"))
+
+
+SCORED = "results_dir=results: gsm8k of fake was scored with "
+SAME = "; ask for the same, or choose another results_dir"
+NOT_OURS = (
+    "results_dir=results: results/fake.json was not written by evaluate_run.py "
+    "(fake.meta.json is missing or another's); choose another results_dir"
+)
 MISTAKES = [  # further ones: tests/test_mistakes.py
-    (None, "run=null checkpoints=last", "run=null: has no checkpoints; set run"),
-    (None, "checkpoints=3", "checkpoints/fake: has no checkpoint-3; it has 2, 4"),
-    (None, "split=validation tasks=[math500]", "task=math500: has no validation split"),
-    (None, "temperature=0.3", "results_dir=results: gsm8k of fake was scored with temperature=1.0"),
-    (None, "seed=7", "results_dir=results: gsm8k of fake was scored with seed=0, now 7; ask for"),
-    (lambda _: FACTS.unlink(), "", "results_dir=results: results/fake.json was not written by"),
     (
-        lambda _: FACTS.write_text('{"tasks": {}}'),
-        "",
-        "results_dir=results: results/fake.json was not written by evaluate_run.py",
+        None,
+        "run=null checkpoints=last",
+        "run=null: has no checkpoints; set run, or drop checkpoints",
     ),
-    (lambda _: FACTS.write_text("[1]"), "", "results_dir=results: results/fake.json was not writ"),
+    (None, "checkpoints=3", "checkpoints/fake: has no checkpoint-3; it has 2, 4"),
+    (
+        None,
+        "checkpoints=best",  # test scores are there: they choose nothing
+        "checkpoints/fake: no checkpoint has validation scores on gsm8k; run evaluate_run.py "
+        "split=validation, or train with evaluation.split=validation",
+    ),
+    (
+        None,
+        "split=validation tasks=[math500]",
+        "task=math500: has no validation split (its splits: test); name another task",
+    ),
+    (
+        only_long_questions,
+        "",
+        "tasks=gsm8k: all 2 prompts are longer than the run's sampling.max_prompt_length=512; "
+        "name another task",
+    ),
+    (None, "temperature=0.3", f"{SCORED}temperature=1.0, now 0.3{SAME}"),
+    (None, "seed=7 top_p=0.5", f"{SCORED}seed=0, now 7; top_p=1.0, now 0.5{SAME}"),
+    (lambda _: FACTS.unlink(), "", NOT_OURS),
+    (lambda _: FACTS.write_text('{"tasks": {}}'), "", NOT_OURS),
+    (lambda _: FACTS.write_text('{"weights": {}}'), "", NOT_OURS),
+    (lambda _: FACTS.write_text('{"weights": {}, "tasks": {"gsm8k": 1}}'), "", NOT_OURS),
+    (lambda _: FACTS.write_text("[1]"), "", NOT_OURS),
     (
         lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")],
         "",
-        "checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; ",
+        "checkpoints/fake/checkpoint-2: adapter_model.safetensors is missing; "
+        "checkpoints/fake/checkpoint-4: adapter_model.safetensors is missing",
     ),
     (
         lambda folder: make_run(folder.parent, "empty", steps=()),
@@ -481,8 +593,7 @@ def test_mistakes_are_one_line_and_write_nothing(folder, spoil, overrides, line)
     before = tree("results")
     with pytest.raises(UserError) as mistake:
         evaluate(*overrides.split())
-    assert str(mistake.value).startswith(line)
-    assert "\n" not in str(mistake.value)
+    assert str(mistake.value) == line
     assert tree("results") == before
 
 
@@ -524,8 +635,6 @@ def test_a_base_model_sees_the_prompt_of_the_task(task):
 
 
 def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
-    with pytest.raises(UserError, match="has validation scores on gsm8k"):
-        evaluate("checkpoints=best")  # test scores are there: they choose nothing
     keys = ("repeats=1", "results_dir=chosen")
     evaluate("split=validation", *keys)
     for path in Path("chosen/fake").rglob("gsm8k.validation*/repeat-*.jsonl"):
@@ -564,6 +673,8 @@ def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     assert (facts["questions"], facts["sampled_from"]) == (2, 5)
     training = training_config(configured(), "fake").moved(None, "data")
     load = partial(questions.load, "gsm8k", "train", training, load_tokenizer(str(TINY)))
+    labels = [(q.task, q.total) for q in (load(5), load(16), load())]
+    assert labels == [("gsm8k.train.sample5", 16), ("gsm8k.train", None), ("gsm8k.train", None)]
     small, large, other = ([row.id for row in load(*s).rows] for s in ((5, 0), (9, 0), (5, 1)))
     assert set(small) < set(large)
     assert (len(large), small == other) == (9, False)
@@ -610,14 +721,19 @@ def test_intervals_cover_the_truth_about_95_times_in_100(share, questions):
     assert 0.91 <= np.mean(covered) <= 0.98
 
 
+@pytest.mark.parametrize("value", [2.0, -1.0])
+def test_tokens_and_penalties_are_no_shares(value):
+    expected = dict.fromkeys(("mean", "low", "high"), value)
+    assert scores.interval(np.full(30, value)) == pytest.approx(expected)
+
+
 def test_nothing_correct_or_everything_has_wilsons_interval():
-    nothing, everything, tokens, often, once = (
+    nothing, everything, often, once = (
         scores.interval(np.array(row))
-        for row in ([0.0] * 30, [1.0] * 30, [9.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)
+        for row in ([0.0] * 30, [1.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)
     )
     wilson = binomtest(0, 30).proportion_ci(method="wilson")
     assert [nothing["low"], nothing["high"]] == pytest.approx([wilson.low, wilson.high], abs=1e-5)
     assert everything["low"] == pytest.approx(1 - nothing["high"])
-    assert (tokens["low"], tokens["high"]) == pytest.approx((9, 9)), "no share"
     assert often["mean"] == once["mean"] == 0.05
     assert often["high"] < once["high"], "ten repeats of a question tell more than one"

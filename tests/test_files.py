@@ -42,7 +42,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 @pytest.mark.parametrize("content", ["text é\udc80", b"bytes", "", "x" * 100_000])
 def test_all_bytes_are_flushed_before_the_rename(tmp_path, monkeypatch, content):
-    path, calls = tmp_path / "new" / "file.json", record(monkeypatch)
+    path, calls = tmp_path / "new" / "folder" / "file.json", record(monkeypatch)
     write_atomic(path, content)
     assert calls == [of("fsync", path), of("rename", path)]
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content

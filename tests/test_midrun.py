@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pods import files
-from pods.engines import Completion, LivePolicy
-from pods.evaluation import scores
+from pods.engines import Completion, LivePolicy, Work
+from pods.evaluation import questions, scores
 from pods.evaluation.midrun import MidRun
 from pods.models.policy import load_tokenizer
 from pods.runs import checkpoints, results
@@ -73,20 +73,32 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
             yield asked[0], [[Completion(tokens, tokens is ids[3])] for tokens in drawn]
 
     midrun.engine = Engine()
-    metrics = midrun(LivePolicy(None, 7), 7, COUNTS | {"other": 1})
+    live = LivePolicy(None, 7)
+    metrics = midrun(live, 7, COUNTS | {"other": 1})
+    requests = questions.requests("arithmetic", midrun.rows, config.seed, "step-7", repeat=0)
+    assert [row.id for row in midrun.rows] == [row.id for row in midrun.questions.rows[:5]]
+    assert works == [Work(requests, live, evaluation=True, greedy=greedy) for greedy in (0, 1)]
     (line,) = files.read_lines(path)
-    prompts = [row.prompt_ids for row in midrun.questions.rows[:5]]
-    assert [request.prompt for request in works[0].requests] == prompts
-    assert line.items() >= {"step": 7, "correct": [1, 1, 1, 0, 0], **COUNTS}.items()
-    assert "other" not in line
     length = np.mean([len(tokens) for tokens in ids])
-    assert line["entry"] == asdict(results.Entry([0.6], [0.4], [0.2], [length], []))
-    assert list(line["scores"]["rewards"]) == [config.rewards.version]
-    assert line["greedy"]["correct"] == [1, 1, 0, 0, 0]
-    del metrics["eval/seconds"]
     shares = {"eval/accuracy": 0.6, "eval/well_formed": 0.4, "eval/clipped_ratio": 0.2}
-    shares["eval/greedy_accuracy"] = 0.4
-    assert metrics == shares | {"eval/completion_length_mean": length}
+    shares |= {"eval/greedy_accuracy": 0.4, "eval/completion_length_mean": length}
+    shares["eval/seconds"] = metrics["eval/seconds"]
+    assert metrics == shares
+    details = line.pop("scores")
+    greedy = line.pop("greedy")
+    assert line == {
+        "step": 7,
+        **COUNTS,
+        **shares,
+        "task": "arithmetic",
+        "split": "test",
+        "correct": [1, 1, 1, 0, 0],
+        "entry": asdict(results.Entry([0.6], [0.4], [0.2], [length], [])),
+    }
+    assert (details["questions"], details["repeats"]) == (5, 1)
+    assert list(details["rewards"]) == [config.rewards.version]
+    assert greedy.keys() == {"correct", "entry", "scores"}
+    assert greedy["correct"] == [1, 1, 0, 0, 0]
 
 
 def scripted_grades():

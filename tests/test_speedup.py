@@ -84,6 +84,63 @@ def test_the_bootstrap_agrees_with_all_resamples_of_three_runs():
     assert 0 in ratios, "the case must hold resamples in which PODS never reaches the threshold"
 
 
+def one_by_one(runs):
+    """Runs that reach 1 at the first, the second, ... mark: the mean does with the last drawn."""
+    return [[0.0] * late + [1.0] * (runs - late) for late in range(runs)]
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast", "ci95"),
+    [
+        pytest.param(one_by_one(12), [[1.0] * 12] * 2, [9, 12], id="(9/12)^12 = .032"),
+        pytest.param([[1.0] * 7] * 2, one_by_one(7), [1 / 7, 1 / 5], id="(4/7)^7 = .020"),
+    ],
+)
+def test_the_bootstrap_interval_leaves_out_two_and_a_half_percent_on_each_side(slow, fast, ci95):
+    result = compare(arm("GRPO", slow), arm("PODS", fast), resamples=20_000)
+    assert result.ci95 == pytest.approx(ci95)
+
+
+def rows_of(pair):
+    """A pair in the three tables, without the columns that name it."""
+    rows = [row("toy", pair) for _, _, row in speedup.TABLES]
+    return [{key: row[key] for key in [*row][2:]} for row in rows]
+
+
+def test_a_pair_has_a_row_in_each_table():
+    slow = arm("GRPO", [[0.2, 0.4, 0.4], [0.1, 0.5, 0.6]], base=0.0, seeds=[0, 1], clock="l40s")
+    fast = arm("PODS", [[0.5, 0.5, 0.5], [0.5, 0.6, 0.7]], base=0.0, seeds=[0, 1], clock="l40s")
+    pair = compare(slow, fast)
+    for _, _, row in speedup.TABLES:
+        named = [*row("toy", pair).items()][:2]
+        assert named == [("figure", "toy, time priced: l40s"), ("arm vs baseline", "PODS vs GRPO")]
+    accuracy = {"runs": "2 vs 2, paired", "over": "1.5 h"}
+    accuracy |= {"mean accuracy, points": "+16.7 [-4.5, +37.8]"}
+    accuracy |= {"level, points": "+18.3 [-2.8, +39.5]"}
+    time = {"target": "36.3%", "times as fast": "a bound [0.59, unbounded]"}
+    time |= {"mean time, capped": "15 min vs 45 min", "runs short of it": "0 vs 0"}
+    published = {"threshold": "49.50% (0.99 of best, still rising)"}
+    published |= {"time": "30 min vs 1.5 h", "speed-up": "3.00"}
+    assert rows_of(pair) == [accuracy, time, published]
+    slower = rows_of(compare(slow, fast, target=0.55))[1]
+    assert slower["runs short of it"] == "1 vs 1"
+    assert slower["mean time, capped"] == "1.12 h vs 1.38 h"
+
+
+def test_a_row_has_a_dash_for_what_cannot_be_compared_and_an_interval_from_ten_runs_on():
+    late = compare(arm("GRPO", [[0.5, 0.4, NAN]]), arm("PODS", [[NAN, NAN, 1.0]]))
+    accuracy = {"runs": "1 vs 1", "over": "-", "mean accuracy, points": "-", "level, points": "-"}
+    heads = ("target", "times as fast", "mean time, capped", "runs short of it")
+    published = {"threshold": "49.50% (0.99 of best)", "time": "1.5 h vs 30 min"}
+    published |= {"speed-up": "0.33"}
+    assert rows_of(late) == [accuracy, dict.fromkeys(heads, "-"), published]
+    nine, ten = (
+        rows_of(compare(arm("GRPO", one_by_one(12)), arm("PODS", [[1.0] * 12] * runs)))[2]
+        for runs in (9, 10)
+    )
+    assert (nine["speed-up"], ten["speed-up"]) == ("12.00", "12.00 [9.00, 12.00]")
+
+
 def test_gaps_do_not_count_in_resamples():
     values = np.array([[0.0, NAN], [1.0, 0.5]])
     means = statistics.resampled_means(values, 1000, np.random.default_rng(7))
