@@ -75,6 +75,7 @@ FIRST_FORMS = {
     "about .5": "about0.5",
     "{.5}": "{0.5}",
     "5\\%%": "5%",
+    "5\\\\\\%%": "5",  # the macro stands there once the first one is gone
     "1\n2": "12",
     "5\\text{ cm}": "5",
     "5\\text{ a}\\text{ b}": "5\\text{ a}\\text{ b}",  # two units
