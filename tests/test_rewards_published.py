@@ -75,7 +75,8 @@ FIRST_FORMS = {
     "about .5": "about0.5",
     "{.5}": "{0.5}",
     "5\\%%": "5%",
-    "4,\\!200\n": "4,200",
+    "5\\\\\\%%": "5",  # the macro stands there once the first one is gone
+    "1\n2": "12",
     "5\\text{ cm}": "5",
     "5\\text{ a}\\text{ b}": "5\\text{ a}\\text{ b}",  # two units
     "\\text{ ab }": "ab",
@@ -138,9 +139,10 @@ def pairs(table):
     return [(given, gold) for gold, texts in table.items() for given in texts]
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def forget():
-    """mutmut tests in forks of a process that has run these tests, with what it has cached."""
+    """mutmut tests in forks of a process that has run these tests, with what it has cached; and it
+    asks which tests call a function, which a cached result hides."""
     published.first_form.cache_clear()
     published.second_form.cache_clear()
 

@@ -57,7 +57,7 @@ def test_a_new_run_has_its_config_and_its_origin(tmp_path, monkeypatch):
     assert load_config(tmp_path / "r" / ".hydra" / "config.yaml") == folder.config
     meta = json.loads((tmp_path / "r" / "meta.json").read_text())
     changed = git("status", "--porcelain", "--untracked-files=no")
-    commit = git("rev-parse", "HEAD")[:12] + ("-dirty" if changed else "")
+    commit = git("rev-parse", "--verify", "HEAD")[:12] + ("-dirty" if changed else "")
     versions, gpu = meta.pop("versions"), meta.pop("gpu")
     assert meta == {
         "config_hash": runs.config_hash(folder.config),
