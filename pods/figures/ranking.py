@@ -25,7 +25,7 @@ METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
 TITLES = {
     "accuracy": "Accuracy at temperature 1",
     "greedy": "Greedy accuracy",
-    "both": "Right and well formed, at temperature 1",  # lines of before November 23 have none
+    "both": "Right and well formed, at temperature 1",  # of the newer lines
 }
 SHOWN = 3  # arms of the picture beside GRPO and PODS
 FEWEST_SEEDS = 3  # of a difference in the table of worlds
