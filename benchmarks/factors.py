@@ -62,9 +62,12 @@ def main(config: FactorsConfig) -> None:
 
 def complete(config: FactorsConfig, stage: str, metric: str, cells: dict[str, Signs]) -> np.ndarray:
     """(seeds, cells) mean accuracies, at the best of a cell's rates; of seeds with all cells."""
+    rated = {arm: rated_cells(config, arm) for arm in cells}
+    if stage == "report":
+        rated = {arm: own[:1] for arm, own in rated.items()}
     by_seed: dict[int, dict[str, float]] = {}
     for training, accuracies in board.stored(config, stage).items():
-        if training.arm in cells and training.world == config.world:
+        if training.world == config.world and training.cell in rated.get(training.arm, []):
             runs = by_seed.setdefault(training.seed, {})
             mean = float(np.mean(accuracies[metric]))
             runs[training.arm] = max(runs.get(training.arm, 0.0), mean)
@@ -85,11 +88,15 @@ def train(config: FactorsConfig, cells: dict[str, Signs]) -> None:
     seeds = TUNING[: config.tuning_seeds]
     board.run(config, board.trainings(config, grid, seeds, config.world))
     config.stage = "report"
-    best = {}
-    for arm in cells:
-        best[arm] = board.ranked(config, arm, config.world)[:1]
+    best = {arm: rated_cells(config, arm)[:1] for arm in cells}
     seeds = UNSEEN[: config.seeds]
     board.run(config, board.trainings(config, best, seeds, config.world))
+
+
+def rated_cells(config: FactorsConfig, arm: str) -> list[ranking.Cell]:
+    """A cell at each of the rates with which it was tuned, the best first."""
+    every = board.ranked(config, arm, config.world)
+    return [cell for cell in every if cell.rate in config.learning_rates]
 
 
 def design(config: FactorsConfig) -> dict[str, Signs]:

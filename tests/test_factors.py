@@ -18,6 +18,10 @@ CONFIG = command.typed(
 CELLS = factors.design(CONFIG)
 
 
+def write(file, lines):
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def test_the_design_is_balanced_and_no_main_effect_is_that_of_a_pair():
     signs = np.array([list(cell.values()) for cell in CELLS.values()])
     assert signs.shape == (16, 6)
@@ -68,18 +72,37 @@ def test_a_cell_has_the_sizes_and_parameters_of_its_forms():
 
 
 def test_only_seeds_with_all_cells_count(tmp_path):
-    line = {"budget": 1200.0, "clock": "l40s", "world": "sums", "cell": [8, 8, 4, 1e-3]}
+    line = {"budget": 1200.0, "clock": "l40s", "world": "sums", "cell": [8, 8, 4, 2e-3]}
     lines = [
         line | {"arm": arm, "seed": seed, "accuracy": [0.5 + seed / 1000], "greedy": [0.5]}
-        for seed in (100, 101, 102)
+        for seed in (0, 100, 101, 102)
         for arm in [*CELLS][: 3 if seed == 102 else 16]
     ]
-    (tmp_path / "report.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write(tmp_path / "tune.jsonl", lines[:16])
+    write(tmp_path / "report.jsonl", lines[16:])
     settings = [f"results_dir={tmp_path}", f"output_dir={tmp_path / 'runs'}"]
     settings.append(f"predicted={tmp_path / 'none.jsonl'}")
     shown = processes.run(tmp_path, *settings, script="benchmarks/factors.py").stdout
     assert "test questions, world sums, seeds: 2\n" in shown
     assert "+0.0 [" in shown
+
+
+def test_a_cell_counts_at_the_rate_of_its_tuning(tmp_path):
+    line = {"budget": 1200.0, "clock": "l40s", "world": "sums"}
+    tuned = {2e-3: 0.5, 4e-3: 0.4}  # validation questions
+    tested = {2e-3: 0.6, 4e-3: 0.9}
+    for name, seed, by_rate in (("tune", 0, tuned), ("report", 100, tested)):
+        lines = [
+            line | {"arm": arm, "seed": seed, "cell": [8, 8, 4, rate], "accuracy": [value]}
+            for arm in CELLS
+            for rate, value in by_rate.items()
+        ]
+        write(tmp_path / f"{name}.jsonl", lines)
+    config = CONFIG.model_copy(update={"results_dir": str(tmp_path)})
+    assert factors.complete(config, "tune", "accuracy", CELLS).tolist() == [[0.5] * 16]
+    assert factors.complete(config, "report", "accuracy", CELLS).tolist() == [[0.6] * 16]
+    config.learning_rates = [4e-3]
+    assert factors.complete(config, "report", "accuracy", CELLS).tolist() == [[0.9] * 16]
 
 
 def test_the_main_effects_in_the_docs_are_those_of_the_stored_runs(tmp_path):
