@@ -48,9 +48,10 @@ def main(config: FactorsConfig) -> None:
         predictions.predict(config, point, load(Path(path)), sizes)
     if config.train:
         train(config, cells)
-    signal = predictions.rates(predictions.predicted_lines(config))
+    lines = predictions.predicted_lines(config)
     predicted = None
-    if signal:
+    if len(lines):
+        signal = predictions.rates(lines)
         predicted = np.array([signal[cell] for cell in sizes])
     for stage, what in STAGES.items():
         for metric in ranking.METRICS:
@@ -80,10 +81,7 @@ def complete(config: FactorsConfig, stage: str, metric: str, cells: dict[str, Si
 
 def train(config: FactorsConfig, cells: dict[str, Signs]) -> None:
     """Every cell at each rate on validation questions, then at its best one on test questions."""
-    grid = {}
-    for arm, signs in cells.items():
-        config.arms[arm] = arm_of(config, signs)
-        grid[arm] = rates_of(config, signs)
+    grid = {arm: rates_of(config, signs) for arm, signs in cells.items()}
     config.stage = "tune"
     seeds = TUNING[: config.tuning_seeds]
     board.run(config, board.trainings(config, grid, seeds, config.world))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+from pandas.core.groupby import DataFrameGroupBy
 from pydantic import Field
 from scipy.stats import rankdata
 from tqdm import tqdm
@@ -71,37 +72,27 @@ def main(config: PredictionsConfig) -> None:
     if config.train:
         board.run(config, registered(config))
     lines = predicted_lines(config)
-    if not lines:
+    if lines.empty:
         raise UserError(f"predicted={config.predicted}: no line of world={config.world}")
     trained = accuracies(config)
     if not trained:
         raise UserError(f"world={config.world}: nothing was trained yet; set train=true")
-    most = max((line["questions"], line["rollouts"]) for line in lines)
-    whole = [line for line in lines if (line["questions"], line["rollouts"]) == most]
+    shapes = lines.groupby(["questions", "rollouts"])
+    most = max(shapes.groups)
+    whole = shapes.get_group(most)
     print(f"all recorded rollouts ({most[0]} x {most[1]}), mean over points\n")
     print(correlations(rates(whole), trained))
     if config.world in config.registered.worlds:
         both = accuracies(config, "both")
         print(f"\nright in the wanted format\n\n{correlations(rates(whole), both)}")
         print(f"\nby cell\n\n{by_cell(rates(whole), trained, both)}")
-    by_point: dict[str, list] = defaultdict(list)
-    for line in whole:
-        by_point[line["point"]].append(line)
+    by_point = whole.groupby(["point"], sort=False)
     print(f"\nby point of the training\n\n{agreement(by_point, trained)}")
-    points: dict[tuple[int, int], set[str]] = defaultdict(set)
-    for line in lines:
-        points[line["questions"], line["rollouts"]].add(line["point"])
-    common = set.intersection(*points.values())
-    by_size: dict[str, list] = defaultdict(list)
-    for size in sorted(points):
-        name = f"{size[0]} x {size[1]}"
-        for line in lines:
-            shape = line["questions"], line["rollouts"]
-            if shape == size and line["point"] in common:
-                by_size[name].append(line)
-    title = f"by questions x rollouts, points: {', '.join(sorted(common))}"
-    if by_size:
-        print(f"\n{title}\n\n{agreement(by_size, trained)}")
+    common = set.intersection(*shapes["point"].agg(set))
+    if common:
+        by_shape = lines[lines["point"].isin(common)].groupby(["questions", "rollouts"])
+        print(f"\nby questions x rollouts, points: {', '.join(sorted(common))}\n")
+        print(agreement(by_shape, trained))
 
 
 def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> None:
@@ -140,10 +131,11 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
                 known.add(key_of(line))
 
 
-def predicted_lines(config: SignalConfig) -> list[dict[str, Any]]:
-    """What is stored of the world."""
+def predicted_lines(config: SignalConfig) -> pandas.DataFrame:
+    """What is stored of the world, and what each line is about."""
     every = files.read_lines(Path(config.predicted))
-    return [line for line in every if line["world"] == config.world]
+    lines = [line for line in every if line["world"] == config.world]
+    return pandas.DataFrame(line | {"size": (line["arm"], *line["cell"])} for line in lines)
 
 
 def key_of(line: dict[str, Any]) -> tuple:
@@ -155,7 +147,7 @@ def key_of(line: dict[str, Any]) -> tuple:
 def cells_of(config: PredictionsConfig) -> list[Size]:
     """Those that are registered in the world; in another one every cell of tuning."""
     if config.world in config.registered.worlds:
-        return list(dict.fromkeys(size_of(training) for training in registered(config)))
+        return list(dict.fromkeys((one.arm, *one.cell[:3]) for one in registered(config)))
     return [cell for cell in accuracies(config) if cell[0] in config.tuned]
 
 
@@ -166,10 +158,6 @@ def registered(config: PredictionsConfig) -> list[Training]:
     for arm, sizes in plan.cells.items():
         cells[arm] = [Cell(*own, plan.rate) for own in sizes]
     return board.trainings(config, cells, plan.seeds, config.world)
-
-
-def size_of(training: Training) -> Size:
-    return (training.arm, *training.cell[:3])
 
 
 def training_of(config: SignalConfig, arm: str) -> TrainConfig:
@@ -191,18 +179,15 @@ def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> dict[Size
         if rates is None or line["cell"][-1] in rates:
             values[(line["arm"], *line["cell"])].append(float(np.mean(line[metric])))
     best: dict[Size, float] = {}
-    for (arm, P, n, m, _), means in values.items():
-        cell = (arm, P, n, m)
+    for (*size, _), means in values.items():
+        cell = tuple(size)
         best[cell] = max(best.get(cell, 0.0), float(np.mean(means)))
     return best
 
 
-def rates(lines: list[dict[str, Any]]) -> dict[Size, float]:
+def rates(lines: pandas.DataFrame) -> dict[Size, float]:
     """The mean over points of the logarithm of each cell's rate."""
-    logs: dict[Size, list[float]] = defaultdict(list)
-    for line in lines:
-        logs[(line["arm"], *line["cell"])].append(np.log(line["rate"]))
-    return {cell: float(np.mean(values)) for cell, values in logs.items()}
+    return np.log(lines["rate"]).groupby(lines["size"], sort=False).mean().to_dict()
 
 
 def correlations(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
@@ -237,10 +222,11 @@ def by_cell(
     return tables.markdown(pandas.DataFrame(rows))
 
 
-def agreement(by_name: dict[str, list[dict[str, Any]]], trained: dict[Size, float]) -> str:
-    """A row for the predictions of each set of lines."""
+def agreement(groups: DataFrameGroupBy, trained: dict[Size, float]) -> str:
+    """A row for the predictions of each group of lines."""
     rows = []
-    for name, lines in by_name.items():
+    for names, lines in groups:
+        name = " x ".join(map(str, names))
         predicted = rates(lines)
         rows.append(row(name, [c for c in predicted if c in trained], predicted, trained))
     return tables.markdown(pandas.DataFrame(rows))

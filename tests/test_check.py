@@ -28,6 +28,7 @@ def functions(tmp_path, monkeypatch):
         ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=8", "8 or less"]),
         ("kept_per_prompt=3 micro_batch_size=5", ["micro_batch_size=5", "= 24 rows", "e.g. 1"]),
         ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "=64", "set 4", "pods"]),
+        ("lora.alpha=null", ["lora.alpha=null: an adapter has one; leave it out for lora.rank="]),
         ("rule=all", ["rule=all", "kept_per_prompt=4", "set 8", "max_variance"]),
         ("rule=best", ["rule=best", "percentile", "path/to/file.py:function"]),
         ("algorithm=best", ["algorithm=best", "greso", "speed"]),
@@ -165,9 +166,10 @@ def test_a_schedule_follows_what_ends_the_run(overrides, follows):
         ("fixed: -1\ngenerate: 0\nupdate: 0", "fixed=-1: must be greater than or equal to 0"),
         ("fixed: 1\ngenerate: 0\nupdate: a lot", "update=a lot: must be a number, such as 0.5"),
         ("fixed: 1\ngenerate: 0\nupdates: 0", "p.yaml lacks fixed, generate or update, in seconds"),
+        ("fixed: 0\ngenerate: 0\nupdate: 0", "a step is free, so no budget ends; give p.yaml"),
         ("a: [", "cannot read p.yaml (while parsing"),
     ],
-    ids=["a negative price", "a text", "a price that is missing", "no YAML"],
+    ids=["a negative price", "a text", "a price that is missing", "no price", "no YAML"],
 )
 def test_a_price_list_that_cannot_be_used_is_named(tmp_path, text, line):
     (tmp_path / "p.yaml").write_text(text)

@@ -30,7 +30,12 @@ WRONG = {  # overrides: the line
     "rewards.weights.a=inf": "rewards.weights.a=Infinity: must be a finite number",
     "budget=3": "budget=3: must be keys with values, {name: value}",
     "lora.rank=0": "lora.rank=0: must be greater than 0",
-    "optimizer.betas=[1,x]": 'optimizer.betas=[1, "x"]: must be a number, such as 0.5',
+    "optimizer.betas=[0.9,x]": 'optimizer.betas=[0.9, "x"]: must be a number, such as 0.5',
+    "optimizer.betas=[0.9,1]": "optimizer.betas=[0.9, 1]: must be less than 1",
+    "lora.dropout=1": "lora.dropout=1: must be less than 1",
+    "lora.target_modules=[]": "lora.target_modules=[]: must have at least 1 item "
+    "after validation, not 0",
+    "sampling.stop=['']": 'sampling.stop=[""]: must have at least 1 character',
     "logger=wanb": "logger=wanb: must be 'console', 'wandb' or 'tensorboard'",
     "seed=abc": "seed=abc: must be a whole number, such as 1",
     "seed=1.5": "seed=1.5: must be a whole number, such as 1",

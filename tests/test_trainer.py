@@ -13,6 +13,7 @@ from peft import AutoPeftModelForCausalLM
 
 from pods.batch import AlgorithmError, Selection
 from pods.clock import Clock
+from pods.config.errors import UserError
 from pods.engines import choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import load_tokenizer, load_transformers
@@ -84,6 +85,16 @@ def adapter(trainer):
 
 def adapter_of(model):
     return {k: v.clone() for k, v in model.state_dict().items() if "lora_" in k}
+
+
+def test_a_module_of_the_adapter_that_the_model_lacks_is_named():
+    config = compose("lora.target_modules=[q_proj,mlp.up_proj,k_prj]")
+    with pytest.raises(UserError) as error:
+        policy_of(config)
+    assert str(error.value) == (
+        "lora.target_modules=k_prj: pods/tiny_policy has no such module; its linear ones are "
+        "down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"
+    )
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -83,8 +83,8 @@ class LoraKeys(Section):
 
     rank: int | None = Field(gt=0, serialization_alias="r")  # PEFT's and Unsloth's names
     alpha: float | None = Field(gt=0, serialization_alias="lora_alpha")
-    dropout: float = Field(ge=0, serialization_alias="lora_dropout")
-    target_modules: list[Text]
+    dropout: float = Field(ge=0, lt=1, serialization_alias="lora_dropout")
+    target_modules: list[Text] = Field(min_length=1)
 
 
 class RewardsKeys(Section):
@@ -106,7 +106,7 @@ class SamplingKeys(Section):
     top_k: int = Field(ge=0)
     max_prompt_length: int = Field(gt=0)
     max_completion_length: int = Field(gt=0)
-    stop: list[Text]
+    stop: list[Annotated[Text, Field(min_length=1)]]
 
 
 class OptimizerKeys(Section):
@@ -117,7 +117,7 @@ class OptimizerKeys(Section):
     schedule: Literal["constant", "linear", "cosine"]
     schedule_by: Literal["seconds", "steps"] | None
     warmup_steps: float = Field(ge=0)
-    betas: list[float] = Field(min_length=2, max_length=2)
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(min_length=2, max_length=2)
     weight_decay: float = Field(ge=0)
     max_grad_norm: float = Field(ge=0)
 

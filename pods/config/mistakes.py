@@ -82,7 +82,7 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
         return f"{key}={written(value)}: unknown; {_nearest(key, schema)}"
     key, value = _place(first["loc"], values)
     same = [problem for problem in problems if _place(problem["loc"], values)[0] == key]
-    rules = [RULES.get(p["type"]) or p["msg"].replace("Input should", "must") for p in same]
+    rules = [RULES.get(p["type"]) or re.sub(r"^\w+ should", "must", p["msg"]) for p in same]
     return f"{key}={written(value)}: {', or '.join(dict.fromkeys(rules))}"
 
 

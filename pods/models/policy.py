@@ -89,6 +89,20 @@ def load_model(path: str, dtype: str, **settings: Any) -> Model:
         raise UserError(f"model.path={path}: {error}") from error
 
 
+def refuse_targets(config: TrainConfig, model: torch.nn.Module) -> None:
+    """Raise UserError for a module of the adapter that the model lacks: PEFT skips it if others are
+    there, and less is trained than was asked."""
+    modules = {f".{name}": module for name, module in model.named_modules()}
+    for target in config.lora.target_modules:
+        if not any(name.endswith(f".{target}") for name in modules):
+            linear = [name for name in modules if isinstance(modules[name], torch.nn.Linear)]
+            known = sorted({name.rpartition(".")[2] for name in linear})
+            raise UserError(
+                f"lora.target_modules={target}: {config.model.path} has no such module; "
+                f"its linear ones are {', '.join(known)}"
+            )
+
+
 def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     """The policy of backend=transformers, which runs anywhere; TRL adds the adapter."""
     from peft import LoraConfig
@@ -109,5 +123,6 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     model = load_model(keys.path, keys.dtype, **settings)
     adapter = None
     if config.lora.rank:
+        refuse_targets(config, model)
         adapter = LoraConfig(**config.lora.model_dump(by_alias=True), task_type="CAUSAL_LM")
     return Policy(model, tokenizer, adapter, device, end_tokens(keys.path, tokenizer))

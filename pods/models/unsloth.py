@@ -12,7 +12,7 @@ from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.models import locate, named_loading_errors
-from pods.models.policy import Policy, end_tokens
+from pods.models.policy import Policy, end_tokens, refuse_targets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -89,6 +89,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
             random_state=config.seed,
             **(engine_arguments(config) if vllm else {}),
         )
+    refuse_targets(config, model)
     model = FastLanguageModel.get_peft_model(
         model,
         **config.lora.model_dump(by_alias=True),

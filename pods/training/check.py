@@ -78,7 +78,8 @@ def needs_of(config: TrainConfig) -> Needs:
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
-    """n, m, advantage and micro-batch under the algorithm, the rule and the number of processes."""
+    """n, m, advantage and micro-batch under the algorithm, the rule and the number of processes;
+    the adapter's alpha."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
     needs = needs_of(config)
@@ -95,6 +96,8 @@ def sizes(config: TrainConfig) -> Iterator[str]:
             f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
             f"set {m}, as kept_per_prompt, or algorithm=pods"
         )
+    if config.lora.rank and config.lora.alpha is None:
+        yield f"lora.alpha=null: an adapter has one; leave it out for lora.rank={config.lora.rank}"
     if config.rule == "all" and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
     rows = m * P // processes

@@ -1,4 +1,5 @@
-"""The dictionary `trl` of a config: what it may hold is what GRPOConfig knows and no key sets."""
+"""Values that only TRL and transformers can judge: the dictionary `trl` of a config, which may
+hold what GRPOConfig knows and no key sets, and the optimiser."""
 
 import re
 from dataclasses import fields
@@ -6,6 +7,7 @@ from typing import get_type_hints
 
 import yaml
 from pydantic import create_model
+from transformers.training_args import OptimizerNames
 from trl import GRPOConfig
 
 from pods.config.errors import UserError
@@ -41,8 +43,15 @@ WITHOUT_KEY = {
 
 
 def refuse_unknown(config: TrainConfig) -> None:
-    """Raise UserError for an argument in `config.trl` that GRPOConfig lacks, that has another type
-    there, or that a key of ours sets. Imports TRL, and so comes after Unsloth."""
+    """Raise UserError for an optimiser that transformers lacks, and for an argument in `config.trl`
+    that GRPOConfig lacks, that has another type there, or that a key of ours sets. Imports TRL, and
+    so comes after Unsloth."""
+    optimizers = list(OptimizerNames)  # texts
+    if config.optimizer.name not in optimizers:
+        raise UserError(
+            f"optimizer.name={config.optimizer.name}: transformers has no such optimiser; "
+            f"nearest: {nearest(config.optimizer.name, optimizers)}"
+        )
     table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
     for name, value in config.trl.items():
         keys = re.findall(r"\$\{([\w.]+)", str(table.get(name, "")))
