@@ -105,8 +105,9 @@ def test_a_cell_counts_at_the_rate_of_its_tuning(tmp_path):
     assert factors.complete(config, "report", "accuracy", CELLS).tolist() == [[0.9] * 16]
 
 
-def test_the_main_effects_in_the_docs_are_those_of_the_stored_runs(tmp_path):
-    shown = processes.run(tmp_path, script="benchmarks/factors.py", cwd=ROOT).stdout
+@pytest.mark.parametrize("settings", [[], ["world=noisy", "learning_rates=[2e-3]"]], ids=str)
+def test_the_main_effects_in_the_docs_are_those_of_the_stored_runs(tmp_path, settings):
+    shown = processes.run(tmp_path, *settings, script="benchmarks/factors.py", cwd=ROOT).stdout
     sampled, _ = shown.split("Accuracy at temperature 1, test questions")[1].split("Greedy")
     effects = re.findall(r"(?m)^\| (\w+) +\| (\S+) \[(\S+), (\S+)\] +\| (x \S+)", sampled)
     assert len(effects) == 6
