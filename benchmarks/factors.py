@@ -3,6 +3,7 @@
     uv run benchmarks/factors.py              # effects of parts and pairs, of stored runs
     uv run benchmarks/factors.py recorded={base: <file>}   # with what the signal predicts
     uv run benchmarks/factors.py train=true   # tune the rate of every cell, then train it: resumes
+    uv run benchmarks/factors.py learning_rates=[2e-3]   # all cells at one rate
 A fractional factorial (Box, Hunter and Hunter): an effect is the mean over the cells of one form
 minus that over the others, and a factor that `products` names has the sign of a product of others.
 """
@@ -25,7 +26,6 @@ from pods.figures.statistics import difference
 from pods.signal.pool import load
 
 SIZES = ("P", "n", "m")
-STAGES = {"tune": "the best of the rates tried, validation questions", "report": "test questions"}
 Signs = dict[str, int]  # factor -> -1 for its first form, 1 for its second
 
 
@@ -49,29 +49,31 @@ def main(config: FactorsConfig) -> None:
     if config.train:
         train(config, cells)
     lines = predictions.predicted_lines(config)
+    signal = {}
     predicted = None
     if len(lines):
         signal = predictions.rates(lines)
         predicted = np.array([signal[cell] for cell in sizes])
-    for stage, what in STAGES.items():
-        for metric in ranking.METRICS:
-            values = complete(config, stage, metric, cells)
-            print(f"{ranking.TITLES[metric]}, {what}, world {config.world}, seeds: {len(values)}\n")
-            if len(values):
-                print(table(values, cells, predicted))
+    for metric in ranking.METRICS:
+        values = complete(config, metric, cells)
+        print(f"{ranking.TITLES[metric]}, world {config.world}, seeds: {len(values)}\n")
+        if len(values):
+            print(table(values, cells, predicted))
+            if signal:
+                trained = dict(zip(sizes, values.mean(axis=0), strict=True))
+                print(f"{predictions.correlations(signal, trained)}\n")
 
 
-def complete(config: FactorsConfig, stage: str, metric: str, cells: dict[str, Signs]) -> np.ndarray:
-    """(seeds, cells) mean accuracies, at the best of a cell's rates; of seeds with all cells."""
-    rated = {arm: rated_cells(config, arm) for arm in cells}
-    if stage == "report":
-        rated = {arm: own[:1] for arm, own in rated.items()}
+def complete(config: FactorsConfig, metric: str, cells: dict[str, Signs]) -> np.ndarray:
+    """(seeds, cells) mean accuracies on test questions, at the best of a cell's rates in tuning; of
+    seeds with all cells."""
+    wanted = {(arm, cell) for arm in cells for cell in rated_cells(config, arm)[:1]}
+    setting = config.budget, config.clock, config.world
     by_seed: dict[int, dict[str, float]] = {}
-    for training, accuracies in board.stored(config, stage).items():
-        if training.world == config.world and training.cell in rated.get(training.arm, []):
+    for training, accuracies in board.stored(config, "report").items():
+        if training[3:] == setting and training[:2] in wanted:
             runs = by_seed.setdefault(training.seed, {})
-            mean = float(np.mean(accuracies[metric]))
-            runs[training.arm] = max(runs.get(training.arm, 0.0), mean)
+            runs[training.arm] = float(np.mean(accuracies[metric]))
     rows = []
     for runs in by_seed.values():
         if len(runs) == len(cells):

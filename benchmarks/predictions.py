@@ -173,11 +173,13 @@ def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> dict[Size
     if config.world in config.registered.worlds:
         seeds, rates = config.registered.seeds, [config.registered.rate]
     values: dict[tuple, list[float]] = defaultdict(list)
-    for line in files.read_lines(Path(config.results_dir) / "tune.jsonl"):
-        if line.get("world", "sums") != config.world or line["seed"] not in seeds:
+    setting = config.budget, config.clock, config.world
+    for training, by_metric in board.stored(config, "tune").items():
+        if training[3:] != setting or training.seed not in seeds:
             continue
-        if rates is None or line["cell"][-1] in rates:
-            values[(line["arm"], *line["cell"])].append(float(np.mean(line[metric])))
+        if rates is None or training.cell.rate in rates:
+            mean = float(np.mean(by_metric[metric]))
+            values[(training.arm, *training.cell)].append(mean)
     best: dict[Size, float] = {}
     for (*size, _), means in values.items():
         cell = tuple(size)

@@ -33,8 +33,7 @@ WRONG = {  # overrides: the line
     "optimizer.betas=[0.9,x]": 'optimizer.betas=[0.9, "x"]: must be a number, such as 0.5',
     "optimizer.betas=[0.9,1]": "optimizer.betas=[0.9, 1]: must be less than 1",
     "lora.dropout=1": "lora.dropout=1: must be less than 1",
-    "lora.target_modules=[]": "lora.target_modules=[]: must have at least 1 item "
-    "after validation, not 0",
+    "lora.target_modules=[]": "lora.target_modules=[]: must have at least 1 item",
     "sampling.stop=['']": 'sampling.stop=[""]: must have at least 1 character',
     "logger=wanb": "logger=wanb: must be 'console', 'wandb' or 'tensorboard'",
     "seed=abc": "seed=abc: must be a whole number, such as 1",

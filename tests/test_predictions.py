@@ -9,6 +9,8 @@ from scipy.stats import spearmanr
 
 from benchmarks import predictions
 from pods.config import command
+from tests import processes
+from tests.conftest import ROOT
 from tests.figures import refused
 
 SCRIPT = "benchmarks/predictions.py"
@@ -74,3 +76,18 @@ def test_a_world_without_predictions_is_named(tmp_path, monkeypatch, capsys):
     nothing = tmp_path / "none.jsonl"
     line = f"predicted={nothing}: no line of world=hard"
     assert line in refused(capsys, SCRIPT, "world=hard", f"predicted={nothing}")
+
+
+def test_other_prices_are_no_trainings_of_these(config):
+    first, second, *_ = predictions.registered(config)
+    write_trained(config, [first._replace(clock="h100s"), second._replace(budget=27.0)])
+    assert predictions.accuracies(config) == {}
+
+
+def test_the_tables_in_the_docs_are_those_of_the_stored_trainings(tmp_path):
+    shown = processes.run(tmp_path, script=SCRIPT, cwd=ROOT).stdout
+    page = " ".join((ROOT / "docs" / "planner.md").read_text().split())  # however wide a column is
+    lines = [" ".join(line.split()) for line in shown.splitlines() if line.startswith("| ")]
+    rows = [line for line in lines if "| --- |" not in line and "| cells |" not in line]
+    assert len(rows) > 20
+    assert [row for row in rows if row not in page] == []

@@ -87,13 +87,15 @@ def adapter_of(model):
     return {k: v.clone() for k, v in model.state_dict().items() if "lora_" in k}
 
 
-def test_a_module_of_the_adapter_that_the_model_lacks_is_named():
-    config = compose("lora.target_modules=[q_proj,mlp.up_proj,k_prj]")
+@pytest.mark.parametrize("target", ["k_prj", "mlp"])  # a block is no layer
+def test_a_layer_of_the_adapter_that_the_model_lacks_is_named(target):
+    config = compose(f"lora.target_modules=[q_proj,mlp.up_proj,{target}]")
     with pytest.raises(UserError) as error:
         policy_of(config)
     assert str(error.value) == (
-        "lora.target_modules=k_prj: pods/tiny_policy has no such module; its linear ones are "
-        "down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"
+        f"lora.target_modules={target}: pods/tiny_policy has no such layer; it has down_proj, "
+        "embed_tokens, gate_proj, input_layernorm, k_proj, lm_head, norm, o_proj, "
+        "post_attention_layernorm, q_proj, up_proj, v_proj"
     )
 
 

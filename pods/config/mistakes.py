@@ -83,6 +83,7 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     key, value = _place(first["loc"], values)
     same = [problem for problem in problems if _place(problem["loc"], values)[0] == key]
     rules = [RULES.get(p["type"]) or re.sub(r"^\w+ should", "must", p["msg"]) for p in same]
+    rules = [rule.partition(" after validation")[0] for rule in rules]
     return f"{key}={written(value)}: {', or '.join(dict.fromkeys(rules))}"
 
 

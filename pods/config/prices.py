@@ -31,6 +31,7 @@ def read_prices(clock: str) -> Prices:
             f"clock={clock}: {file} lacks fixed, generate or update, in seconds; "
             "--help explains them"
         )
-    if not any(prices[key] for key in REQUIRED):
-        raise UserError(f"clock={clock}: a step is free, so no budget ends; give {file} a price")
-    return validated(Prices, {**prices, "name": clock}, f"clock={clock}: ")
+    prices = validated(Prices, {**prices, "name": clock}, f"clock={clock}: ")
+    if not any(getattr(prices, key) for key in REQUIRED):
+        raise UserError(f"clock={clock}: every step is free; give {file} a price above 0")
+    return prices

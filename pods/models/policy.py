@@ -90,16 +90,15 @@ def load_model(path: str, dtype: str, **settings: Any) -> Model:
 
 
 def refuse_targets(config: TrainConfig, model: torch.nn.Module) -> None:
-    """Raise UserError for a module of the adapter that the model lacks: PEFT skips it if others are
+    """Raise UserError for a layer of the adapter that the model lacks: PEFT skips it if others are
     there, and less is trained than was asked."""
-    modules = {f".{name}": module for name, module in model.named_modules()}
+    layers = [f".{name}" for name, module in model.named_modules() if hasattr(module, "weight")]
     for target in config.lora.target_modules:
-        if not any(name.endswith(f".{target}") for name in modules):
-            linear = [name for name in modules if isinstance(modules[name], torch.nn.Linear)]
-            known = sorted({name.rpartition(".")[2] for name in linear})
+        if not any(name.endswith(f".{target}") for name in layers):
+            known = sorted({name.rpartition(".")[2] for name in layers})
             raise UserError(
-                f"lora.target_modules={target}: {config.model.path} has no such module; "
-                f"its linear ones are {', '.join(known)}"
+                f"lora.target_modules={target}: {config.model.path} has no such layer; "
+                f"it has {', '.join(known)}"
             )
 
 

@@ -97,7 +97,10 @@ def sizes(config: TrainConfig) -> Iterator[str]:
             f"set {m}, as kept_per_prompt, or algorithm=pods"
         )
     if config.lora.rank and config.lora.alpha is None:
-        yield f"lora.alpha=null: an adapter has one; leave it out for lora.rank={config.lora.rank}"
+        yield (
+            f"lora.alpha=null: an adapter needs one; leave it out, and it is "
+            f"lora.rank={config.lora.rank}"
+        )
     if config.rule == "all" and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
     rows = m * P // processes

@@ -46,11 +46,12 @@ def refuse_unknown(config: TrainConfig) -> None:
     """Raise UserError for an optimiser that transformers lacks, and for an argument in `config.trl`
     that GRPOConfig lacks, that has another type there, or that a key of ours sets. Imports TRL, and
     so comes after Unsloth."""
-    optimizers = list(OptimizerNames)  # texts
-    if config.optimizer.name not in optimizers:
+    optimizers = ["auto", *OptimizerNames]
+    name = config.optimizer.name
+    if name not in optimizers:
         raise UserError(
-            f"optimizer.name={config.optimizer.name}: transformers has no such optimiser; "
-            f"nearest: {nearest(config.optimizer.name, optimizers)}"
+            f"optimizer.name={name}: transformers has no such optimiser; "
+            f"nearest: {nearest(name.lower(), optimizers)}"
         )
     table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
     for name, value in config.trl.items():
