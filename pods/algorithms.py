@@ -77,10 +77,7 @@ def cppo(step: Step, each: int | None = None):
     prompts = [*step.prompts, *step.fresh(max(0, count - step.P))]
     batch = yield prompts[:count], step.n
     advantages = all_advantages(batch)
-    parts = []
-    for group in batch.groups:
-        parts.append(group[largest(advantages[group], each)])
-    kept = np.concatenate(parts)
+    kept = np.concatenate([group[largest(advantages[group], each)] for group in batch.groups])
     return Selection(kept, advantages[kept])
 
 
@@ -210,11 +207,8 @@ def gfpo(step: Step):
     difficulty, and keep those of most reward per token."""
     batch = yield step.prompts, step.n
     lengths = lengths_of(batch)
-    kept = []
-    for group in batch.groups:
-        shortest_first = group[np.argsort(lengths[group], kind="stable")]
-        kept.append(shortest_first[: step.m])
-    return np.concatenate(kept)
+    shortest_first = [group[np.argsort(lengths[group], kind="stable")] for group in batch.groups]
+    return np.concatenate([group[: step.m] for group in shortest_first])
 
 
 def thin(step: Step, pool: int = 2, look: int = 2):

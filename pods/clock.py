@@ -105,13 +105,12 @@ def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) 
     """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step,
     from the lengths (tokens) of the rollouts drawn and trained on: a price is that of a rollout, or
     of `prices.tokens` tokens if the list has that."""
-    drawn_units: float = len(drawn)
-    trained_units: float = len(trained)
-    if prices.tokens is not None:
-        drawn_units = drawn.sum() / prices.tokens
-        trained_units = trained.sum() / prices.tokens
-    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * drawn_units
-    return {"generate": float(generation), "update": float(prices.update * trained_units)}
+
+    def units(lengths: np.ndarray) -> float:
+        return len(lengths) if prices.tokens is None else lengths.sum() / prices.tokens
+
+    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * units(drawn)
+    return {"generate": float(generation), "update": float(prices.update * units(trained))}
 
 
 def peak_memory() -> float | None:

@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
 def remove_old(folder: Path, pattern: str, seconds: float = DAY) -> None:
     """Remove what a killed process left under a temporary name so many seconds ago or earlier."""
     for path in folder.glob(pattern):
-        if time.time() - path.stat().st_mtime >= seconds:
-            remove(path)
+        with suppress(FileNotFoundError):  # another process has renamed it
+            if time.time() - path.stat().st_mtime >= seconds:
+                remove(path)
 
 
 def remove(path: Path) -> None:

@@ -6,7 +6,6 @@
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
     replaced        trl.trainer.grpo_trainer.VLLMGeneration while the constructor runs
     deleted         Unsloth's notes on packing, after the warm-up
-
 TRL's own code builds the tensors: it is answered with rollouts and rewards."""
 
 from collections.abc import Iterator
@@ -237,8 +236,9 @@ class TrlSeam(trl.GRPOTrainer):
 
     @torch.no_grad()
     def token_logprobs(self, prompt: list[int], completion: list[int]) -> torch.Tensor:
-        """(tokens,) log-probabilities of a completion, as the loss computes them."""
+        """(tokens,) log-probabilities of a completion, as in the loss but for dropout."""
         training = self.model.training
+        self.model.eval()  # dropout would be a gap, and draw from the generator of the training
         tokens = torch.tensor([[*prompt, *completion]], device=self.accelerator.device)
         logprobs, *_ = self._get_per_token_logps_and_entropies(
             self.model, tokens, torch.ones_like(tokens), len(completion), 1

@@ -214,11 +214,10 @@ class PodsTrainer(TrlSeam):
             values = [*record.selection.advantages.tolist(), *[0.0] * filling]
             tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
         self.log_step(values, summary(record))
-        masked = np.array(ranks.share([False] * len(kept) + [True] * filling))
-        if self.mask_truncated_completions:
-            masked |= batch.clipped[mine]
-        if filling or self.mask_truncated_completions:  # on all ranks, or on none
-            self.mask_rows(tensors, torch.as_tensor(masked))
+        masked = batch.clipped[places] & self.mask_truncated_completions
+        masked[len(kept) :] = True
+        if masked.any():  # on all ranks, or on none
+            self.mask_rows(tensors, torch.tensor(ranks.share(masked)))
         if filling:
             share = torch.tensor(max(1, len(kept)) / len(places), device=self.accelerator.device)
             if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:

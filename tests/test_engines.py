@@ -14,7 +14,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from pods.batch import Completion, seed_of
-from pods.config.errors import EngineError
+from pods.config.errors import RunFailed
 from pods.engines import Limits, LivePolicy, Request, Sampling, Work, texts
 from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
@@ -226,10 +226,11 @@ def test_weights_that_are_no_numbers_end_in_one_line(sampling, checkpoints):
     with torch.no_grad():
         next(p for p in model.parameters() if p.requires_grad).fill_(float("nan"))
     with (
-        pytest.raises(EngineError, match=r"probabilities are not finite.*optimizer.learning_rate"),
+        pytest.raises(RunFailed, match=r"not finite.*optimizer.learning_rate") as error,
         engine(sampling) as transformers,
     ):
         complete(transformers, work(LivePolicy(model, 0), PROMPTS[:2]))
+    assert error.type is RunFailed, "at an EngineError a run saves its weights"
 
 
 def test_full_parameter_checkpoints_load_one_after_the_other(tmp_path):

@@ -66,7 +66,8 @@ def test_it_has_the_longest_lengths_and_leaves_no_trace(engine):
     spy = Spy(trainer)
     trainer.train()
     ((work, groups),) = [answer for answer in spy.answers if answer[0].full_length]
-    assert [len(r.prompt) for r in work.requests] == [40] * 16  # n of each of two prompts
+    assert [len(r.prompt) for r in work.requests] == [40] * 2
+    assert [len(r.seeds) for r in work.requests] == [8] * 2  # n of each prompt, as in a step
     if engine != "trl":  # TRL's own generation ends where it ends
         assert {len(c.token_ids) for group in groups for c in group} == {48}
     assert min(len(c.token_ids) for group in spy.answers[0][1] for c in group) < 48

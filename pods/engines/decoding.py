@@ -18,7 +18,7 @@ from transformers.generation import TopKLogitsWarper, TopPLogitsWarper
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from pods.config.errors import EngineError
+from pods.config.errors import RunFailed
 from pods.engines import Completion, Request, Sampling
 
 ALIVE = 0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
@@ -186,7 +186,7 @@ def decode(
     """One completion for each seed of each request, in their order.
 
     sampling.ends and sampling.stop end a completion, else its length does. logprobs: with the
-    log-probability of each token under the temperature, before top-k and top-p. Raises EngineError
+    log-probability of each token under the temperature, before top-k and top-p. Raises RunFailed
     if the policy's probabilities are not finite.
     """
     device = model.device
@@ -207,7 +207,7 @@ def decode(
             batch.select(torch.tensor(prompt_of, device=device))
         scores = logits.float() / (sampling.temperature or 1.0)
         if not scores.max().isfinite():  # the largest of a row is NaN if any is
-            raise EngineError(
+            raise RunFailed(  # no EngineError, at which a run saves its weights
                 "the policy's probabilities are not finite: its weights overflowed; "
                 "lower optimizer.learning_rate, or resume from an earlier checkpoint"
             )

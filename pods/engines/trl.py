@@ -41,13 +41,9 @@ class TrlEngine:
     def completion(self, ids: Sequence[int], logprobs: list[float] | None) -> Completion:
         """Cut after the first end token; TRL knows the tokenizer's only, and pads after others.
         TRL fails on an empty completion: it becomes one end token."""
-        ends = [i for i, token in enumerate(ids) if token in self.ends]
-        if ends:
-            ids = ids[: ends[0] + 1]
-        if logprobs is not None:
-            logprobs = logprobs[: len(ids)]
-        ids = list(ids) or self.ends[:1]
-        return Completion(ids, ids[-1] not in self.ends, logprobs)
+        length = next((i for i, token in enumerate(ids, 1) if token in self.ends), len(ids))
+        ids = list(ids[:length]) or self.ends[:1]
+        return Completion(ids, ids[-1] not in self.ends, logprobs and logprobs[:length])
 
 
 def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dict[str, Any]:

@@ -65,21 +65,19 @@ def records(
 ) -> list[GradedCompletion]:
     """The only completion of each question, without grades."""
     completions = [completion for (completion,) in groups]
-    graded = []
     written = texts(tokenizer, completions, stop)
-    for row, text, completion in zip(rows, written, completions, strict=True):
-        graded.append(
-            GradedCompletion(
-                id=row.id,
-                answer=row.answer,
-                completion=text,
-                tokens=len(completion.token_ids),
-                clipped=completion.clipped,
-                well_formed=rewards.is_well_formed(rewards.opened(row.prompt) + text),
-                correct={},
-            )
+    return [
+        GradedCompletion(
+            id=row.id,
+            answer=row.answer,
+            completion=text,
+            tokens=len(completion.token_ids),
+            clipped=completion.clipped,
+            well_formed=rewards.is_well_formed(rewards.opened(row.prompt) + text),
+            correct={},
         )
-    return graded
+        for row, text, completion in zip(rows, written, completions, strict=True)
+    ]
 
 
 def load(

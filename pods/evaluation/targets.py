@@ -65,6 +65,10 @@ class Store:
         return sorted(files, key=lambda path: int(path.stem.removeprefix("repeat-")))
 
     def write_facts(self) -> None:
+        """With those that another command has written meanwhile."""
+        for key, value in results.facts_of(self.facts_path).items():
+            if isinstance(value, dict):
+                self.facts[key] = value | self.facts.get(key, {})
         save(write_atomic, self.facts_path, json.dumps(self.facts, indent=1) + "\n")
 
 

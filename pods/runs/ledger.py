@@ -34,25 +34,24 @@ def records(step: "Record", texts: str) -> Iterator[dict[str, Any]]:
     batch = step.batch
     kept = step.selection.kept
     for p, (prompt, group) in enumerate(zip(step.prompts, batch.groups, strict=True)):
-        record: dict[str, Any] = {
+        words = {}
+        if texts == "all" or (texts == "first" and p == 0):
+            words["prompt"] = prompt.row["prompt"]
+            words["completions"] = [step.rollouts[i].text for i in group]
+        trained = np.flatnonzero(batch.prompt[kept] == p)  # places of the group's in `kept`
+        yield {
             "step": step.step.number + 1,
             "group": p,
             "question_id": str(prompt),
+            **words,
+            "answer": str(prompt.row["answer"]),
+            "lengths": batch.lengths[group].tolist(),
+            "clipped": batch.clipped[group].tolist(),
+            "rewards": {name: short(values[group]) for name, values in batch.by_function.items()},
+            "total": short(batch.rewards[group]),
+            "kept": np.searchsorted(group, kept[trained]).tolist(),
+            "advantages": short(step.selection.advantages[trained]),
         }
-        if texts == "all" or (texts == "first" and p == 0):
-            record["prompt"] = prompt.row["prompt"]
-            record["completions"] = [step.rollouts[i].text for i in group]
-        record["answer"] = str(prompt.row["answer"])
-        record["lengths"] = batch.lengths[group].tolist()
-        record["clipped"] = batch.clipped[group].tolist()
-        record["rewards"] = {
-            name: short(values[group]) for name, values in batch.by_function.items()
-        }
-        record["total"] = short(batch.rewards[group])
-        trained = np.flatnonzero(batch.prompt[kept] == p)  # places of the group's in `kept`
-        record["kept"] = np.searchsorted(group, kept[trained]).tolist()
-        record["advantages"] = short(step.selection.advantages[trained])
-        yield record
 
 
 def short(values: np.ndarray) -> list[float]:

@@ -164,11 +164,9 @@ class Console:
     def share(self, step: int, metrics: Metrics) -> float:
         """How much of the run is done, by the limit that ends it first; at most 1."""
         budget = self.config.budget
-        shares = []
-        if self.config.max_steps:
-            shares.append(step / self.config.max_steps)
-        if budget.train_seconds:
-            shares.append(metrics["train_seconds"] / budget.train_seconds)
-        if budget.wall_seconds:
-            shares.append(metrics["wall_seconds"] / budget.wall_seconds)
-        return min(1.0, max(shares))
+        limits = [
+            (step, self.config.max_steps),
+            (metrics["train_seconds"], budget.train_seconds),
+            (metrics["wall_seconds"], budget.wall_seconds),
+        ]
+        return min(1.0, max(done / limit for done, limit in limits if limit))

@@ -134,22 +134,18 @@ def warm_up(trainer: RunTrainer) -> None:
     for row in rows:
         prompts += [Prompt(row["id"], row)] * n
     with trainer.phase("generate"):
-        rollouts = trainer.draw(prompts, list(range(n)) * P)
-        longest = []  # the tokens of each prompt, repeated to the limit
-        for rollout in rollouts[::n]:
-            longest.append(np.resize(rollout.prompt_ids, limits.max_prompt_length).tolist())
-        requests = []
-        for tokens in longest:
-            requests += [Request(tokens, [index]) for index in range(n)]
-        work = Work(
-            requests=ranks.share(requests),
-            weights=LivePolicy(trainer.model, 0),
-            full_length=True,
-        )
+        indices = list(range(n)) * P
+        rollouts = trainer.draw(prompts, indices)
+        wanted = ranks.share(list(zip(prompts, indices, strict=True)))
+        requests = [
+            replace(request, prompt=np.resize(request.prompt, limits.max_prompt_length).tolist())
+            for request in trainer.requests(wanted, 0)
+        ]
+        work = Work(requests, LivePolicy(trainer.model, 0), full_length=True)
         list(trainer.engine.generate([work]))
     with trainer.phase("score"):
         trainer.score(prompts, rollouts)
-    batch = longest_batch(trainer, rows[0], longest[0], limits.max_completion_length)
+    batch = longest_batch(trainer, rows[0], requests[0].prompt, limits.max_completion_length)
     with trainer.phase("update"):
         trainer.rehearse(batch)
 
