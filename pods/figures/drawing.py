@@ -99,7 +99,7 @@ def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
     arms = [*means.sort_values(kind="stable").index]
     for index, (world, row) in enumerate(worlds.items()):
         present = [arm for arm in arms if arm in row]
-        shift = 0.14 * ((len(worlds) - 1) / 2 - index)  # beside those of the other worlds
+        shift = 0.11 * ((len(worlds) - 1) / 2 - index)  # beside those of the other worlds
         height = [arms.index(arm) + shift for arm in present]
         centre = [100 * row[arm].difference for arm in present]
         half = []
