@@ -98,7 +98,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         )
     if config.lora.rank and config.lora.alpha is None:
         yield (
-            f"lora.alpha=null: an adapter needs one; leave it out, and it is "
+            "lora.alpha=null: an adapter needs one; leave it out, and it is "
             f"lora.rank={config.lora.rank}"
         )
     if config.rule == "all" and m != n:

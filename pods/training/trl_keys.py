@@ -47,11 +47,11 @@ def refuse_unknown(config: TrainConfig) -> None:
     that GRPOConfig lacks, that has another type there, or that a key of ours sets. Imports TRL, and
     so comes after Unsloth."""
     optimizers = ["auto", *OptimizerNames]
-    name = config.optimizer.name
-    if name not in optimizers:
+    optimizer = config.optimizer.name
+    if optimizer not in optimizers:
         raise UserError(
-            f"optimizer.name={name}: transformers has no such optimiser; "
-            f"nearest: {nearest(name.lower(), optimizers)}"
+            f"optimizer.name={optimizer}: transformers has no such optimiser; "
+            f"nearest: {nearest(optimizer.lower(), optimizers)}"
         )
     table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
     for name, value in config.trl.items():
