@@ -205,4 +205,5 @@ if __name__ == "__main__":
     for place, argument in enumerate(sys.argv):
         if place and re.fullmatch(r"[^=-][^=]*", argument):  # the algorithm, as a word by itself
             sys.argv[place] = f"algorithm={argument}"
+            break  # Hydra refuses a second one
     main()

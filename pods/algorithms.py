@@ -25,17 +25,12 @@ What an algorithm needs of a run is said beside it, built in or yours, by attrib
     .reads_logprobs   it reads batch.logprobs: an engine that gives none is refused
 """
 
-from collections.abc import Callable, Generator, Sequence
-
 import numpy as np
 
 from pods.advantages import over_all
-from pods.batch import Batch, Prompt, Selection, Step
+from pods.batch import Algorithm, Batch, Selection, Step
 from pods.history import exploration, streak
 from pods.rules import Rule, keep, max_variance
-
-Draw = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
-Algorithm = Callable[..., Generator[Draw, Batch, Sequence[int] | Selection]]
 
 
 def grpo(step: Step):

@@ -3,7 +3,7 @@
 from __future__ import annotations  # else np.random is imported for a type
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -132,6 +132,10 @@ class Selection:
 
     kept: np.ndarray  # (K,) distinct indices into the R rollouts
     advantages: np.ndarray | None = None  # (K,); None: the config's advantage function gives them
+
+
+Draw = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
+Algorithm = Callable[..., Generator[Draw, Batch, Sequence[int] | Selection]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,8 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from pods.advantages import ADVANTAGES, Advantage
-from pods.algorithms import ALGORITHMS, Algorithm
+from pods.algorithms import ALGORITHMS
+from pods.batch import Algorithm
 from pods.config import functions
 from pods.needs import Needs, needs_of
 from pods.rules import RULES, Rule, max_variance

@@ -4,7 +4,7 @@ import inspect
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -12,27 +12,20 @@ import numpy as np
 
 from pods import advantages
 from pods.advantages import Advantage
-from pods.algorithms import Algorithm
 from pods.batch import (
+    Algorithm,
     AlgorithmError,
     Batch,
-    Completion,
     Prompt,
     Record,
     Rollout,
-    Row,
     Selection,
     Step,
     mean,
 )
-from pods.config.errors import UserError
 from pods.config.functions import place
-from pods.history import History, remember
 from pods.needs import needs_of
 from pods.rules import checked
-
-OF_PROMPTS = ("prompt", "completion", "completion_ids")  # columns that no reward receives
-REHEARSED = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
 @dataclass
@@ -177,83 +170,3 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
             f"{kind} {name} failed at step {step.number}{place(error)}: "
             f"{' '.join(reason.split())}{remedy}"
         ) from error
-
-
-def refuse_signatures(rewards: Sequence[object], columns: Sequence[str]) -> None:
-    """Raise ValueError if a reward function does not take what TRL calls it with, columns of the
-    data set among it. It is not called: a reward may cost money or write files."""
-    names = ["prompts", "completions", "completion_ids", "trainer_state"]
-    names += [name for name in columns if name not in OF_PROMPTS]
-    for reward in rewards:
-        if not inspect.isfunction(reward):  # a reward model, or TRL finds it out
-            continue
-        try:
-            signature = inspect.signature(reward, follow_wrapped=False)
-            optional = {"log_extra", "log_metric"} & signature.parameters.keys()  # not of every TRL
-            signature.bind(**dict.fromkeys([*names, *optional]))
-        except TypeError as error:
-            raise ValueError(
-                f"reward function {reward.__name__} cannot be called: {error}; TRL calls it with "
-                f"the keywords {', '.join(names)} and others, so name those that it needs, and **_"
-            ) from None
-
-
-def rehearse(
-    algorithm: Algorithm,
-    advantage: Advantage,
-    *,
-    weights: dict[str, float],
-    correct: str | None,
-    P: int,
-    n: int,
-    m: int,
-    rows: Sequence[Row],
-) -> None:
-    """Try a user's functions on made-up rollouts, before a model loads: UserError if one fails.
-
-    Four steps of the run's sizes: in turn all rollouts of a prompt are right, some, none and some,
-    so that there are groups without signal and, if an algorithm asks again, of unlike size; from
-    the second step on there is a history. rows: of the data set, which the prompts have in turn.
-    """
-    rng = np.random.default_rng(0)
-    history: History = {}
-    logprobs = needs_of(algorithm).reads_logprobs
-
-    def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
-        rollouts = []
-        for length in rng.integers(1, 50, len(prompts)).tolist():
-            values = [-0.5] * length if logprobs else None
-            completion = Completion([0] * length, length == 49, values)
-            rollouts.append(Rollout([0], completion, ""))
-        return rollouts
-
-    def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
-        shares = [REHEARSED[(int(prompt) + number) % len(REHEARSED)] for prompt in prompts]
-        right = rng.random(len(prompts)) < shares
-        return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
-
-    driver = Driver(
-        algorithm=algorithm,
-        advantage=advantage,
-        draw=draw,
-        score=score,
-        weights=weights,
-        correct=correct,
-    )
-    for number in range(len(REHEARSED)):
-        every = (Prompt(i, rows[i % len(rows)]) for i in itertools.count())
-        step = Step(
-            number=number,
-            P=P,
-            n=n,
-            m=m,
-            prompts=list(itertools.islice(every, P)),
-            fresh=lambda count, every=every: list(itertools.islice(every, count)),
-            history=history,
-            rng=rng,
-        )
-        try:
-            record = driver(step)
-        except AlgorithmError as error:
-            raise UserError(f"{error} (made-up rollouts, before the model loads)") from error
-        remember(history, record.visits())

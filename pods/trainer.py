@@ -8,7 +8,6 @@ import json
 import textwrap
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,7 @@ from transformers import TrainerCallback
 from trl.trainer.utils import get_config_model_id
 
 from pods import by_name, ranks
-from pods.advantages import Advantage
-from pods.algorithms import Algorithm
-from pods.batch import Prompt, Record, Rollout, Selection, Step, Visit
+from pods.batch import Algorithm, Prompt, Record, Rollout, Selection, Step, Visit
 from pods.files import write_atomic
 from pods.history import History, remember
 from pods.metrics import summary
@@ -35,7 +32,8 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rollouts import Driver, refuse_signatures, rehearse
+from pods.rehearsal import numbered, rehearse_on_first_rows
+from pods.rollouts import Driver
 from pods.seam import Tensors, TrlSeam, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint
@@ -147,12 +145,7 @@ class PodsTrainer(TrlSeam):
 
     def weights_by_name(self) -> dict[str, float]:
         """Weight of every reward function; functions of one name are numbered."""
-        names = self.reward_func_names
-        names = [f"{name}_{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
-        correct = self.args.correct
-        if correct is not None and correct not in names:
-            known = ", ".join(names)
-            raise ValueError(f"correct={correct}: no reward function; one of {known}, or None")
+        names = numbered(self.reward_func_names, self.args.correct)
         return dict(zip(names, self.reward_weights.tolist(), strict=True))
 
     def train_batch(self, inputs: list[dict]) -> Tensors:
@@ -270,30 +263,3 @@ class PodsTrainer(TrlSeam):
             question: [Visit(*values) for values in visits]
             for question, visits in state["history"].items()
         }
-
-
-def rehearse_on_first_rows(
-    args: PodsConfig,
-    function: Algorithm,
-    advantage: Advantage,
-    reward_funcs: Any,
-    train_dataset: Rows,
-) -> None:
-    """Run the algorithm on rows of the data set before a model loads; raises ValueError with what
-    is wrong with it, with a reward function or with the rows."""
-    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
-    rows = list(islice(train_dataset, 8))
-    if not rows:
-        raise ValueError("train_dataset: has no rows")
-    refuse_signatures(rewards, [] if args.remove_unused_columns else [*rows[0]])
-    rehearse(
-        function,
-        advantage,
-        weights=dict.fromkeys(names, 1.0),
-        correct=args.correct if args.correct in names else None,
-        P=args.generation_batch_size // args.num_generations,
-        n=args.rollouts_per_prompt,
-        m=args.num_generations,
-        rows=rows,
-    )

@@ -281,12 +281,15 @@ def test_every_built_in_algorithm_passes(name, grades, P):
     rehearse(compose(f"algorithm={name}", f"prompts_per_step={P}", "micro_batch_size=1", weight))
 
 
-def test_an_algorithm_may_read_log_probabilities_and_columns(tmp_path):
+def test_an_algorithm_may_read_log_probabilities_columns_and_the_file_beside_it(tmp_path):
+    (tmp_path / "lowest_level.py").write_text("LOWEST = 3")
     body = """
+    from lowest_level import LOWEST
+
     def f(step):
         batch = yield step.prompts, step.n
         levels = [prompt.row["level"] for prompt in step.prompts]
-        assert min(levels) == 3
+        assert min(levels) == LOWEST
         return batch.logprobs.argsort()[: step.budget]
 
     f.reads_logprobs = True

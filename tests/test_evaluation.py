@@ -116,7 +116,8 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     assert (task["engine"], task["max_tokens"], task["questions"]) == ("transformers", 16, 5)
     assert (facts["train"]["experiment"], "torch" in facts["versions"]) == ("quickstart", True)
     assert shown.out.count("checkpoint-4") == 4  # two tasks, two graders
-    assert "engine: transformers (no CUDA device)" in shown.err
+    said = "engine: transformers (no CUDA device); temperature 1, at most 16 tokens, float32\n"
+    assert said in shown.err
     assert "checkpoint-4: gsm8k " in shown.err
     assert max(map(len, shown.out.splitlines())) <= 120
     assert shown.out.splitlines()[-1] == "wrote fresh/base-tiny.json, fresh/fake.json"

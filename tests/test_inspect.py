@@ -22,7 +22,8 @@ def record(step, question, correct):
         "answer": "5",
         "prompt": f"<user>{question} plus 1?",
         "completions": [TEXT.format(5 if value else 6) for value in correct],
-        "rewards": {"correctness": rewards},
+        "rewards": {"solved": rewards},
+        "correct": [value > 0 for value in rewards],
         "total": rewards,
         "kept": [0],
     }

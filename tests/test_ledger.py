@@ -36,6 +36,7 @@ def test_what_is_written_is_read(tmp_path):
         "clipped": [False, False, False, True],
         "total": total,
         "rewards": {"correctness": total},
+        "correct": None,
         "kept": [0, 1],
         "advantages": [-1.0, -0.5],
     }

@@ -407,6 +407,10 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
     ({"rule_kwargs": {"q": 1}}, {}, "max_variance cannot be called"),
     ({"advantage_kwargs": {"q": 1}}, {}, "over_kept cannot be called"),
+    ({"correct": "right"}, {}, "correct=right: no reward function; one of letters, or None"),
+    ({}, {"reward_funcs": [letters, None]}, r"reward_funcs\[1\]=None: is neither a function nor"),
+    ({}, {"train_dataset": Dataset.from_dict({"q": ["1"]})}, "has no column prompt, but q"),
+    ({}, {"train_dataset": Dataset.from_dict({})}, "train_dataset: has no rows"),
 ]
 
 
@@ -426,9 +430,10 @@ def test_a_reward_that_trl_cannot_call_is_refused_before_the_model(reward, messa
 
 @pytest.mark.parametrize(("values", "arguments", "message"), WRONG)
 def test_what_does_not_fit_is_refused_in_one_line_before_the_model(values, arguments, message):
-    settings, keys = {**SETTINGS, **values}, {"train_dataset": PLAIN, **arguments}
+    settings = {**SETTINGS, **values}
+    keys = {"reward_funcs": letters, "train_dataset": PLAIN, **arguments}
     with pytest.raises(ValueError, match=message) as raised:
-        PodsTrainer("no/such/model", letters, **{"args": PodsConfig("out", **settings), **keys})
+        PodsTrainer("no/such/model", **{"args": PodsConfig("out", **settings), **keys})
     assert "\n" not in str(raised.value)
 
 
@@ -505,8 +510,3 @@ def test_a_model_card_cites_the_paper(tmp_path):
     card = (tmp_path / "README.md").read_text()
     assert "2504.13818" in card
     assert "pods" in card
-
-
-def test_a_reward_function_that_is_not_there_cannot_grade(tmp_path):
-    with pytest.raises(ValueError, match="correct=right: no reward function"):
-        trainer_of(PodsTrainer, tmp_path, correct="right")

@@ -33,9 +33,10 @@ def parts(text):
 
 def record(step, **texts):
     """Eight rollouts of one prompt."""
-    correct = [float(random.Random(step + i).random() < 0.3) for i in range(8)]
+    correct = [random.Random(step + i).random() < 0.3 for i in range(8)]
     content = {"step": step, "question_id": f"<b>{step}</b>", "answer": "5", "kept": [0, 7]}
-    content |= {"rewards": {"correctness": correct, "tags": [0.1] * 8}, "lengths": [*range(5, 13)]}
+    rewards = {"solved": [float(value) for value in correct], "tags": [0.1] * 8}
+    content |= {"rewards": rewards, "correct": correct, "lengths": [*range(5, 13)]}
     return content | {"total": [value + 0.1 for value in correct], **texts}
 
 

@@ -99,21 +99,24 @@ def test_the_summary_of_a_stopped_sweep_names_the_run_that_was_stopped(monkeypat
 
 
 def test_help_has_the_commands_own_keys_and_groups_with_comments():
-    text = command.help_text("title", CONFIG_DIR / "train.yaml")
+    text = command.help_text("title", CONFIG_DIR, "train")
     words = set(re.findall(r"\w+", text))
     missing = [key for key in keys(TrainConfig) if key.rpartition(".")[2] not in words]
     assert {key.partition(".")[0] for key in missing} == {"task"}, missing  # of task=own
     assert "# n: completions sampled for each prompt" in text
     assert "experiment=quickstart, any of chemistry_qwen, gsm8k_a100, " in text
     assert "figure" not in text
-    chat = CONFIG_DIR / "checkpoint" / "chat.yaml"
-    assert "checkpoint: last" in command.help_text("title", chat)
+    assert "checkpoint: last" in command.help_text("title", CONFIG_DIR / "checkpoint", "chat")
 
 
-def test_a_closed_pipe_ends_quietly(monkeypatch, capfd):
+@pytest.mark.parametrize("arguments", [["--help"], ["logger=[]"]])
+def test_a_closed_pipe_ends_quietly(arguments, monkeypatch, capfd):
     keep = os.dup(1)
-    monkeypatch.setattr(sys, "argv", ["x.py", "--help"])
-    monkeypatch.setattr(command, "help_text", Mock(side_effect=BrokenPipeError))
-    command.command("train", TrainConfig)(lambda config: None)()
+    monkeypatch.setattr(sys, "argv", ["x.py", *arguments])
+    closed = Mock(side_effect=BrokenPipeError, __globals__={"__doc__": ""})
+    monkeypatch.setattr(command, "help_text", closed)
+    with pytest.raises(SystemExit) as end:
+        command.command("train", TrainConfig)(closed)()
+    assert not end.value.code
     os.dup2(keep, 1)
     assert capfd.readouterr() == ("", "")

@@ -98,6 +98,18 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("limit", "remedy"),
+    [(512, "set at most 2, or give more questions"), (1, "raise sampling.max_prompt_length=1")],
+)
+def test_too_few_questions_are_blamed_on_the_limit_only_if_it_drops_any(monkeypatch, limit, remedy):
+    columns = {"id": ["a", "b"], "question": ["1st", "2nd"], "answer": ["1", "2"]}
+    monkeypatch.setattr(tasks.splits, "load_for", lambda *_: Dataset.from_dict(columns))
+    config = compose("model=tiny", f"sampling.max_prompt_length={limit}", "prompts_per_step=4")
+    with pytest.raises(UserError, match=rf"^prompts_per_step=4: .* questions; {remedy}$"):
+        tasks.splits.load_prompts(config, QWEN)
+
+
+@pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"name": "gsm8k"}, SYSTEM["math"]["instruct"]),

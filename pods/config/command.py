@@ -71,10 +71,6 @@ class Command:
     jobs: list[tuple[str, str]] = field(default_factory=list)  # run, error of those in this process
 
     @property
-    def file(self) -> Path:
-        return self.folder / f"{self.name}.yaml"
-
-    @property
     def trains(self) -> bool:
         return self.schema is TrainConfig
 
@@ -102,13 +98,12 @@ def start(command: Command) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
-            print(as_typed(help_text(command.main.__globals__["__doc__"], command.file)))
+            text = help_text(command.main.__globals__["__doc__"], command.folder, command.name)
+            print(as_typed(text))
         else:
             sys.argv[1:] = hydra_arguments(command, sys.argv[1:])
             run_hydra(command)
         sys.stdout.flush()
-    except BrokenPipeError:  # `... | head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
     except KeyboardInterrupt:  # a training catches it, saves and ends with the same code
         print(f"{os.path.basename(sys.argv[0])}: interrupted", file=sys.stderr)
         sys.exit(130)
@@ -288,9 +283,12 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
 
 
 def _report_and_exit(error: Exception) -> None:
+    if isinstance(error, BrokenPipeError):  # `... | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
+        sys.exit()
     code = getattr(error, "exit_code", UserError.exit_code)
     if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
-        if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
+        if not isinstance(error, OSError):
             raise error  # a bug keeps its traceback
         code = RunFailed.exit_code  # a full disk, or a folder that may not be written
     # Bad input is the same for all processes of a machine (accelerate launch): one prints it.

@@ -90,6 +90,7 @@ def place(error: BaseException) -> str:
 
 @cache
 def _module(path: str) -> ModuleType:
+    sys.path.append(os.path.dirname(path))  # it may import a file beside it
     spec = importlib.util.spec_from_file_location(f"user_{os.path.basename(path)[:-3]}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look their module up

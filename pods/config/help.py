@@ -5,17 +5,16 @@ from pathlib import Path
 from textwrap import indent
 
 
-def help_text(title: str, file: Path) -> str:
+def help_text(title: str, folder: Path, name: str) -> str:
     """What --help prints: the command's YAML with its comments, then each of its groups."""
-    text = file.read_text()
+    text = (folder / f"{name}.yaml").read_text()
     included = re.findall(r"(?m)^  - (_(?!self_)\w+)", text)
     groups = re.findall(r"(?m)^  - (\w+): (\S+)", text)
     parts = [title, text]
-    for name in included:
-        path = file.with_name(f"{name}.yaml")
-        parts.append(path.read_text())
+    for file in included:
+        parts.append((folder / f"{file}.yaml").read_text())
     for group, default in groups:
-        parts += group_help(file.parent / group, default)
+        parts += group_help(folder / group, default)
     whole = [part.strip("\n") for part in parts if part.strip()]
     return "\n\n".join(whole)
 

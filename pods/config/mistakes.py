@@ -141,8 +141,9 @@ def explain(error: BaseException) -> str:
             return f"{group}={name}: must be one of {choices}"
         case OverrideParseException():
             remedy = "no spaces around =, and quotes for the shell"
-            if re.search(r"=[^\[]+\[", error.override):
-                remedy = "a pattern with brackets needs quotes inside quotes: 'run=\"a-[12]*\"'"
+            key, _, value = error.override.partition("=")
+            if not value.isascii() or re.search(r"[^\[]\[", value):
+                remedy = f"this value needs quotes inside quotes: '{key.lstrip('+')}=\"{value}\"'"
             return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"

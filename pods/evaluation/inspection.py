@@ -76,7 +76,7 @@ def visits_of(rollouts: list[dict[str, Any]]) -> pandas.DataFrame:
     rows = []
     for record in rollouts:
         total = record["total"]
-        correct = [value > 0 for value in record["rewards"].get("correctness", [])]
+        correct = record.get("correct")  # None if nothing grades
         rows.append(
             {
                 "step": record["step"],

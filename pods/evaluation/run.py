@@ -82,7 +82,10 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         for name in names
     ]
     messages = [f"skipped {line}" for line in skipped] + [q.summary for q in asked]
-    messages.append(f"engine: {engine} ({reason})")
+    messages.append(
+        f"engine: {engine} ({reason}); temperature {sampling.temperature:g}, "
+        f"at most {sampling.max_tokens} tokens, {training.model.dtype}"
+    )
     greedy = [replace(q, task=q.task + GREEDY, greedy=True) for q in asked]
     if sampling.temperature == 0:
         asked = greedy

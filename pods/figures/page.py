@@ -43,7 +43,10 @@ MEANINGS = {  # of the lines of a chart
 }
 LARGE = ("accuracy", "reward, mean")  # the first charts
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
-OF_GROUP = ("question_id", "answer", "rewards", "total", "kept", "lengths", "prompt", "completions")
+OF_GROUP = (
+    *("question_id", "answer", "rewards", "correct", "total"),
+    *("kept", "lengths", "prompt", "completions"),
+)
 
 
 def page(title: str, sections: list[str]) -> str:
@@ -180,7 +183,6 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
     groups: dict[int, list[str]] = defaultdict(list)
     for record in records:
         group = {key: record[key] for key in OF_GROUP if key in record}  # it may have no texts
-        group["correct"] = [value > 0 for value in record["rewards"].get("correctness", [])]
         text = json.dumps(group, separators=(",", ":")).replace("<", "\\u003c")  # closes no element
         groups[record["step"]].append(text)
     newest_first = [

@@ -48,6 +48,7 @@ def records(step: "Record", texts: str) -> Iterator[dict[str, Any]]:
             "lengths": batch.lengths[group].tolist(),
             "clipped": batch.clipped[group].tolist(),
             "rewards": {name: short(values[group]) for name, values in batch.by_function.items()},
+            "correct": None if batch.correct is None else batch.correct[group].tolist(),
             "total": short(batch.rewards[group]),
             "kept": np.searchsorted(group, kept[trained]).tolist(),
             "advantages": short(step.selection.advantages[trained]),

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pods.advantages import Advantage, over_kept
-from pods.algorithms import Algorithm, grpo
-from pods.batch import Completion, Prompt, Record, Rollout, Step
+from pods.algorithms import grpo
+from pods.batch import Algorithm, Completion, Prompt, Record, Rollout, Step
 from pods.clock import priced
 from pods.config.keys import Prices, TrainConfig
 from pods.history import History, remember

@@ -136,9 +136,9 @@ def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase")
         total = dropped + count
         ranks.say(f"{source}: {dropped} of {total} questions dropped, longer than {key} tokens")
     if count < config.prompts_per_step:
+        remedy = f"raise {key}" if dropped else f"set at most {count}, or give more questions"
         raise UserError(
-            f"{key}: {count} questions of {source} are left, "
-            f"prompts_per_step={config.prompts_per_step} are needed; raise the limit"
+            f"prompts_per_step={config.prompts_per_step}: {source} has {count} questions; {remedy}"
         )
     if config.trial and ranks.is_main():
         first = prompts[0]["prompt"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import by_name, ranks, rollouts
+from pods import by_name, ranks, rehearsal
 from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError
@@ -254,7 +254,7 @@ def files(config: TrainConfig) -> Iterator[str]:
 def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)) -> None:
     """Raise UserError if the algorithm or the advantage fails on made-up rollouts of these rows."""
     algorithm, advantage = by_name.chosen(config)
-    rollouts.rehearse(
+    rehearsal.rehearse(
         algorithm,
         advantage,
         weights=reward_weights(config.rewards),
