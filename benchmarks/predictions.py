@@ -15,7 +15,6 @@ import numpy as np
 import pandas
 from pandas.core.groupby import DataFrameGroupBy
 from pydantic import Field
-from scipy.stats import rankdata
 from tqdm import tqdm
 
 from benchmarks import board
@@ -241,28 +240,24 @@ def row(
     x = np.array([predicted[cell] for cell in cells])
     y = np.array([trained[cell] for cell in cells])
     chosen = np.random.default_rng(0).integers(len(cells), size=(RESAMPLES, len(cells)))
+    (whole,) = spearman(x[None], y[None])
     low, high = np.nanpercentile(spearman(x[chosen], y[chosen]), compare.ENDS)
     first = int(np.argmax(x))
     place = 1 + int((y > y[first]).sum())
     return {
         "": name,
         "cells": str(len(cells)),
-        "Spearman": f"{spearman(x, y):.2f} ({low:.2f} to {high:.2f})",
+        "Spearman": f"{whole:.2f} ({low:.2f} to {high:.2f})",
         "its first": " ".join(map(str, cells[first])),
         "in truth": f"{place}., {100 * (y[first] - y.max()):+.1f} points",
     }
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Rank correlations along the last axis; NaN where all values are equal."""
-    one = rankdata(x, axis=-1)
-    other = rankdata(y, axis=-1)
-    one -= one.mean(axis=-1, keepdims=True)
-    other -= other.mean(axis=-1, keepdims=True)
-    covariance = (one * other).sum(axis=-1)
-    variances = (one**2).sum(axis=-1) * (other**2).sum(axis=-1)
-    with np.errstate(invalid="ignore"):
-        return covariance / np.sqrt(variances)
+    """(rows,) rank correlations of two tables' rows; NaN where all values are equal."""
+    one = pandas.DataFrame(x).rank(axis=1)
+    other = pandas.DataFrame(y).rank(axis=1)
+    return one.corrwith(other, axis=1).to_numpy()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ def over_kept(batch: Batch, kept: np.ndarray) -> np.ndarray:
 
 
 def over_all(batch: Batch, kept: np.ndarray) -> np.ndarray:
-    """(r - mean) / (std + 1e-4) with mean and std over all rollouts of the prompt."""
+    """(r - mean) / (std + 1e-4) with mean and std over all rollouts of the prompt; 0 where the kept
+    ones are equal."""
     return _by_prompt(batch, kept, _normalised)
 
 

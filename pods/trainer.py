@@ -213,8 +213,9 @@ class PodsTrainer(TrlSeam):
             self.mask_rows(tensors, torch.tensor(ranks.share(masked)))
         if filling:
             share = torch.tensor(max(1, len(kept)) / len(places), device=self.accelerator.device)
-            if self.loss_type in MEAN_OVER_ROWS and self.args.entropy_coef and not self.beta:
-                tensors["advantages"] /= share  # not the entropy bonus, which has no rows
+            has_bonus = self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled
+            if self.loss_type in MEAN_OVER_ROWS and has_bonus and not self.beta:
+                tensors["advantages"] /= share  # not the bonus, which has no rows
                 share = torch.ones_like(share)
             tensors["share_counted"] = share
         return tensors, record

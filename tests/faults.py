@@ -9,6 +9,8 @@ import signal
 from accelerate import Accelerator
 
 from pods import files, trainer
+from pods.config.errors import EngineError
+from pods.evaluation import midrun
 from pods.rewards import FUNCTIONS  # those of a training
 from pods.runs import checkpoints, ledger
 
@@ -55,9 +57,10 @@ def kill_in_checkpoint():
 def kill_in_ledger():
     """In the member of the step after, of which half is written."""
 
-    def act(path, step, texts):
-        if step.step.number == STEP:
-            lines = "".join(json.dumps(record) + "\n" for record in ledger.records(step, texts))
+    def act(path, number, step, texts):
+        if number == STEP + 1:
+            records = ledger.records(number, step, texts)
+            lines = "".join(json.dumps(record) + "\n" for record in records)
             member = gzip.compress(lines.encode())
             with open(path, "ab") as file:
                 file.write(member[: len(member) // 2])
@@ -93,6 +96,16 @@ def reward_raises():
         return float(graded.correct)
 
     FUNCTIONS["correctness"] = correctness
+
+
+def evaluation_fails():
+    """Before the step has its line of metrics."""
+
+    def act(self, policy, step, metrics):
+        if step == STEP:
+            raise EngineError("the engine is gone")
+
+    before(midrun.MidRun, "__call__", act)
 
 
 def gradient_is_nan():

@@ -29,6 +29,11 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "bnpo, KL, one micro-batch": ("bnpo", 8, KL),
     "grpo, KL, truncated masked": ("grpo", 2, KL | {"mask_truncated_completions": True}),
     "grpo, entropy bonus": ("grpo", 2, {"entropy_coef": 0.1}),
+    "grpo, adaptive entropy": (
+        "grpo",
+        2,
+        {"use_adaptive_entropy": True, "entropy_coef_delta": 0.1},
+    ),
     "dapo, entropy bonus": ("dapo", 2, {"entropy_coef": 0.1}),
 }
 

@@ -144,6 +144,16 @@ def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     assert_same_run(path, reference)
 
 
+def test_an_engine_that_fails_in_an_evaluation_leaves_no_step_without_metrics(folder):
+    often = "evaluation.every_seconds=0.01"
+    last, path = failed(folder, often, fault=faults.evaluation_fails), folder / "checkpoints" / "r"
+    assert "the engine is gone" in last
+    assert (steps_of(path), len(lines(path))) == ([2], 3)
+    run(folder, often)
+    assert [line["step"] for line in lines(path)] == [*range(1, 7)]
+    assert all("eval/accuracy" in line for line in lines(path))
+
+
 HISTORY = """
 def alternating(step):
     \"\"\"Keeps other rollouts of a prompt each time it comes, and asks for one that is fresh.\"\"\"
@@ -168,7 +178,7 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
     assert [line["step"] for line in metrics] == [2, 4, 6] == steps_of(paths[0])
     assert metrics[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
     records = rollouts(paths[0])
-    assert [record["step"] for record in records] == [1, 1, 1, 3, 3, 3, 5, 5, 5]
+    assert [record["step"] for record in records] == [2, 2, 2, 4, 4, 4, 6, 6, 6]
     assert len({str(record["kept"]) for record in records}) > 2  # the history was read
     assert records[2]["question_id"] != records[3]["question_id"]  # goes on after the fresh prompt
     states = [json.loads((p / "checkpoint-6" / "pods_state.json").read_text()) for p in paths]

@@ -16,7 +16,8 @@ from tests.test_files import of, record
 def write(path: Path, steps: int, texts: str = "first") -> Path:
     totals, kept = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 3, "c": [0.5]}, [0, 1, 5, 6, 7]
     for number in range(steps):
-        ledger.append(path, step_of(totals, kept, ("<script>", "é\udc80"), number), texts)
+        step = step_of(totals, kept, ("<script>", "é\udc80"), number)
+        ledger.append(path, number + 1, step, texts)
     return path
 
 
@@ -81,7 +82,7 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     path = write(tmp_path / "rollouts.jsonl.gz", 5)
     path.write_bytes(path.read_bytes() + gzip.compress(b'{"step": 6}\n')[:-9])
     files.forget_after(path, 2)
-    ledger.append(path, step_of({"c": [0.0, 1.0]}, [0, 1], number=2), "none")
+    ledger.append(path, 3, step_of({"c": [0.0, 1.0]}, [0, 1], number=2), "none")
     assert [r["step"] for r in files.read_lines(path)] == [1, 1, 1, 2, 2, 2, 3]
     files.forget_after(tmp_path / "absent", 2)
     assert not (tmp_path / "absent").exists()

@@ -68,7 +68,7 @@ def test_rank_correlations_are_those_of_scipy_with_ties_too():
     x, y = rng.integers(0, 6, (2, 5, 12)).astype(float)
     expected = [spearmanr(*pair)[0] for pair in zip(x, y, strict=True)]
     np.testing.assert_allclose(predictions.spearman(x, y), expected)
-    assert np.isnan(predictions.spearman(np.ones(3), np.arange(3.0)))
+    assert np.isnan(predictions.spearman(np.ones((1, 3)), np.arange(3.0)[None]))
 
 
 def test_a_world_without_predictions_is_named(tmp_path, monkeypatch, capsys):

@@ -35,7 +35,8 @@ def folder(tmp_path, monkeypatch):
         lines = [json.dumps({"step": step, "train_seconds": step / 10}) for step in STEPS]
         path.write_text("\n".join([*lines, '{"st']))
     for step in STEPS:
-        ledger.append(folder.ledger, step_of({"a": [0.0, 1.0]}, [1], number=step - 1), "none")
+        record = step_of({"a": [0.0, 1.0]}, [1], number=step - 1)
+        ledger.append(folder.ledger, step, record, "none")
         add(folder.path, step)
     return folder
 
@@ -136,7 +137,7 @@ def test_a_resumed_run_names_the_steps_that_its_files_lost(folder, tmp_path, cap
     said = capsys.readouterr().err
     assert f"{folder.metrics}: cannot be read at line 2; the file is " in said
     assert f"{folder.metrics}: has no record of step 5, 10, 15, 20, 25, 30, 35, 40 and 11" in said
-    assert f"{folder.ledger}: has no record of step 1, 6, 11, " in said
+    assert f"{folder.ledger}: has no record of step 5, 15, 20, " in said
     assert "evaluations" not in said
     assert [line["step"] for line in files.read_lines(folder.metrics)] == [9, 100]
 

@@ -43,10 +43,6 @@ MEANINGS = {  # of the lines of a chart
 }
 LARGE = ("accuracy", "reward, mean")  # the first charts
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
-OF_GROUP = (
-    *("question_id", "answer", "rewards", "correct", "total"),
-    *("kept", "lengths", "prompt", "completions"),
-)
 
 
 def page(title: str, sections: list[str]) -> str:
@@ -182,8 +178,9 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
     """Every rollout by step and prompt, at most `most` bytes: one JSON block a step."""
     groups: dict[int, list[str]] = defaultdict(list)
     for record in records:
-        group = {key: record[key] for key in OF_GROUP if key in record}  # it may have no texts
-        text = json.dumps(group, separators=(",", ":")).replace("<", "\\u003c")  # closes no element
+        text = json.dumps(record, separators=(",", ":")).replace(
+            "<", "\\u003c"
+        )  # closes no element
         groups[record["step"]].append(text)
     newest_first = [
         f'<script type="application/json" id="step-{step}">[{",".join(texts)}]</script>'

@@ -75,22 +75,21 @@ def algorithms(rows: list[CellRow], reference: str, title: str) -> Canvas:
     best = cells.sort_values("relative", ascending=False, kind="stable")
     best = best.drop_duplicates("algorithm")
     places = range(len(best))
+    labels = best.agg("{0[algorithm]}\nP={0[prompts]} n={0[n]} m={0[m]}".format, axis=1)
     with styles.context(STYLE):
         canvas = Canvas(figsize=(5.6, 1.3 + 0.42 * len(best)), layout="constrained")
         axes = canvas.subplots()
-        labels = []
-        for place, row in zip(places, best.to_dict("records"), strict=True):
-            axes.barh(
-                place,
-                row["relative"],
-                0.7,
-                color=COLOURS[place % len(COLOURS)],
-                hatch=HATCHES[place % len(HATCHES)],
-                edgecolor="white",
-                alpha=0.75,
-            )
-            axes.plot(row["relative_ci95"], [place, place], color="black", linewidth=1.2)
-            labels.append(f"{row['algorithm']}\nP={row['prompts']} n={row['n']} m={row['m']}")
+        axes.barh(
+            places,
+            best["relative"],
+            0.7,
+            color=np.resize(COLOURS, len(best)),
+            hatch=np.resize(HATCHES, len(best)),
+            edgecolor="white",
+            alpha=0.75,
+        )
+        for place, interval in zip(places, best["relative_ci95"], strict=True):
+            axes.plot(interval, [place, place], color="black", linewidth=1.2)
         axes.set_yticks(places, labels)
         axes.invert_yaxis()
         axes.axvline(1, color="black", linestyle=":", linewidth=1)

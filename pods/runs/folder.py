@@ -173,8 +173,8 @@ class RunFolder:
                 origin |= {key: start.meta[key] for key in origin.keys() & start.meta.keys()}
             self.note(**origin)
         updates = self.config.updates_per_generation
-        files.forget_after(self.metrics, step, range(updates, step + 1, updates))
-        files.forget_after(self.ledger, step, range(1, step + 1, updates))
+        for lines in (self.metrics, self.ledger):
+            files.forget_after(lines, step, range(updates, step + 1, updates))
         files.forget_after(self.evaluations, step)
         for checkpoint in checkpoints.find(self.path):
             if checkpoint.step > step:

@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from pods.rollouts import Record  # pandas: a wrong run= is named before it loads
 
 
-def append(path: Path, step: "Record", texts: str) -> None:
+def append(path: Path, number: int, step: "Record", texts: str) -> None:
     """Add the records of a step as one gzip member, and wait until they are on the disk.
 
+    number: of the step, as in metrics.jsonl.
     texts: which prompts keep their prompt and completions: all, the first of each step, or none.
     """
-    lines = "".join(json.dumps(record) + "\n" for record in records(step, texts))
+    lines = "".join(json.dumps(record) + "\n" for record in records(number, step, texts))
     with open(path, "ab") as file:
         file.write(gzip.compress(lines.encode()))
         file.flush()
         os.fsync(file.fileno())
 
 
-def records(step: "Record", texts: str) -> Iterator[dict[str, Any]]:
+def records(number: int, step: "Record", texts: str) -> Iterator[dict[str, Any]]:
     """The rollouts of each prompt as a plain dict; `kept` are indices among them."""
     batch = step.batch
     kept = step.selection.kept
@@ -40,7 +41,7 @@ def records(step: "Record", texts: str) -> Iterator[dict[str, Any]]:
             words["completions"] = [step.rollouts[i].text for i in group]
         trained = np.flatnonzero(batch.prompt[kept] == p)  # places of the group's in `kept`
         yield {
-            "step": step.step.number + 1,
+            "step": number,
             "group": p,
             "question_id": str(prompt),
             **words,

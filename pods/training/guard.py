@@ -14,7 +14,7 @@ from pods.config.errors import RunFailed
 from pods.engines import Completion, Engine, LivePolicy, Request, Work
 from pods.models import FALLBACK
 
-FIRST_STEPS = 3  # of the run and of this process: always checked, then every check_every-th
+FIRST_STEPS = 3  # of the run, and rounds of this process: checked, then every check_every-th
 CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
 PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the rounding of kernels
 
@@ -28,7 +28,7 @@ class Guard:
     max_gap: float  # nats, largest accepted mean |engine - trainer| log-probability of a token
     check_every: int  # steps between two comparisons
     updates: int = 1  # optimiser steps on one generation
-    metrics: dict[str, float] = field(default_factory=dict)  # of the newest step
+    metrics: dict[str, float] = field(default_factory=dict)  # of the newest round
     proof: dict[str, float] = field(default_factory=dict)  # of the one probe, maybe in the warm-up
     calls: int = 0
 

@@ -38,7 +38,10 @@ OF_UPDATE = (  # TRL's metrics that are logged, averaged over the updates of a g
     "sampling/importance_sampling_ratio/mean",
     "sampling/importance_sampling_ratio/max",
 )
-COUNTERS = ("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained")
+COUNTERS = (
+    *("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained"),
+    "score_timeouts",
+)
 
 
 class Meter:
@@ -47,6 +50,7 @@ class Meter:
 
     def __init__(self, scorer: Scorer, meta: dict[str, Any]) -> None:
         self.scorer = scorer
+        self.earlier_timeouts = meta.get("score_timeouts", 0)
         # A file's keys have no slash.
         self.counters = {name: meta.get(name.replace("/", "_"), 0) for name in COUNTERS}
         self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
@@ -61,6 +65,8 @@ class Meter:
         self.counters["tokens/trained"] += int(lengths[kept].sum())
         self.counters["rollouts/generated"] += len(lengths)
         self.counters["rollouts/trained"] += len(kept)
+        timeouts = ranks.gather([self.scorer.timeouts])  # of this process of each rank
+        self.counters["score_timeouts"] = self.earlier_timeouts + sum(timeouts)
 
         line = {"train_seconds": clock.train_seconds, "wall_seconds": clock.wall_seconds}
         for phase, seconds in clock.step.items():
@@ -71,7 +77,6 @@ class Meter:
             line[f"peak_memory_gib/warmup_{phase}"] = gib
         line |= summary(record)
         line |= self.counters
-        line["score_timeouts"] = sum(ranks.gather([self.scorer.timeouts]))
         line |= others
         for name in OF_UPDATE:
             values = [update[name] for update in self.updates if update.get(name) is not None]

@@ -73,18 +73,15 @@ class Save:
         self.config = folder.config
         self.folder = folder
         self.trainer = trainer
-        self.step = 0 if start is None else start.step  # of the newest checkpoint
-        self.best: dict[str, str | float] | None = None
-        if start is not None:
-            self.best = start.meta.get("checkpoint_best")
+        self.step = start.step if start else 0  # of the newest checkpoint
+        self.best: dict[str, Any] | None = start.meta.get("checkpoint_best") if start else None
         self.provenance = {"config_hash": config_hash(self.config), **provenance()}
 
     def improved(self, step: int, metrics: Metrics) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
-        accuracy = metrics.get("eval/accuracy")
-        if self.config.evaluation.split != "validation" or accuracy is None:
-            return False
-        if self.best is not None and accuracy <= self.best["accuracy"]:
+        highest = self.best["accuracy"] if self.best else -1.0
+        accuracy = metrics.get("eval/accuracy", highest)
+        if self.config.evaluation.split != "validation" or accuracy <= highest:
             return False
         checkpoint = f"checkpoint-{step}"
         self.best = {"checkpoint": checkpoint, "accuracy": accuracy, "on": "validation"}
@@ -143,6 +140,7 @@ class RunCallback(TrainerCallback):
         self.stop = Stop(self.config, self.clock)
         self.watch = Watch(self.config)
         self.saves = Save(self.folder, self.trainer, self.start)
+        self.logged = self.saves.step  # the newest step with a line of metrics
         self.loggers: list[Logger] = []  # those of `run`
         if self.start is not None:
             self.clock.restore(meta["train_seconds"], meta.get("outside_seconds", {}))
@@ -212,7 +210,9 @@ class RunCallback(TrainerCallback):
             for logger in self.loggers:
                 logger(step, metrics)
             if ranks.is_main():
-                ledger.append(self.folder.ledger, self.trainer.newest, self.config.ledger_texts)
+                texts = self.config.ledger_texts
+                ledger.append(self.folder.ledger, step, self.trainer.newest, texts)
+        self.logged = step
         better = self.saves.improved(step, metrics)
         collapsed = self.config.stop_on_collapse and bool(self.watch.problem)
         ends = self.stop.after(step) or collapsed
@@ -287,8 +287,9 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
             f"out of GPU memory ({error}); lower {key}={getattr(config, key)}; {saves.last()}"
         ) from error
     except (RewardError, AlgorithmError, EngineError) as error:
-        # Raised between two steps. Of several ranks the others cannot save.
-        if ranks.world_size() == 1 and loop.trainer.state.global_step > saves.step:
+        # Of a step, or of an evaluation before its metrics. Of several ranks others cannot save.
+        step = loop.trainer.state.global_step
+        if ranks.world_size() == 1 and saves.step < step == loop.logged:
             saves.save(loop.meter.counters)
         raise RunFailed(f"{error}; {saves.last()}") from error
     except OSError as error:

@@ -15,7 +15,7 @@ from pods.config.keys import Section, TrainConfig, written
 from pods.config.mistakes import nearest, validated
 from pods.config.place import CONFIG_DIR
 
-# Arguments that pods/training/build.py sets beside those of config/_trl.yaml, and our key.
+# Arguments that follow from a key of ours, beside those of config/_trl.yaml.
 OURS = {
     "max_steps": "max_steps",
     "gradient_accumulation_steps": "micro_batch_size",

@@ -28,10 +28,11 @@ class Watch:
         metrics = {"watch/steps_without_signal": float(dead.sum())}
         if len(steps) < WINDOW:
             return metrics
-        self.best = max(self.best, steps["all/reward_mean"].mean())
+        reward = steps["all/reward_mean"].mean()
+        self.best = max(self.best, reward)
         if not self.problem:
             self.problem = self.sign(steps)
-        metrics["watch/reward_lost"] = float(self.best - steps["all/reward_mean"].mean())
+        metrics["watch/reward_lost"] = float(self.best - reward)
         return metrics
 
     def sign(self, steps: pd.DataFrame) -> str:
