@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import product
 from math import comb
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Block(Section):
     worlds: list[Text]
     arms: list[Text]
     seeds: list[int]
+    cells_of: Text | None = None  # the arm whose cells they take; None: their own
     clock: Text | None = None  # None: those of the board
     budget: float | None = Field(None, gt=0)
 
@@ -91,13 +93,12 @@ def plan(config: WorldsConfig) -> list[Training]:
     wanted = []
     for block in config.plan:
         prices = priced(config, block)
-        cells = {
-            world: {arm: [board.cell_of(prices, arm, world)] for arm in block.arms}
-            for world in block.worlds
-        }
+        cells = {}
+        for world, arm in product(block.worlds, block.arms):
+            cells[world, arm] = board.cell_of(prices, block.cells_of or arm, world)
         for seed in block.seeds:
-            for world in block.worlds:
-                wanted += board.trainings(prices, cells[world], [seed], world)
+            for (world, arm), cell in cells.items():
+                wanted.append(Training(arm, cell, seed, prices.budget, prices.clock, world))
     return list(dict.fromkeys(wanted))  # blocks may overlap
 
 
