@@ -176,26 +176,20 @@ def worlds_table(runs: Runs, ordered: Collection[str]) -> str:
     by_world = differences(runs)
     if not by_world:
         return "No arm has three seeds that PODS has, too."
-    means: dict[str, list[float]] = defaultdict(list)
-    for arms in by_world.values():
-        for arm, result in arms.items():
-            means[arm].append(result.difference)
-    order = sorted(means, key=lambda arm: -np.mean(means[arm]))
-    rows = []
-    for arm in order:
-        row = {"arm": arm}
-        for world, arms in by_world.items():
-            result = arms.get(arm)
-            row[world] = f"{tables.points(result)} ({result.runs[1]})" if result else "-"
-        rows.append(row)
-    text = tables.markdown(pandas.DataFrame(rows))
-    worlds = [arms for world, arms in by_world.items() if world in ordered]
-    shared = [arm for arm in order if all(arm in arms for arms in worlds)]
-    if len(worlds) < 2 or len(shared) < 3:
+    results = pandas.DataFrame(by_world)  # (arms, worlds) differences, NaN without one
+    means = results.map(lambda one: one.difference, na_action="ignore").astype(float)
+    order = means.mean(axis=1).sort_values(ascending=False, kind="stable").index
+    cells = results.loc[order].map(
+        lambda one: f"{tables.points(one)} ({one.runs[1]})", na_action="ignore"
+    )
+    text = tables.markdown(cells.fillna("-").reset_index(names="arm"))
+    shared = means.loc[order, [world for world in by_world if world in ordered]].dropna()
+    arms, worlds = shared.shape
+    if worlds < 2 or arms < 3:
         return text
-    test = friedmanchisquare(*([arms[arm].difference for arms in worlds] for arm in shared))
-    w = test.statistic / (len(worlds) * (len(shared) - 1))
+    test = friedmanchisquare(*shared.to_numpy())
+    w = test.statistic / (worlds * (arms - 1))
     return (
-        f"{text}\n\nKendall's W of {', '.join(shared)} over {len(worlds)} worlds: "
+        f"{text}\n\nKendall's W of {', '.join(shared.index)} over {worlds} worlds: "
         f"{w:.2f} (p {test.pvalue:.2g})"
     )
