@@ -130,13 +130,13 @@ def trainings(
 
 
 def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
-    """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning; where it
-    was never tuned in this world with this budget and clock: in the world at all, or in sums."""
+    """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning: in this
+    world, else in sums; with this budget and clock, else with any."""
     results = stored(config, "tune")
     own = [training for training in results if training.arm == arm]
     tuned = [training for training in own if training.world == world]
     tuned = tuned or [training for training in own if training.world == "sums"]
-    same = [training for training in tuned if training[3:] == (config.budget, config.clock, world)]
+    same = [training for training in tuned if training[3:5] == (config.budget, config.clock)]
     means: dict[Cell, list[float]] = defaultdict(list)
     for training in same or tuned:
         means[training.cell].append(np.mean(results[training]["accuracy"]))

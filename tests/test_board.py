@@ -27,6 +27,7 @@ def mine(step):
     batch = yield step.prompts, step.m
     return list(range(len(batch)))
 """
+BENCHMARKS = command.CONFIG_DIR / "benchmarks"
 TUNED = {"seed": 0, "budget": 1200.0, "clock": "l40s", "greedy": [0.5], "commit": "0"}
 
 
@@ -96,6 +97,37 @@ def test_all_worlds_are_a_line_each_and_one_of_their_mean(tmp_path):
     gains = [result["against"]["pods"]["difference"] for result in results]
     assert gains == pytest.approx([10, 30, 20])
     assert "all: my.py:mine - pods, temperature 1: +20.0 [+20.0, +20.0]: ahead of pods" in shown
+
+
+@pytest.mark.parametrize(
+    ("world", "clock", "place"),
+    [
+        ("noisy", "l40s", ("noisy", "l40s")),
+        ("noisy", "h100s", ("noisy", "l40s")),
+        ("large", "h100s", ("sums", "h100s")),
+        ("large", "measured", ("sums", "both")),
+    ],
+)
+def test_a_cell_is_that_of_the_world_else_of_sums_and_of_the_prices_else_of_any(
+    world, clock, place, monkeypatch
+):
+    """Of three seeds, among all prices of sums those of l40s have the best cell."""
+    config = command.typed(
+        trainings.BoardConfig, command.compose("board", [f"clock={clock}"], BENCHMARKS)
+    )
+    cells = {
+        ("sums", "l40s"): ranking.Cell(1, 2, 2, 1e-3),
+        ("sums", "h100s"): ranking.Cell(2, 2, 2, 1e-3),
+        ("noisy", "l40s"): ranking.Cell(3, 2, 2, 1e-3),
+    }
+    results = {}
+    for (name, prices), cell in cells.items():
+        for seed in range(3):
+            training = trainings.Training("thin", cell, seed, config.budget, prices, name)
+            results[training] = {"accuracy": [0.5 + 0.1 * (prices == "l40s")]}
+    monkeypatch.setattr(board, "stored", lambda *_: results)
+    expected = cells.get(place, cells["sums", "l40s"])
+    assert board.cell_of(config, "thin", world) == expected
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
@@ -206,7 +238,7 @@ def test_a_rate_is_halved_and_doubled_until_it_gets_worse(monkeypatch):
         return results
 
     monkeypatch.setattr(board, "run", run)
-    composed = command.compose("board", [], command.CONFIG_DIR / "benchmarks")
+    composed = command.compose("board", [], BENCHMARKS)
     board.tune(command.typed(trainings.BoardConfig, composed), ["pods"], "noisy", seeds=2)
     sizes = [(8, 8, 4), (16, 8, 2), (16, 4, 2)]
     first = [(training.cell[:3], training.cell.rate) for training in trained if training.seed == 0]
