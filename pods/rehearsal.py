@@ -24,6 +24,13 @@ OF_PROMPTS = ("prompt", "completion", "completion_ids")  # columns that no rewar
 REHEARSED = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
+def refuse_multi_turn(**arguments: object) -> None:
+    """Raise ValueError for an argument of GRPOTrainer that PodsTrainer does not have."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
+
+
 def rehearse_on_first_rows(
     args: "PodsConfig",
     function: Algorithm,

@@ -32,7 +32,7 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rehearsal import numbered, rehearse_on_first_rows
+from pods.rehearsal import numbered, refuse_multi_turn, rehearse_on_first_rows
 from pods.rollouts import Driver
 from pods.seam import Tensors, TrlSeam, engine_slots
 
@@ -103,14 +103,9 @@ class PodsTrainer(TrlSeam):
             args = PodsConfig(f"{model_name.split('/')[-1]}-PODS")
         if not isinstance(args, PodsConfig):
             raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
-        multi_turn = {
-            "tools": tools,
-            "rollout_func": rollout_func,
-            "environment_factory": environment_factory,
-        }
-        for name, value in multi_turn.items():
-            if value is not None:
-                raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
+        refuse_multi_turn(
+            tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
+        )
         function, advantage = by_name.chosen(args, algorithm)
         for problem in args.problems(function.__name__, needs_of(function)):
             raise ValueError(problem)
