@@ -6,7 +6,7 @@ figure (the keys) -> reading -> curves -> statistics, speedup, tables -> drawing
 from pathlib import Path
 
 STYLE = Path(__file__).with_name("style.mplstyle")  # of every picture
-COLOURS = (  # Okabe-Ito
+COLOURS = (  # Okabe-Ito, and grey
     "#0072B2",
     "#D55E00",
     "#009E73",
@@ -14,4 +14,5 @@ COLOURS = (  # Okabe-Ito
     "#56B4E9",
     "#E69F00",
     "#000000",
+    "#808080",
 )

@@ -20,7 +20,7 @@ from pods.figures.statistics import Difference, mean_and_error, t95
 from pods.files import write_atomic
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "os^DvPX"
+MARKERS = "os^DvPX*"
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 METRIC_NAMES = {
     "ans_acc": "Accuracy (correct), %",
@@ -91,15 +91,15 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
 @styles.context(STYLE)
 def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
     """The board over worlds: each arm's difference from the rival with its interval, in points."""
-    canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
-    axes = canvas.subplots()
     centres = {world: {arm: row[arm].difference for arm in row} for world, row in worlds.items()}
     means = pandas.DataFrame(centres).mean(axis=1)
     means = means.drop(rival, errors="ignore")
     arms = [*means.sort_values(kind="stable").index]
+    canvas = Canvas(figsize=(8.2, 1.6 + 0.46 * len(arms)), layout="constrained")
+    axes = canvas.subplots()
     for index, (world, row) in enumerate(worlds.items()):
         present = [arm for arm in arms if arm in row]
-        shift = 0.11 * ((len(worlds) - 1) / 2 - index)  # beside those of the other worlds
+        shift = 0.8 * ((len(worlds) - 1) / 2 - index) / len(worlds)  # beside the other worlds'
         height = [arms.index(arm) + shift for arm in present]
         centre = [100 * row[arm].difference for arm in present]
         half = []
