@@ -59,7 +59,7 @@ def train(config: TrainConfig) -> None:
             questions = splits.load_prompts(config, tokenizer)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             rewards.rehearse(questions[0])
-            rehearse(config, list(islice(questions, 8)))
+            rehearse(config, list(islice(questions, 4 * config.prompts_per_step)))
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             model = load(config, tokenizer)

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas
 
 from benchmarks import workers
 from benchmarks.trainings import (
@@ -38,6 +39,7 @@ from pods.figures import drawing, ranking
 from pods.figures.ranking import Cell
 from pods.training.check import try_out
 
+PRICES = "budget == @config.budget and clock == @config.clock"  # of a table of trainings
 FINALISTS = 2  # cells of an arm that are tuned on more seeds than the first
 
 Accuracies = dict[Training, dict[str, list[float]]]  # -> at the marks, by metric
@@ -94,7 +96,7 @@ def tune(config: BoardConfig, arms: list[str], world: str, seeds: int) -> None:
     """The sizes of each arm with the first seed; then the best one's rate, halved and doubled
     until it gets worse; then the best two cells with the other seeds."""
     first, *others = TUNING[:seeds]
-    means: dict[str, dict[Cell, float]] = defaultdict(dict)
+    scores: dict[str, dict[Cell, float]] = defaultdict(dict)
     missing = {}
     for arm in arms:
         sizes = config.arms.get(arm, config.arms["pods"]).sizes
@@ -103,16 +105,16 @@ def tune(config: BoardConfig, arms: list[str], world: str, seeds: int) -> None:
         wanted = trainings(config, missing, [first], world)
         results = run(config, wanted)
         for training in wanted:
-            means[training.arm][training.cell] = float(np.mean(results[training]["accuracy"]))
+            scores[training.arm][training.cell] = float(np.mean(results[training]["accuracy"]))
         missing = {}
-        for arm, tried in means.items():
+        for arm, tried in scores.items():
             best = max(tried, key=tried.__getitem__)
             beside = [best._replace(rate=best.rate / 2), best._replace(rate=best.rate * 2)]
             cells = [cell for cell in beside if cell not in tried]
             if cells:
                 missing[arm] = cells
     finalists = {}
-    for arm, tried in means.items():
+    for arm, tried in scores.items():
         finalists[arm] = sorted(tried, key=lambda cell: -tried[cell])[:FINALISTS]
     run(config, trainings(config, finalists, others, world))
 
@@ -132,15 +134,11 @@ def trainings(
 def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
     """An arm's cells, those of most seeds first, among equals by mean accuracy in tuning: in this
     world, else in sums; with this budget and clock, else with any."""
-    results = stored(config, "tune")
-    own = [training for training in results if training.arm == arm]
-    tuned = [training for training in own if training.world == world]
-    tuned = tuned or [training for training in own if training.world == "sums"]
-    same = [training for training in tuned if training[3:5] == (config.budget, config.clock)]
-    means: dict[Cell, list[float]] = defaultdict(list)
-    for training in same or tuned:
-        means[training.cell].append(np.mean(results[training]["accuracy"]))
-    return sorted(means, key=lambda cell: (-len(means[cell]), -np.mean(means[cell])))
+    own = means(config, "tune").query("arm == @arm")
+    for place in ("world == @world", "world == 'sums'", PRICES):
+        own = own.query(place) if len(own.query(place)) else own
+    cells = own.groupby("cell")["accuracy"].agg(["size", "mean"])
+    return list(cells.sort_values(["size", "mean"], ascending=False).index)
 
 
 def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
@@ -199,6 +197,14 @@ def stored(config: BoardConfig, stage: str) -> Accuracies:
             training = Training(**{name: line[name] for name in Training._fields})
             results[training] = {name: line[name] for name in ranking.TITLES if name in line}
     return results
+
+
+def means(config: BoardConfig, stage: str) -> pandas.DataFrame:
+    """A row for each stored training: its fields, and its mean accuracies over the marks."""
+    rows = []
+    for training, accuracies in stored(config, stage).items():
+        rows.append(training._asdict() | {name: np.mean(x) for name, x in accuracies.items()})
+    return pandas.DataFrame(rows, columns=[*Training._fields, *ranking.TITLES])
 
 
 if __name__ == "__main__":

@@ -67,18 +67,10 @@ def main(config: FactorsConfig) -> None:
 def complete(config: FactorsConfig, metric: str, cells: dict[str, Signs]) -> np.ndarray:
     """(seeds, cells) mean accuracies on test questions, at the best of a cell's rates in tuning; of
     seeds with all cells."""
-    wanted = {(arm, cell) for arm in cells for cell in rated_cells(config, arm)[:1]}
-    setting = config.budget, config.clock, config.world
-    by_seed: dict[int, dict[str, float]] = {}
-    for training, accuracies in board.stored(config, "report").items():
-        if training[3:] == setting and training[:2] in wanted:
-            runs = by_seed.setdefault(training.seed, {})
-            runs[training.arm] = float(np.mean(accuracies[metric]))
-    rows = []
-    for runs in by_seed.values():
-        if len(runs) == len(cells):
-            rows.append([runs[arm] for arm in cells])
-    return np.array(rows)
+    lines = board.means(config, "report").query(f"world == @config.world and {board.PRICES}")
+    by_cell = lines.pivot(index="seed", columns=["arm", "cell"], values=metric)
+    best = [(arm, cell) for arm in cells for cell in rated_cells(config, arm)[:1]]
+    return by_cell.reindex(columns=best).dropna().to_numpy()
 
 
 def train(config: FactorsConfig, cells: dict[str, Signs]) -> None:

@@ -7,7 +7,6 @@ A prediction is a line: the signal a second of one arm at one size, from rollout
 scripts/plan.py recorded at one point of a training.
 """
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -171,18 +170,13 @@ def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> dict[Size
     seeds, rates = [0], None
     if config.world in config.registered.worlds:
         seeds, rates = config.registered.seeds, [config.registered.rate]
-    values: dict[tuple, list[float]] = defaultdict(list)
-    setting = config.budget, config.clock, config.world
-    for training, by_metric in board.stored(config, "tune").items():
-        if training[3:] != setting or training.seed not in seeds:
-            continue
-        if rates is None or training.cell.rate in rates:
-            mean = float(np.mean(by_metric[metric]))
-            values[(training.arm, *training.cell)].append(mean)
+    lines = board.means(config, "tune").query(f"world == @config.world and {board.PRICES}")
+    lines = lines[lines["seed"].isin(seeds)]
     best: dict[Size, float] = {}
-    for (*size, _), means in values.items():
-        cell = tuple(size)
-        best[cell] = max(best.get(cell, 0.0), float(np.mean(means)))
+    for (arm, cell), mean in lines.groupby(["arm", "cell"])[metric].mean().items():
+        size = (arm, *cell[:3])
+        if rates is None or cell.rate in rates:
+            best[size] = max(best.get(size, 0.0), mean)
     return best
 
 

@@ -16,6 +16,7 @@ from math import comb
 from pathlib import Path
 
 import numpy as np
+import pandas
 from pydantic import Field
 
 from benchmarks import board
@@ -57,21 +58,15 @@ def main(config: WorldsConfig) -> None:
         board.run(config, wanted)
     finished = board.stored(config, "report")
     print(f"{len(finished.keys() & {*wanted})} of {len(wanted)} trainings are finished\n")
-    settings = {training._replace(seed=0) for training in wanted}  # shown with every stored seed
-    done = [training for training in finished if training._replace(seed=0) in settings]
+    settings = pandas.DataFrame(wanted).drop(columns="seed").drop_duplicates()
+    runs = settings.merge(board.means(config, "report"))  # with every stored seed
+    other = runs["clock"] != config.clock
+    runs.loc[other, "world"] += ", " + runs["clock"]
     for metric, title in ranking.TITLES.items():
-        runs: ranking.Runs = {world: {} for world in config.worlds}
-        for training in done:
-            if metric not in finished[training]:
-                continue
-            world = training.world
-            if training.clock != config.clock:
-                world += f", {training.clock}"
-            seeds = runs.setdefault(world, {}).setdefault(training.arm, {})
-            seeds[training.seed] = float(np.mean(finished[training][metric]))
-        print(f"{title}\n\n{ranking.worlds_table(runs, config.worlds)}\n")
+        results = ranking.differences(runs.assign(mean=runs[metric]).dropna(subset="mean"))
+        print(f"{title}\n\n{ranking.worlds_table(results, config.worlds)}\n")
         if metric == "accuracy":
-            picture = drawing.differences(ranking.differences(runs), "pods")
+            picture = drawing.differences(results, "pods")
             drawing.save(picture, Path(config.out_dir) / "worlds")
 
 

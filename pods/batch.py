@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Row = dict[str, Any]  # columns of the data set
+NO_FRESH = "a streamed data set has no fresh prompts; load a datasets.Dataset"
 
 
 def seed_of(*parts: object) -> int:
@@ -35,6 +36,14 @@ class Prompt(str):
         prompt = super().__new__(cls, question)
         prompt.row = row
         return prompt
+
+
+def prompt_of(row: Row, number: int) -> Prompt:
+    """The prompt of a row, named by the column `id`, else by its number."""
+    name = row.get("id")
+    if name is None:
+        name = number
+    return Prompt(name, row)
 
 
 class AlgorithmError(RuntimeError):

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +192,8 @@ def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
         print(f"{path}: has no record of step {few(sorted(lost))}", file=sys.stderr)
 
 
-def few(items: Sequence[str | int]) -> str:
+def few(items: Iterable[str | float]) -> str:
     """The first eight, and how many more there are."""
-    text = ", ".join(map(str, items[:8]))
-    return text if len(items) <= 8 else f"{text} and {len(items) - 8} more"
+    texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
+    text = ", ".join(texts[:8])
+    return text if len(texts) <= 8 else f"{text} and {len(texts) - 8} more"

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,9 @@ class Needs:
 
 def needs_of(algorithm: Callable) -> Needs:
     """What this algorithm needs; an attribute that it lacks is False."""
-    return Needs(
-        draws_m=getattr(algorithm, "draws_m", False),
-        keeps_all=getattr(algorithm, "keeps_all", False),
-        own_advantages=getattr(algorithm, "own_advantages", False),
-        reads_logprobs=getattr(algorithm, "reads_logprobs", False),
-        takes_rule="rule" in inspect.signature(algorithm).parameters,
-    )
+    attributes = {field.name: getattr(algorithm, field.name, False) for field in fields(Needs)}
+    attributes["takes_rule"] = "rule" in inspect.signature(algorithm).parameters
+    return Needs(**attributes)
 
 
 def misfits(
@@ -34,12 +30,16 @@ def misfits(
     n: int,
     m: int,
     m_key: str,
+    rule: str | None,
     advantage: str,
 ) -> Iterator[str]:
     """One line for each value that does not fit an algorithm with these needs.
 
     algorithm: as the messages name it. m_key: the key of m, kept_per_prompt or num_generations.
+    rule: None if nobody chose one.
     """
+    if rule and not needs.takes_rule:
+        yield f"rule={rule}: {algorithm} has no rule; leave it out, or set algorithm=pods"
     if m > n and not needs.draws_m:
         yield f"{m_key}={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
     if m < n and needs.keeps_all and not needs.draws_m:

@@ -8,7 +8,7 @@ from datasets import Dataset
 from trl import GRPOConfig
 from trl.trainer.utils import RepeatSampler
 
-from pods.batch import Prompt, Row
+from pods.batch import NO_FRESH, Prompt, Row, prompt_of
 
 
 @lru_cache(maxsize=2)
@@ -69,7 +69,7 @@ class Stream:
     def fresh(self, count: int) -> list[Prompt]:
         """The next `count` prompts of the data that are not in the step."""
         if self.order is None and count:
-            raise ValueError("a streamed data set has no fresh prompts; load a datasets.Dataset")
+            raise ValueError(NO_FRESH)
         return [self._next() for _ in range(count)]
 
     def _next(self) -> Prompt:
@@ -83,11 +83,3 @@ class Stream:
         self.indices.add(index)
         row = self.order.dataset[index]
         return prompt_of({name: row[name] for name in self.columns}, index)
-
-
-def prompt_of(row: Row, number: int) -> Prompt:
-    """The prompt of a row, named by the column `id`, else by its number."""
-    name = row.get("id")
-    if name is None:
-        name = number
-    return Prompt(name, row)

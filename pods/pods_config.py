@@ -49,7 +49,7 @@ class PodsConfig(trl.GRPOConfig):
 
     rollouts_per_prompt: int = field(
         default=64,
-        metadata={"help": "n, the rollouts of a prompt that are drawn; num_generations or more."},
+        metadata={"help": "A whole number: n, the rollouts of a prompt that are drawn."},
     )
     algorithm: str = field(
         default="pods",
@@ -57,15 +57,15 @@ class PodsConfig(trl.GRPOConfig):
     )
     algorithm_kwargs: Kwargs = field(
         default=None,
-        metadata={"help": "Parameters of the algorithm after `step`."},
+        metadata={"help": "A dictionary: parameters of the algorithm after `step`."},
     )
     rule: str = field(
         default="max_variance",
-        metadata={"help": "Which m of n rollouts algorithm=pods keeps."},
+        metadata={"help": "Which m of n are kept: a name, or path/to/file.py:function."},
     )
     rule_kwargs: Kwargs = field(
         default=None,
-        metadata={"help": "Parameters of the rule after `rewards`, `m` and `rng`."},
+        metadata={"help": "A dictionary: parameters of the rule after `rewards`, `m` and `rng`."},
     )
     advantage: str = field(
         default="kept",
@@ -73,7 +73,7 @@ class PodsConfig(trl.GRPOConfig):
     )
     advantage_kwargs: Kwargs = field(
         default=None,
-        metadata={"help": "Parameters of the advantage after `batch` and `kept`."},
+        metadata={"help": "A dictionary: parameters of the advantage after `batch` and `kept`."},
     )
     correct: str | None = field(
         default=None,
@@ -87,6 +87,12 @@ class PodsConfig(trl.GRPOConfig):
         super().__init__(*args, **kwargs)  # not the generated one: Unsloth's sets more than fields
 
     def __post_init__(self) -> None:
+        for name, kind in PodsConfig.__annotations__.items():
+            allowed = dict | None if kind == Kwargs else kind
+            value = getattr(self, name)
+            if not isinstance(value, allowed):
+                described = PodsConfig.__dataclass_fields__[name].metadata["help"]
+                raise ValueError(f"{name}={value!r}: {described}")
         self.scale_rewards = self.typed_scale_rewards  # for dr_grpo Unsloth turns it off
         super().__post_init__()
         if self.loss_type not in LOSSES:
@@ -98,16 +104,23 @@ class PodsConfig(trl.GRPOConfig):
                 "CUDA_VISIBLE_DEVICES=0"
             )
 
-    def problems(self, name: str, needs: Needs) -> Iterator[str]:
-        """One line for each value that does not fit the algorithm of this name."""
+    def problems(self, name: str, needs: Needs, gives_logprobs: bool) -> Iterator[str]:
+        """One line for each value that does not fit the algorithm of this name; gives_logprobs:
+        whether the rollouts have log-probabilities."""
         yield from misfits(
             needs,
             name,
             n=self.rollouts_per_prompt,
             m=self.num_generations,
             m_key="num_generations",
+            rule=self.rule_kwargs if self.rule == "max_variance" else self.rule,
             advantage=self.advantage,
         )
+        if needs.reads_logprobs and not gives_logprobs:
+            yield (
+                f"use_vllm=False: algorithm={name} reads log-probabilities, and transformers' "
+                "generation gives none; set use_vllm=True"
+            )
         if needs.keeps_all and self.advantage == "kept":
             return  # TRL's own advantages, by its own fields
         if self.scale_rewards != "group":

@@ -1,15 +1,25 @@
 """What is found out before a model loads: reward functions, rows and algorithm of a training."""
 
 import inspect
-import itertools
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pods.advantages import Advantage
-from pods.batch import Algorithm, AlgorithmError, Completion, Prompt, Rollout, Row, Step
+from pods.batch import (
+    NO_FRESH,
+    Algorithm,
+    AlgorithmError,
+    Completion,
+    Prompt,
+    Rollout,
+    Row,
+    Step,
+    prompt_of,
+)
 from pods.config.errors import UserError
 from pods.history import History, remember
 from pods.needs import needs_of
@@ -31,34 +41,62 @@ def refuse_multi_turn(**arguments: object) -> None:
             raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
 
 
+def refuse_rows(
+    args: "PodsConfig", rewards: list, train_dataset: object, eval_dataset: object
+) -> None:
+    """Raise ValueError for a data set that is none, or whose rows a reward function or the trainer
+    cannot take. One for evaluation counts if there are evaluations."""
+    sets = {"train_dataset": train_dataset}
+    if args.eval_strategy != "no":
+        sets |= eval_dataset if isinstance(eval_dataset, dict) else {"eval_dataset": eval_dataset}
+    for name, dataset in sets.items():
+        if isinstance(dataset, dict) or not hasattr(dataset, "column_names"):
+            raise ValueError(
+                f"{name}={type(dataset).__name__}: must be a Dataset or an IterableDataset; "
+                "of a DatasetDict take one split"
+            )
+        row = next(iter(dataset), {})
+        if "prompt" not in row:
+            columns = f"no column prompt, but {', '.join(row)}" if row else "no rows"
+            raise ValueError(f"{name}: has {columns}")
+        refuse_signatures(rewards, [] if args.remove_unused_columns else [*row])
+
+
 def rehearse_on_first_rows(
     args: "PodsConfig",
     function: Algorithm,
     advantage: Advantage,
-    reward_funcs: Any,
+    rewards: list,
     train_dataset: "Dataset | IterableDataset",
 ) -> None:
     """Run the algorithm on rows of the data set before a model loads; raises ValueError with what
-    is wrong with it, with a reward function or with the rows."""
-    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
-    if all(map(inspect.isfunction, rewards)):  # the name of a model is known when it has loaded
-        names = numbered(names, args.correct)
-    rows = list(islice(train_dataset, 8))
-    if not rows or "prompt" not in rows[0]:
-        columns = f"no column prompt, but {', '.join(rows[0])}" if rows else "no rows"
-        raise ValueError(f"train_dataset: has {columns}")
-    refuse_signatures(rewards, [] if args.remove_unused_columns else [*rows[0]])
+    is wrong with it, or with the names and weights of the reward functions."""
+    names = numbered([name_of(reward) for reward in rewards], args.correct)
+    if args.reward_weights is not None and len(args.reward_weights) != len(names):
+        raise ValueError(
+            f"reward_weights={args.reward_weights}: must be one for each of {', '.join(names)}"
+        )
+    P = args.generation_batch_size // args.num_generations
     rehearse(
         function,
         advantage,
         weights=dict.fromkeys(names, 1.0),
-        correct=args.correct if args.correct in names else None,
-        P=args.generation_batch_size // args.num_generations,
+        correct=args.correct,
+        P=P,
         n=args.rollouts_per_prompt,
         m=args.num_generations,
-        rows=rows,
+        rows=list(islice(train_dataset, 4 * P)),
+        streamed=not hasattr(train_dataset, "__len__"),
     )
+
+
+def name_of(reward: Any) -> str:
+    """The name that TRL gives a reward function or model."""
+    from trl.trainer.utils import get_callable_name, get_config_model_id
+
+    if hasattr(reward, "config"):
+        reward = get_config_model_id(reward.config)
+    return reward.split("/")[-1] if isinstance(reward, str) else get_callable_name(reward)
 
 
 def numbered(names: list[str], correct: str | None) -> list[str]:
@@ -92,6 +130,13 @@ def refuse_signatures(rewards: Sequence[object], columns: Sequence[str]) -> None
             ) from None
 
 
+def take(prompts: Iterator[Prompt], streamed: bool, count: int) -> list[Prompt]:
+    """The next prompts, as step.fresh gives them."""
+    if streamed and count:
+        raise ValueError(NO_FRESH)
+    return list(islice(prompts, count))
+
+
 def rehearse(
     algorithm: Algorithm,
     advantage: Advantage,
@@ -102,16 +147,19 @@ def rehearse(
     n: int,
     m: int,
     rows: Sequence[Row],
+    streamed: bool = False,
 ) -> None:
     """Try a user's functions on made-up rollouts, before a model loads: UserError if one fails.
 
     Four steps of the run's sizes: in turn all rollouts of a prompt are right, some, none and some,
     so that there are groups without signal and, if an algorithm asks again, of unlike size; from
-    the second step on there is a history. rows: of the data set, which the prompts have in turn.
+    the second step on there is a history. rows: of the data set, which the prompts have in turn;
+    a streamed one has no fresh prompts.
     """
     rng = np.random.default_rng(0)
     history: History = {}
     logprobs = needs_of(algorithm).reads_logprobs
+    places: dict[int, int] = {}  # in the step, of prompts, two of which may be one question
 
     def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         rollouts = []
@@ -122,7 +170,10 @@ def rehearse(
         return rollouts
 
     def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
-        shares = [REHEARSED[(int(prompt) + number) % len(REHEARSED)] for prompt in prompts]
+        shares = []
+        for prompt in prompts:
+            place = places.setdefault(id(prompt), len(places))
+            shares.append(REHEARSED[(place + number) % len(REHEARSED)])
         right = rng.random(len(prompts)) < shares
         return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
 
@@ -135,14 +186,15 @@ def rehearse(
         correct=correct,
     )
     for number in range(len(REHEARSED)):
-        every = (Prompt(i, rows[i % len(rows)]) for i in itertools.count())
+        places.clear()
+        every = (prompt_of(rows[i % len(rows)], i) for i in count())
         step = Step(
             number=number,
             P=P,
             n=n,
             m=m,
-            prompts=list(itertools.islice(every, P)),
-            fresh=lambda count, every=every: list(itertools.islice(every, count)),
+            prompts=list(islice(every, P)),
+            fresh=partial(take, every, streamed),
             history=history,
             rng=rng,
         )

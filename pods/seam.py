@@ -56,6 +56,11 @@ class TrlSeam(trl.GRPOTrainer):
     def read_state(self, folder: Path) -> None:
         """Read what write_state wrote; called on every rank."""
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As TRL's: a second training begins with the first prompts again."""
+        self._earlier = -self._step
+        return super().train(*args, **kwargs)
+
     def _generate_and_score_completions(self, inputs: list[dict]) -> Tensors:
         if self.model.training:
             return self.train_batch(inputs)
@@ -72,7 +77,8 @@ class TrlSeam(trl.GRPOTrainer):
         return super()._calculate_rewards(*args)
 
     def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
-        with self.importance_correction("importance_sampling_ratio" in inputs):
+        corrects = "importance_sampling_ratio" in inputs  # else TRL's own engine is in use, or none
+        with changed(self, use_vllm=self.use_vllm or corrects):
             return super().compute_loss(model, inputs, *args, **kwargs)
 
     def tensors(self, prompts: list, rollouts: list[Rollout], scores: torch.Tensor) -> Tensors:
@@ -90,29 +96,17 @@ class TrlSeam(trl.GRPOTrainer):
             images=None,
             tool_images=[],
         )
-        self._handed = generation, scores.to(self.accelerator.device)
-        # TRL takes whatever does not end with the tokenizer's own end token for truncated.
-        masking = self.mask_truncated_completions
-        self.mask_truncated_completions = False
-        correction = self.vllm_importance_sampling_correction and logprobs is not None
-        try:
-            with self.importance_correction(correction):
-                rows = [{"prompt": prompt} for prompt in prompts]
-                return super()._generate_and_score_completions(rows)
-        finally:
-            self._handed = None
-            self.mask_truncated_completions = masking
-
-    @contextmanager
-    def importance_correction(self, used: bool) -> Iterator[None]:
-        """In this block TRL corrects for the engine that gave the log-probabilities, if `used`. It
-        does so only with use_vllm, which is False if another engine generates."""
-        use_vllm = self.use_vllm
-        self.use_vllm = use_vllm or used
-        try:
-            yield
-        finally:
-            self.use_vllm = use_vllm
+        corrects = self.vllm_importance_sampling_correction and logprobs is not None
+        with changed(
+            self,
+            _handed=(generation, scores.to(self.accelerator.device)),
+            # TRL takes whatever does not end with the tokenizer's own end token for truncated.
+            mask_truncated_completions=False,
+            # TRL corrects for the engine that gave log-probabilities only with it, whichever it is.
+            use_vllm=self.use_vllm or corrects,
+        ):
+            rows = [{"prompt": prompt} for prompt in prompts]
+            return super()._generate_and_score_completions(rows)
 
     def rollouts_by_trl(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
         """A rollout of each prompt by TRL's own generation."""
@@ -219,20 +213,14 @@ class TrlSeam(trl.GRPOTrainer):
         if not evaluation:
             return self._generate_single_turn(prompts, None, {})
         training = self.model.training
-        generations = self.num_generations_eval
         sampler = self.vllm_generation if self.use_vllm else self.generation_config
-        top_k = sampler.top_k
-        if greedy:
-            sampler.top_k = 1
+        top_k = 1 if greedy else sampler.top_k
         self.model.eval()
-        self.num_generations_eval = 1
-        try:
-            return self._generate_single_turn(prompts, None, {})
-        finally:
-            self.model.train(training)
-            self.num_generations_eval = generations
-            sampler.top_k = top_k
-            self._last_loaded_step = -1  # the next training step loads and pays for its weights
+        with changed(self, num_generations_eval=1), changed(sampler, top_k=top_k):
+            drawn = self._generate_single_turn(prompts, None, {})
+        self.model.train(training)
+        self._last_loaded_step = -1  # the next training step loads and pays for its weights
+        return drawn
 
     @torch.no_grad()
     def token_logprobs(self, prompt: list[int], completion: list[int]) -> torch.Tensor:
@@ -283,6 +271,19 @@ class TrlSeam(trl.GRPOTrainer):
 
 
 @contextmanager
+def changed(owner: Any, **values: Any) -> Iterator[None]:
+    """In this block the attributes of an object have these values."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextmanager
 def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
     """A colocated vLLM that TRL builds in this block runs n x P rollouts at once, not m x P."""
     from trl.trainer import grpo_trainer
@@ -293,8 +294,5 @@ def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
         slots = max_num_seqs * args.rollouts_per_prompt // args.num_generations
         return original(**arguments, max_num_seqs=max(slots, max_num_seqs))
 
-    grpo_trainer.VLLMGeneration = build
-    try:
+    with changed(grpo_trainer, VLLMGeneration=build):
         yield
-    finally:
-        grpo_trainer.VLLMGeneration = original

@@ -17,7 +17,7 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers import TrainerCallback
-from trl.trainer.utils import get_config_model_id
+from trl.trainer.utils import get_callable_name, get_config_model_id
 
 from pods import by_name, ranks
 from pods.batch import Algorithm, Prompt, Record, Rollout, Selection, Step, Visit
@@ -32,9 +32,9 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rehearsal import numbered, refuse_multi_turn, rehearse_on_first_rows
+from pods.rehearsal import numbered, refuse_multi_turn, refuse_rows, rehearse_on_first_rows
 from pods.rollouts import Driver
-from pods.seam import Tensors, TrlSeam, engine_slots
+from pods.seam import Tensors, TrlSeam, changed, engine_slots
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
@@ -64,7 +64,7 @@ class PodsTrainer(TrlSeam):
         model, reward_funcs, train_dataset, eval_dataset, processing_class,
         reward_processing_classes, callbacks, optimizers, quantization_config, peft_config:
             As of [`~trl.GRPOTrainer`]. The column `id` of the data set names a question; without
-            it the number of the row does.
+            it the number of the row does, which in a streamed data set no row has twice.
         args ([`PodsConfig`], *optional*):
             Configuration. If `None`, one with default values is used.
         tools, rollout_func, environment_factory:
@@ -107,10 +107,13 @@ class PodsTrainer(TrlSeam):
             tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
         )
         function, advantage = by_name.chosen(args, algorithm)
-        for problem in args.problems(function.__name__, needs_of(function)):
+        gives_logprobs = args.use_vllm or type(self).draw_share is not PodsTrainer.draw_share
+        name = get_callable_name(function)
+        for problem in args.problems(name, needs_of(function), gives_logprobs):
             raise ValueError(problem)
-        if train_dataset is not None:
-            rehearse_on_first_rows(args, function, advantage, reward_funcs, train_dataset)
+        rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+        refuse_rows(args, rewards, train_dataset, eval_dataset)
+        rehearse_on_first_rows(args, function, advantage, rewards, train_dataset)
         with engine_slots(args):
             super().__init__(
                 model=model,
@@ -155,6 +158,8 @@ class PodsTrainer(TrlSeam):
     def next_step(self, rows: list[dict]) -> tuple[Step, Stream]:
         """What the algorithm sees, and where the step is in the data's order."""
         rows = rows[:: self.num_generations]  # TRL's sampler repeats each m times in a row
+        if self.generation == 0:  # of a second training, too
+            self.fresh_drawn = 0
         place = self.generation * len(rows) + self.fresh_drawn
         stream = Stream(rows, place, self.data_order)
         step = Step(
@@ -225,14 +230,13 @@ class PodsTrainer(TrlSeam):
             inputs = {k: value for k, value in inputs.items() if k != "num_items_in_batch"}
         if "share_counted" not in inputs:
             return super().compute_loss(model, inputs, *args, **keys)
-        steps, masking = self.current_gradient_accumulation_steps, self.mask_truncated_completions
-        self.current_gradient_accumulation_steps = steps * self.share_counted(inputs)
-        self.mask_truncated_completions = True  # else Unsloth counts every token that is no pad
-        try:
+        steps = self.current_gradient_accumulation_steps * self.share_counted(inputs)
+        with changed(
+            self,
+            current_gradient_accumulation_steps=steps,
+            mask_truncated_completions=True,  # else Unsloth counts every token that is no pad
+        ):
             return super().compute_loss(model, inputs, *args, **keys)
-        finally:
-            self.current_gradient_accumulation_steps = steps
-            self.mask_truncated_completions = masking
 
     def share_counted(self, inputs: Tensors) -> torch.Tensor:
         """() the share of what the loss is a mean over that counts."""

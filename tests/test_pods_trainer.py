@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,13 +11,14 @@ import pytest
 import torch
 import transformers
 import trl
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from pods import PodsConfig, PodsTrainer
 from pods.algorithms import ALGORITHMS
 from pods.batch import AlgorithmError, Rollout, Selection
+from pods.config.errors import UserError
 from pods.engines import Completion
 from tests.conftest import ROOT
 
@@ -389,6 +391,12 @@ def test_a_step_without_rows_has_no_gradient(small, loss):
     assert all((value == 0).all() for value in held.values())
 
 
+def likely(step):
+    batch = yield step.prompts, step.m
+    return np.argsort(batch.logprobs)
+
+
+likely.reads_logprobs = True
 WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rollouts_per_prompt": 2}, {}, "num_generations=4: cannot keep more than"),
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
@@ -411,6 +419,19 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({}, {"reward_funcs": [letters, None]}, r"reward_funcs\[1\]=None: is neither a function nor"),
     ({}, {"train_dataset": Dataset.from_dict({"q": ["1"]})}, "has no column prompt, but q"),
     ({}, {"train_dataset": Dataset.from_dict({})}, "train_dataset: has no rows"),
+    ({}, {"train_dataset": DatasetDict(train=PLAIN)}, "train_dataset=DatasetDict: must be a Data"),
+    ({}, {"train_dataset": [{"prompt": "1"}]}, "train_dataset=list: must be a Dataset or an"),
+    (
+        {"eval_strategy": "steps"},
+        {"eval_dataset": {"a": PLAIN.remove_columns("prompt")}},
+        "^a: has",
+    ),
+    ({"rule": max}, {}, "rule=<built-in function max>: Which m of n are kept: a name, or path/to"),
+    ({"algorithm_kwargs": "look=1"}, {}, "algorithm_kwargs='look=1': A dictionary: "),
+    ({"rollouts_per_prompt": 8.0}, {}, "rollouts_per_prompt=8.0: A whole number: "),
+    ({"algorithm": "dapo", "rule": "random"}, {}, "rule=random: dapo has no rule; leave it out"),
+    ({"reward_weights": [1.0, 2.0]}, {}, r"reward_weights=\[1.0, 2.0\]: must be one for each of l"),
+    ({}, {"algorithm": likely}, "algorithm=likely reads log-prob.*; set use_vllm=True"),
 ]
 
 
@@ -435,6 +456,50 @@ def test_what_does_not_fit_is_refused_in_one_line_before_the_model(values, argum
     with pytest.raises(ValueError, match=message) as raised:
         PodsTrainer("no/such/model", **{"args": PodsConfig("out", **settings), **keys})
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["dapo", "thin"])
+def test_fresh_prompts_of_a_streamed_data_set_are_refused_before_the_model(name):
+    args = PodsConfig("out", **SETTINGS, algorithm=name)
+    with pytest.raises(UserError, match=f"{name} failed at step .: a streamed data set has no fr"):
+        PodsTrainer("no/such/model", letters, args, PLAIN.to_iterable_dataset())
+
+
+class Grader:
+    def __call__(self, completions, **_):
+        return [float("a" in text) for text in completions]
+
+
+def by_verdict(step, table):
+    """Reads the verdicts of a grader that is an object, and a table of the questions' own names."""
+    batch = yield step.prompts, step.m
+    assert {table[prompt] for prompt in step.prompts} <= {*range(len(PLAIN))}
+    return np.flatnonzero(batch.correct | (batch.by_function["Grader"] == 0))[: step.budget]
+
+
+def test_prompts_and_graders_have_their_own_names_before_the_model_too(tmp_path):
+    names = [f"q{row}" for row in range(len(PLAIN))]
+    table = {name: place for place, name in enumerate(names)}
+    trainer = trainer_of(
+        PodsTrainer,
+        tmp_path,
+        data=PLAIN.add_column("id", names),
+        rewards=Grader(),
+        correct="Grader",
+        own={"algorithm": partial(by_verdict, table=table)},
+    )
+    trainer.train()
+    assert trainer.history.keys() <= table.keys()
+
+
+def test_a_second_training_begins_with_the_first_prompts_again(tmp_path):
+    seen = {}
+    for kind, changes in ((GRPOTrainer, {}), (PodsTrainer, {"algorithm": "grpo"})):
+        trainer = trainer_of(kind, tmp_path / kind.__name__, **changes)
+        trainer.train()
+        trainer.train()
+        seen[kind] = weights(trainer)
+    assert same(*seen.values())
 
 
 def test_one_process_on_several_cards_is_refused(monkeypatch):
@@ -479,17 +544,6 @@ def test_a_generation_of_another_shape_names_trls_version(tmp_path, monkeypatch)
     trainer = trainer_of(PodsTrainer, tmp_path)
     monkeypatch.setattr(GRPOTrainer, "_generate", lambda *_: (1, 2, 3))
     with pytest.raises(AlgorithmError, match=r"^trl 1\..*_generate returns 3 values.* install"):
-        trainer.train()
-
-
-def test_an_algorithm_that_reads_log_probabilities_names_who_gives_them(tmp_path):
-    def likely(step):
-        batch = yield step.prompts, step.m
-        return np.argsort(batch.logprobs)
-
-    likely.reads_logprobs = True
-    trainer = trainer_of(PodsTrainer, tmp_path, own={"algorithm": likely})
-    with pytest.raises(AlgorithmError, match=r"likely reads log-prob.*; set use_vllm=True, or"):
         trainer.train()
 
 

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import re
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
+import pandas
 import pytest
 
 from benchmarks import parts, worlds
@@ -72,13 +73,13 @@ def test_dead_groups_follow_from_the_correct_ones_of_sixteen(counts, n, share):
 
 
 def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
-    arms = {
-        "pods": {100: 0.5, 101: 0.5, 102: 0.5},
-        "grpo": {100: 0.4, 101: 0.4, 102: 0.4, 103: 0.9},
-        "thin": {100: 0.6, 101: 0.6, 102: 0.6},
-    }
-    two_seeds = {arm: {100: 0.1, 101: 0.1} for arm in arms}
-    text = ranking.worlds_table({**dict.fromkeys("abcd", arms), "not yet": two_seeds}, "abc")
+    means = {"pods": [0.5] * 3, "grpo": [0.4] * 3 + [0.9], "thin": [0.6] * 3}
+    rows = []
+    for world, (arm, values) in product("abcd", means.items()):
+        rows += [(world, arm, 100 + i, value) for i, value in enumerate(values)]
+    rows += [("not yet", arm, seed, 0.1) for arm, seed in product(means, (100, 101))]
+    runs = pandas.DataFrame(rows, columns=["world", "arm", "seed", "mean"])
+    text = ranking.worlds_table(ranking.differences(runs), "abc")
     assert "Kendall's W of thin, pods, grpo over 3 worlds: 1.00" in text
     rows = [re.split(r" *\| *", line)[1:4] for line in text.splitlines()[2:5]]
     assert rows == [

@@ -17,8 +17,9 @@ from pods.config.keys import flat, written
 from pods.config.sweeps import may_change
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Note, Series, Unlike
-from pods.figures.reading import QUANTITIES, Run, listed
+from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error
+from pods.files import few
 
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
@@ -187,7 +188,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run], notes: list[N
     for key, by_value in by_key.items():
         may_differ = key in ("seed", "run") or (may_change(key) and key not in LIKE)
         if len(by_value) > 1 and not may_differ:
-            parts = "; ".join(f"{value} in {listed(group)}" for value, group in by_value.items())
+            parts = "; ".join(f"{value} in {few(group)}" for value, group in by_value.items())
             difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
             if ours and key in LIKE:
                 raise Unlike(f"{difference}; compare them as arms: runs={{A: [...], B: [...]}}")

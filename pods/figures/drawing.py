@@ -90,22 +90,19 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
 
 @styles.context(STYLE)
 def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
-    """The board over worlds: each arm's difference from the rival with its interval, in points."""
-    centres = {world: {arm: row[arm].difference for arm in row} for world, row in worlds.items()}
-    means = pandas.DataFrame(centres).mean(axis=1)
-    means = means.drop(rival, errors="ignore")
-    arms = [*means.sort_values(kind="stable").index]
+    """The board over worlds: each arm's difference from the rival with its interval, in points;
+    of three seeds or more."""
+    results = pandas.DataFrame(worlds)  # (arms, worlds), NaN where an arm has none
+    means = results.map(lambda one: one.difference, na_action="ignore").mean(axis=1)
+    arms = means.drop(rival, errors="ignore").sort_values(kind="stable").index
     canvas = Canvas(figsize=(8.2, 1.6 + 0.46 * len(arms)), layout="constrained")
     axes = canvas.subplots()
-    for index, (world, row) in enumerate(worlds.items()):
-        present = [arm for arm in arms if arm in row]
+    for index, world in enumerate(results):
+        present = results.loc[arms, world].dropna()
         shift = 0.8 * ((len(worlds) - 1) / 2 - index) / len(worlds)  # beside the other worlds'
-        height = [arms.index(arm) + shift for arm in present]
-        centre = [100 * row[arm].difference for arm in present]
-        half = []
-        for arm in present:
-            low, high = row[arm].ci95 or [0.0, 0.0]
-            half.append(50 * (high - low) if row[arm].runs[1] >= FEWEST_FOR_BAND else 0.0)
+        height = arms.get_indexer(present.index) + shift
+        centre = [100 * one.difference for one in present]
+        half = [50 * np.ptp(one.ci95) for one in present]
         look = style(index) | {"linestyle": "none", "label": world}
         axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
     axes.axvline(0, color="black", linewidth=0.8)

@@ -18,7 +18,7 @@ from pods.figures.statistics import (
 )
 
 Marks = dict[str, np.ndarray]  # arm -> (seeds, marks)
-Runs = dict[str, dict[str, dict[int, float]]]  # world -> arm -> seed -> mean accuracy
+Differences = dict[str, dict[str, Difference]]  # world -> arm -> from PODS
 MARKS = 12  # evaluations of a training, at equal distances up to the end of the budget
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
@@ -156,24 +156,23 @@ def shown(marks: dict[str, Marks], name: str) -> Marks:
     return {arm: marks[name][arm] for arm in arms}
 
 
-def differences(runs: Runs) -> dict[str, dict[str, Difference]]:
-    """Of each arm from PODS, by world, paired by the seeds that both have, if these are enough."""
-    by_world: dict[str, dict[str, Difference]] = defaultdict(dict)
-    for world, arms in runs.items():
-        rival = arms.get("pods", {})
-        for arm, seeds in arms.items():
-            common = sorted(seeds.keys() & rival.keys())
-            if len(common) >= FEWEST_SEEDS:
-                pairs = np.array([[rival[seed], seeds[seed]] for seed in common])
-                by_world[world][arm] = difference(*pairs.T, paired=True)
-    return dict(by_world)
+def differences(runs: pandas.DataFrame) -> Differences:
+    """Of each arm from PODS, by world, paired by the seeds that both have, if these are enough.
+    runs: a row for each, with world, arm, seed and mean accuracy."""
+    by_world: Differences = defaultdict(dict)
+    for world, own in runs.groupby("world", sort=False):
+        by_arm = own.pivot(index="seed", columns="arm", values="mean")
+        for arm in by_arm if "pods" in by_arm else ():
+            pairs = by_arm[["pods"]].assign(arm=by_arm[arm]).dropna()
+            if len(pairs) >= FEWEST_SEEDS:
+                by_world[world][arm] = difference(*pairs.to_numpy().T, paired=True)
+    return by_world
 
 
-def worlds_table(runs: Runs, ordered: Collection[str]) -> str:
+def worlds_table(by_world: Differences, ordered: Collection[str]) -> str:
     """A row for each arm with its differences from PODS in points and their number of seeds, and
     Kendall's W of the order in the `ordered` worlds of the arms that all of them have: 1 if it is
     the same in all."""
-    by_world = differences(runs)
     if not by_world:
         return "No arm has three seeds that PODS has, too."
     results = pandas.DataFrame(by_world)  # (arms, worlds) differences, NaN without one

@@ -7,7 +7,6 @@ step increments, equal in a healthy run.
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -20,6 +19,7 @@ import pandas
 from pods.config.errors import UserError
 from pods.config.keys import flat
 from pods.figures.figure import Absent, Figure, Note
+from pods.files import few
 from pods.runs import results
 from pods.runs.results import Entry, Results, Scores
 
@@ -79,8 +79,9 @@ def at_marks(samples: pandas.DataFrame, grid: np.ndarray, reach: float) -> panda
     within `reach` s. The later end of the reach belongs to the next mark."""
     samples = samples.dropna(subset="seconds").sort_values("seconds", kind="stable")
     marks = pandas.DataFrame({"mark": grid})
-    options = {"left_on": "mark", "right_on": "seconds", "direction": "nearest"}
-    rows = pandas.merge_asof(marks, samples, **options, tolerance=reach)
+    rows = pandas.merge_asof(
+        marks, samples, left_on="mark", right_on="seconds", direction="nearest", tolerance=reach
+    )
     return rows.where(rows["seconds"] < rows.pop("mark") + reach)
 
 
@@ -88,7 +89,7 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     """A result file with its train_seconds, or without any with those of the published grid."""
     entries = [scores.datasets.get(figure.dataset) for scores in content.values()]
     if not any(entries):
-        held = listed(sorted({name for scores in content.values() for name in scores.datasets}))
+        held = few(sorted({name for scores in content.values() for name in scores.datasets}))
         raise UserError(
             f"{path.stem}: no data set {figure.dataset} but {held or 'none'}; set dataset to one "
             "of them, or evaluate the run on the other"
@@ -131,7 +132,7 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
     accuracies, lengths = (read_csv(folder / name) for name in figure.wandb_export)
     one_file = sorted(accuracies.keys() ^ lengths.keys())
     if one_file:
-        notes.append(Note(f"{listed(one_file)}: only in one file of the export; left out"))
+        notes.append(Note(f"{few(one_file)}: only in one file of the export; left out"))
     runs = []
     for name in sorted(accuracies.keys() & lengths.keys(), key=results.run_order):
         samples = at_marks(lengths[name], accuracies[name]["seconds"], math.inf)
@@ -145,7 +146,7 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
         arms[label] = [run for run in runs if any(fnmatchcase(run.name, p) for p in arm.runs)]
         unused = [path.stem for path in results.find(folder, arm.runs)]
         if unused:
-            notes.append(Note(f"{key}: drawn from its export, without {listed(unused)} of {label}"))
+            notes.append(Note(f"{key}: drawn from its export, without {few(unused)} of {label}"))
     return arms
 
 
@@ -156,9 +157,9 @@ def faults_of(rows: pandas.DataFrame, grid: np.ndarray, end: float) -> list[str]
     blank = rows["steps"][known & rows["value"].isna()]
     texts = []
     if len(empty):
-        texts.append(f"no checkpoint near {listed(empty)} s; the marks stay empty")
+        texts.append(f"no checkpoint near {few(empty)} s; the marks stay empty")
     if len(blank):
-        texts.append(f"no value at steps {listed(blank)}; left empty")
+        texts.append(f"no value at steps {few(blank)}; left empty")
     return texts
 
 
@@ -204,10 +205,10 @@ def by_index(steps: list[int], expected: int) -> tuple[np.ndarray, list[str]]:
     marks[~np.isnan(marks)] = np.cumsum(jumps)
     notes = []
     if stale:
-        dropped = listed(steps[i] for i in stale)
+        dropped = few(steps[i] for i in stale)
         notes.append(f"steps {dropped} are left from an aborted attempt and are dropped")
     if jumps.max() > 1:
-        late = listed(own[jumps > 1].tolist())
+        late = few(own[jumps > 1].tolist())
         notes.append(f"a checkpoint is missing before step {late}; its mark stays empty")
     last = np.nanmax(marks)
     if last < expected:
@@ -217,12 +218,6 @@ def by_index(steps: list[int], expected: int) -> tuple[np.ndarray, list[str]]:
             f"{last:g} checkpoints where {expected} are expected; the first {expected} count"
         )
     return marks, notes
-
-
-def listed(items: Iterable[str | float]) -> str:
-    """The first eight, separated by commas."""
-    texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
-    return ", ".join(texts[:8]) + (", ..." if len(texts) > 8 else "")
 
 
 def read_csv(path: Path) -> dict[str, pandas.DataFrame]:

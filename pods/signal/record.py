@@ -13,8 +13,7 @@ import torch
 from datasets import Dataset
 from tqdm import tqdm
 
-from pods.batch import Prompt, Rollout, mean
-from pods.order import prompt_of
+from pods.batch import Prompt, Rollout, mean, prompt_of
 from pods.seam import Tensors
 from pods.signal.pool import Pool
 from pods.signal.sketch import Sketch

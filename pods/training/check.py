@@ -55,14 +55,8 @@ def try_out(overrides: list[str]) -> None:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
-    takes_rule = needs_of(config).takes_rule
-    if takes_rule and config.rule is None:
+    if needs_of(config).takes_rule and config.rule is None:
         yield f"rule=null: algorithm={config.algorithm} takes one; set rule=max_variance"
-    if config.rule is not None and not takes_rule:
-        yield (
-            f"rule={config.rule}: algorithm={config.algorithm} has no rule; "
-            "leave rule out, or set algorithm=pods"
-        )
     try:
         by_name.chosen(config)
     except ValueError as error:
@@ -89,6 +83,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         n=n,
         m=m,
         m_key="kept_per_prompt",
+        rule=config.rule or config.rule_kwargs,
         advantage=config.advantage,
     )
     if needs.draws_m and m != n:
