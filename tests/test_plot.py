@@ -106,6 +106,22 @@ def arm_of_two_runs():
     return Series("GRPO", None, ["a", "b"], quantities, np.array([0.5, 1.0]), True)
 
 
+def test_a_mean_ends_with_the_first_run_of_the_arm_and_the_command_says_so(capsys, tmp_path):
+    arms = {"quickstart-grpo-n4-m4": 0.1, "quickstart-pods-max_variance-n8-m4": 0.2}
+    arm_files(tmp_path, arms, 2, 5, "arithmetic")
+    path = tmp_path / "quickstart-grpo-n4-m4-seed1.json"
+    short = dict([*json.loads(path.read_text()).items()][:2])
+    path.write_text(json.dumps(short))
+    keys = ("figure=quickstart", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
+    said = printed(capsys, PLOT, "~figure.series.GRPO-GA", *keys).err
+    ends = "grpo-n4-m4-seed1: ends first of GRPO, whose mean is drawn up to there"
+    assert said == f"warning: quickstart-{ends}\n"
+    found = json.loads(printed(capsys, SPEEDUP, "json=true", *keys[:2]).out)
+    pair = found["quickstart"]
+    level = np.mean([0.2, 0.21])  # of both runs at the second mark; one alone goes on to 0.4
+    assert pair["threshold"] == pytest.approx(0.99 * 0.25 * level)
+
+
 def test_seconds_a_step_are_those_of_each_run_up_to_its_end():
     assert arm_of_two_runs().seconds_a_step().tolist() == [80 / 20, 60 / 20]
 
@@ -113,7 +129,8 @@ def test_seconds_a_step_are_those_of_each_run_up_to_its_end():
 def test_an_axis_of_priced_seconds_says_so():
     arm = arm_of_two_runs()
     toy = figure(time_unit="minutes")
-    priced = replace(arm, quantities={"length": np.ones((2, 2))}, clock="l40s")
+    lengths = dict.fromkeys(("length", "value"), np.ones((2, 2)))
+    priced = replace(arm, quantities=lengths, clock="l40s")
     picture = drawing.length_figure(toy, [priced])
     assert picture._suptitle.get_text() == "Toy: completion length"
     assert picture.axes[0].get_xlabel() == "Training time, minutes, priced: l40s"

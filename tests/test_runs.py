@@ -97,14 +97,15 @@ def test_a_run_is_held_by_one_training(tmp_path):
 
 @pytest.mark.parametrize("start", STEPS)
 def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path, start):
-    origin = folder.saved_config.read_text(), folder.meta.read_text()
+    origin = folder.meta.read_text()
     (folder.path / ".meta.json.1.tmp").write_text("half")
     (folder.path / ".checkpoint-11.tmp").mkdir()
     (chosen,) = (c for c in checkpoints.find(folder.path) if c.step == start)
     folder_of(tmp_path, "max_steps=1000").begin(chosen)
-    assert (folder.saved_config.read_text(), folder.meta.read_text()) == origin
-    assert json.loads(origin[1])["git_commit"] == "commit-1"
-    assert len(json.loads(origin[1])["config_hash"]) == 12
+    assert folder.meta.read_text() == origin
+    assert "\nmax_steps: 1000\n" in folder.saved_config.read_text()  # curves compare by it
+    assert json.loads(origin)["git_commit"] == "commit-1"
+    assert len(json.loads(origin)["config_hash"]) == 12
     steps = [step for step in STEPS if step <= start]
     paths = (folder.metrics, folder.evaluations, folder.ledger)
     lines = {path.name: [line["step"] for line in files.read_lines(path)] for path in paths}

@@ -2,6 +2,8 @@
 pods/training/check.py the rules that span several keys."""
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -49,6 +51,14 @@ def is_name(text: str) -> bool:
 def written(value: Any) -> str:
     """A value as it is typed on the command line."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def typed_as(key: str, value: str) -> str:
+    """key=value as it is typed, with quotes for the shell and for Hydra if it needs them."""
+    if re.fullmatch(r"[\w.+-]+", value, re.ASCII):
+        return f"{key}={value}"
+    quoted = value.replace('"', '\\"')
+    return shlex.quote(f'{key}="{quoted}"')
 
 
 class TaskKeys(Section):

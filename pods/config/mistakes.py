@@ -10,7 +10,7 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 
 from pods.config.errors import UserError
-from pods.config.keys import Section, flat, keys, written
+from pods.config.keys import Section, flat, keys, typed_as, written
 
 Config = TypeVar("Config", bound=Section)
 
@@ -143,7 +143,7 @@ def explain(error: BaseException) -> str:
             remedy = "no spaces around =, and quotes for the shell"
             key, _, value = error.override.partition("=")
             if not value.isascii() or re.search(r"[^\[]\[", value):
-                remedy = f"this value needs quotes inside quotes: '{key.lstrip('+')}=\"{value}\"'"
+                remedy = f"needs quotes inside quotes: {typed_as(key.lstrip('+'), value)}"
             return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"

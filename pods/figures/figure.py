@@ -77,9 +77,18 @@ class Series:
         values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
         return np.array([value for value in values if np.isfinite(value)])
 
+    def of_all_runs(self, quantity: str) -> np.ndarray:
+        """(runs, marks) NaN after the last mark that every run has: the mean of those that are left
+        is another arm's. Published runs are drawn as they are."""
+        values = self.quantities[quantity]
+        if not self.measured:
+            return values
+        last = min(np.flatnonzero(np.isfinite(run))[-1] for run in self.quantities["value"])
+        return np.where(np.arange(values.shape[1]) > last, np.nan, values)
+
     def from_start(self, quantity: str) -> tuple[np.ndarray, np.ndarray]:
         """Hours and values, (runs, marks), with those at time 0 where they are known."""
-        values = self.quantities[quantity]
+        values = self.of_all_runs(quantity)
         start = self.start(quantity)
         if not len(start):
             return self.hours, values

@@ -102,7 +102,7 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
 
 
 def _with_resamples(arm: Series, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    values = arm.quantities["value"]
+    values = arm.of_all_runs("value")
     mean, _, _ = statistics.mean_and_error(values)
     return np.vstack([mean, statistics.resampled_means(values, resamples, rng)])
 

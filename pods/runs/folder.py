@@ -148,6 +148,8 @@ class RunFolder:
             if before.get(key) == now.get(key):
                 continue
             change = f"{key} ({before.get(key)} -> {now.get(key)})"
+            if key == "optimizer.schedule_by":
+                change += f" by max_steps ({before['max_steps']} -> {now['max_steps']})"
             if not may_change(key):
                 refused.append(change)
             elif key.startswith(ENGINE) and before.get(key) != "auto":
@@ -162,8 +164,7 @@ class RunFolder:
         """Write config and provenance of a new run; drop what a resumed one wrote after `start`."""
         step = start.step if start else 0
         files.remove_old(self.path, ".*.tmp", seconds=0)  # of a killed process: the lock is ours
-        if start is None:
-            write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
+        write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
         facts = facts_of(self.meta)
         if self.meta.is_file() and not facts:
             ranks.say(f"{self.meta}: cannot be read; moved to {self.meta.rename(aside(self.meta))}")

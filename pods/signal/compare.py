@@ -81,6 +81,7 @@ class CellRanking:
             total = np.full(len(counts), np.inf)
             if own.total:
                 total = own.total * (counts @ own.squares) / own.squares.sum()
+                total[total == 0] = np.inf  # none of the resampled questions moves the cell
             self.along[cell] = along
             self.rates[cell] = along**2 / total / own.seconds
 

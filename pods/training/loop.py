@@ -22,7 +22,7 @@ from pods import files, ranks
 from pods.batch import AlgorithmError
 from pods.clock import Clock, priced
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
-from pods.config.keys import TrainConfig
+from pods.config.keys import TrainConfig, typed_as
 from pods.config.place import as_typed
 from pods.engines import LivePolicy
 from pods.runs import checkpoints, ledger
@@ -267,7 +267,7 @@ def run(loop: RunCallback) -> None:
         end = f"{saves.step} steps in {loop.clock.train_seconds:.1f} s of training{best}"
         if loop.stop.signal is None:
             evaluate = as_typed("uv run evaluate_run.py")
-            print(f"{config.run}: {end}; next: {evaluate} run={config.run}")
+            print(f"{config.run}: {end}; next: {evaluate} {typed_as('run', config.run)}")
         else:
             ranks.say(f"{end}; stopped by signal {loop.stop.signal}; run again to resume")
     if loop.stop.signal is not None:
