@@ -178,9 +178,8 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
     """Every rollout by step and prompt, at most `most` bytes: one JSON block a step."""
     groups: dict[int, list[str]] = defaultdict(list)
     for record in records:
-        text = json.dumps(record, separators=(",", ":")).replace(
-            "<", "\\u003c"
-        )  # closes no element
+        text = json.dumps(record, separators=(",", ":"))
+        text = text.replace("<", "\\u003c")  # closes no element
         groups[record["step"]].append(text)
     newest_first = [
         f'<script type="application/json" id="step-{step}">[{",".join(texts)}]</script>'
