@@ -100,7 +100,7 @@ def test_the_table_in_the_docs_is_that_of_the_stored_runs(tmp_path):
     assert numbers <= {*re.findall(r"\d+\.\d+", shown)}
 
 
-@pytest.mark.parametrize("world", ["sums", *BASES])
+@pytest.mark.parametrize("world", ["sums", *BASES, "large"])
 def test_the_base_of_a_world_in_the_docs_is_the_stored_one(world):
     stored = json.loads((ROOT / "benchmarks" / "results" / "worlds.json").read_text())
     base = stored[world]
