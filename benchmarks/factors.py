@@ -59,7 +59,7 @@ def main(config: FactorsConfig) -> None:
         print(f"{ranking.TITLES[metric]}, world {config.world}, seeds: {len(values)}\n")
         if len(values):
             print(table(values, cells, predicted))
-            if signal:
+            if len(signal) >= predictions.FEWEST_CELLS:
                 trained = dict(zip(sizes, values.mean(axis=0), strict=True))
                 print(f"{predictions.correlations(signal, trained)}\n")
 
