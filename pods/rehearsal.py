@@ -66,11 +66,14 @@ def rehearse_on_first_rows(
     args: "PodsConfig",
     function: Algorithm,
     advantage: Advantage,
-    rewards: list,
+    reward_funcs: Any,
     train_dataset: "Dataset | IterableDataset",
+    eval_dataset: object,
 ) -> None:
     """Run the algorithm on rows of the data set before a model loads; raises ValueError with what
-    is wrong with it, or with the names and weights of the reward functions."""
+    is wrong with it, with the data sets, or with the reward functions."""
+    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+    refuse_rows(args, rewards, train_dataset, eval_dataset)
     names = numbered([name_of(reward) for reward in rewards], args.correct)
     if args.reward_weights is not None and len(args.reward_weights) != len(names):
         raise ValueError(
@@ -137,6 +140,18 @@ def take(prompts: Iterator[Prompt], streamed: bool, count: int) -> list[Prompt]:
     return list(islice(prompts, count))
 
 
+def made_up(
+    rng: np.random.Generator, logprobs: bool, prompts: list[Prompt], indices: list[int]
+) -> list[Rollout]:
+    """A rollout of each prompt, of 1 to 49 tokens; the longest are clipped."""
+    rollouts = []
+    for length in rng.integers(1, 50, len(prompts)).tolist():
+        values = [-0.5] * length if logprobs else None
+        completion = Completion([0] * length, length == 49, values)
+        rollouts.append(Rollout([0], completion, ""))
+    return rollouts
+
+
 def rehearse(
     algorithm: Algorithm,
     advantage: Advantage,
@@ -158,16 +173,7 @@ def rehearse(
     """
     rng = np.random.default_rng(0)
     history: History = {}
-    logprobs = needs_of(algorithm).reads_logprobs
     places: dict[int, int] = {}  # in the step, of prompts, two of which may be one question
-
-    def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
-        rollouts = []
-        for length in rng.integers(1, 50, len(prompts)).tolist():
-            values = [-0.5] * length if logprobs else None
-            completion = Completion([0] * length, length == 49, values)
-            rollouts.append(Rollout([0], completion, ""))
-        return rollouts
 
     def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         shares = []
@@ -180,7 +186,7 @@ def rehearse(
     driver = Driver(
         algorithm=algorithm,
         advantage=advantage,
-        draw=draw,
+        draw=partial(made_up, rng, needs_of(algorithm).reads_logprobs),
         score=score,
         weights=weights,
         correct=correct,

@@ -32,7 +32,7 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rehearsal import numbered, refuse_multi_turn, refuse_rows, rehearse_on_first_rows
+from pods.rehearsal import numbered, refuse_multi_turn, rehearse_on_first_rows
 from pods.rollouts import Driver
 from pods.seam import Tensors, TrlSeam, changed, engine_slots
 
@@ -108,12 +108,11 @@ class PodsTrainer(TrlSeam):
         )
         function, advantage = by_name.chosen(args, algorithm)
         gives_logprobs = args.use_vllm or type(self).draw_share is not PodsTrainer.draw_share
-        name = get_callable_name(function)
-        for problem in args.problems(name, needs_of(function), gives_logprobs):
+        for problem in args.problems(
+            get_callable_name(function), needs_of(function), gives_logprobs
+        ):
             raise ValueError(problem)
-        rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-        refuse_rows(args, rewards, train_dataset, eval_dataset)
-        rehearse_on_first_rows(args, function, advantage, rewards, train_dataset)
+        rehearse_on_first_rows(args, function, advantage, reward_funcs, train_dataset, eval_dataset)
         with engine_slots(args):
             super().__init__(
                 model=model,

@@ -161,7 +161,8 @@ class RunFolder:
             )
 
     def begin(self, start: Checkpoint | None) -> None:
-        """Write config and provenance of a new run; drop what a resumed one wrote after `start`."""
+        """Write the config, and the provenance of a new run; drop what a resumed one wrote after
+        `start`."""
         step = start.step if start else 0
         files.remove_old(self.path, ".*.tmp", seconds=0)  # of a killed process: the lock is ours
         write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
