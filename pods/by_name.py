@@ -93,7 +93,7 @@ def prepared(
 def chosen(settings: Any, algorithm: Algorithm | None = None) -> tuple[Algorithm, Advantage]:
     """The algorithm with its rule, and the advantage, of a TrainConfig or PodsConfig; `algorithm`
     takes the place of the named one. Raises the errors of `prepared`."""
-    rule = prepared("rule", settings.rule or max_variance, settings.rule_kwargs)
+    rule = prepared("rule", settings.rule or "max_variance", settings.rule_kwargs)
     name = algorithm or settings.algorithm
     function = prepared("algorithm", name, settings.algorithm_kwargs, rule)
     return function, prepared("advantage", settings.advantage, settings.advantage_kwargs)

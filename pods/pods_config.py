@@ -113,7 +113,7 @@ class PodsConfig(trl.GRPOConfig):
             n=self.rollouts_per_prompt,
             m=self.num_generations,
             m_key="num_generations",
-            rule=self.rule_kwargs if self.rule == "max_variance" else self.rule,
+            rule=None if self.rule == "max_variance" else self.rule,
             advantage=self.advantage,
         )
         if needs.reads_logprobs and not gives_logprobs:

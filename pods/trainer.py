@@ -213,8 +213,9 @@ class PodsTrainer(TrlSeam):
         if filling:
             share = torch.tensor(max(1, len(kept)) / len(places), device=self.accelerator.device)
             has_bonus = self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled
-            if self.loss_type in MEAN_OVER_ROWS and has_bonus and not self.beta:
-                tensors["advantages"] /= share  # not the bonus, which has no rows
+            if self.loss_type in MEAN_OVER_ROWS and has_bonus:  # which has no rows
+                tensors["advantages"] /= share
+                tensors["share_of_kl"] = share
                 share = torch.ones_like(share)
             tensors["share_counted"] = share
         return tensors, record
@@ -233,6 +234,7 @@ class PodsTrainer(TrlSeam):
         with changed(
             self,
             current_gradient_accumulation_steps=steps,
+            beta=self.beta / inputs.get("share_of_kl", 1),
             mask_truncated_completions=True,  # else Unsloth counts every token that is no pad
         ):
             return super().compute_loss(model, inputs, *args, **keys)

@@ -23,12 +23,13 @@ KEPT = [3, 1, 0]  # rows of each prompt that are kept, by step: 6, 2 and none of
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
 LOSSES = ["grpo", "dr_grpo", "bnpo", "dapo", "cispo", "vespo", "sapo", "luspo"]
 KL = {"beta": 0.3}
-# Loss, rows of a micro-batch, settings. The entropy bonus is without KL.
+# Loss, rows of a micro-batch, settings.
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     **{f"{loss}, KL, micro-batches of 2": (loss, 2, KL) for loss in LOSSES},
     "bnpo, KL, one micro-batch": ("bnpo", 8, KL),
     "grpo, KL, truncated masked": ("grpo", 2, KL | {"mask_truncated_completions": True}),
     "grpo, entropy bonus": ("grpo", 2, {"entropy_coef": 0.1}),
+    "grpo, entropy bonus, KL": ("grpo", 2, KL | {"entropy_coef": 0.1}),
     "grpo, adaptive entropy": (
         "grpo",
         2,

@@ -5,6 +5,7 @@ Types and bounds: tests/test_config.py; rules across keys: tests/test_check.py.
 
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
@@ -38,5 +39,5 @@ def test_a_mistake_is_one_line(folder, monkeypatch, capsys, command, answer):
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # as in a new process
     script, *arguments = shlex.split(command)
     path = script if (ROOT / script).is_file() else f"scripts/{script}"
-    line = refused(capsys, path, *arguments).removeprefix(f"{script}: ")
+    line = refused(capsys, path, *arguments).removeprefix(f"{Path(script).name}: ")
     assert line.startswith(answer[:-3]) if answer.endswith("...") else line == answer

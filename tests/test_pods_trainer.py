@@ -338,12 +338,14 @@ def small(tmp_path_factory):
     return folder
 
 
-MASKED, KL = {"mask_truncated_completions": True}, {"beta": 0.3}
+MASKED, KL, ENTROPY = {"mask_truncated_completions": True}, {"beta": 0.3}, {"entropy_coef": 0.1}
 LOSSES = [  # rows of a micro-batch (0: the step is one), and settings
     ("grpo", 0, {}),
     ("grpo", 2, {}),
     ("grpo", 2, MASKED),
     ("grpo", 2, KL),
+    ("grpo", 0, ENTROPY),
+    ("dr_grpo", 0, ENTROPY | KL),
     ("dapo", 0, KL),
     ("dapo", 2, {}),
     ("dapo", 2, MASKED),
@@ -371,12 +373,13 @@ def id_of(value):
 def test_rows_that_fill_the_step_are_in_no_loss_and_in_no_denominator(small, loss, rows, changes):
     """6 of 8 rows, and a step of these 6. What is in float32 is the same in both, except for the
     factor 8/6, whose relative rounding is at most 2**-24; sums in float64 add 1e-12. TRL's sums
-    over tokens in float32 round at the size of the largest: 2**-21 is eight such roundings."""
+    over tokens in float32 round at the size of the largest: 2**-21 is eight such roundings. Beside
+    an entropy bonus each advantage, in float32, is scaled by itself."""
     exact = gradients(small, three_of_each, 3, rows or 6, loss_type=loss, **changes)
     filled = gradients(small, three_of_each, 4, rows or 8, loss_type=loss, **changes)
     largest = max(value.abs().max() for value in exact.values())
     assert largest > 1e-3
-    rounding = 2**-21 if HEAD_IN_FLOAT32 else 1e-12
+    rounding = 2**-21 if HEAD_IN_FLOAT32 or "entropy_coef" in changes else 1e-12
     assert {value.dtype for value in exact.values()} == {torch.float64}
     excess = {
         name: ((filled[name] - value).abs() - 2**-24 * value.abs()).max().item() / largest.item()
@@ -430,6 +433,7 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"algorithm_kwargs": "look=1"}, {}, "algorithm_kwargs='look=1': A dictionary: "),
     ({"rollouts_per_prompt": 8.0}, {}, "rollouts_per_prompt=8.0: A whole number: "),
     ({"algorithm": "dapo", "rule": "random"}, {}, "rule=random: dapo has no rule; leave it out"),
+    ({"algorithm": "dapo", "rule_kwargs": {"q": 1}}, {}, "rule=max_variance rule_kwargs={'q': 1}"),
     ({"reward_weights": [1.0, 2.0]}, {}, r"reward_weights=\[1.0, 2.0\]: must be one for each of l"),
     ({}, {"algorithm": likely}, "algorithm=likely reads log-prob.*; set use_vllm=True"),
 ]

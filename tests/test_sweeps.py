@@ -65,6 +65,7 @@ def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_p
         ("--config-dir a=b task=own", "--config-dir a=b", "task=own"),
         ("-cn train --hydra-help", "-cn train --hydra-help", ""),
         ("--config-dir=here ~trl.a", "--config-dir=here", "~trl.a"),
+        ("run=1e3", "", "++run='1e3'"),  # a name
         (
             "seed=1,2 lora.rank=4 --multirun",
             "--multirun",

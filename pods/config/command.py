@@ -271,8 +271,10 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
             texts.append(text)
             continue
         key, value = match.groups()
+        if key == "run" and re.fullmatch(r"[\d.eE_+-]+", value):
+            value = f"'{value}'"  # a name: Hydra would read 1e3 as 1000.0
         if not (folder / key).is_dir():
-            texts.append(f"++{text}")
+            texts.append(f"++{key}={value}")
             continue
         if value == "null":
             raise UserError(f"{text}: a group needs a choice; --help lists them")

@@ -54,6 +54,7 @@ RULES = {  # instead of pydantic's words, which are Python's
     "float_type": "must be a number, such as 0.5",
     "int_from_float": "must be a whole number, such as 1",
     "int_type": "must be a whole number, such as 1",
+    "missing": "has too few values",  # of a list
     "dict_type": "must be keys with values, {name: value}",
     "model_type": "must be keys with values, {name: value}",
     "string_pattern_mismatch": "path/to/file.py:function",
@@ -75,7 +76,7 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     problems = error.errors()
     first = min(problems, key=lambda problem: LAST.get(problem["type"], 0))
     key = ".".join(map(str, first["loc"]))
-    if first["type"] == "missing":
+    if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         return f"{key}: has no value; set {key}=<value>"
     if first["type"] == "extra_forbidden":
         key, value = next(iter(flat({key: first["input"]}).items()), (key, {}))

@@ -83,7 +83,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         n=n,
         m=m,
         m_key="kept_per_prompt",
-        rule=config.rule or config.rule_kwargs,
+        rule=config.rule,
         advantage=config.advantage,
     )
     if needs.draws_m and m != n:
