@@ -29,8 +29,8 @@ def trainer_at(step: int) -> Any:
     return SimpleNamespace(state=state, save_state=save)
 
 
-def add(run: Path, step: int) -> Path:
-    return checkpoints.write(trainer_at(step), run, {"seed": 7})
+def add(run: Path, step: int, **meta) -> Path:
+    return checkpoints.write(trainer_at(step), run, {"seed": 7, **meta})
 
 
 @pytest.fixture

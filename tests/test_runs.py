@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
     for step in STEPS:
         record = step_of({"a": [0.0, 1.0]}, [1], number=step - 1)
         ledger.append(folder.ledger, step, record, "none")
-        add(folder.path, step)
+        add(folder.path, step, seconds_before_step=step / 100)
     return folder
 
 

@@ -42,6 +42,7 @@ class Meta(BaseModel):
     step: int
     files: dict[str, File]
     train_seconds: float = 0.0
+    seconds_before_step: float = 0.0  # train_seconds at the start of its newest step
     outside_seconds: dict[str, float] = {}
     checkpoint_best: dict[str, Any] | None = None
     ranks: int = 1

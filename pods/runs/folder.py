@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import math
 import os
 import platform
 import socket
@@ -116,15 +115,8 @@ class RunFolder:
                 f"run={run}: {start.path} has more steps than max_steps={limit}; "
                 f"set run=<another name>, or max_steps={start.step}"
             )
-        if budget.train_seconds is None:
-            return
-        before = start.step - self.config.updates_per_generation  # where it decided to go on
-        seconds = 0.0
-        for chunk in files.chunks(self.metrics):
-            for line in chunk.records or ():
-                if line.get("step", math.inf) <= before:
-                    seconds = line.get("train_seconds", seconds)
-        if seconds >= budget.train_seconds:
+        seconds = start.meta.get("seconds_before_step", 0.0)  # when it decided to go on
+        if budget.train_seconds is not None and seconds >= budget.train_seconds:
             raise UserError(
                 f"run={run}: {start.path} has more seconds of training than "
                 f"budget.train_seconds={budget.train_seconds:g}; "

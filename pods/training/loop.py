@@ -83,8 +83,7 @@ class Save:
         accuracy = metrics.get("eval/accuracy", highest)
         if self.config.evaluation.split != "validation" or accuracy <= highest:
             return False
-        checkpoint = f"checkpoint-{step}"
-        self.best = {"checkpoint": checkpoint, "accuracy": accuracy, "on": "validation"}
+        self.best = {"checkpoint": f"checkpoint-{step}", "accuracy": accuracy, "on": "validation"}
         return True
 
     def due(self, step: int) -> bool:
@@ -99,6 +98,7 @@ class Save:
         with clock.phase("checkpoint"):
             meta = {
                 "train_seconds": clock.train_seconds,
+                "seconds_before_step": clock.before_step,
                 **{name.replace("/", "_"): count for name, count in counters.items()},
                 "outside_seconds": dict(clock.outside),
                 "checkpoint_best": self.best,
