@@ -49,19 +49,17 @@ def main(config: FactorsConfig) -> None:
     if config.train:
         train(config, cells)
     lines = predictions.predicted_lines(config)
-    signal = {}
     predicted = None
     if len(lines):
-        signal = predictions.rates(lines)
-        predicted = np.array([signal[cell] for cell in sizes])
+        predicted = predictions.rates(lines).reindex(sizes)
     for metric in ranking.METRICS:
         values = complete(config, metric, cells)
         print(f"{ranking.TITLES[metric]}, world {config.world}, seeds: {len(values)}\n")
         if len(values):
             print(table(values, cells, predicted))
-            if len(signal) >= predictions.FEWEST_CELLS:
-                trained = dict(zip(sizes, values.mean(axis=0), strict=True))
-                print(f"{predictions.correlations(signal, trained)}\n")
+            if predicted is not None and len(predicted) >= predictions.FEWEST_CELLS:
+                trained = pandas.Series(values.mean(axis=0), predicted.index)
+                print(f"{predictions.correlations(predicted, trained)}\n")
 
 
 def complete(config: FactorsConfig, metric: str, cells: dict[str, Signs]) -> np.ndarray:
@@ -138,7 +136,9 @@ def rates_of(config: FactorsConfig, signs: Signs) -> list[ranking.Cell]:
     return [ranking.Cell(*sizes_of(config, signs), rate) for rate in config.learning_rates]
 
 
-def table(values: np.ndarray, cells: dict[str, Signs], predicted: np.ndarray | None = None) -> str:
+def table(
+    values: np.ndarray, cells: dict[str, Signs], predicted: pandas.Series | None = None
+) -> str:
     """Main effects and those of pairs in points with intervals over seeds, the largest first;
     pairs that the design cannot tell apart stand in one row. values: (seeds, cells); predicted:
     (cells,) logarithms of the signal a second, of which an effect is a factor."""

@@ -37,7 +37,8 @@ from pods.signal.simulate import Candidate, Loss, Simulator
 RESAMPLES = 2000
 FEWEST_CELLS = 5  # for a rank correlation
 
-Size = tuple[str, int, int, int]  # arm, P, n, m
+SIZE = ["arm", "P", "n", "m"]
+Size = tuple[str, int, int, int]  # of a cell
 
 
 class Registered(Section):
@@ -73,7 +74,7 @@ def main(config: PredictionsConfig) -> None:
     if lines.empty:
         raise UserError(f"predicted={config.predicted}: no line of world={config.world}")
     trained = accuracies(config)
-    if not trained:
+    if trained.empty:
         raise UserError(f"world={config.world}: nothing was trained yet; set train=true")
     shapes = lines.groupby(["questions", "rollouts"])
     most = max(shapes.groups)
@@ -133,7 +134,7 @@ def predicted_lines(config: SignalConfig) -> pandas.DataFrame:
     """What is stored of the world, and what each line is about."""
     every = files.read_lines(Path(config.predicted))
     lines = [line for line in every if line["world"] == config.world]
-    return pandas.DataFrame(line | {"size": (line["arm"], *line["cell"])} for line in lines)
+    return pandas.DataFrame(line | dict(zip("Pnm", line["cell"], strict=True)) for line in lines)
 
 
 def key_of(line: dict[str, Any]) -> tuple:
@@ -146,7 +147,7 @@ def cells_of(config: PredictionsConfig) -> list[Size]:
     """Those that are registered in the world; in another one every cell of tuning."""
     if config.world in config.registered.worlds:
         return list(dict.fromkeys((one.arm, *one.cell[:3]) for one in registered(config)))
-    return [cell for cell in accuracies(config) if cell[0] in config.tuned]
+    return [cell for cell in accuracies(config).index if cell[0] in config.tuned]
 
 
 def registered(config: PredictionsConfig) -> list[Training]:
@@ -164,75 +165,67 @@ def training_of(config: SignalConfig, arm: str) -> TrainConfig:
     return typed(TrainConfig, compose("train", own))
 
 
-def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> dict[Size, float]:
+def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> pandas.Series:
     """The mean of each trained cell over the registered seeds, at that rate; in sums of the first
-    seed, which all cells of tuning have, at the best of its rates."""
-    seeds, rates = [0], None
-    if config.world in config.registered.worlds:
-        seeds, rates = config.registered.seeds, [config.registered.rate]
+    seed, which all cells of tuning have, at the best of its rates. By SIZE."""
     lines = board.means(config, "tune").query(f"world == @config.world and {board.PRICES}")
+    lines = lines.join(pandas.DataFrame(lines["cell"].tolist(), lines.index, Cell._fields))
+    seeds = [0]
+    if config.world in config.registered.worlds:
+        seeds = config.registered.seeds
+        lines = lines[lines["rate"] == config.registered.rate]
     lines = lines[lines["seed"].isin(seeds)]
-    best: dict[Size, float] = {}
-    for (arm, cell), mean in lines.groupby(["arm", "cell"])[metric].mean().items():
-        size = (arm, *cell[:3])
-        if rates is None or cell.rate in rates:
-            best[size] = max(best.get(size, 0.0), mean)
-    return best
+    return lines.groupby([*SIZE, "rate"])[metric].mean().groupby(SIZE).max()
 
 
-def rates(lines: pandas.DataFrame) -> dict[Size, float]:
-    """The mean over points of the logarithm of each cell's rate."""
-    return np.log(lines["rate"]).groupby(lines["size"], sort=False).mean().to_dict()
+def rates(lines: pandas.DataFrame) -> pandas.Series:
+    """The mean over points of the logarithm of each cell's rate, by SIZE."""
+    return np.log(lines.set_index(SIZE)["rate"]).groupby(SIZE, sort=False).mean()
 
 
-def correlations(predicted: dict[Size, float], trained: dict[Size, float]) -> str:
+def matched(predicted: pandas.Series, trained: pandas.Series) -> pandas.DataFrame:
+    """A row for each cell that has both, in the order of the predictions."""
+    columns = {"predicted": predicted, "trained": trained.reindex(predicted.index)}
+    return pandas.DataFrame(columns).dropna()
+
+
+def correlations(predicted: pandas.Series, trained: pandas.Series) -> str:
     """A table: over all cells, by P and by arm."""
-    cells = [cell for cell in predicted if cell in trained]
+    cells = matched(predicted, trained)
     groups = {"all": cells}
-    for P in sorted({cell[1] for cell in cells}):
-        groups[f"P = {P}"] = [cell for cell in cells if cell[1] == P]
-    for arm in dict.fromkeys(cell[0] for cell in cells):
-        groups[arm] = [cell for cell in cells if cell[0] == arm]
-    rows = []
-    for name, own in groups.items():
-        if len(own) >= FEWEST_CELLS:
-            rows.append(row(name, own, predicted, trained))
+    for P, own in cells.groupby("P"):
+        groups[f"P = {P}"] = own
+    groups |= dict(iter(cells.groupby("arm", sort=False)))
+    rows = [row(name, own) for name, own in groups.items() if len(own) >= FEWEST_CELLS]
     return tables.markdown(pandas.DataFrame(rows))
 
 
-def by_cell(
-    predicted: dict[Size, float], trained: dict[Size, float], both: dict[Size, float]
-) -> str:
+def by_cell(predicted: pandas.Series, trained: pandas.Series, both: pandas.Series) -> str:
     """Each cell that was trained, the highest prediction first; rates relative to the last."""
-    cells = sorted((cell for cell in predicted if cell in trained), key=lambda c: -predicted[c])
-    rows = []
-    for cell in cells:
-        row = {
-            "cell": " ".join(map(str, cell)),
-            "predicted": f"{np.exp(predicted[cell] - predicted[cells[-1]]):.2f}",
-            "right, %": f"{100 * trained[cell]:.1f}",
-            "right in the format, %": f"{100 * both[cell]:.1f}",
-        }
-        rows.append(row)
-    return tables.markdown(pandas.DataFrame(rows))
+    cells = matched(predicted, trained).assign(both=both)
+    cells = cells.sort_values("predicted", ascending=False, kind="stable")
+    relative = np.exp(cells["predicted"] - cells["predicted"].iloc[-1])
+    table = {
+        "cell": [" ".join(map(str, cell)) for cell in cells.index],
+        "predicted": relative.map("{:.2f}".format),
+        "right, %": (100 * cells["trained"]).map("{:.1f}".format),
+        "right in the format, %": (100 * cells["both"]).map("{:.1f}".format),
+    }
+    return tables.markdown(pandas.DataFrame(table))
 
 
-def agreement(groups: DataFrameGroupBy, trained: dict[Size, float]) -> str:
+def agreement(groups: DataFrameGroupBy, trained: pandas.Series) -> str:
     """A row for the predictions of each group of lines."""
     rows = []
     for names, lines in groups:
         name = " x ".join(map(str, names))
-        predicted = rates(lines)
-        rows.append(row(name, [c for c in predicted if c in trained], predicted, trained))
+        rows.append(row(name, matched(rates(lines), trained)))
     return tables.markdown(pandas.DataFrame(rows))
 
 
-def row(
-    name: str, cells: list[Size], predicted: dict[Size, float], trained: dict[Size, float]
-) -> dict[str, str]:
+def row(name: str, cells: pandas.DataFrame) -> dict[str, str]:
     """Spearman's correlation with an interval over cells, and where the first guess ends up."""
-    x = np.array([predicted[cell] for cell in cells])
-    y = np.array([trained[cell] for cell in cells])
+    x, y = cells.to_numpy().T
     chosen = np.random.default_rng(0).integers(len(cells), size=(RESAMPLES, len(cells)))
     (whole,) = spearman(x[None], y[None])
     low, high = np.nanpercentile(spearman(x[chosen], y[chosen]), compare.ENDS)
@@ -242,7 +235,7 @@ def row(
         "": name,
         "cells": str(len(cells)),
         "Spearman": f"{whole:.2f} ({low:.2f} to {high:.2f})",
-        "its first": " ".join(map(str, cells[first])),
+        "its first": " ".join(map(str, cells.index[first])),
         "in truth": f"{place}., {100 * (y[first] - y.max()):+.1f} points",
     }
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from scipy.stats import spearmanr
 
@@ -46,7 +47,7 @@ def test_every_registered_cell_is_trained_with_every_seed_at_one_rate(config):
 def test_a_trained_cell_counts_with_the_mean_over_its_seeds(config):
     wanted = predictions.registered(config)
     write_trained(config, wanted[:3])  # the third: one seed of the second cell
-    assert predictions.accuracies(config) == pytest.approx(
+    assert predictions.accuracies(config).to_dict() == pytest.approx(
         {
             ("grpo", 1, 16, 16): 0.1 + 0.16 + 0.05,
             ("grpo", 8, 8, 8): 0.1 + 0.08,
@@ -55,9 +56,10 @@ def test_a_trained_cell_counts_with_the_mean_over_its_seeds(config):
 
 
 def test_cells_are_listed_with_the_highest_prediction_first():
-    a, b = ("pods", 8, 8, 4), ("grpo", 8, 8, 8)
-    accuracies = {a: 0.5, b: 0.25}
-    table = predictions.by_cell({a: 0.0, b: np.log(2.0)}, accuracies, {a: 0.4, b: 0.2})
+    cells = [("pods", 8, 8, 4), ("grpo", 8, 8, 8)]
+    index = pandas.MultiIndex.from_tuples(cells, names=predictions.SIZE)
+    columns = ([0.0, np.log(2.0)], [0.5, 0.25], [0.4, 0.2])  # predicted, right, in the format
+    table = predictions.by_cell(*(pandas.Series(values, index) for values in columns))
     rows = [[part.strip() for part in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     expected = [["grpo 8 8 8", "2.00", "25.0", "20.0"], ["pods 8 8 4", "1.00", "50.0", "40.0"]]
     assert rows == expected
@@ -81,7 +83,7 @@ def test_a_world_without_predictions_is_named(tmp_path, monkeypatch, capsys):
 def test_other_prices_are_no_trainings_of_these(config):
     first, second, *_ = predictions.registered(config)
     write_trained(config, [first._replace(clock="h100s"), second._replace(budget=27.0)])
-    assert predictions.accuracies(config) == {}
+    assert predictions.accuracies(config).empty
 
 
 def test_the_tables_in_the_docs_are_those_of_the_stored_trainings(tmp_path):
