@@ -20,7 +20,7 @@ import pandas
 from pydantic import Field
 
 from benchmarks import board
-from benchmarks.trainings import BoardConfig, Training, commit
+from benchmarks.trainings import UNSEEN, BoardConfig, Training, commit
 from pods import files
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.keys import Section, Text
@@ -33,7 +33,6 @@ REPEATS = 16  # completions of a question, of which the dead groups of 8 follow 
 class Block(Section):
     worlds: list[Text]
     arms: list[Text]
-    seeds: list[int]
     cells_of: Text | None = None  # the arm whose cells they take; None: their own
     clock: Text | None = None  # None: those of the board
     budget: float | None = Field(None, gt=0)
@@ -84,14 +83,14 @@ def tune(config: WorldsConfig) -> None:
 
 
 def plan(config: WorldsConfig) -> list[Training]:
-    """The arms of each block in its worlds and with its seeds, in this order."""
+    """The arms of each block in its worlds with each seed, in this order."""
     wanted = []
     for block in config.plan:
         prices = priced(config, block)
         cells = {}
         for world, arm in product(block.worlds, block.arms):
             cells[world, arm] = board.cell_of(prices, block.cells_of or arm, world)
-        for seed in block.seeds:
+        for seed in UNSEEN[: config.seeds]:
             for (world, arm), cell in cells.items():
                 wanted.append(Training(arm, cell, seed, prices.budget, prices.clock, world))
     return list(dict.fromkeys(wanted))  # blocks may overlap
