@@ -43,6 +43,7 @@ class WorldsConfig(BoardConfig):
     train: bool
     measure: bool
     tuning_seeds: int = Field(ge=1)
+    skip: int = Field(ge=0)
     plan: list[Block]
 
 
@@ -57,8 +58,7 @@ def main(config: WorldsConfig) -> None:
         board.run(config, wanted)
     finished = board.stored(config, "report")
     print(f"{len(finished.keys() & {*wanted})} of {len(wanted)} trainings are finished\n")
-    settings = pandas.DataFrame(wanted).drop(columns="seed").drop_duplicates()
-    runs = settings.merge(board.means(config, "report"))  # with every stored seed
+    runs = pandas.DataFrame(wanted).merge(board.means(config, "report"))
     other = runs["clock"] != config.clock
     runs.loc[other, "world"] += ", " + runs["clock"]
     for metric, title in ranking.TITLES.items():
@@ -90,7 +90,7 @@ def plan(config: WorldsConfig) -> list[Training]:
         cells = {}
         for world, arm in product(block.worlds, block.arms):
             cells[world, arm] = board.cell_of(prices, block.cells_of or arm, world)
-        for seed in UNSEEN[: config.seeds]:
+        for seed in UNSEEN[config.skip :][: config.seeds]:
             for (world, arm), cell in cells.items():
                 wanted.append(Training(arm, cell, seed, prices.budget, prices.clock, world))
     return list(dict.fromkeys(wanted))  # blocks may overlap
