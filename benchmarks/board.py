@@ -142,9 +142,13 @@ def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
 
 
 def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
-    """The best cell of tuning; of an arm that was not tuned that of PODS."""
+    """The best cell of tuning; of an arm that was not tuned that of PODS. A control that was not
+    tuned in this world at these prices has the cell of the arm that it differs from in one part."""
     if config.cell and arm == config.algorithm:
         return config.cell
+    here = means(config, "tune").query(f"arm == @arm and world == @world and {PRICES}")
+    if here.empty and arm in config.arms and config.arms[arm].cells_of:
+        return cell_of(config, config.arms[arm].cells_of, world)
     cells = ranked(config, arm, world) or ranked(config, "pods", world)
     if not cells:
         raise UserError(f"algorithm={arm}: no result of tuning; run stage=tune, or set cell")

@@ -26,6 +26,7 @@ class Arm(Section):
     what: Text
     sizes: list[list[int]]  # [P, n, m] to tune
     overrides: list[Text] | None = None
+    cells_of: Text | None = None  # the arm whose cells it has where it was not tuned itself
 
 
 class BoardConfig(Section):

@@ -33,7 +33,6 @@ REPEATS = 16  # completions of a question, of which the dead groups of 8 follow 
 class Block(Section):
     worlds: list[Text]
     arms: list[Text]
-    cells_of: Text | None = None  # the arm whose cells they take; None: their own
     clock: Text | None = None  # None: those of the board
     budget: float | None = Field(None, gt=0)
 
@@ -89,7 +88,7 @@ def plan(config: WorldsConfig) -> list[Training]:
         prices = priced(config, block)
         cells = {}
         for world, arm in product(block.worlds, block.arms):
-            cells[world, arm] = board.cell_of(prices, block.cells_of or arm, world)
+            cells[world, arm] = board.cell_of(prices, arm, world)
         for seed in UNSEEN[config.skip :][: config.seeds]:
             for (world, arm), cell in cells.items():
                 wanted.append(Training(arm, cell, seed, prices.budget, prices.clock, world))
