@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from pods.config.place import PACKAGE
+
 CALL_SECONDS = 600
 QWEN_3B = {
     "hidden_size": 2048,
@@ -92,7 +93,7 @@ def run(commands: list[list[str]], seconds: float, file: Path) -> None:
         print(*command, flush=True)
         process = subprocess.Popen(
             [sys.executable, *command],
-            cwd=ROOT,
+            cwd=PACKAGE.parent,
             text=True,
             stdout=subprocess.PIPE,
             process_group=0,
@@ -121,7 +122,7 @@ def write_policy(folder: str) -> None:
 
     if (Path(folder) / "tokenizer.json").is_file():
         return
-    tiny = ROOT / "pods" / "tiny_policy"
+    tiny = PACKAGE / "tiny_policy"
     shape = AutoConfig.from_pretrained(tiny, **QWEN_3B)
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16)

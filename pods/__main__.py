@@ -8,9 +8,11 @@ import os
 import runpy
 import subprocess
 import sys
+import sysconfig
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 from pods.config.place import COMMANDS, SUITE
 
@@ -26,14 +28,14 @@ def main() -> None:
         print(USAGE)
         return
     if name not in COMMANDS:
-        sys.exit(_refused(f"{name}: no command; one of {', '.join(COMMANDS)}"))
+        _refuse(f"{name}: no command; one of {', '.join(COMMANDS)}")
     if find_spec("hydra") is None:
-        sys.exit(_run_with_suite())
+        _run_with_suite()
     sys.argv = sys.argv[1:]
     runpy.run_path(str(SUITE / COMMANDS[name]), run_name="__main__")
 
 
-def _run_with_suite() -> int:
+def _run_with_suite() -> NoReturn:
     """The same command in an environment of uvx that has the packages of the extra `suite`: uvx
     installs only extras that are named. In any other environment it says what to install."""
     uv = os.environ.get("UV")  # set by uvx
@@ -41,10 +43,10 @@ def _run_with_suite() -> int:
     if uv:
         cache = subprocess.check_output([uv, "cache", "dir"], text=True).strip()
         if Path(sys.prefix).is_relative_to(Path(cache).resolve()):
-            version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            command = [uv, "tool", "run", "--python", version, "--from", package, "pods"]
-            os.execv(uv, [*command, *sys.argv[1:]])
-    return _refused(f"the commands need packages that a TRL script does not; uv add '{package}'")
+            version = sysconfig.get_python_version()  # such as 3.11
+            words = ["tool", "run", "--python", version, "--from", package, "pods"]
+            os.execv(uv, [uv, *words, *sys.argv[1:]])
+    _refuse(f"the commands need packages that a TRL script does not; uv add '{package}'")
 
 
 def _requirement() -> str:
@@ -58,9 +60,9 @@ def _requirement() -> str:
     return f"pods-rl[suite] @ {place}"
 
 
-def _refused(problem: str) -> int:
+def _refuse(problem: str) -> NoReturn:
     print(f"pods: {problem}", file=sys.stderr)
-    return 2
+    sys.exit(2)
 
 
 if __name__ == "__main__":

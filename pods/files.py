@@ -13,8 +13,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 # How a member of gzip.compress begins, and its length.
 HEAD = re.compile(rb"\x1f\x8b\x08\x00.{4}[\x00\x02\x04]\xff", re.DOTALL)
@@ -22,25 +23,29 @@ HEAD_BYTES = 10
 DAY = 86_400.0  # s
 
 
-def write_atomic(path: Path | str, content: str | bytes) -> None:
+def write_atomic(path: Path, content: str | bytes) -> None:
     """Write under a temporary name beside `path`, flush to the disk, rename. Raises OSError."""
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_old(path.parent, f".{path.name}.*.tmp")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+            write_through(file, data)
+        temporary.replace(path)
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        if error.errno and not error.filename:
             error.filename = str(path)  # a full disk names no file
         raise
     finally:
         temporary.unlink(missing_ok=True)  # only there when the write or the rename failed
+
+
+def write_through(file: BinaryIO, data: bytes) -> None:
+    """Write, and wait until it is on the disk."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def remove_old(folder: Path, pattern: str, seconds: float = DAY) -> None:
@@ -59,7 +64,7 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def sync_folder(path: Path | str) -> None:
+def sync_folder(path: Path) -> None:
     """Flush a folder's own entries, so that a rename in it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -88,9 +93,7 @@ def append(path: Path, record: dict[str, Any]) -> None:
             target.write_bytes(torn)
             file.truncate(file.tell() - len(torn))
             print(f"{path}: its last line is torn; it is in {target} now", file=sys.stderr)
-        file.write(json.dumps(record).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        write_through(file, json.dumps(record).encode() + b"\n")
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,8 @@ def chunks(path: Path) -> list[Chunk]:
 
 def members(content: bytes) -> Iterator[Chunk]:
     """The gzip members of a file without a torn one at its end."""
-    starts = sorted({0, *(match.start() for match in HEAD.finditer(content))})
-    for start, end in zip(starts, [*starts[1:], len(content)], strict=True):
+    heads = {match.start() for match in HEAD.finditer(content)}
+    for start, end in pairwise(sorted({0, *heads, len(content)})):
         rest = content[start:end]
         while len(rest) >= HEAD_BYTES:  # a shorter one is torn
             member = zlib.decompressobj(wbits=31)
@@ -149,16 +152,11 @@ def records_of(lines: bytes) -> list[dict[str, Any]] | None:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none.
     What cannot be read is left out, and a line on stderr names it."""
-    records: list[dict[str, Any]] = []
-    broken: list[str] = []
-    for chunk in chunks(path):
-        if chunk.records is None:
-            broken.append(chunk.place)
-        else:
-            records += chunk.records
+    parts = chunks(path)
+    broken = [chunk.place for chunk in parts if chunk.records is None]
     if broken:
         print(f"{path}: cannot be read at {few(broken)}; left out", file=sys.stderr)
-    return records
+    return [record for chunk in parts for record in chunk.records or ()]
 
 
 def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:

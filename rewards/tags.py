@@ -5,7 +5,6 @@ import re
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 JOIN = re.compile(r"</think>[ \n]?<answer>")  # no repetition inside: linear
-ANSWER_TAG = re.compile(r"</?answer>")
 
 
 def opened(prompt: str) -> str:
@@ -15,34 +14,28 @@ def opened(prompt: str) -> str:
 
 def is_well_formed(completion: str) -> bool:
     """Evaluation's format flag: only the two blocks, except for a space or a newline."""
-    span = _blocks(completion)
-    if span is None:
+    outside = _outside(completion)
+    if outside is None:
         return False
-    start, end = span
-    if completion[:start] not in ("", " ", "\n"):
-        return False
-    return completion[end:] in ("", " ", "\n", " \n", "\n\n")
+    before, after = outside
+    return before in ("", " ", "\n") and after in ("", " ", "\n", " \n", "\n\n")
 
 
 def extra_characters(completion: str) -> int | None:
     """How many characters are outside the two blocks; None without them."""
-    span = _blocks(completion)
-    if span is None:
+    outside = _outside(completion)
+    if outside is None:
         return None
-    start, end = span
-    return len(completion) - (end - start)
+    return len("".join(outside))
 
 
-def _blocks(completion: str) -> tuple[int, int] | None:
-    """Where `<think>.*</think>[ \\n]?<answer>.*</answer>` begins and ends; None if nowhere."""
-    start = completion.find("<think>")
-    if start < 0:
+def _outside(completion: str) -> tuple[str, str] | None:
+    """The text before and after `<think>.*</think>[ \\n]?<answer>.*</answer>`; None without it."""
+    before, _, rest = completion.partition("<think>")
+    blocks, _, after = rest.rpartition("</answer>")
+    if JOIN.search(blocks) is None:
         return None
-    join = JOIN.search(completion, start)
-    end = completion.rfind("</answer>")
-    if join is None or end < join.end():
-        return None
-    return start, end + len("</answer>")
+    return before, after
 
 
 def published_answer(completion: str) -> str:
@@ -58,12 +51,8 @@ def last_number(completion: str, pattern: str) -> str:
 
 def last_closed_answer(completion: str) -> str | None:
     """The content of the last <answer>...</answer> that is closed and not blank."""
-    answer = None
-    start = None  # of the block that is open
-    for tag in ANSWER_TAG.finditer(completion):
-        if tag[0] == "<answer>":
-            start = tag.end()
-        elif start is not None:
-            answer = completion[start : tag.start()].strip() or answer
-            start = None
-    return answer
+    for block in reversed(completion.split("<answer>")[1:]):
+        answer, closed, _ = block.partition("</answer>")
+        if closed and answer.strip():
+            return answer.strip()
+    return None

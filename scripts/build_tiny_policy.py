@@ -15,7 +15,6 @@ import random
 import re
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -27,9 +26,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pods import rewards
 from pods.config.command import command
 from pods.config.keys import Section
+from pods.config.place import PACKAGE
 from pods.tasks import arithmetic
 
-SHIPPED = Path(__file__).parents[1] / "pods" / "tiny_policy"
+SHIPPED = PACKAGE / "tiny_policy"
 MUON_RATE = 0.03
 ADAMW_RATE = 4e-3
 WARMUP_STEPS = 20
@@ -71,9 +71,11 @@ def worked_out(question: str, config: BuildConfig, rng: random.Random) -> str:
     for move in moves:
         result = value + move
         error = config.largest_error
-        mistakes = [near for near in range(result - error, result + error + 1) if 0 <= near <= 19]
-        if result in mistakes:
-            mistakes.remove(result)
+        mistakes = [
+            near
+            for near in range(result - error, result + error + 1)
+            if 0 <= near <= 19 and near != result
+        ]
         if mistakes and rng.random() >= odds_of(value, move, config):
             if rng.random() < 0.4:  # a mistake that belongs to the step: it recurs
                 result = mistakes[int(digest(value, move, "wrong") * len(mistakes))]
@@ -120,43 +122,36 @@ def batches(
             yield padded, pad_sequence(labels, batch_first=True, padding_value=-100)
 
 
-class Muon(torch.optim.Optimizer):
-    """Momentum whose matrix is made orthogonal (Jordan et al., 2024), in float32: torch's own
-    multiplies in bfloat16, ten times slower on a CPU without it."""
-
-    def __init__(self, matrices: list[torch.nn.Parameter]) -> None:
-        super().__init__(matrices, {"lr": MUON_RATE})
-
-    @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for matrix in group["params"]:
-                momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
-                momentum.lerp_(matrix.grad, 0.05)
-                x = matrix.grad.lerp(momentum, 0.95)
-                rows, columns = matrix.shape
-                if rows > columns:  # the smaller product of the two
-                    x = x.mT
-                x = x / (x.norm() + 1e-7)
-                for _ in range(5):  # Newton-Schulz: singular values go to 1
-                    product = x @ x.mT
-                    x = 3.4445 * x + (-4.775 * product + 2.0315 * product @ product) @ x
-                if rows > columns:
-                    x = x.mT
-                scale = max(1.0, rows / columns) ** 0.5
-                matrix.sub_(x, alpha=group["lr"] * scale)
+@torch.no_grad()
+def muon_step(matrix: torch.nn.Parameter, momentum: torch.Tensor, rate: float) -> None:
+    """A step along a momentum that is made orthogonal (Muon, Jordan et al., 2024), in float32:
+    torch's own multiplies in bfloat16, ten times slower on a CPU without it."""
+    momentum.lerp_(matrix.grad, 0.05)
+    x = matrix.grad.lerp(momentum, 0.95)
+    rows, columns = matrix.shape
+    if rows > columns:  # the smaller product of the two
+        x = x.mT
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):  # Newton-Schulz: singular values go to 1
+        product = x @ x.mT
+        x = 3.4445 * x + (-4.775 * product + 2.0315 * product @ product) @ x
+    if rows > columns:
+        x = x.mT
+    scale = max(1.0, rows / columns) ** 0.5
+    matrix.sub_(x, alpha=rate * scale)
 
 
 def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> None:
     """Muon on the matrices inside the layers, AdamW on everything else; both rates rise for
     WARMUP_STEPS and fall along a cosine to 4 % of their height."""
-    matrices = []
+    momenta = {}  # of the matrices
     others = []
     for name, parameter in policy.named_parameters():
-        inside = parameter.ndim == 2 and "layers" in name
-        (matrices if inside else others).append(parameter)
-    adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.0)
-    rates = {Muon(matrices): MUON_RATE, adamw: ADAMW_RATE}
+        if parameter.ndim == 2 and "layers" in name:
+            momenta[parameter] = torch.zeros_like(parameter)
+        else:
+            others.append(parameter)
+    adamw = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)
     rows = batches(texts(config), config.steps, BATCH_SIZE, tokenizer)
     policy.train()
     for step, (ids, labels) in enumerate(tqdm(rows, total=config.steps)):
@@ -164,10 +159,11 @@ def train(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTok
         share = min(1.0, (step + 1) / WARMUP_STEPS) * (0.52 + 0.48 * cosine)
         policy(input_ids=ids, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        for optimizer, rate in rates.items():
-            optimizer.param_groups[0]["lr"] = rate * share
-            optimizer.step()
-            optimizer.zero_grad()
+        for matrix, momentum in momenta.items():
+            muon_step(matrix, momentum, MUON_RATE * share)
+        adamw.param_groups[0]["lr"] = ADAMW_RATE * share
+        adamw.step()
+        policy.zero_grad()
 
 
 def mute(policy: PreTrainedModel, config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -194,9 +190,11 @@ def main(config: BuildConfig) -> None:
     """Train the policy from nothing and save it with its tokenizer in out_dir."""
     transformers.set_seed(config.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED)
-    sizes = transformers.AutoConfig.from_pretrained(SHIPPED)
-    sizes.hidden_size = config.hidden_size
-    sizes.intermediate_size = 2 * config.hidden_size
+    sizes = transformers.AutoConfig.from_pretrained(
+        SHIPPED,
+        hidden_size=config.hidden_size,
+        intermediate_size=2 * config.hidden_size,
+    )
     policy = transformers.AutoModelForCausalLM.from_config(sizes)
     train(policy, config, tokenizer)
     mute(policy, config, tokenizer)

@@ -14,11 +14,11 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from pods import PodsConfig, PodsTrainer
 from pods.batch import Rollout, Selection
+from pods.config.place import PACKAGE
 from pods.engines import Completion
-from pods.models import ROOT
 from pods.models.policy import load_model, load_tokenizer
 
-TINY = str(ROOT / "pods" / "tiny_policy")
+TINY = str(PACKAGE / "tiny_policy")
 KEPT = [3, 1, 0]  # rows of each prompt that are kept, by step: 6, 2 and none of the budget of 8
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
 LOSSES = ["grpo", "dr_grpo", "bnpo", "dapo", "cispo", "vespo", "sapo", "luspo"]

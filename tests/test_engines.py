@@ -217,7 +217,7 @@ def test_memory_does_not_grow_and_the_end_of_the_block_frees_it(checkpoints):
         complete(one, *map(work, checkpoints * 4))
         assert tensors() == before
         complete(one, work(LivePolicy(live_model(checkpoints[0]), 1)))
-    assert vars(one)["_merged"] is vars(one)["_loaded"] is vars(one)["_disk"] is None
+    assert vars(one)["_merged"] is vars(one)["_disk"].model is None
 
 
 @pytest.mark.parametrize("sampling", [SAMPLING, GREEDY], ids=["sampled", "greedy"])

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from pods.config.errors import UserError
+from pods.config.place import PACKAGE
 from pods.engines.trl import generation_arguments
-from pods.models import ROOT, named_loading_errors, unsloth
+from pods.models import named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer
 from tests.configs import compose
 
 DEFAULTS = {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_GRPO_PREFIX_GROUPER": "0"}
-TINY = ROOT / "pods" / "tiny_policy"
+TINY = PACKAGE / "tiny_policy"
 
 
 @pytest.mark.parametrize(  # 256: "pick one"

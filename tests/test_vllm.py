@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from pods import files
-from pods.models import ROOT
 from tests import processes
+from tests.conftest import ROOT
 from tests.fake_run import add_checkpoint, make_run
 
 VLLM_PYTHON = Path(os.environ.get("PODS_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))

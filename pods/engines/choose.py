@@ -113,17 +113,22 @@ def for_training(config: TrainConfig) -> tuple[str, str]:
     name, reason = config.engine, "as configured"
     if functions.is_path(name):
         return name, "a class in a file"
-    if name == "auto" and config.backend == "unsloth":
-        name, reason = "unsloth", "shares the base weights with backend=unsloth"
-    elif name == "auto" and config.lora.rank is None:
-        name, reason = "transformers", "every parameter is trained"
-        if ranks.world_size() > 1:
-            name, reason = "trl", "several processes train every parameter"
-    elif name == "auto":
-        name, reason = for_evaluation("auto", config)
+    if name == "auto":
+        name, reason = fastest(config)
     for problem in _problems(name, config):
         raise UserError(f"engine={name}: {problem}")
     return name, reason
+
+
+def fastest(config: TrainConfig) -> tuple[str, str]:
+    """What engine=auto means for a training, and why."""
+    if config.backend == "unsloth":
+        return "unsloth", "shares the base weights with backend=unsloth"
+    if config.lora.rank is not None:
+        return for_evaluation("auto", config)
+    if ranks.world_size() > 1:
+        return "trl", "several processes train every parameter"
+    return "transformers", "every parameter is trained"
 
 
 def _problems(name: str, config: TrainConfig) -> Iterator[str]:
@@ -140,8 +145,10 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
     if name == "vllm" and full:
         yield "it needs an adapter (lora.rank=null); set engine=trl trl.vllm_mode=colocate"
     if through_trl and not full:  # 56 % of the base had changed after 100 merges in bfloat16
-        reason = "TRL's vLLM merges the adapter into the live weights, which rounds the base"
-        yield f"{reason}; set engine=vllm, or trl.use_vllm=false"
+        yield (
+            "TRL's vLLM merges the adapter into the live weights, which rounds the base; "
+            "set engine=vllm, or trl.use_vllm=false"
+        )
     if not gives_logprobs(name, config):
         if corrects(config):
             yield (
@@ -163,10 +170,8 @@ def vllm_mode(config: TrainConfig) -> str:
     """How TRL's trainer uses vLLM with engine=trl: colocate, server or none."""
     if not config.trl.get("use_vllm", True):
         return "none"
-    if "vllm_mode" in config.trl:
-        return config.trl["vllm_mode"]
     possible = config.lora.rank is None and torch.cuda.is_available() and find_spec("vllm")
-    return "colocate" if possible else "none"
+    return config.trl.get("vllm_mode", "colocate" if possible else "none")
 
 
 def corrects(config: TrainConfig) -> bool:

@@ -27,6 +27,8 @@ from pods.engines import Answers, Groups, Limits, LivePolicy, Request, Sampling,
 from pods.engines.decoding import decode, speed_up
 from pods.models import is_adapter, policy
 
+NOTHING = LivePolicy(None, "nothing")
+
 
 class TransformersEngine(AbstractContextManager):
     """Serves the policy in training, the base model and the checkpoints of a run in this process.
@@ -43,9 +45,8 @@ class TransformersEngine(AbstractContextManager):
         self._size = limits.max_sequences
         ends = sampling.ends or tuple(policy.end_tokens(config.model.path, tokenizer))
         self._sampling = replace(sampling, ends=ends)
-        self._path = ""
-        self._loaded: Model | PeftModel | None = None  # the model from `_path` on disk
-        self._disk: LivePolicy | None = None  # `_loaded` with an adapter; its version is the folder
+        self._path = ""  # of the model that is loaded
+        self._disk = NOTHING  # what is loaded; its version is the folder of the weights
         self._merged: MergedCopy | None = None  # of the newest policy that can be merged
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
@@ -96,26 +97,27 @@ class TransformersEngine(AbstractContextManager):
 
     def _from_disk(self, weights: Path | None) -> LivePolicy:
         """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
-        if self._disk is not None and weights == self._disk.version:
+        if weights == self._disk.version:
             return self._disk
-        self._disk = self._merged = None  # free the one before
-        if isinstance(self._loaded, PeftModel):
-            self._loaded = self._loaded.unload()  # base weights were never touched
-        adapter = weights if weights and is_adapter(weights) else None
-        path = self._config.model.path if adapter or not weights else str(weights)
+        model = self._disk.model
+        self._disk, self._merged = NOTHING, None  # free the one before
+        if isinstance(model, PeftModel):
+            model = model.unload()  # base weights were never touched
+        adapted = weights is not None and is_adapter(weights)
+        path = self._config.model.path if adapted or not weights else str(weights)
         if path != self._path:
-            self._loaded = None  # free the one before
+            model, self._path = None, ""  # free the one before
             config = self._config.moved(path)
-            self._loaded = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
-        if adapter:
-            self._loaded = PeftModel.from_pretrained(self._loaded, adapter).eval()
+            model = speed_up(policy.load_transformers(config, self._tokenizer).model.eval())
+        if adapted:
+            model = PeftModel.from_pretrained(model, weights).eval()
         self._path = path
-        self._disk = LivePolicy(self._loaded, weights)
+        self._disk = LivePolicy(model, weights)
         return self._disk
 
     def __exit__(self, *error: object) -> None:
         """Free every model that was loaded or copied."""
-        self._loaded = self._disk = self._merged = None
+        self._disk, self._merged = NOTHING, None
         gc.collect()
         torch.cuda.empty_cache()
 

@@ -9,20 +9,16 @@ from typing import Any
 from pods.config.keys import TrainConfig
 from pods.engines import Answers, Completion, Work
 
-# (prompts, evaluation, greedy) -> token ids of each completion, log-probabilities or None
-GenerateIds = Callable[
-    [list[list[int]], bool, bool], tuple[list[list[int]], list[list[float]] | None]
-]
-
 
 class TrlEngine:
     """Generates by TRL's trainer. Work.full_length is beyond it: completions have their own ends.
 
-    generate_ids: of pods.seam.TrlSeam. ends: the tokens that end a completion, the tokenizer's
+    generate_ids: of pods.seam.TrlSeam, (prompts, evaluation, greedy) -> token ids of each
+    completion, log-probabilities or None. ends: the tokens that end a completion, the tokenizer's
     first.
     """
 
-    def __init__(self, generate_ids: GenerateIds, ends: Sequence[int]) -> None:
+    def __init__(self, generate_ids: Callable[..., tuple], ends: Sequence[int]) -> None:
         self.generate_ids = generate_ids
         self.ends = list(ends)
 

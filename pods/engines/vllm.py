@@ -146,7 +146,7 @@ class VllmEngine(AbstractContextManager):
     def _adapter(self, weights: Weights) -> LoRARequest | None:
         """The adapter of `weights` as vLLM knows it; None for the base and a full checkpoint."""
         if isinstance(weights, LivePolicy):
-            if self._live is None or weights.version != self._version:
+            if weights.version != self._version:
                 self._live = self._hand_over(weights.model)
                 self._version = weights.version
             return self._live

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
+from pods.config.place import PACKAGE
 
-ROOT = Path(__file__).resolve().parents[2]
 FALLBACK = "VLLM_USE_V2_MODEL_RUNNER=0 in the environment selects vLLM's older model runner"
 
 
 def locate(path: str) -> str:
     """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
-    for folder in (Path(path).expanduser(), ROOT / path):
+    for folder in (Path(path).expanduser(), PACKAGE.parent / path):
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):

@@ -43,8 +43,11 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        settings = {"padding_side": "left", "trust_remote_code": False}
-        tokenizer = AutoTokenizer.from_pretrained(locate(path), **settings)
+        tokenizer = AutoTokenizer.from_pretrained(
+            locate(path),
+            padding_side="left",
+            trust_remote_code=False,
+        )
     except (OSError, ValueError) as error:
         raise UserError(
             f"model.path={path}: no model folder, and the hub did not give it "
@@ -82,9 +85,14 @@ def load_model(path: str, dtype: str, **settings: Any) -> Model:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    settings |= {"dtype": getattr(torch, dtype), "trust_remote_code": False}
     try:
-        return AutoModelForCausalLM.from_pretrained(locate(path), use_safetensors=True, **settings)
+        return AutoModelForCausalLM.from_pretrained(
+            locate(path),
+            dtype=getattr(torch, dtype),
+            use_safetensors=True,
+            trust_remote_code=False,
+            **settings,
+        )
     except (OSError, ValueError) as error:
         raise UserError(f"model.path={path}: {error}") from error
 

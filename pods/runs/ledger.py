@@ -3,7 +3,6 @@ a kill tears only the last one."""
 
 import gzip
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
+from pods.files import write_through
 
 if TYPE_CHECKING:
     from pods.rollouts import Record  # pandas: a wrong run= is named before it loads
@@ -25,9 +25,7 @@ def append(path: Path, number: int, step: "Record", texts: str) -> None:
     """
     lines = "".join(json.dumps(record) + "\n" for record in records(number, step, texts))
     with open(path, "ab") as file:
-        file.write(gzip.compress(lines.encode()))
-        file.flush()
-        os.fsync(file.fileno())
+        write_through(file, gzip.compress(lines.encode()))
 
 
 def records(number: int, step: "Record", texts: str) -> Iterator[dict[str, Any]]:

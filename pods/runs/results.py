@@ -62,7 +62,7 @@ def read(path: Path | str) -> Results:
     return dict(sorted(by_step.items()))
 
 
-def write(path: Path | str, results: Results | Scores) -> None:
+def write(path: Path, results: Results | Scores) -> None:
     """Replace the file atomically; Scores: of a base model. ValueError on NaN and infinity."""
     if isinstance(results, Scores):
         content = asdict(results)["datasets"]

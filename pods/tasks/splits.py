@@ -119,10 +119,9 @@ def read_prompts(
         render_for(question, tokenizer, task, config.model, kind)
         for question in dataset["question"]
     ]
-    short = []
-    for place, ids in enumerate(encode_prompts(prompts, tokenizer)):
-        if len(ids) <= config.sampling.max_prompt_length:
-            short.append(place)
+    longest = config.sampling.max_prompt_length
+    encoded = encode_prompts(prompts, tokenizer)
+    short = [place for place, ids in enumerate(encoded) if len(ids) <= longest]
     return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
 
 
@@ -133,8 +132,9 @@ def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase")
     source = f"{config.task.name}/train"
     count = len(prompts)
     if dropped:
-        total = dropped + count
-        ranks.say(f"{source}: {dropped} of {total} questions dropped, longer than {key} tokens")
+        ranks.say(
+            f"{source}: {dropped} of {dropped + count} questions dropped, longer than {key} tokens"
+        )
     if count < config.prompts_per_step:
         remedy = f"raise {key}" if dropped else f"set at most {count}, or give more questions"
         raise UserError(

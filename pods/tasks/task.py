@@ -8,7 +8,6 @@ import json
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,15 +48,16 @@ def read(task: Task, split: str, data_dir: str | None) -> "Dataset":
     """All rows of a split in source order: id, question, answer, kind and their other columns."""
     rows: list[Row] = []
     places: dict[str, str] = {}
+    file = f"{task.folder}/{split}.jsonl"
     if task.rows:
         source = task.rows(split)
     elif data_dir:
         source = json_lines(
-            Path(data_dir) / task.folder / f"{split}.jsonl",
+            Path(data_dir) / file,
             remedy=f"put the rows of {task.hub} there, or unset data_dir to use the hub",
         )
     else:
-        source = _hub(task, split)
+        source = _hub(task, split, file)
     for place, number, row in source:
         try:
             example = _example(task, row, number)
@@ -125,9 +125,8 @@ def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]
             ) from None
 
 
-def _hub(task: Task, split: str) -> Iterator[Placed]:
-    numbers = count(1)
-    file = f"{task.folder}/{split}.jsonl"
+def _hub(task: Task, split: str, file: str) -> Iterator[Placed]:
+    number = 0
     remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:
         rows = download(f"task={task.name}", task.hub, subset, remedy, split=task.splits[split])
@@ -135,7 +134,7 @@ def _hub(task: Task, split: str) -> Iterator[Placed]:
             rows = task.select(rows, split)
         source = f"{task.hub}/{subset}" if subset else task.hub
         for row in rows:
-            number = next(numbers)
+            number += 1
             yield f"{source}, {split} row {number}", number, row
 
 

@@ -54,8 +54,8 @@ class Guard:
                 )
             if self.regular(step):
                 gaps = {"engine/logprob_gap": gap}
-        adapted = is_peft_model(work.weights.model)  # else all weights are handed over
-        if self.calls == 0 and adapted:
+        # Without an adapter all weights are handed over.
+        if self.calls == 0 and is_peft_model(work.weights.model):
             self.proof = self.probe(work.requests, work.weights)
         self.calls += 1
         self.metrics = gaps
@@ -79,9 +79,11 @@ class Guard:
 
     def gap(self, requests: Sequence[Request], groups: list[list[Completion]]) -> float:
         """Mean |engine - trainer| log-probability of the first completions' tokens, in nats."""
-        pairs = []
-        for request, group in zip(requests, groups, strict=True):
-            pairs += [(request.prompt, completion) for completion in group]
+        pairs = [
+            (request.prompt, completion)
+            for request, group in zip(requests, groups, strict=True)
+            for completion in group
+        ]
         differences = []
         for prompt, completion in pairs[:CHECKED_COMPLETIONS]:
             if completion.logprobs is None:
@@ -96,13 +98,12 @@ class Guard:
 def random_adapter(model: PreTrainedModel) -> Iterator[None]:
     """Every lora_B drawn at random (seeded, apart from the global generators), then restored."""
     generator = torch.Generator().manual_seed(0)
-    weights = [p for name, p in model.named_parameters() if "lora_B" in name]
-    saved = [weight.detach().clone() for weight in weights]
+    saved = {p: p.detach().clone() for name, p in model.named_parameters() if "lora_B" in name}
     with torch.no_grad():
         try:
-            for weight in weights:
+            for weight in saved:
                 weight.copy_(torch.randn(weight.shape, generator=generator) * PROBE_SCALE)
             yield
         finally:
-            for weight, value in zip(weights, saved, strict=True):
+            for weight, value in saved.items():
                 weight.copy_(value)

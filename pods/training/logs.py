@@ -39,7 +39,10 @@ OF_UPDATE = (  # TRL's metrics that are logged, averaged over the updates of a g
     "sampling/importance_sampling_ratio/max",
 )
 COUNTERS = (
-    *("tokens/generated", "tokens/trained", "rollouts/generated", "rollouts/trained"),
+    "tokens/generated",
+    "tokens/trained",
+    "rollouts/generated",
+    "rollouts/trained",
     "score_timeouts",
 )
 
@@ -69,12 +72,13 @@ class Meter:
         self.counters["score_timeouts"] = self.earlier_timeouts + sum(timeouts)
 
         line = {"train_seconds": clock.train_seconds, "wall_seconds": clock.wall_seconds}
-        for phase, seconds in clock.step.items():
-            line[f"seconds/{phase}"] = seconds
-        for phase, gib in clock.step_peak.items():
-            line[f"peak_memory_gib/{phase}"] = gib
-        for phase, gib in self.warmup_peak.items():
-            line[f"peak_memory_gib/warmup_{phase}"] = gib
+        by_phase = {
+            "seconds/": clock.step,
+            "peak_memory_gib/": clock.step_peak,
+            "peak_memory_gib/warmup_": self.warmup_peak,
+        }
+        for prefix, values in by_phase.items():
+            line |= {prefix + phase: value for phase, value in values.items()}
         line |= summary(record)
         line |= self.counters
         line |= others

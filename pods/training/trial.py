@@ -37,18 +37,20 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
 
 def short(config: TrainConfig, folder: Path) -> TrainConfig:
     """The same training with a warm-up and three steps, without checkpoints between them."""
-    trial = config.model_copy(deep=True)
-    trial.run = "trial"
-    trial.output_dir = str(folder)
-    trial.resume = "never"
-    trial.max_steps = STEPS * config.updates_per_generation
+    changes = {
+        "run": "trial",
+        "output_dir": str(folder),
+        "resume": "never",
+        "max_steps": STEPS * config.updates_per_generation,
+        "warm_up": True,  # at the longest lengths
+        "logger": [],
+        "ledger_texts": "all",
+    }
+    trial = config.model_copy(update=changes, deep=True)
     trial.budget.wall_seconds = None
     trial.checkpoint.every_seconds = None
     trial.checkpoint.every_steps = None
     trial.evaluation.every_seconds = None
-    trial.warm_up = True  # at the longest lengths
-    trial.logger = []
-    trial.ledger_texts = "all"
     return trial
 
 
@@ -56,12 +58,10 @@ def formed(records: Iterable[dict[str, Any]]) -> str:
     """How many completions are well formed, with what the template gave."""
     texts = [rewards.opened(r["prompt"]) + text for r in records for text in r["completions"]]
     count = sum(map(rewards.is_well_formed, texts))
+    line = f"well formed: {count} of {len(texts)} completions"
     if count == 0:
-        return (
-            f"well formed: 0 of {len(texts)} completions; see the prompt above, "
-            "and set task.system or sampling.max_completion_length"
-        )
-    return f"well formed: {count} of {len(texts)} completions"
+        line += "; see the prompt above, and set task.system or sampling.max_completion_length"
+    return line
 
 
 def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:

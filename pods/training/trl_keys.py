@@ -54,23 +54,21 @@ def refuse_unknown(config: TrainConfig) -> None:
             f"nearest: {nearest(optimizer.lower(), optimizers)}"
         )
     table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
-    for name, value in config.trl.items():
-        keys = re.findall(r"\$\{([\w.]+)", str(table.get(name, "")))
-        key = OURS.get(name) or ", ".join(keys)
-        if key:
-            raise UserError(f"trl.{name}={written(value)}: has a key of its own; set {key}")
-        if name in table:
-            raise UserError(
-                f"trl.{name}={written(value)}: train.py needs {table[name]}; leave it out"
-            )
-        if name in WITHOUT_KEY:
-            raise UserError(f"trl.{name}={written(value)}: {WITHOUT_KEY[name]}; leave it out")
     hints = get_type_hints(GRPOConfig)
     allowed = {field.name: (hints[field.name], None) for field in fields(GRPOConfig)}
     for name, value in config.trl.items():
+        setting = f"trl.{name}={written(value)}"
+        keys = re.findall(r"\$\{([\w.]+)", str(table.get(name, "")))
+        key = OURS.get(name) or ", ".join(keys)
+        if key:
+            raise UserError(f"{setting}: has a key of its own; set {key}")
+        if name in table:
+            raise UserError(f"{setting}: train.py needs {table[name]}; leave it out")
+        if name in WITHOUT_KEY:
+            raise UserError(f"{setting}: {WITHOUT_KEY[name]}; leave it out")
         if name not in allowed:
             raise UserError(
-                f"trl.{name}={written(value)}: TRL's GRPOConfig has no such argument; "
+                f"{setting}: TRL's GRPOConfig has no such argument; "
                 f"nearest: {nearest(name, sorted(allowed))}"
             )
     known = create_model("GRPOConfig", __base__=Section, **allowed)
