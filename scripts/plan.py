@@ -10,7 +10,7 @@ It records rollouts with the gradient of each, and simulates updates on them: do
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
@@ -239,46 +239,38 @@ def compare(config: PlanConfig, training: TrainConfig, pool: "Pool") -> "CellRan
 def show(
     config: PlanConfig, training: TrainConfig, pool: "Pool", comparison: "CellRanking"
 ) -> None:
-    """Print the table and the verdict, or JSON, and draw the pictures."""
+    """Print the table and the verdict, or JSON, and draw the pictures; steps: of the run's
+    budget."""
     import pandas
 
     from pods.figures import drawing, signal
 
-    rows = {cell: steps_of(comparison.row(cell), training) for cell in comparison.updates}
+    rows = {}
+    seconds = training.budget.train_seconds
+    for cell in comparison.updates:
+        row = comparison.row(cell)
+        steps = int(seconds / row["seconds_per_step"]) if seconds else training.max_steps
+        rows[cell] = row | {"steps": steps}
     cells = list(rows.values())
     name = f"{pool.facts['name']}: {len(pool)} questions x {pool.lengths.shape[1]} rollouts"
     folder = Path(config.out_dir) / f"signal-{pool.facts['name']}"
     reference = str(comparison.reference)
     drawing.save(signal.sizes(cells, reference, name), folder / "sizes")
     drawing.save(signal.algorithms(cells, reference, name), folder / "algorithms")
-    best = [rows[cell] for cell in comparison.ranking]
     if config.as_json:
+        best = comparison.ranking[:1]
         answer = {
             "cells": cells,
-            "best": next(iter(best), None),
+            "best": rows[best[0]] if best else None,
             "policy": name,
             "verdict": comparison.verdict(),
         }
         print(json.dumps(answer, indent=1))
         return
-    firsts: dict[str, dict[str, Any]] = {}
-    for row in best:
-        firsts.setdefault(row["algorithm"], row)
-    shown = list(firsts.values())
-    if rows[comparison.reference] not in shown:
-        shown.append(rows[comparison.reference])
+    shown = dict.fromkeys([*comparison.firsts, comparison.reference])
     print(name)
-    print(pandas.DataFrame(map(signal.printed, shown)).to_string(index=False))
+    print(pandas.DataFrame([signal.printed(rows[cell]) for cell in shown]).to_string(index=False))
     print(*comparison.verdict(), f"pictures: {folder}", sep="\n")
-
-
-def steps_of(row: dict[str, Any], training: TrainConfig) -> dict[str, Any]:
-    """The row with the steps that the run's budget would hold."""
-    seconds = training.budget.train_seconds
-    steps = training.max_steps
-    if seconds:
-        steps = int(seconds / row["seconds_per_step"])
-    return row | {"steps": steps}
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ def test_a_question_through_all_checkpoints(capsys):
     assert all(place.endswith("question 9, gold answer 5: no verdict") for place in places)
     assert out.count("late 10") == 2
     trained = printed(capsys, INSPECT, "run=r", "question=mixed plus").out
+    assert trained.startswith("no question has the id mixed plus; those whose text holds it:\n")
     assert "visits in training: 2" in trained
 
 
@@ -112,3 +113,9 @@ def test_without_scores_it_names_the_command(tmp_path, capsys):
     (tmp_path / "results").rename(tmp_path / "elsewhere")
     assert in_process(INSPECT, "run=r") == 0
     assert "no scores of r yet: uv run evaluate_run.py run=r" in capsys.readouterr().out
+
+
+def test_a_ledger_without_a_record_hides_no_scores(run, capsys):
+    (run / "rollouts.jsonl.gz").write_bytes(b"")
+    assert in_process(INSPECT, "run=r") == 0
+    assert "wrong answers of checkpoint-10 on arithmetic: 1" in capsys.readouterr().out

@@ -26,6 +26,8 @@ from rewards.tags import published_answer
 
 WIDTH = 60  # characters of a text in a table
 VERDICTS = {True: "correct", False: "wrong", None: "no verdict"}
+COLUMNS = ("place", "checkpoint", "task", "verdict", "question", "gold", "text")
+Rollouts = list[dict[str, Any]]  # the records of a ledger
 
 
 class InspectConfig(Section):
@@ -46,7 +48,8 @@ def main(config: InspectConfig) -> None:
     elif config.search is not None:
         show_texts(config, rollouts, answers)
     else:
-        show_signal(config, visits_of(rollouts))
+        if rollouts:
+            show_signal(config, visits_of(rollouts))
         show_wrong(config, answers)
 
 
@@ -68,10 +71,10 @@ def completions(folder: Path) -> pandas.DataFrame:
                     "text": record["completion"],
                 }
             )
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(rows, columns=COLUMNS)
 
 
-def visits_of(rollouts: list[dict[str, Any]]) -> pandas.DataFrame:
+def visits_of(rollouts: Rollouts) -> pandas.DataFrame:
     """A row for each prompt of a step; correct: share of its rollouts, NaN if nothing graded."""
     rows = []
     for record in rollouts:
@@ -129,14 +132,11 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
         show(f"wrong answers of {last} on {task}", table, config.most)
 
 
-def show_question(
-    config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
-) -> None:
+def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> None:
     """One question: its visits in training, and its completions at every checkpoint."""
     ids = named(config, rollouts, answers)
     visits = [record for record in rollouts if record["question_id"] in ids]
-    if len(answers):
-        answers = answers[answers["question"].isin(ids)]
+    answers = answers[answers["question"].isin(ids)]
     if not visits and answers.empty:
         raise UserError(
             f"question={config.question}: no id, and in no stored prompt, of run={config.run}; "
@@ -152,14 +152,10 @@ def show_question(
         print(f"\n{row.place}, {question}: {row.verdict}\n{printable(row.text)}")
 
 
-def named(
-    config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
-) -> set[str]:
+def named(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> set[str]:
     """The ids that `question` is, or ends with (7: gsm8k-test-7); else those of the questions that
     hold this text, for which the run's test questions are read."""
-    known = {record["question_id"] for record in rollouts}
-    if len(answers):
-        known |= set(answers["question"])
+    known = {record["question_id"] for record in rollouts} | {*answers["question"]}
     ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
     if ids:
         return ids
@@ -168,12 +164,12 @@ def named(
     if len(answers) and not code_of(training):
         rows = splits.load_for(training.task, "test", training.data_dir)
         ids |= {row["id"] for row in rows if config.question in row["question"]}
+    if ids:
+        print(f"no question has the id {printable(config.question)}; those whose text holds it:")
     return ids
 
 
-def show_texts(
-    config: InspectConfig, rollouts: list[dict[str, Any]], answers: pandas.DataFrame
-) -> None:
+def show_texts(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> None:
     """The completions that hold a text, those of the training first."""
     texts = []  # place, question, completion
     for record in rollouts:

@@ -33,10 +33,8 @@ class Questions:
     @property
     def facts(self) -> dict[str, Any]:
         """Facts noted beside scores; the digest changes with any prompt or gold answer."""
-        ids = [row.id for row in self.rows]
-        answers = [row.answer for row in self.rows]
-        prompts = [row.prompt_ids for row in self.rows]
-        content = json.dumps([ids, answers, prompts])
+        parts = ("id", "answer", "prompt_ids")
+        content = json.dumps([[getattr(row, part) for row in self.rows] for part in parts])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         facts = {"questions": len(self.rows), "dropped": self.dropped, "digest": digest}
         if self.greedy:

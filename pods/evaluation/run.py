@@ -105,10 +105,6 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
             raise
         messages.append(f"base model not scored: {error}")
     versions = config.rewards or [training.rewards.version]
-    functions = [
-        Reward(name, load_function(f"rewards.functions.{name}", path))
-        for name, path in training.rewards.functions.items()
-    ]
     return Plan(
         config=config,
         training=training,
@@ -118,7 +114,10 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         tokenizer=tokenizer,
         policies=policies,
         questions=asked,
-        functions=functions,
+        functions=[
+            Reward(name, load_function(f"rewards.functions.{name}", path))
+            for name, path in training.rewards.functions.items()
+        ],
         skipped=skipped,
         messages=messages,
     )
@@ -176,8 +175,12 @@ def score_all(plan: Plan) -> Scoreboard:
                 f"{ungraded} completions without a verdict by {version}, whose questions are "
                 "left out; the same command grades them again, deadline_seconds=5 with more time"
             )
-    files = [target.store.summary for target in plan.policies]
-    return Scoreboard(lines, notes, files, plan.skipped)
+    return Scoreboard(
+        lines,
+        notes,
+        files=[target.store.summary for target in plan.policies],
+        skipped=plan.skipped,
+    )
 
 
 def note_best(checkpoints: list[Target], task: str, scored: dict[str, Details]) -> str:

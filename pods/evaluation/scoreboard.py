@@ -45,17 +45,14 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
             if greedy:
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
             shares = {
-                "both": metrics["both"],
+                **metrics,
                 "format": details["format"],
                 "clipped": details["clipped"],
             }
-            if "alike" in metrics:
-                shares["alike"] = metrics["alike"]
             by_k = [name for name in metrics if name.startswith("pass@") and name != "pass@1"]
-            for name in by_k[-1:]:
-                shares[name] = metrics[name]
-            for name, share in shares.items():
-                line[f"{name} %"] = f"{100 * share['mean']:.1f}"
+            for name in ("both", "format", "clipped", "alike", *by_k[-1:]):
+                if name in shares:
+                    line[f"{name} %"] = f"{100 * shares[name]['mean']:.1f}"
             line["tokens"] = f"{details['tokens']['mean']:.1f}"
             for name, value in details.get("functions", {}).items():
                 line[name] = f"{value['mean']:.3f}"

@@ -58,12 +58,13 @@ def reward(
     if not functions:
         return any(old)
     texts = [record["completion"] for record in repeat]
-    columns = dict(MADE_UP)
-    for name in rows[0].columns or ():
-        columns[name] = [row.columns[name] for row in rows]
-    columns["prompts"] = [row.prompt for row in rows]
-    columns["completions"] = texts
-    columns["completion_ids"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    columns = {
+        **MADE_UP,
+        **{name: [row.columns[name] for row in rows] for name in rows[0].columns or ()},
+        "prompts": [row.prompt for row in rows],
+        "completions": texts,
+        "completion_ids": tokenizer(texts, add_special_tokens=False)["input_ids"],
+    }
     values = {function.__name__: function(**columns) for function in functions}
     for i, record in enumerate(repeat):
         record["rewards"] = {name: numbers[i] for name, numbers in values.items()}
@@ -78,12 +79,13 @@ def summary(
 ) -> tuple[results.Entry, dict[str, Any]]:
     """The published entry by the first grader, one number a repeat, and every metric's interval."""
     formed = _table(repeats, "well_formed")
+    tokens = _table(repeats, "tokens")
     correct = {version: _table(repeats, version, "correct") for version in versions}
     details: dict[str, Any] = {
         "questions": len(repeats[0]),
         "repeats": len(repeats),
         "format": interval(formed.mean(axis=1)),
-        "tokens": interval(_table(repeats, "tokens").mean(axis=1)),
+        "tokens": interval(tokens.mean(axis=1)),
         "clipped": interval(_table(repeats, "clipped").mean(axis=1)),
         "rewards": {name: _graded(table, formed, pass_at) for name, table in correct.items()},
     }
@@ -111,7 +113,7 @@ def summary(
         ans_acc=published[graded].mean(axis=0).tolist(),
         for_acc=formed.mean(axis=0).tolist(),
         both_acc=(published * formed)[graded].mean(axis=0).tolist(),
-        lengths=_table(repeats, "tokens").mean(axis=0).tolist(),
+        lengths=tokens.mean(axis=0).tolist(),
         examples=examples,
     )
     return entry, details

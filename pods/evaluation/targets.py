@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from pods.config.errors import UserError
 from pods.evaluation.records import save
 from pods.files import write_atomic
@@ -19,6 +21,14 @@ from pods.runs import checkpoints, results
 ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
 
 
+class Facts(BaseModel):
+    """The form of results/<run>.meta.json; further facts are in it."""
+
+    tasks: dict[str, dict]  # the settings of their scores
+    weights: dict  # their digests, by checkpoint
+    best: dict = {}  # checkpoint, by task
+
+
 class Store:
     """The files of one run, or of one base model; UserError if another program wrote them."""
 
@@ -26,17 +36,16 @@ class Store:
         self.folder = Path(results_dir) / name
         self.summary = Path(results_dir) / f"{name}.json"
         self.facts_path = self.summary.with_suffix(".meta.json")
-        new = not (self.summary.exists() or self.facts_path.exists())
-        self.facts = {"tasks": {}, "weights": {}} if new else results.facts_of(self.facts_path)
-        tasks = self.facts.get("tasks")
-        objects = [self.facts.get("weights"), tasks]
-        if isinstance(tasks, dict):
-            objects += tasks.values()
-        if not all(isinstance(value, dict) for value in objects):
+        self.facts: dict[str, Any] = {"tasks": {}, "weights": {}}
+        if self.summary.exists() or self.facts_path.exists():
+            self.facts = results.facts_of(self.facts_path)
+        try:
+            Facts.model_validate(self.facts)
+        except ValidationError:
             raise UserError(
                 f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
                 f"({self.facts_path.name} is missing or another's); choose another results_dir"
-            )
+            ) from None
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
         """Note settings and facts. UserError: a task was scored otherwise."""
@@ -116,8 +125,11 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
     targets, problems = [], []
     chosen = [*finished]
     if "all" in names or not finished:
-        others = (path for path in sorted(folder.glob("checkpoint-*")) if path.name not in chosen)
-        problems += [f"{path}: not finished (by its name or meta.json)" for path in others]
+        problems += [
+            f"{path}: not finished (by its name or meta.json)"
+            for path in sorted(folder.glob("checkpoint-*"))
+            if path.name not in finished
+        ]
     else:
         chosen = [_named(name, chosen, folder, store, task) for name in names]
     for name, checkpoint in finished.items():  # by step

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
@@ -116,8 +117,7 @@ def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> li
         raise Absent(f"{name}: only {present[0].label} has results, two arms are needed")
     missing = [label for label, arm in arms.items() if arm is None]
     notes += [Note(f"figure {figure.name}: no results of {x}, drawn without it") for x in missing]
-    clocks = [arm.clock for arm in present]
-    if len(set(clocks)) > 1:
+    if len({arm.clock for arm in present}) > 1:
         parts = ", ".join(f"{arm.clock} of {arm.label}" for arm in present)
         raise Unlike(
             f"{name}: seconds of two clocks cannot be compared: {parts}; match runs of one clock"
@@ -152,18 +152,22 @@ def _series(
         if np.isfinite(run.quantities["value"]).any():
             used.append(run)
         else:
-            text = (
-                f"{run.name}: has no {figure.dataset} {figure.metric} within the budget; the run "
-                "is left out"
+            notes.append(
+                Note(
+                    f"{run.name}: has no {figure.dataset} {figure.metric} within the budget; the "
+                    "run is left out",
+                    run.name,
+                )
             )
-            notes.append(Note(text, run.name))
     if not used:
         return None
     _compare_settings(figure, label, used, notes)
     used.sort(key=lambda run: run.settings.get("seed", 0))  # published runs stay as they are
-    ends = {run.name: run.quantities["seconds"].max() for run in used if run.measured}
-    first = min(ends, key=ends.__getitem__, default="")
-    if ends and max(ends.values()) > ends[first] + figure.grid_seconds / 2:
+    ends = pandas.Series(
+        {run.name: run.quantities["seconds"].max() for run in used if run.measured}, dtype=float
+    )
+    if ends.max() > ends.min() + figure.grid_seconds / 2:
+        first = ends.idxmin()
         notes.append(Note(f"{first}: ends first of {label}, whose mean is drawn up to there"))
     arm = figure.series[label]
     return Series(

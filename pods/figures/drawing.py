@@ -33,7 +33,7 @@ FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are dr
 @styles.context(STYLE)
 def main_figure(figure: Figure, series: list[Series]) -> Canvas:
     """Accuracy on the left, seconds per step on the right."""
-    canvas = Canvas(figsize=(8.2, 4.8), layout="constrained")
+    canvas = Canvas(figsize=(8.2, 4.8))
     curve, cost = canvas.subplots(1, 2, width_ratios=[3, 1])
     _curves(curve, figure, series, "value")
     _seconds_per_step(cost, series)
@@ -43,7 +43,7 @@ def main_figure(figure: Figure, series: list[Series]) -> Canvas:
 @styles.context(STYLE)
 def single_figure(figure: Figure, series: list[Series]) -> Canvas:
     """One arm: its accuracy by sampled and by greedy completions, and the base as dotted lines."""
-    canvas = Canvas(figsize=(6.0, 4.2), layout="constrained")
+    canvas = Canvas(figsize=(6.0, 4.2))
     axes = canvas.subplots()
     _curves(axes, figure, series, "value")
     for index, arm in enumerate(series):
@@ -55,7 +55,7 @@ def single_figure(figure: Figure, series: list[Series]) -> Canvas:
 @styles.context(STYLE)
 def length_figure(figure: Figure, series: list[Series]) -> Canvas:
     """Mean completion length against the same axis."""
-    canvas = Canvas(figsize=(6.0, 3.8), layout="constrained")
+    canvas = Canvas(figsize=(6.0, 3.8))
     _curves(canvas.subplots(), figure, series, "length")
     return _framed(canvas, f"{figure.title}: completion length")
 
@@ -78,7 +78,7 @@ def caption(figure: Figure, series: list[Series]) -> str:
 @styles.context(STYLE)
 def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) -> Canvas:
     """The board: a panel of accuracies for each title, arm -> (runs, marks), at these seconds."""
-    canvas = Canvas(figsize=(8.2, 3.8), layout="constrained")
+    canvas = Canvas(figsize=(8.2, 3.8))
     panels = canvas.subplots(1, len(arms), sharey=True)
     for axes, (title, by_arm) in zip(panels, arms.items(), strict=True):
         for index, (arm, values) in enumerate(by_arm.items()):
@@ -95,7 +95,7 @@ def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
     results = pandas.DataFrame(worlds)  # (arms, worlds), NaN where an arm has none
     means = results.map(lambda one: one.difference, na_action="ignore").mean(axis=1)
     arms = means.drop(rival, errors="ignore").sort_values(kind="stable").index
-    canvas = Canvas(figsize=(8.2, 1.6 + 0.46 * len(arms)), layout="constrained")
+    canvas = Canvas(figsize=(8.2, 1.6 + 0.46 * len(arms)))
     axes = canvas.subplots()
     for index, world in enumerate(results):
         present = results.loc[arms, world].dropna()
@@ -148,7 +148,7 @@ def _framed(canvas: Canvas, title: str = "") -> Canvas:
     """With a title of one line, and the legend outside of the axes, where it hides nothing."""
     if title:
         characters = int(12 * canvas.get_figwidth())  # in a line
-        canvas.suptitle(shorten(title, characters, placeholder=" ..."), fontsize=10)
+        canvas.suptitle(shorten(title, characters, placeholder=" ..."))
     handles = canvas.axes[0].get_legend_handles_labels()
     canvas.legend(*handles, loc="outside lower center", ncols=2)
     return canvas

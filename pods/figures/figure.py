@@ -50,10 +50,16 @@ class Figure(Section):
 
     def with_arms(self, runs: dict[str, list[str]]) -> "Figure":
         """These axes with other arms, {label: patterns}; only two have a headline."""
-        baseline, pods = [*runs, None][:2] if len(runs) < 3 else [next(iter(runs)), None]
-        series = {label: FigureSeries(runs=patterns) for label, patterns in runs.items()}
-        changes = {"name": "runs", "title": ", ".join(runs), "wandb_export": None, "series": series}
-        return self.model_copy(update=changes | {"baseline": baseline, "pods": pods})
+        labels = [*runs]
+        changes = {
+            "name": "runs",
+            "title": ", ".join(labels),
+            "wandb_export": None,
+            "baseline": labels[0],
+            "pods": labels[1] if len(labels) == 2 else None,
+            "series": {label: FigureSeries(runs=patterns) for label, patterns in runs.items()},
+        }
+        return self.model_copy(update=changes)
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,13 @@ class Series:
 
     def start(self, quantity: str) -> np.ndarray:
         """What is drawn at time 0: the base, or of an export each run's first checkpoint."""
-        values = [point.get(quantity, np.nan) for point in self.first or [self.base]]
-        return np.array([value for value in values if np.isfinite(value)])
+        values = np.array([point.get(quantity, np.nan) for point in self.first or [self.base]])
+        return values[np.isfinite(values)]
+
+    @property
+    def last(self) -> int:
+        """The index of the last mark that every run has."""
+        return min(np.flatnonzero(np.isfinite(run))[-1] for run in self.quantities["value"])
 
     def of_all_runs(self, quantity: str) -> np.ndarray:
         """(runs, marks) NaN after the last mark that every run has: the mean of those that are left
@@ -83,8 +94,7 @@ class Series:
         values = self.quantities[quantity]
         if not self.measured:
             return values
-        last = min(np.flatnonzero(np.isfinite(run))[-1] for run in self.quantities["value"])
-        return np.where(np.arange(values.shape[1]) > last, np.nan, values)
+        return np.where(np.arange(values.shape[1]) > self.last, np.nan, values)
 
     def from_start(self, quantity: str) -> tuple[np.ndarray, np.ndarray]:
         """Hours and values, (runs, marks), with those at time 0 where they are known."""

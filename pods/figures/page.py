@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas
 from matplotlib import style
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from pods import files
@@ -125,11 +124,15 @@ def charts(steps: Steps) -> str:
 def chart(title: str, values: Steps, colours: dict[str, str], size: Any) -> Canvas:
     """One quantity, a line for each run and metric, smoothed over 2 %; size: inches."""
     with style.context(STYLE):
-        canvas = Canvas(figsize=size, layout="constrained")
+        canvas = Canvas(figsize=size)
         axes = canvas.subplots()
         axes.set(title=title, xlabel="training time, s")
         for (arm, _, metric), line in values.groupby(LINE, sort=False):
-            plot_metric(axes, metric, line.set_index("train_seconds")["value"], colours[arm])
+            points = line.set_index("train_seconds")["value"]
+            # The mean of a fiftieth of the run at each point; a single evaluation is no line.
+            smooth = points.rolling(max(1, len(points) // 50), min_periods=1).mean()
+            marker = "." if len(points) < 20 else None
+            axes.plot(smooth, dashes(metric), marker=marker, color=colours[arm], linewidth=1.1)
         if len(colours) > 1:
             for arm, colour in colours.items():
                 axes.plot([], [], color=colour, label=f" {arm}")  # the legend leaves out _names
@@ -154,13 +157,6 @@ def title_of(metric: str) -> str | None:
 def dashes(metric: str) -> str:
     """The line style by which two metrics of a chart differ."""
     return "--" if metric.startswith(DASHED) else "-"
-
-
-def plot_metric(axes: Axes, metric: str, values: pandas.Series, colour: str) -> None:
-    """A line over the seconds of training, the mean of a fiftieth of the run at each point."""
-    smooth = values.rolling(max(1, len(values) // 50), min_periods=1).mean()
-    marker = "." if len(values) < 20 else None  # one evaluation is no line
-    axes.plot(smooth, dashes(metric), marker=marker, color=colour, linewidth=1.1)
 
 
 def phase_rows(steps: Steps) -> list[dict[str, str]]:

@@ -99,13 +99,13 @@ def table(cells: dict[str, Cell], marks: Marks) -> str:
             p = adjusted[rival].get(arm)
             row[f"- {rival}, points"] = tables.points(ahead(arm, rival, marks))
             row[f"p, {rival}"] = "-" if p is None else f"{p:.2g}"
+        times = "-"
         goal = reached(arm, marks)
-        row["times as fast as grpo"] = "-"
         if goal and arm != "grpo":
-            row["times as fast as grpo"] = tables.times(goal.ratio, goal.ci95, "a bound")
+            times = tables.times(goal.ratio, goal.ci95, "a bound")
         if goal and goal.censored[1]:
             short.append(f"{arm} {goal.censored[1]}")
-        rows.append(row)
+        rows.append(row | {"times as fast as grpo": times})
     text = tables.markdown(pandas.DataFrame(rows))
     return f"{text}\n\nRuns that never reach 99 % of GRPO's level: {', '.join(short) or 'none'}."
 
@@ -117,10 +117,8 @@ def ahead(arm: str, rival: str, marks: Marks) -> Difference:
 
 def reached(arm: str, marks: Marks) -> TimeToTarget | None:
     """Time to 99 % of GRPO's level: GRPO's over the arm's; the distance of two marks is 1."""
-    arms = []
-    for values in (marks["grpo"], marks[arm]):
-        times = np.tile(np.arange(1.0, MARKS + 1), (len(values), 1))
-        arms.append((times, values))
+    times = np.arange(1.0, MARKS + 1)
+    arms = [(np.tile(times, (len(runs), 1)), runs) for runs in (marks["grpo"], marks[arm])]
     no_base = [np.nan, np.nan]
     return time_to_target(arms, no_base, level(marks["grpo"]), MARKS)
 

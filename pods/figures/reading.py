@@ -69,7 +69,7 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
         details = results.facts_of(path.with_suffix(".meta.json")).get("details") or {}
         point = _point(Scores(base.datasets, base.meta or details), figure)
         if math.isfinite(point["value"]):
-            return {"value": point["value"], "length": point["length"]}
+            return point
         notes.append(Note(f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0"))
     return {}
 
@@ -95,7 +95,10 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
             "of them, or evaluate the run on the other"
         )
     steps = [step for step in content if step > 0]
-    points = [_point(content[step], figure) | {"steps": step} for step in steps]
+    points = []
+    for step in steps:
+        seconds = _mean([content[step].meta.get("train_seconds")])
+        points.append(_point(content[step], figure) | {"seconds": seconds, "steps": step})
     samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
     texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
     measured = bool(samples["seconds"].notna().any())
@@ -138,8 +141,7 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
         samples = at_marks(lengths[name], accuracies[name]["seconds"], math.inf)
         samples = accuracies[name].assign(length=samples["value"])
         rows = at_marks(samples, figure.grid, EXPORT_REACH)
-        faults = faults_of(rows, figure.grid, math.inf)
-        notes += [Note(f"{name}: {text}") for text in faults]
+        notes += [Note(f"{name}: {text}") for text in faults_of(rows, figure.grid, math.inf)]
         runs.append(Run(name, rows, False, {}, samples.iloc[0].to_dict()))
     arms = {}
     for label, arm in figure.series.items():
@@ -164,19 +166,14 @@ def faults_of(rows: pandas.DataFrame, grid: np.ndarray, end: float) -> list[str]
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
-    """The quantities of one checkpoint but its step; NaN if the file has none."""
+    """Value and length of one checkpoint; NaN if the file has none."""
     entry = checkpoint.datasets.get(figure.dataset, Entry())
-    meta = checkpoint.meta
     name, _, k = figure.metric.partition("@")
     if name == "pass":
-        values = [meta.get("pass@k", {}).get(figure.dataset, {}).get(k)]
+        values = [checkpoint.meta.get("pass@k", {}).get(figure.dataset, {}).get(k)]
     else:
         values = getattr(entry, figure.metric)
-    return {
-        "value": _mean(values),
-        "length": _mean(entry.lengths),
-        "seconds": _mean([meta.get("train_seconds")]),
-    }
+    return {"value": _mean(values), "length": _mean(entry.lengths)}
 
 
 def _mean(values: list[Any]) -> float:
@@ -228,8 +225,7 @@ def read_csv(path: Path) -> dict[str, pandas.DataFrame]:
     except ValueError as error:
         raise UserError(f"{path}: not a CSV file ({error}); export the runs again") from None
     table = table.apply(pandas.to_numeric, errors="coerce").astype(float)
-    matches = [VALUE.fullmatch(name) for name in table]
-    runs = {match["run"]: match.string for match in matches if match}
+    runs = {match["run"]: match.string for match in map(VALUE.fullmatch, table) if match}
     if "eval/time" not in table or not runs:
         raise UserError(
             f"{path}: no column eval/time or no column 'data/<RUN> - <metric>'; export the runs "

@@ -24,7 +24,7 @@ DARK = 0.3  # farther than this from the middle of the scale a number is white
 def sizes(rows: list[CellRow], reference: str, title: str) -> Canvas:
     """A heat map over n and m for each algorithm, at the P of its best cell; the number is the
     signal a second relative to the reference, a cross a cell below the resolution."""
-    cells = frame_of(rows)
+    cells = pandas.DataFrame(rows).astype({"relative": float})  # NaN below the resolution
     panels = []
     for algorithm, own in cells.groupby("algorithm", sort=False):
         best = own.loc[own["relative"].fillna(0).idxmax(), "prompts"]
@@ -34,7 +34,7 @@ def sizes(rows: list[CellRow], reference: str, title: str) -> Canvas:
     lines = math.ceil(len(panels) / COLUMNS)
     columns = min(COLUMNS, len(panels))
     with styles.context(STYLE):
-        canvas = Canvas(figsize=(0.6 + 2.7 * columns, 0.8 + 2.5 * lines), layout="constrained")
+        canvas = Canvas(figsize=(0.6 + 2.7 * columns, 0.8 + 2.5 * lines))
         for place, (name, own) in enumerate(panels, 1):
             axes = canvas.add_subplot(lines, columns, place)
             image = heat_map(axes, own, norm)
@@ -44,13 +44,8 @@ def sizes(rows: list[CellRow], reference: str, title: str) -> Canvas:
         bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks], minor=False)
         bar.minorticks_off()
         bar.set_label(f"signal a second, {reference} = 1")
-        canvas.suptitle(fill(title, int(CHARACTERS * canvas.get_figwidth())), fontsize=10)
+        canvas.suptitle(fill(title, int(CHARACTERS * canvas.get_figwidth())))
     return canvas
-
-
-def frame_of(rows: list[CellRow]) -> pandas.DataFrame:
-    """A row for each cell; NaN below the resolution."""
-    return pandas.DataFrame(rows).astype({"relative": float})
 
 
 def heat_map(axes: Axes, cells: pandas.DataFrame, norm: LogNorm) -> Any:
@@ -71,13 +66,13 @@ def heat_map(axes: Axes, cells: pandas.DataFrame, norm: LogNorm) -> Any:
 
 def algorithms(rows: list[CellRow], reference: str, title: str) -> Canvas:
     """A bar for each algorithm at its best sizes, with the interval, the highest first."""
-    cells = frame_of(rows).dropna(subset="relative")
+    cells = pandas.DataFrame(rows).dropna(subset="relative").astype({"relative": float})
     best = cells.sort_values("relative", ascending=False, kind="stable")
     best = best.drop_duplicates("algorithm")
     places = range(len(best))
     labels = best.agg("{0[algorithm]}\nP={0[prompts]} n={0[n]} m={0[m]}".format, axis=1)
     with styles.context(STYLE):
-        canvas = Canvas(figsize=(5.6, 1.3 + 0.42 * len(best)), layout="constrained")
+        canvas = Canvas(figsize=(5.6, 1.3 + 0.42 * len(best)))
         axes = canvas.subplots()
         axes.barh(
             places,
@@ -97,7 +92,7 @@ def algorithms(rows: list[CellRow], reference: str, title: str) -> Canvas:
         axes.grid(axis="y", visible=False)
         if best.empty:
             axes.set_title("below the resolution: record more questions and rollouts")
-        canvas.suptitle(fill(title, int(CHARACTERS * canvas.get_figwidth())), fontsize=10)
+        canvas.suptitle(fill(title, int(CHARACTERS * canvas.get_figwidth())))
     return canvas
 
 

@@ -115,8 +115,7 @@ def _first_hours(means: np.ndarray, thresholds: np.ndarray, hours: np.ndarray) -
 
 def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     """Accuracy over time, level and time to a target, up to the last mark that every run has."""
-    every_run = [*baseline.quantities["value"], *pods.quantities["value"]]
-    last = min(int(np.flatnonzero(np.isfinite(run))[-1]) for run in every_run)
+    last = min(baseline.last, pods.last)
     arms = [
         (arm.quantities["seconds"][:, : last + 1], arm.quantities["value"][:, : last + 1])
         for arm in (baseline, pods)

@@ -72,13 +72,12 @@ def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: floa
     corners = np.r_[x[x < end], end]
     heights = np.interp(corners, x, y)
     area = np.trapezoid(heights, corners)
-    return float(area / end)
+    return area / end
 
 
 def level(values: np.ndarray) -> np.ndarray:
     """Mean of the last three values of each run: (runs, marks) -> (runs,); gaps do not count."""
-    known = [run[np.isfinite(run)] for run in values]
-    return np.array([run[-LAST:].mean() for run in known])
+    return np.array([run[np.isfinite(run)][-LAST:].mean() for run in values])
 
 
 def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
@@ -94,8 +93,7 @@ def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Differenc
         return Difference(centre, None, paired, counts)
     samples = [arm - baseline] if paired else [arm, baseline]
     n = np.array([len(sample) for sample in samples])
-    variances = np.array([np.var(sample, ddof=1) for sample in samples])
-    v = variances / n
+    v = np.array([np.var(sample, ddof=1) for sample in samples]) / n
     total = v.sum()
     half = 0.0  # equal runs have an interval of width 0
     if total > 0:
@@ -117,9 +115,9 @@ def first_crossing(
     fit = isotonic_regression(y[first:]).x
     reached = np.flatnonzero(fit >= target - 1e-12)
     if not reached.size:
-        return float(x[-1]), np.inf
-    mark = max(1, first + int(reached[0]))
-    return float(x[mark - 1]), float(x[mark])
+        return x[-1], np.inf
+    mark = max(1, first + reached[0])
+    return x[mark - 1], x[mark]
 
 
 def time_ratio(
@@ -194,7 +192,7 @@ def time_to_target(
     """
     # Runs 0, 2, ... have to reach the level of runs 1, 3, ..., and the other way round.
     halves = [levels[1::2], levels[::2]] if len(levels) > 1 else [levels, levels]
-    targets = [target or fraction * float(half.mean()) for half in halves]
+    targets = [target or fraction * half.mean() for half in halves]
     if min(targets) <= np.nanmax([0.0, *base]):
         return None
     times = []

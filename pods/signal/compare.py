@@ -44,11 +44,11 @@ def signal(parts: np.ndarray) -> tuple[float, list[float]]:
     return value, [value - half, value + half]
 
 
-def resamples(questions: int, count: int, seed: int = 0) -> np.ndarray:
-    """(1 + count, Q) how often each question is taken: once, then in `count` random samples."""
-    rng = np.random.default_rng(seed)
+def resamples(questions: int) -> np.ndarray:
+    """(1 + RESAMPLES, Q) how often each question is taken: once, then in random samples."""
+    rng = np.random.default_rng(0)
     shares = np.full(questions, 1 / questions)
-    return np.vstack([np.ones(questions, int), rng.multinomial(questions, shares, count)])
+    return np.vstack([np.ones(questions, int), rng.multinomial(questions, shares, RESAMPLES)])
 
 
 def interval(samples: np.ndarray) -> list[float]:
@@ -69,7 +69,7 @@ class CellRanking:
         self.whole = whole
         self.reference = reference
         self.signal, self.signal_ci95 = signal(whole)
-        counts = resamples(len(whole), RESAMPLES)
+        counts = resamples(len(whole))
         # cell -> (samples,): rate / |E r|^2, and <mean update, r> / <r, r>
         self.rates: dict[Candidate, np.ndarray] = {}
         self.along: dict[Candidate, np.ndarray] = {}
@@ -99,6 +99,14 @@ class CellRanking:
         """The resolved cells, the highest rate first."""
         resolved = filter(self.is_resolved, self.updates)
         return sorted(resolved, key=lambda cell: -self.rates[cell][0])
+
+    @property
+    def firsts(self) -> list[Candidate]:
+        """The best resolved cell of each algorithm, the highest rate first."""
+        by_algorithm: dict[str, Candidate] = {}
+        for cell in self.ranking:
+            by_algorithm.setdefault(cell.algorithm, cell)
+        return [*by_algorithm.values()]
 
     def ratio(self, cell: Candidate, other: Candidate) -> tuple[float, list[float]]:
         """The rate of a cell over that of another, with its interval; both must be resolved."""
@@ -161,12 +169,9 @@ class CellRanking:
             f"best: {best}, {ratio:.2f} ({low:.2f} to {high:.2f}) times the signal a second of "
             f"{self.reference}"
         )
-        firsts = {cell.algorithm: cell for cell in reversed(others)}  # of each algorithm
         ahead: list[str] = []
         level: list[str] = []
-        for cell in others:
-            if cell.algorithm == best.algorithm or firsts[cell.algorithm] != cell:
-                continue
+        for cell in self.firsts[1:]:
             ratio, (low, high) = self.ratio(best, cell)
             text = f"{cell} ({ratio:.2f}, {low:.2f} to {high:.2f})"
             if low > 1:

@@ -99,15 +99,13 @@ class Simulator:
             self.tokens = np.where(pool.clipped.flatten(), 0, self.tokens)
         self.prompts = [Prompt(row["id"], row) for row in pool.rows]
         self.place_of = {prompt: place for place, prompt in enumerate(self.prompts)}
-        self.rollouts = [self.rollout(place) for place in range(len(self.sketches))]
-
-    def rollout(self, place: int) -> Recorded:
-        """The recorded rollout at a place; only the number of its tokens is known."""
-        logprob = float(self.pool.logprobs.flat[place])
-        logprobs = None if np.isnan(logprob) else [logprob]
-        token_ids = [0] * int(self.pool.lengths.flat[place])
-        completion = Completion(token_ids, bool(self.pool.clipped.flat[place]), logprobs)
-        return Recorded([], completion, "", place)
+        self.rollouts = []
+        facts = zip(pool.lengths.flat, pool.clipped.flat, pool.logprobs.flat, strict=True)
+        for place, (length, clipped, logprob) in enumerate(facts):
+            logprobs = None if np.isnan(logprob) else [logprob]
+            token_ids = [0] * int(length)  # only their number is known
+            completion = Completion(token_ids, clipped, logprobs)
+            self.rollouts.append(Recorded([], completion, "", place))
 
     def updates(
         self,
@@ -144,10 +142,9 @@ class Simulator:
             seconds += sum(phases.values()) / steps
             groups += len(record.batch.groups)
             alive += len(record.batch.alive)
-        halves = []
-        for half in weights.reshape(2, len(self.pool), self.count):
-            halves.append(np.einsum("qn,qns->qs", half, self.pool.sketches))
-        return Updates(np.stack(halves), squares, total, seconds, alive / groups)
+        weights = weights.reshape(2, len(self.pool), self.count)
+        halves = np.einsum("hqn,qns->hqs", weights, self.pool.sketches)
+        return Updates(halves, squares, total, seconds, alive / groups)
 
     def whole(self, advantage: Advantage, prices: Prices) -> np.ndarray:
         """(Q, size) the part of each question in GRPO's update on all that was recorded."""
