@@ -161,6 +161,16 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     assert shown.strip() in (ROOT / "docs" / "board.md").read_text()
 
 
+def test_thin_at_the_rate_of_grpo_is_ahead_by_what_the_docs_say(tmp_path):
+    settings = {"script": "benchmarks/board.py", "cwd": ROOT}
+    words = ("thin", "cell=[8,4,4,2e-3]", f"out_dir={tmp_path}")
+    last = processes.run(tmp_path, *words, **settings).stdout.splitlines()[-1]
+    numbers = re.fullmatch(r"sums: thin - pods.*: \+(.*) \[\+(.*), \+(.*)\]: ahead of pods", last)
+    said = "{} ({} to {})".format(*numbers.groups())
+    assert said in (ROOT / "docs" / "board.md").read_text()
+    assert said in (ROOT / "README.md").read_text()
+
+
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path):
     tuned(tmp_path, grpo=[[2, 2, 2, 1e-3]], pods=[[2, 4, 2, 1e-3]])
     (tmp_path / "mine.py").write_text(OWN.replace("len(batch)", "len(batch.logprobs)"))

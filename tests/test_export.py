@@ -98,7 +98,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, che
     Path("results/base-tiny.meta.json").write_text(json.dumps({"details": scores(1)}))
     unscored = export.scores(Path("results"), "fake", "tiny")
     assert unscored == "Not scored: `uv run evaluate_run.py run=fake`"
-    results.write("results/fake.json", {4: scored})
+    results.write(Path("results/fake.json"), {4: scored})
     Path("results/fake.meta.json").write_text('{"tasks": {"gsm8k": {"seed": 7}}, "weights": {}}')
     assert exported(f"checkpoint={checkpoint}") == 0
     card = ModelCard.load("exported/README.md")
