@@ -206,15 +206,16 @@ def gfpo(step: Step):
     return np.concatenate([group[: step.m] for group in shortest_first])
 
 
-def thin(step: Step, pool: int = 2, look: int = 2):
+def thin(step: Step, pool: int = 2, look: int = 1):
     """The largest |A| of a step of few rollouts of many prompts (ours: docs/board.md).
 
     A is over all rollouts of a prompt; rows without signal are left out, and the loss divides by
     the others. It is biased: the rarer of a prompt's rewards are trained on more often than their
-    share, and solved prompts are drawn less often.
+    share.
 
     pool: P times as many prompts are drawn. look: from that many times as many in the data's order,
-    those that were all correct at their last visit coming last; 1: all are drawn.
+    those that were all correct at their last visit coming last; 1: all are drawn, and these only
+    lose ties.
     """
     prompts = [*step.prompts, *step.fresh((look * pool - 1) * step.P)]
     prompts.sort(key=lambda prompt: streak(step.history, prompt)[0])

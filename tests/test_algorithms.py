@@ -378,14 +378,14 @@ def test_an_algorithm_has_at_most_20_lines_without_its_docstring(name):
     assert function.end_lineno - (docstring.end_lineno - docstring.lineno + 1) <= 20
 
 
-def test_thin_draws_solved_prompts_last_and_keeps_the_largest_advantages():
+def test_thin_keeps_the_largest_advantages_of_twice_the_prompts_and_may_draw_solved_ones_last():
     history = {"p0": [Visit(0, 1.0, 1.0, False)], "f1": [Visit(0, 0.5, 0.5, True)]}
     batch = groups([1.0] * 4, [1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0] * 4, correct=True)
-    asked, value = drive("thin", step_of(2, 4, 2, history), batch)
+    asked, value = drive("thin", step_of(2, 4, 2, history), batch, look=2)
     assert asked == [(["p1", "f0", "f1", "f2"], 4)]
     assert kept_of(value) == [4, 8, 9, 10]
     assert value.advantages.tolist() == over_all(batch, np.arange(16))[value.kept].tolist()
-    _, value = drive("thin", step_of(2, 4, 4, history), batch)
+    _, value = drive("thin", step_of(2, 4, 4, history), batch, look=2)
     assert kept_of(value) == [*range(4, 12)], "rows without signal are no part of the update"
-    ((prompts, _),), _ = drive("thin", step_of(2, 4, 2, history), batch, look=1)
+    ((prompts, _),), _ = drive("thin", step_of(2, 4, 2, history), batch)
     assert prompts == ["p1", "f0", "f1", "p0"]

@@ -123,11 +123,11 @@ def test_a_cell_is_that_of_the_world_else_of_sums_and_of_the_prices_else_of_any(
     results = {}
     for (name, prices), cell in cells.items():
         for seed in range(3):
-            training = trainings.Training("thin", cell, seed, config.budget, prices, name)
+            training = trainings.Training("dapo", cell, seed, config.budget, prices, name)
             results[training] = {"accuracy": [0.5 + 0.1 * (prices == "l40s")]}
     monkeypatch.setattr(board, "stored", lambda *_: results)
     expected = cells.get(place, cells["sums", "l40s"])
-    assert board.cell_of(config, "thin", world) == expected
+    assert board.cell_of(config, "dapo", world) == expected
 
 
 @pytest.mark.parametrize(("world", "P"), [("sums", 3), ("noisy", 2)])
@@ -159,16 +159,6 @@ def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
     settings = {"script": "benchmarks/board.py", "cwd": ROOT}
     shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
     assert shown.strip() in (ROOT / "docs" / "board.md").read_text()
-
-
-def test_thin_at_the_rate_of_grpo_is_ahead_by_what_the_docs_say(tmp_path):
-    settings = {"script": "benchmarks/board.py", "cwd": ROOT}
-    words = ("thin", "cell=[8,4,4,2e-3]", f"out_dir={tmp_path}")
-    last = processes.run(tmp_path, *words, **settings).stdout.splitlines()[-1]
-    numbers = re.fullmatch(r"sums: thin - pods.*: \+(.*) \[\+(.*), \+(.*)\]: ahead of pods", last)
-    said = "{} ({} to {})".format(*numbers.groups())
-    assert said in (ROOT / "docs" / "board.md").read_text()
-    assert said in (ROOT / "README.md").read_text()
 
 
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path):
