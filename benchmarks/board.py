@@ -142,8 +142,8 @@ def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
 
 
 def cell_of(config: BoardConfig, arm: str, world: str) -> Cell:
-    """The best cell of tuning; of an arm that was not tuned that of PODS. A control that was not
-    tuned in this world at these prices has the cell of the arm that it differs from in one part."""
+    """The best cell of tuning; of an arm that was not tuned that of PODS. One that was not tuned in
+    this world at these prices has the cell of the arm that `cells_of` names, if it has that."""
     if config.cell and arm == config.algorithm:
         return config.cell
     here = means(config, "tune").query(f"arm == @arm and world == @world and {PRICES}")

@@ -213,7 +213,8 @@ class PodsTrainer(TrlSeam):
         if filling:
             share = torch.tensor(max(1, len(kept)) / len(places), device=self.accelerator.device)
             has_bonus = self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled
-            if self.loss_type in MEAN_OVER_ROWS and has_bonus:  # which has no rows
+            # The bonus is no mean over rows: advantages and KL are scaled, not the whole loss.
+            if self.loss_type in MEAN_OVER_ROWS and has_bonus:
                 tensors["advantages"] /= share
                 tensors["share_of_kl"] = share
                 share = torch.ones_like(share)
