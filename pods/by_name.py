@@ -9,6 +9,7 @@ from pods.advantages import ADVANTAGES, Advantage
 from pods.algorithms import ALGORITHMS
 from pods.batch import Algorithm
 from pods.config import functions
+from pods.config.errors import UserError
 from pods.needs import Needs, needs_of
 from pods.rules import RULES, Rule, max_variance
 
@@ -19,10 +20,15 @@ KINDS: dict[str, tuple[dict[str, Callable], list[str]]] = {  # built-in function
 }
 
 
+class UnusableFunction(UserError, ValueError):
+    """A name that no function has, or a function that cannot be called as its kind is: a mistake of
+    a command's user, and of a PodsConfig."""
+
+
 def function_of(kind: str, name: str | Callable) -> Callable:
     """The function of this kind: built in, path/to/file.py:function, or the function itself.
 
-    Raises UserError (a file without the function) or ValueError (an unknown name).
+    Raises UserError for a file without the function, UnusableFunction for an unknown name.
     """
     built_in, _ = KINDS[kind]
     if not isinstance(name, str):
@@ -31,7 +37,9 @@ def function_of(kind: str, name: str | Callable) -> Callable:
         return functions.load(kind, name)
     if name not in built_in:
         names = ", ".join(built_in)
-        raise ValueError(f"{kind}={name}: unknown; one of {names}, or path/to/file.py:function")
+        raise UnusableFunction(
+            f"{kind}={name}: unknown; one of {names}, or path/to/file.py:function"
+        )
     return built_in[name]
 
 
@@ -45,7 +53,7 @@ def implied(algorithm: str) -> dict[str, str | None]:
     Raises UserError for a file without it; a name that does not exist implies nothing."""
     try:
         needs = needs_of_algorithm(algorithm)
-    except ValueError:  # pods/training/check.py refuses it
+    except UnusableFunction:  # pods/training/check.py refuses it
         return {}
     values: dict[str, str | None] = {}
     if needs.draws_m:
@@ -62,7 +70,7 @@ def prepared(
 ) -> Callable:
     """The function of this kind with its parameters; an algorithm may take the config's `rule`.
 
-    Raises the errors of function_of, and ValueError for a parameter that the function lacks.
+    Raises the errors of function_of, also UnusableFunction for a parameter that it lacks.
     """
     function = function_of(kind, name)
     params = params or {}
@@ -71,7 +79,9 @@ def prepared(
         setting += f" {kind}_kwargs={params}"
     if kind == "algorithm":
         if not inspect.isgeneratorfunction(function):
-            raise ValueError(f"{setting}: no generator function; it must yield (prompts, count)")
+            raise UnusableFunction(
+                f"{setting}: no generator function; it must yield (prompts, count)"
+            )
         if needs_of(function).takes_rule:
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]
@@ -80,7 +90,7 @@ def prepared(
         signature.bind(*arguments, **params)
     except TypeError as error:
         others = list(signature.parameters)[len(arguments) :]
-        raise ValueError(
+        raise UnusableFunction(
             f"{setting}: {getattr(function, '__name__', function)} cannot be called with "
             f"({', '.join(arguments)}, **params): {error}; "
             f"its parameters after these are: {', '.join(others) or 'none'}"

@@ -12,7 +12,7 @@ from pods.config import command, functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, grader, is_name, reward_weights
 from pods.models import locate
-from pods.needs import Needs, misfits
+from pods.needs import misfits
 from pods.rewards import FUNCTIONS
 from pods.tasks import own, splits
 
@@ -22,7 +22,7 @@ def settle(config: TrainConfig) -> None:
     and a smaller kept_per_prompt means its micro-batch (paper, section 4); a micro-batch holds at
     most a rank's share of the step; a schedule follows what ends the run."""
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
-    needs = needs_of(config)
+    needs = by_name.needs_of_algorithm(config.algorithm)
     if needs.keeps_all and not needs.draws_m and m < n:
         config.micro_batch_size = min(config.micro_batch_size, m)
         config.kept_per_prompt = n
@@ -55,20 +55,9 @@ def try_out(overrides: list[str]) -> None:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
-    if needs_of(config).takes_rule and config.rule is None:
+    if by_name.needs_of_algorithm(config.algorithm).takes_rule and config.rule is None:
         yield f"rule=null: algorithm={config.algorithm} takes one; set rule=max_variance"
-    try:
-        by_name.chosen(config)
-    except ValueError as error:
-        yield str(error)
-
-
-def needs_of(config: TrainConfig) -> Needs:
-    """What the algorithm needs of the run. Raises UserError if there is no such algorithm."""
-    try:
-        return by_name.needs_of_algorithm(config.algorithm)
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    by_name.chosen(config)
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -76,7 +65,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     the adapter's alpha."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
-    needs = needs_of(config)
+    needs = by_name.needs_of_algorithm(name)
     yield from misfits(
         needs,
         f"algorithm={name}",
