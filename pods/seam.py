@@ -41,7 +41,8 @@ class Generation(NamedTuple):
 
 class TrlSeam(trl.GRPOTrainer):
     """GRPOTrainer with public names, which trains the same. A subclass may say what a training step
-    is, and what a checkpoint holds beside TRL's files: train_batch, write_state, read_state."""
+    is, how it draws, and what a checkpoint holds beside TRL's files: train_batch, draw_share,
+    write_state, read_state."""
 
     _handed: tuple[Generation, torch.Tensor] | None = None  # rollouts and scores to answer TRL with
     _earlier = 0  # micro-steps before the first that TRL counts
@@ -108,8 +109,9 @@ class TrlSeam(trl.GRPOTrainer):
             rows = [{"prompt": prompt} for prompt in prompts]
             return super()._generate_and_score_completions(rows)
 
-    def rollouts_by_trl(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
-        """A rollout of each prompt by TRL's own generation."""
+    def draw_share(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
+        """A rollout of each prompt of this rank; the number is its index among the rollouts of the
+        question in this step. By TRL's own generation, whichever it is."""
         if self._is_vlm:
             raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
         prompts = [prompt for prompt, _ in wanted]

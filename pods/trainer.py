@@ -107,7 +107,7 @@ class PodsTrainer(TrlSeam):
             tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
         )
         function, advantage = by_name.chosen(args, algorithm)
-        gives_logprobs = args.use_vllm or type(self).draw_share is not PodsTrainer.draw_share
+        gives_logprobs = args.use_vllm or type(self).draw_share is not TrlSeam.draw_share
         for problem in args.problems(
             get_callable_name(function), needs_of(function), gives_logprobs
         ):
@@ -176,11 +176,6 @@ class PodsTrainer(TrlSeam):
     def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank draws its share and receives all."""
         return ranks.split(self.draw_share, list(zip(prompts, indices, strict=True)))
-
-    def draw_share(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
-        """A rollout of each prompt of this rank; the number is its index among the rollouts of the
-        question in this step. By TRL's own generation, whichever it is."""
-        return self.rollouts_by_trl(wanted)
 
     def phase(self, name: str) -> AbstractContextManager:
         """Around a phase of the step: generate, score or select."""
