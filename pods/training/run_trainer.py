@@ -87,7 +87,10 @@ class RunTrainer(PodsTrainer):
         completions = [completion for group in groups for completion in group]
         if not self.keeps_logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
-        return self.rollouts_of(work, completions)
+        prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
+        written = texts(self.processing_class, completions, self.config.sampling.stop)
+        rows = zip(prompts, completions, written, strict=True)
+        return [Rollout(*row) for row in rows]
 
     def requests(self, wanted: list[tuple[Prompt, int]], step: int) -> list[Request]:
         """One for each run of neighbours with the same prompt."""
@@ -99,13 +102,6 @@ class RunTrainer(PodsTrainer):
             tokens = encode_prompt(prompt.row["prompt"], self.processing_class)
             requests.append(Request(tokens, seeds))
         return requests
-
-    def rollouts_of(self, work: Work, completions: list[Completion]) -> list[Rollout]:
-        """The completions beside their prompts' tokens and their own texts."""
-        prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
-        written = texts(self.processing_class, completions, self.config.sampling.stop)
-        rows = zip(prompts, completions, written, strict=True)
-        return [Rollout(prompt, completion, text) for prompt, completion, text in rows]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """transformers' schedule over steps, or over the milliseconds of training by the clock."""
