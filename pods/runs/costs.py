@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import nnls
 
 from pods import files
@@ -41,26 +42,22 @@ def fit(metrics: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Pri
     all tokens. The first two are fixed; the tokens and the scoring belong to generated rollouts,
     the update to trained ones.
     """
+    table = pd.DataFrame(metrics)  # a row for each step
     lengths = [np.concatenate([record["lengths"] for record in step]) for step in steps]
-    longest = np.array([step.max() for step in lengths], dtype=float)
-    tokens = np.array([step.sum() for step in lengths], dtype=float)
-    for column in (longest, tokens):
+    sizes = np.array([[1.0, step.max(), step.sum()] for step in lengths])  # (steps, 3)
+    for column in sizes.T[1:]:
         if np.ptp(column) == 0:  # not to be told from the constant, which then counts alone
             column[:] = 0
-    table = np.column_stack([np.ones(len(steps)), longest, tokens])  # (steps, 3)
-    seconds = {
-        phase: np.array([line[f"seconds/{phase}"] for line in metrics])
-        for phase in ("generate", "score", "select", "update")
-    }
-    coefficients, _ = nnls(table, seconds["generate"])
-    constant, of_longest, of_tokens = coefficients * table.mean(axis=0)  # s of a mean step
+    coefficients, _ = nnls(sizes, table["seconds/generate"])
+    constant, of_longest, of_tokens = coefficients * sizes.mean(axis=0)  # s of a mean step
     generated = np.mean([len(step) for step in lengths])
     trained = np.mean([sum(len(record["kept"]) for record in step) for step in steps])
-    per_generated = of_tokens + seconds["score"].mean() + seconds["select"].mean()
+    mean = table.mean()
+    per_generated = of_tokens + mean["seconds/score"] + mean["seconds/select"]
     return Prices(
         name="measured",
         fixed=float(constant + of_longest),
         round=float(constant + of_longest),  # a further round takes it again
         generate=float(per_generated / generated),
-        update=float(seconds["update"].mean() / trained),
+        update=float(mean["seconds/update"] / trained),
     )
