@@ -8,7 +8,7 @@ import trl
 
 from pods.needs import Needs, misfits
 
-Kwargs = dict[str, Any] | None
+Kwargs = dict | None  # name -> value
 # What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
 MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")
 MEAN_OVER_MICRO_BATCHES = ("bnpo",)
@@ -88,9 +88,8 @@ class PodsConfig(trl.GRPOConfig):
 
     def __post_init__(self) -> None:
         for name, kind in PodsConfig.__annotations__.items():
-            allowed = dict | None if kind == Kwargs else kind
             value = getattr(self, name)
-            if not isinstance(value, allowed):
+            if not isinstance(value, kind):
                 described = PodsConfig.__dataclass_fields__[name].metadata["help"]
                 raise ValueError(f"{name}={value!r}: {described}")
         self.scale_rewards = self.typed_scale_rewards  # for dr_grpo Unsloth turns it off
