@@ -109,14 +109,14 @@ class Driver:
                 f"returned {len(kept)} rollouts, more than budget = P m = {step.budget}"
             )
         if choice.advantages is not None:
-            values = advantages.checked(choice.advantages, len(kept), "it")
+            values = advantages.checked(choice.advantages, len(kept))
             return Selection(kept, values[np.argsort(choice.kept, kind="stable")])
         m_of_each = np.array_equal(batch.prompt, np.repeat(np.arange(step.P), step.m))
         if m_of_each and len(kept) == len(batch) and self.advantage is advantages.over_kept:
             return Selection(kept)  # plain GRPO: TRL's own advantages, to the bit
         with named("advantage", self.advantage, step):
             values = self.advantage(batch, kept)
-            return Selection(kept, advantages.checked(values, len(kept), "it"))
+            return Selection(kept, advantages.checked(values, len(kept)))
 
 
 def numbers_of(request: object, prompts: list[Prompt]) -> list[int]:
