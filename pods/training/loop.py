@@ -42,8 +42,8 @@ class Stop:
 
     config: TrainConfig
     clock: Clock
-    received: int | None = None  # a signal that came to this rank, at any moment
-    signal: int | None = None  # one that all ranks know of, after a step
+    received: int = 0  # a signal that came to this rank, at any moment; 0: none
+    signal: int = 0  # one that all ranks know of, after a step
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """The handler of the first signal: the step is finished; a second one ends the process."""
@@ -60,10 +60,8 @@ class Stop:
         """Whether every rank ends here: one rank's time or signal is every rank's."""
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
         answers = ranks.gather([(out_of_time, self.received)])
-        signals = [number for _, number in answers if number is not None]
-        if signals:
-            self.signal = signals[0]
-        return self.finished(step) or bool(signals) or any(out for out, _ in answers)
+        out_of_time, self.signal = map(max, zip(*answers, strict=True))
+        return self.finished(step) or out_of_time or self.signal > 0
 
 
 class Save:
@@ -265,12 +263,12 @@ def run(loop: RunCallback) -> None:
     if ranks.is_main() and not config.trial:
         best = f"; best on validation: {saves.best['checkpoint']}" if saves.best else ""
         end = f"{saves.step} steps in {loop.clock.train_seconds:.1f} s of training{best}"
-        if loop.stop.signal is None:
+        if not loop.stop.signal:
             evaluate = as_typed("uv run evaluate_run.py")
             print(f"{config.run}: {end}; next: {evaluate} {typed_as('run', config.run)}")
         else:
             ranks.say(f"{end}; stopped by signal {loop.stop.signal}; run again to resume")
-    if loop.stop.signal is not None:
+    if loop.stop.signal:
         sys.exit(128 + loop.stop.signal)
 
 
