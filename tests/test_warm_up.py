@@ -1,13 +1,17 @@
 """The untimed step before the clock starts: at the longest lengths, and without a trace."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
 from pods.clock import Clock
+from pods.config.errors import OutOfMemory
 from pods.training import loop
 from pods.training.run_trainer import longest_batch, warm_up
+from tests.configs import compose
 from tests.steps import step_of
 from tests.test_trainer import build, callback_of, rows
 
@@ -111,3 +115,22 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         callback.on_train_begin()
     lines = [callback.meter.line(step_of({"a": [0, 1]}, [0]), clock, {}) for _ in range(2)]
     assert [line.get("peak_memory_gib/warmup_generate") for line in lines] == [7.0, None]
+
+
+@pytest.mark.parametrize(
+    ("phases", "key"),
+    [
+        (["select", "generate"], "rollouts_per_prompt"),
+        (["select", "generate", "score", "select", "update"], "micro_batch_size"),
+        (["generate"], "rollouts_per_prompt"),
+        (["generate", "score", "update"], "micro_batch_size"),
+    ],
+    ids=["a draw", "an update", "a draw of the warm-up", "an update of the warm-up"],
+)
+def test_a_lack_of_memory_names_the_key_of_its_phase(phases, key):
+    run = SimpleNamespace(config=compose(), clock=Clock(), saves=SimpleNamespace(last=lambda: "."))
+    for phase in phases:
+        with run.clock.phase(phase):
+            pass
+    with pytest.raises(OutOfMemory, match=f"lower {key}="), loop.one_line_errors(run):
+        raise torch.OutOfMemoryError("full")
