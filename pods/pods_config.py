@@ -92,7 +92,8 @@ class PodsConfig(trl.GRPOConfig):
             if not isinstance(value, kind):
                 described = PodsConfig.__dataclass_fields__[name].metadata["help"]
                 raise ValueError(f"{name}={value!r}: {described}")
-        self.scale_rewards = self.typed_scale_rewards  # for dr_grpo Unsloth turns it off
+        # For dr_grpo Unsloth's constructor turns it off; a dataclass made of this one has its own.
+        self.scale_rewards = getattr(self, "typed_scale_rewards", self.scale_rewards)
         super().__post_init__()
         if self.loss_type not in LOSSES:
             raise ValueError(f"loss_type={self.loss_type}: must be one of {', '.join(LOSSES)}")

@@ -95,9 +95,10 @@ def rehearse_on_first_rows(
 
 def name_of(reward: Any) -> str:
     """The name that TRL gives a reward function or model."""
+    from torch import nn
     from trl.trainer.utils import get_callable_name, get_config_model_id
 
-    if hasattr(reward, "config"):
+    if isinstance(reward, nn.Module):
         reward = get_config_model_id(reward.config)
     return reward.split("/")[-1] if isinstance(reward, str) else get_callable_name(reward)
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
@@ -470,6 +471,8 @@ def test_fresh_prompts_of_a_streamed_data_set_are_refused_before_the_model(name)
 
 
 class Grader:
+    config = "of a judge, not of a model"
+
     def __call__(self, completions, **_):
         return [float("a" in text) for text in completions]
 
@@ -479,6 +482,16 @@ def by_verdict(step, table):
     batch = yield step.prompts, step.m
     assert {table[prompt] for prompt in step.prompts} <= {*range(len(PLAIN))}
     return np.flatnonzero(batch.correct | (batch.by_function["Grader"] == 0))[: step.budget]
+
+
+@dataclass
+class OwnConfig(PodsConfig):
+    extra: int = 1
+
+
+def test_a_script_may_add_fields_to_the_config():
+    config = OwnConfig("out", **SETTINGS, extra=3)
+    assert (config.extra, config.algorithm, config.scale_rewards) == (3, "pods", "group")
 
 
 def test_prompts_and_graders_have_their_own_names_before_the_model_too(tmp_path):
