@@ -18,6 +18,7 @@ from pods import ranks
 from pods.config.keys import Prices
 
 STEP_PHASES = ("generate", "score", "select", "update")
+ByPhase = dict[str, float]  # seconds, or GiB
 
 
 @dataclass
@@ -28,15 +29,15 @@ class Clock:
     peak: Callable[[], float | None] = lambda: None  # GiB of the device most in use since last call
     train_seconds: float = 0.0  # all finished steps of the run, earlier processes included
     before_step: float = 0.0  # train_seconds at the start of the newest finished step
-    step: dict[str, float] = field(default_factory=dict)  # s, phases of the newest step
-    step_peak: dict[str, float] = field(default_factory=dict)  # GiB, phases of the newest step
-    outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # s, load, ...
+    step: ByPhase = field(default_factory=dict)  # s, of the newest step
+    step_peak: ByPhase = field(default_factory=dict)  # GiB, of the newest step
+    outside: ByPhase = field(default_factory=lambda: defaultdict(float))  # s, load, ...
     step_started: float = 0.0
 
     def __post_init__(self) -> None:
         self.started = self.now()
 
-    def restore(self, train_seconds: float, outside: dict[str, float]) -> None:
+    def restore(self, train_seconds: float, outside: ByPhase) -> None:
         """Go on from a checkpoint: its training seconds, and those outside of training by phase.
 
         The next mark is the first after `train_seconds`; wall_seconds begin again at 0.
@@ -71,7 +72,7 @@ class Clock:
         self.peak()  # discards the peak since the last step
         self.step_started = self.now()
 
-    def end_step(self, priced: dict[str, float] | None = None) -> None:
+    def end_step(self, priced: ByPhase | None = None) -> None:
         """The step ends now: what its other phases left is its update.
 
         priced: seconds by phase that count in place of the measured ones.
@@ -101,7 +102,7 @@ class Clock:
         return self.train_seconds // every_seconds > self.before_step // every_seconds
 
 
-def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> dict[str, float]:
+def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> ByPhase:
     """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step,
     from the lengths (tokens) of the rollouts drawn and trained on: a price is that of a rollout, or
     of `prices.tokens` tokens if the list has that."""

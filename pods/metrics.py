@@ -5,8 +5,10 @@ import pandas as pd
 
 from pods.batch import Record
 
+Metrics = dict[str, float]  # by name, such as all/reward_mean
 
-def summary(record: Record) -> dict[str, float]:
+
+def summary(record: Record) -> Metrics:
     """all/* of the R rollouts, kept/* of those trained on; what is not defined is left out."""
     batch, kept = record.batch, record.selection.kept
     table = pd.DataFrame(

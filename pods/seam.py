@@ -21,6 +21,7 @@ from accelerate.utils import set_seed
 
 from pods import ranks
 from pods.batch import AlgorithmError, Completion, Prompt, Rollout
+from pods.metrics import Metrics
 from pods.order import DataOrder
 
 Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
@@ -40,9 +41,8 @@ class Generation(NamedTuple):
 
 
 class TrlSeam(trl.GRPOTrainer):
-    """GRPOTrainer with public names, which trains the same. A subclass may say what a training step
-    is, how it draws, and what a checkpoint holds beside TRL's files: train_batch, draw_share,
-    write_state, read_state."""
+    """GRPOTrainer with public names, which trains the same. A subclass may say what a step is, how
+    it draws, and what a checkpoint adds: train_batch, draw_share, write_state, read_state."""
 
     _handed: tuple[Generation, torch.Tensor] | None = None  # rollouts and scores to answer TRL with
     _earlier = 0  # micro-steps before the first that TRL counts
@@ -156,7 +156,7 @@ class TrlSeam(trl.GRPOTrainer):
         self._pending_extra_logs.clear()  # columns of n rollouts, where TRL's table has m
         return table[: len(prompts)].float().cpu().numpy()
 
-    def log_step(self, advantages: list[float], metrics: dict[str, float]) -> None:
+    def log_step(self, advantages: list[float], metrics: Metrics) -> None:
         """What TRL logs of a step: advantages of all ranks, in place of its own, and metrics."""
         self._logs["advantages"].extend(advantages)
         for name, value in metrics.items():
@@ -266,7 +266,7 @@ class TrlSeam(trl.GRPOTrainer):
         for name in notes if refused else ():
             delattr(self.model, name)
 
-    def packing(self) -> dict[str, float]:
+    def packing(self) -> Metrics:
         """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""
         packed = getattr(self.model, "_unsloth_seq_packing_grad_ok", None)
         return {} if packed is None else {"update/packed": float(packed)}

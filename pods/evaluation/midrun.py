@@ -15,6 +15,7 @@ from pods.config.keys import TrainConfig
 from pods.engines import Engine, LivePolicy, Work
 from pods.evaluation import questions, scores
 from pods.evaluation.records import GradedCompletion, Question
+from pods.metrics import Metrics
 
 COUNTERS = ("train_seconds", "tokens/generated", "tokens/trained")
 
@@ -31,7 +32,7 @@ class MidRun:
         self.questions = questions.load(config.task.name, settings.split, config, tokenizer)
         self.rows = self.questions.rows[: settings.questions]
 
-    def __call__(self, live: LivePolicy, step: int, metrics: dict[str, float]) -> dict[str, float]:
+    def __call__(self, live: LivePolicy, step: int, metrics: Metrics) -> Metrics:
         started = time.monotonic()
         sampled = self.score(live, step, greedy=False)
         greedy = self.score(live, step, greedy=True)

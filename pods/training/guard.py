@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from pods.config.errors import RunFailed
 from pods.engines import Completion, Engine, LivePolicy, Request, Work
+from pods.metrics import Metrics
 from pods.models import FALLBACK
 
 FIRST_STEPS = 3  # of the run, and rounds of this process: checked, then every check_every-th
@@ -28,8 +29,8 @@ class Guard:
     max_gap: float  # nats, largest accepted mean |engine - trainer| log-probability of a token
     check_every: int  # steps between two comparisons
     updates: int = 1  # optimiser steps on one generation
-    metrics: dict[str, float] = field(default_factory=dict)  # of the newest round
-    proof: dict[str, float] = field(default_factory=dict)  # of the one probe, maybe in the warm-up
+    metrics: Metrics = field(default_factory=dict)  # of the newest round
+    proof: Metrics = field(default_factory=dict)  # of the one probe, maybe in the warm-up
     calls: int = 0
 
     def due(self, step: int) -> bool:
@@ -62,7 +63,7 @@ class Guard:
         if step == 0:
             self.metrics = gaps | self.proof
 
-    def probe(self, requests: Sequence[Request], policy: LivePolicy) -> dict[str, float]:
+    def probe(self, requests: Sequence[Request], policy: LivePolicy) -> Metrics:
         """Generate with a random adapter: a fresh one is zero, so the first gap proves nothing."""
         asked = [Request(r.prompt, r.seeds[:1]) for r in requests[:CHECKED_COMPLETIONS]]
         with torch.random.fork_rng(), random_adapter(policy.model):

@@ -16,16 +16,15 @@ from typing import Any
 from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
 
 from pods import ranks
-from pods.clock import STEP_PHASES, Clock
+from pods.clock import STEP_PHASES, ByPhase, Clock
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.config.mistakes import one_line
 from pods.files import write_atomic
-from pods.metrics import summary
+from pods.metrics import Metrics, summary
 from pods.rewards import Scorer
 from pods.rollouts import Record
 
-Metrics = dict[str, float]
 Logger = Callable[[int, Metrics], None]  # (step, metrics)
 EVERY = 10.0  # s between two lines on the console
 OF_UPDATE = (  # TRL's metrics that are logged, averaged over the updates of a generation
@@ -56,10 +55,10 @@ class Meter:
         self.earlier_timeouts = meta.get("score_timeouts", 0)
         # A file's keys have no slash.
         self.counters = {name: meta.get(name.replace("/", "_"), 0) for name in COUNTERS}
-        self.updates: list[dict[str, float]] = []  # TRL's metrics of each on the newest generation
-        self.warmup_peak: dict[str, float] = {}  # GiB by phase, for the first line
+        self.updates: list[Metrics] = []  # TRL's metrics of each on the newest generation
+        self.warmup_peak: ByPhase = {}  # GiB, for the first line
 
-    def line(self, record: Record, clock: Clock, others: dict[str, float]) -> Metrics:
+    def line(self, record: Record, clock: Clock, others: Metrics) -> Metrics:
         """The metrics of a finished step: its seconds and peaks by phase, its rollouts, the
         counters of the run, and its updates. others: metrics of the trainer and the engine."""
         lengths = record.batch.lengths

@@ -20,16 +20,17 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from pods import files, ranks
 from pods.batch import AlgorithmError
-from pods.clock import Clock, priced
+from pods.clock import ByPhase, Clock, priced
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig, typed_as
 from pods.config.place import as_typed
 from pods.engines import LivePolicy
+from pods.metrics import Metrics
 from pods.runs import checkpoints, ledger
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
-from pods.training.logs import Logger, Meter, Metrics, open_loggers
+from pods.training.logs import Logger, Meter, open_loggers
 from pods.training.run_trainer import RunTrainer, warm_up
 from pods.training.watch import Watch
 
@@ -170,8 +171,8 @@ class RunCallback(TrainerCallback):
                 torch.cuda.synchronize()  # kernels still queued belong to this step
             self.clock.end_step(self.priced_phases())
 
-    def priced_phases(self) -> dict[str, float] | None:
-        """Seconds by phase of the newest step under config.clock; None: they are measured."""
+    def priced_phases(self) -> ByPhase | None:
+        """Seconds of the newest step under config.clock; None: they are measured."""
         if self.config.clock == "measured":
             return None
         record = self.trainer.newest

@@ -146,9 +146,7 @@ def warm_up(trainer: RunTrainer) -> None:
         trainer.rehearse(batch)
 
 
-def longest_batch(
-    trainer: RunTrainer, row: Row, tokens: list[int], length: int
-) -> dict[str, torch.Tensor]:
+def longest_batch(trainer: RunTrainer, row: Row, tokens: list[int], length: int) -> Tensors:
     """TRL's batch of equal rollouts at the length limits, with made-up tokens."""
     special = trainer.processing_class.all_special_ids
     plain = [token for token in tokens if token not in special] or tokens

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from pods.config.keys import TrainConfig
+from pods.metrics import Metrics
 
 WINDOW = 50  # steps
 
@@ -13,13 +14,13 @@ class Watch:
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.problem = ""
-        self.lines: list[dict[str, float]] = []  # of the window
+        self.lines: list[Metrics] = []  # of the window
         self.best = float("-inf")  # highest mean reward of a window
         # Under v1 a correct answer earns no format, so that its absence says nothing.
         pays_format = not config.rewards.version.startswith("v1")
         self.formed = not (pays_format and config.rewards.weights.get("format"))
 
-    def __call__(self, line: dict[str, float]) -> dict[str, float]:
+    def __call__(self, line: Metrics) -> Metrics:
         """Take the metrics of a step; returns those of the window."""
         self.lines = [*self.lines, line][-WINDOW:]
         self.formed |= line.get("all/format_mean", 0) > 0
