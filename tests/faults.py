@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import sys
 
 from accelerate import Accelerator
 
@@ -79,11 +80,17 @@ def kill_in_save():
 
 def disk_full():
     """The kernel refuses to let a file grow further."""
-    while_saving(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
+    while_saving(lambda: limit_files(100_000))
 
 
 def disk_full_at_once():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+    limit_files(2048)
+
+
+def limit_files(size):
+    """Else the bytecode of a later import is cut, too, and every later process fails on it."""
+    sys.dont_write_bytecode = True
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def reward_raises():
