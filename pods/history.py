@@ -3,6 +3,7 @@
 A checkpoint holds it, so it is bounded: it does not grow with the run.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -49,16 +50,12 @@ def exploration(
 ) -> dict[bool, float]:
     """GRESO's p of the easy (True) and the hard (False) questions, which is `start` before the
     newest 1,000 steps: a change in an earlier one plays no part."""
-    newest = max((v.step for visits in history.values() for v in visits[-1:]), default=0)
-    by_step: dict[int, list[bool | None]] = {}
+    by_step: dict[int, list[bool | None]] = defaultdict(list)
     for visits in history.values():
-        for visit in reversed(visits):
-            if visit.step <= newest - GRESO_STEPS:
-                break
-            solved = None if visit.alive else visit.correct == 1
-            by_step.setdefault(visit.step, []).append(solved)
+        for visit in visits:
+            by_step[visit.step].append(None if visit.alive else visit.correct == 1)
     p = dict.fromkeys(targets, start)
-    for number in sorted(by_step):
+    for number in sorted(by_step)[-GRESO_STEPS:]:
         for kind, target in targets.items():
             share = np.mean([solved is kind for solved in by_step[number]])
             step = -change if share >= target else change
