@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 HEAD = re.compile(rb"\x1f\x8b\x08\x00.{4}[\x00\x02\x04]\xff", re.DOTALL)
 HEAD_BYTES = 10
 DAY = 86_400.0  # s
+JsonObject = dict[str, Any]  # a record in a file, or all that a file holds
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -80,7 +81,7 @@ def aside(path: Path) -> Path:
     return folder / f"{path.name}.{len(list(folder.iterdir()))}"
 
 
-def append(path: Path, record: dict[str, Any]) -> None:
+def append(path: Path, record: JsonObject) -> None:
     """Add a line of JSON to a file, and wait until it is on the disk. What a kill left of a line is
     moved to set-aside/ first, because it would spoil this one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +103,7 @@ class Chunk:
 
     place: str
     content: bytes
-    records: list[dict[str, Any]] | None  # None: it cannot be read
+    records: list[JsonObject] | None  # None: it cannot be read
 
 
 def chunks(path: Path) -> list[Chunk]:
@@ -140,7 +141,7 @@ def members(content: bytes) -> Iterator[Chunk]:
             rest = member.unused_data
 
 
-def records_of(lines: bytes) -> list[dict[str, Any]] | None:
+def records_of(lines: bytes) -> list[JsonObject] | None:
     """The JSON objects of these lines; None if any line is none."""
     try:
         records = [json.loads(line.decode()) for line in lines.split(b"\n") if line]
@@ -149,7 +150,7 @@ def records_of(lines: bytes) -> list[dict[str, Any]] | None:
     return records if all(isinstance(record, dict) for record in records) else None
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[JsonObject]:
     """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none.
     What cannot be read is left out, and a line on stderr names it."""
     parts = chunks(path)

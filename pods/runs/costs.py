@@ -5,7 +5,6 @@ seconds = fixed + generate n P + update m P     of a step with P prompts, n roll
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from scipy.optimize import nnls
 from pods import files
 from pods.config.errors import UserError
 from pods.config.keys import Prices
+from pods.files import JsonObject
 from pods.runs import ledger
 
 FEWEST_STEPS = 10  # a fit to fewer is mostly noise
@@ -35,7 +35,7 @@ def of_run(folder: Path) -> Prices:
     return fit(metrics, [by_step[line["step"]] for line in metrics])
 
 
-def fit(metrics: list[dict[str, Any]], steps: list[list[dict[str, Any]]]) -> Prices:
+def fit(metrics: list[JsonObject], steps: list[list[JsonObject]]) -> Prices:
     """Prices from the metrics and the ledger's records of the same steps.
 
     Generation is split by non-negative least squares into a constant, the longest completion and

@@ -5,13 +5,13 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
-from pods.files import write_through
+from pods.files import JsonObject, write_through
 
 if TYPE_CHECKING:
     from pods.rollouts import Record  # pandas: a wrong run= is named before it loads
@@ -28,7 +28,7 @@ def append(path: Path, number: int, step: "Record", texts: str) -> None:
         write_through(file, gzip.compress(lines.encode()))
 
 
-def records(number: int, step: "Record", texts: str) -> Iterator[dict[str, Any]]:
+def records(number: int, step: "Record", texts: str) -> Iterator[JsonObject]:
     """The rollouts of each prompt as a plain dict; `kept` are indices among them."""
     batch = step.batch
     kept = step.selection.kept

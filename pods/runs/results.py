@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, SkipValidation, TypeAdapter, Valida
 from pydantic.dataclasses import dataclass
 
 from pods.config.errors import UserError
-from pods.files import write_atomic
+from pods.files import JsonObject, write_atomic
 
 META = "meta"
 GREEDY = ".greedy"  # ends the name of a data set that is scored by greedy completions
@@ -84,7 +84,7 @@ def read_base(path: Path | str) -> Scores:
     return base
 
 
-def facts_of(path: Path) -> dict[str, Any]:
+def facts_of(path: Path) -> JsonObject:
     """The JSON object in a file of facts (results/<run>.meta.json); {} without a readable one."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))

@@ -4,17 +4,16 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from pods import ranks, rewards
 from pods.config.keys import TrainConfig
+from pods.files import JsonObject, read_lines
 
 STEPS = 3  # the first compiles, so the seconds leave it out
 
 
 def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     """Call `train` with the config of a short run in a temporary folder, and report it."""
-    from pods import files
     from pods.runs.folder import provenance  # imports torch
 
     # On the run's disk, for all ranks.
@@ -26,8 +25,8 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
             facts = provenance()
             print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
             print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device")
-            print(report(config, files.read_lines(folder / "trial" / "metrics.jsonl")))
-            print(formed(files.read_lines(folder / "trial" / "rollouts.jsonl.gz")))
+            print(report(config, read_lines(folder / "trial" / "metrics.jsonl")))
+            print(formed(read_lines(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
         if ranks.is_main():
             shutil.rmtree(folder, ignore_errors=True)
@@ -54,7 +53,7 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
     return trial
 
 
-def formed(records: Iterable[dict[str, Any]]) -> str:
+def formed(records: Iterable[JsonObject]) -> str:
     """How many completions are well formed, with what the template gave."""
     texts = [rewards.opened(r["prompt"]) + text for r in records for text in r["completions"]]
     count = sum(map(rewards.is_well_formed, texts))
@@ -64,7 +63,7 @@ def formed(records: Iterable[dict[str, Any]]) -> str:
     return line
 
 
-def report(config: TrainConfig, steps: list[dict[str, Any]]) -> str:
+def report(config: TrainConfig, steps: list[JsonObject]) -> str:
     """Seconds by phase, greatest peaks (GiB) and engine gaps, and steps within the budget."""
     import pandas as pd
 
