@@ -137,8 +137,7 @@ def settings_of(
 def build(plan: Plan) -> Engine:
     """The engine of the plan, for adapters up to the largest rank."""
     limits = Limits(plan.config.max_sequences, plan.config.gpu_memory_utilization)
-    ranks = [target.lora_rank for target in plan.policies if target.lora_rank]
-    rank = max(ranks, default=None)
+    rank = max(target.lora_rank or 0 for target in plan.policies) or None
     return choose.build(plan.engine, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 
