@@ -33,6 +33,7 @@ class Clock:
     step_peak: ByPhase = field(default_factory=dict)  # GiB, of the newest step
     outside: ByPhase = field(default_factory=lambda: defaultdict(float))  # s, load, ...
     step_started: float = 0.0
+    running: str = "update"  # the phase of now, or of an error: what is in no other is the update
 
     def __post_init__(self) -> None:
         self.started = self.now()
@@ -55,8 +56,10 @@ class Clock:
     def phase(self, name: str) -> Iterator[None]:
         """Time a block: a phase of the step, or something outside of training."""
         start = self.now()
+        self.running = name
         try:
             yield
+            self.running = "update"
         finally:
             seconds = self.now() - start
             if name in STEP_PHASES:

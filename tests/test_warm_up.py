@@ -1,5 +1,6 @@
 """The untimed step before the clock starts: at the longest lengths, and without a trace."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -118,19 +119,22 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("phases", "key"),
+    ("phases", "failing", "key"),
     [
-        (["select", "generate"], "rollouts_per_prompt"),
-        (["select", "generate", "score", "select", "update"], "micro_batch_size"),
-        (["generate"], "rollouts_per_prompt"),
-        (["generate", "score", "update"], "micro_batch_size"),
+        (["select"], "generate", "rollouts_per_prompt"),
+        (["select", "generate", "score", "select"], "generate", "rollouts_per_prompt"),
+        (["select", "generate", "score", "select"], None, "micro_batch_size"),
+        (["warmup", "evaluate"], "generate", "rollouts_per_prompt"),
+        (["generate", "score"], "update", "micro_batch_size"),
     ],
-    ids=["a draw", "an update", "a draw of the warm-up", "an update of the warm-up"],
+    ids=["a draw", "a second round", "an update", "after an evaluation", "the warm-up's update"],
 )
-def test_a_lack_of_memory_names_the_key_of_its_phase(phases, key):
-    run = SimpleNamespace(config=compose(), clock=Clock(), saves=SimpleNamespace(last=lambda: "."))
+def test_a_lack_of_memory_names_the_key_of_its_phase(phases, failing, key):
+    clock = Clock()
+    run = SimpleNamespace(config=compose(), clock=clock, saves=SimpleNamespace(last=lambda: "."))
     for phase in phases:
-        with run.clock.phase(phase):
+        with clock.phase(phase):
             pass
-    with pytest.raises(OutOfMemory, match=f"lower {key}="), loop.one_line_errors(run):
+    last = clock.phase(failing) if failing else nullcontext()
+    with pytest.raises(OutOfMemory, match=f"lower {key}="), loop.one_line_errors(run), last:
         raise torch.OutOfMemoryError("full")

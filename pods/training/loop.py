@@ -280,8 +280,7 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        # The update comes after the scores, in the warm-up too.
-        key = "micro_batch_size" if "score" in loop.clock.step else "rollouts_per_prompt"
+        key = "micro_batch_size" if loop.clock.running == "update" else "rollouts_per_prompt"
         raise OutOfMemory(
             f"out of GPU memory ({error}); lower {key}={getattr(config, key)}; {saves.last()}"
         ) from error
