@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -78,7 +78,8 @@ def aside(path: Path) -> Path:
     """A free name in set-aside/ beside a file or folder, which nothing reads."""
     folder = path.parent / "set-aside"
     folder.mkdir(exist_ok=True)
-    return folder / f"{path.name}.{len(list(folder.iterdir()))}"
+    names = (folder / f"{path.name}.{number}" for number in count())
+    return next(name for name in names if not name.exists())
 
 
 def append(path: Path, record: JsonObject) -> None:

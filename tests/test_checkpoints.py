@@ -164,3 +164,6 @@ def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path, capsys)
     assert capsys.readouterr().err == "".join(moves)
     metas = [json.loads((path / "meta.json").read_text()) for path in (*aside, first)]
     assert [meta.get("try") for meta in metas] == [None, 0, 1]
+    shutil.rmtree(aside[0])  # its name is free again, the other one's is not
+    checkpoints.write(trainer_at(10), tmp_path, {})
+    assert capsys.readouterr().err == f"{first} moved to {aside[0]}\n"
