@@ -17,7 +17,9 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     from pods.runs.folder import provenance  # imports torch
 
     # On the run's disk, for all ranks.
-    folder = Path(config.output_dir) / f".trial-{ranks.number_of_run()}"
+    output_dir = Path(config.output_dir)
+    is_new = not output_dir.exists()
+    folder = output_dir / f".trial-{ranks.number_of_run()}"
     try:
         train(short(config, folder))
         if ranks.is_main():
@@ -30,8 +32,9 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
     finally:
         if ranks.is_main():
             shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # not empty: it was there before
-                folder.parent.rmdir()
+            if is_new:
+                with contextlib.suppress(OSError):  # another run has begun in it
+                    output_dir.rmdir()
 
 
 def short(config: TrainConfig, folder: Path) -> TrainConfig:
