@@ -8,7 +8,7 @@ import trl
 
 from pods.needs import Needs, misfits
 
-Kwargs = dict | None  # name -> value
+Kwargs = dict | str | None  # name -> value; a command line has it as JSON
 # What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
 MEAN_OVER_ROWS = ("grpo", "dr_grpo", "sapo", "luspo")
 MEAN_OVER_MICRO_BATCHES = ("bnpo",)
@@ -46,6 +46,11 @@ class PodsConfig(trl.GRPOConfig):
             The name of the reward function that grades: values above 0 mean correct. If `None`,
             algorithms go by equal rewards.
     """
+
+    _VALID_DICT_FIELDS = [  # that transformers reads from JSON  # noqa: RUF012 - its own is a list
+        *trl.GRPOConfig._VALID_DICT_FIELDS,
+        *("algorithm_kwargs", "rule_kwargs", "advantage_kwargs"),
+    ]
 
     rollouts_per_prompt: int = field(
         default=64,
@@ -87,14 +92,15 @@ class PodsConfig(trl.GRPOConfig):
         super().__init__(*args, **kwargs)  # not the generated one: Unsloth's sets more than fields
 
     def __post_init__(self) -> None:
-        for name, kind in PodsConfig.__annotations__.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                described = PodsConfig.__dataclass_fields__[name].metadata["help"]
-                raise ValueError(f"{name}={value!r}: {described}")
         # For dr_grpo Unsloth's constructor turns it off; a dataclass made of this one has its own.
         self.scale_rewards = getattr(self, "typed_scale_rewards", self.scale_rewards)
         super().__post_init__()
+        for name, kind in PodsConfig.__annotations__.items():
+            allowed = dict | None if kind == Kwargs else kind
+            value = getattr(self, name)
+            if not isinstance(value, allowed):
+                described = PodsConfig.__dataclass_fields__[name].metadata["help"]
+                raise ValueError(f"{name}={value!r}: {described}")
         if self.loss_type not in LOSSES:
             raise ValueError(f"loss_type={self.loss_type}: must be one of {', '.join(LOSSES)}")
         if self.n_gpu > 1 and not trl.GRPOTrainer.__name__.startswith("Unsloth"):  # it takes one

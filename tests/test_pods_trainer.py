@@ -244,9 +244,10 @@ def test_a_resume_that_starts_the_epoch_again_knows_its_questions(tmp_path):
 
 def test_trls_parser_reads_the_config_which_a_checkpoint_holds(tmp_path):
     command = ["--output_dir", str(tmp_path), "--use_cpu", "--bf16", "false", "--algorithm", "dapo"]
-    command += ["--rollouts_per_prompt", "3"]
+    command += ["--rollouts_per_prompt", "3", "--algorithm_kwargs", '{"rounds": 2}']
     (args,) = TrlParser((PodsConfig,)).parse_args_and_config(command)
     assert (args.algorithm, args.rollouts_per_prompt) == ("dapo", 3)
+    assert args.algorithm_kwargs == {"rounds": 2}
     torch.save(args, tmp_path / "training_args.bin")
     assert torch.load(tmp_path / "training_args.bin", weights_only=False) == args
 
