@@ -21,6 +21,7 @@ def summary(record: Record) -> Metrics:
     )
     trained = table.iloc[kept]
     rewards = table.groupby("prompt").reward  # pandas leaves out what is NaN
+    kept_rewards = trained.groupby("prompt").reward
     values = {
         "all/reward_mean": table.reward.mean(),
         "all/reward_std": rewards.std(ddof=0).mean(),
@@ -32,7 +33,8 @@ def summary(record: Record) -> Metrics:
         "all/completion_length_max": table.length.max(),
         "all/clipped_ratio": table.clipped.mean(),
         "kept/reward_mean": trained.reward.mean(),
-        "kept/reward_variance": trained.groupby("prompt").reward.var(ddof=0).mean(),
+        "kept/reward_variance": kept_rewards.var(ddof=0).mean(),
+        "kept/zero_variance_groups": (kept_rewards.max() - kept_rewards.min()).eq(0).mean(),
         "kept/completion_length_mean": trained.length.mean(),
         "generate/rounds": record.rounds,
         "generate/rollouts": len(batch),

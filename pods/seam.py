@@ -8,6 +8,7 @@ TRL's own code builds the tensors: it is answered with rollouts and rewards.
     replaced        trl.trainer.grpo_trainer.VLLMGeneration while the constructor runs
     deleted         Unsloth's notes on packing, after the warm-up"""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -79,7 +80,11 @@ class TrlSeam(trl.GRPOTrainer):
 
     def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
         corrects = "importance_sampling_ratio" in inputs  # else TRL's own engine is in use, or none
-        with changed(self, use_vllm=self.use_vllm or corrects):
+        logs = self._metrics
+        filled = "rows_counted" in inputs
+        if filled and not any(ranks.gather([bool(counted_tokens(inputs).any())])):
+            logs = {"train": defaultdict(list)}  # what TRL logs of no rows is 0, and left out
+        with changed(self, use_vllm=self.use_vllm or corrects, _metrics=logs):
             return super().compute_loss(model, inputs, *args, **kwargs)
 
     def tensors(self, prompts: list, rollouts: list[Rollout], scores: torch.Tensor) -> Tensors:
@@ -162,6 +167,10 @@ class TrlSeam(trl.GRPOTrainer):
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
 
+    def log_equal_groups(self, share: float) -> None:
+        """In place of TRL's, for which each m rows are a group; NaN is left out."""
+        self._metrics["train"]["frac_reward_zero_std"][-1] = share
+
     @property
     def generation(self) -> int:
         """How many generations of rollouts came before this one."""
@@ -176,15 +185,16 @@ class TrlSeam(trl.GRPOTrainer):
         return DataOrder(self.train_dataset, super()._get_train_sampler())
 
     def mask_rows(self, batch: Tensors, rows: torch.Tensor) -> None:
-        """These rows leave the loss and its number of tokens."""
-        mask = batch["completion_mask"]
+        """These rows leave the loss and its number of tokens. The model still reads them, as for
+        the reference's log-probabilities: else their KL overflows, and 0 times infinity is NaN."""
+        mask = torch.ones_like(batch["completion_mask"])
         mask[rows.to(mask.device)] = 0
-        batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
+        batch["tool_mask"] = mask
+        batch["num_items_in_batch"] = self.accelerator.gather(counted_tokens(batch).sum()).sum()
 
-    def micro_batches_counted(self) -> tuple[int, int]:
-        """This rank's micro-batches of the generation with rows that count, and all of them."""
-        counted = [bool(part["completion_mask"].any()) for part in self._buffered_inputs]
-        return sum(counted), len(counted)
+    def micro_batches_counted(self) -> list[bool]:
+        """Whether a token counts in each of this rank's micro-batches of the generation."""
+        return [bool(counted_tokens(part).any()) for part in self._buffered_inputs]
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -272,6 +282,11 @@ class TrlSeam(trl.GRPOTrainer):
         return {} if packed is None else {"update/packed": float(packed)}
 
 
+def counted_tokens(batch: Tensors) -> torch.Tensor:
+    """(rows, tokens) 1 where a token of a completion is in the loss, else 0."""
+    return batch["completion_mask"] * batch.get("tool_mask", 1)
+
+
 @contextmanager
 def changed(owner: Any, **values: Any) -> Iterator[None]:
     """In this block the attributes of an object have these values."""
@@ -283,18 +298,3 @@ def changed(owner: Any, **values: Any) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(owner, name, value)
-
-
-@contextmanager
-def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
-    """A colocated vLLM that TRL builds in this block runs n x P rollouts at once, not m x P."""
-    from trl.trainer import grpo_trainer
-
-    original = grpo_trainer.VLLMGeneration
-
-    def build(max_num_seqs: int, **arguments: Any) -> Any:
-        slots = max_num_seqs * args.rollouts_per_prompt // args.num_generations
-        return original(**arguments, max_num_seqs=max(slots, max_num_seqs))
-
-    with changed(grpo_trainer, VLLMGeneration=build):
-        yield

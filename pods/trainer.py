@@ -6,13 +6,15 @@ algorithm="grpo" the weights equal those of GRPOTrainer to the bit.
 
 import json
 import textwrap
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import trl
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -29,12 +31,11 @@ from pods.order import Stream
 from pods.pods_config import (
     MEAN_OVER_MICRO_BATCHES,
     MEAN_OVER_ROWS,
-    MEAN_OVER_TOKENS,
     PodsConfig,
 )
 from pods.rehearsal import numbered, refuse_multi_turn, rehearse_on_first_rows
 from pods.rollouts import Driver
-from pods.seam import Tensors, TrlSeam, changed, engine_slots
+from pods.seam import Tensors, TrlSeam, changed
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
@@ -189,31 +190,28 @@ class PodsTrainer(TrlSeam):
         places = [*kept.tolist(), *[int(np.argmin(batch.lengths))] * filling]
         mine = ranks.share(places)
         scores = np.stack(list(batch.by_function.values()), axis=1)[places]
+        scores[len(kept) :] = np.nan  # in no mean of TRL's
         tensors = self.tensors(
             [record.prompts[batch.prompt[i]].row["prompt"] for i in mine],
             [record.rollouts[i] for i in mine],
             torch.as_tensor(scores, dtype=torch.float32),
         )
+        metrics = summary(record)
         if record.selection.advantages is None:  # TRL's own stand
             values = ranks.gather(tensors["advantages"].tolist())
             record = replace(record, selection=Selection(kept, np.array(values)))
         else:
             values = [*record.selection.advantages.tolist(), *[0.0] * filling]
             tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
-        self.log_step(values, summary(record))
+            self.log_equal_groups(metrics.get("kept/zero_variance_groups", np.nan))
+        self.log_step(values, metrics)
         masked = batch.clipped[places] & self.mask_truncated_completions
         masked[len(kept) :] = True
         if masked.any():  # on all ranks, or on none
             self.mask_rows(tensors, torch.tensor(ranks.share(masked)))
         if filling:
-            share = torch.tensor(max(1, len(kept)) / len(places), device=self.accelerator.device)
-            has_bonus = self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled
-            # The bonus is no mean over rows: advantages and KL are scaled, not the whole loss.
-            if self.loss_type in MEAN_OVER_ROWS and has_bonus:
-                tensors["advantages"] /= share
-                tensors["share_of_kl"] = share
-                share = torch.ones_like(share)
-            tensors["share_counted"] = share
+            share = max(1, len(kept)) / len(places)
+            tensors["rows_counted"] = torch.tensor(share, device=self.accelerator.device)
         return tensors, record
 
     def compute_loss(self, model: Model, inputs: Tensors, *args: Any, **keys: Any) -> torch.Tensor:
@@ -224,26 +222,30 @@ class PodsTrainer(TrlSeam):
         """
         if self.loss_type in MEAN_OVER_MICRO_BATCHES:  # else Unsloth takes the mean over tokens
             inputs = {k: value for k, value in inputs.items() if k != "num_items_in_batch"}
-        if "share_counted" not in inputs:
+        if "rows_counted" not in inputs:
             return super().compute_loss(model, inputs, *args, **keys)
-        steps = self.current_gradient_accumulation_steps * self.share_counted(inputs)
-        with changed(
-            self,
-            current_gradient_accumulation_steps=steps,
-            beta=self.beta / inputs.get("share_of_kl", 1),
-            mask_truncated_completions=True,  # else Unsloth counts every token that is no pad
-        ):
+        parts = ranks.gather(self.micro_batches_counted())
+        rows = inputs["rows_counted"]
+        micro_batches = torch.full_like(rows, max(1, sum(parts)) / len(parts))
+        share = self.share_counted(rows, micro_batches)
+        scale = 1.0  # of advantages and KL
+        if self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled:
+            # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over.
+            scale = micro_batches / share
+            share = micro_batches
+        steps = self.current_gradient_accumulation_steps * share
+        inputs = {**inputs, "advantages": inputs["advantages"] * scale}
+        with changed(self, current_gradient_accumulation_steps=steps, beta=self.beta * scale):
             return super().compute_loss(model, inputs, *args, **keys)
 
-    def share_counted(self, inputs: Tensors) -> torch.Tensor:
-        """() the share of what the loss is a mean over that counts."""
+    def share_counted(self, rows: torch.Tensor, micro_batches: torch.Tensor) -> torch.Tensor:
+        """() of the shares that count, of the rows and of the micro-batches of a generation, that
+        of what the policy's loss is a mean over."""
         if self.loss_type in MEAN_OVER_ROWS:
-            return inputs["share_counted"]
-        if self.loss_type in MEAN_OVER_TOKENS:
-            return torch.ones_like(inputs["share_counted"])
-        parts = ranks.gather([self.micro_batches_counted()])
-        counted, every = map(sum, zip(*parts, strict=True))
-        return torch.full_like(inputs["share_counted"], max(1, counted) / every)
+            return rows
+        if self.loss_type in MEAN_OVER_MICRO_BATCHES:
+            return micro_batches
+        return torch.ones_like(rows)  # TRL counts the tokens
 
     def write_state(self, folder: Path) -> None:
         """The history, and how far the data's order has moved on."""
@@ -260,3 +262,18 @@ class PodsTrainer(TrlSeam):
             question: [Visit(*values) for values in visits]
             for question, visits in state["history"].items()
         }
+
+
+@contextmanager
+def engine_slots(args: trl.GRPOConfig) -> Iterator[None]:
+    """A colocated vLLM that TRL builds in this block runs n x P rollouts at once, not m x P."""
+    from trl.trainer import grpo_trainer
+
+    original = grpo_trainer.VLLMGeneration
+
+    def build(max_num_seqs: int, **arguments: Any) -> Any:
+        slots = max_num_seqs * args.rollouts_per_prompt // args.num_generations
+        return original(**arguments, max_num_seqs=max(slots, max_num_seqs))
+
+    with changed(grpo_trainer, VLLMGeneration=build):
+        yield

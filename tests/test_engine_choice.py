@@ -10,7 +10,7 @@ import pytest
 import torch
 from trl.trainer import grpo_trainer
 
-from pods import PodsConfig, seam
+from pods import PodsConfig, trainer
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.engines import Limits, Sampling, choose
@@ -242,7 +242,7 @@ def test_trls_colocated_engine_runs_a_ranks_share_of_all_rollouts_at_once(monkey
         use_cpu=True,
         bf16=False,
     )
-    with seam.engine_slots(args):
+    with trainer.engine_slots(args):
         grpo_trainer.VLLMGeneration(max_num_seqs=m, mode="colocate")
     grpo_trainer.VLLMGeneration(max_num_seqs=1)
     assert taken == [{"max_num_seqs": 64, "mode": "colocate"}, {"max_num_seqs": 1}]

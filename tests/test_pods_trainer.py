@@ -61,6 +61,10 @@ def sometimes(completion_ids, **_):
     return [None if ids[0] % 2 else float(sum(ids) % 9) for ids in completion_ids]
 
 
+def first_token(completion_ids, **_):
+    return [float(ids[0]) for ids in completion_ids]
+
+
 def never(completions, **_):
     return [None] * len(completions)
 
@@ -286,6 +290,12 @@ def three_of_each(step):
     return Selection(kept, ADVANTAGES)
 
 
+def first_two(step):
+    """The rows 0 and 1 of both prompts, whatever m is."""
+    batch = yield step.prompts, step.m
+    return Selection(np.flatnonzero(np.arange(len(batch)) % step.m < 2), ADVANTAGES[:4])
+
+
 def none_at_all(step):
     yield step.prompts, step.m
     return []
@@ -347,6 +357,8 @@ LOSSES = [  # rows of a micro-batch (0: the step is one), and settings
     ("grpo", 2, MASKED),
     ("grpo", 2, KL),
     ("grpo", 0, ENTROPY),
+    ("bnpo", 0, ENTROPY | KL),
+    ("dapo", 0, ENTROPY | KL),
     ("dr_grpo", 0, ENTROPY | KL),
     ("dapo", 0, KL),
     ("dapo", 2, {}),
@@ -388,6 +400,48 @@ def test_rows_that_fill_the_step_are_in_no_loss_and_in_no_denominator(small, los
         for name, value in exact.items()
     }
     assert {name: value for name, value in excess.items() if not value <= rounding} == {}
+
+
+def logs_of_a_step(folder, m, algorithm, rows=1, weights=1.0, **changes):
+    """What a step of 2 m rows logs, in micro-batches of `rows`; weights: factor of the base's."""
+    trainer = trainer_of(
+        Scripted,
+        folder,
+        num_generations=m,
+        rollouts_per_prompt=m,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=2 * m // rows,
+        max_steps=1,
+        shuffle_dataset=False,
+        own={"algorithm": algorithm},
+        **changes,
+    )
+    with torch.no_grad():
+        for name, parameter in trainer.model.named_parameters():
+            if "lora" not in name:
+                parameter *= weights
+    trainer.train()
+    return trainer.state.log_history[0]
+
+
+def test_the_kl_of_rows_that_fill_does_not_overflow(tmp_path):
+    """Log-probabilities of a row that is not read would differ by hundreds from the reference's."""
+    logs = logs_of_a_step(tmp_path, 4, three_of_each, rows=8, weights=5.0, lora=True, beta=0.3)
+    assert logs["kl"] == 0  # the adapter's first weights are those of the reference
+    assert np.isfinite(logs["loss"])
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo", "dr_grpo"])
+def test_beside_a_bonus_micro_batches_without_rows_are_in_no_mean(tmp_path, loss):
+    """4 of 16 rows, each a micro-batch, and a step of these 4: equal losses, and equal logs."""
+    changes = {"loss_type": loss, **ENTROPY, **KL, "rewards": first_token}
+    exact = logs_of_a_step(tmp_path / "exact", 2, first_two, **changes)
+    filled = logs_of_a_step(tmp_path / "filled", 8, first_two, **changes)
+    names = ["loss", "entropy", "kl", "reward", "reward_std", "frac_reward_zero_std"]
+    names += ["rewards/first_token/mean", "rewards/first_token/std", "clip_ratio/region_mean"]
+    assert {name: filled[name] for name in names} == {
+        name: pytest.approx(exact[name], rel=1e-5, abs=1e-9) for name in names
+    }
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo"])
