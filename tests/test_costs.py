@@ -29,6 +29,21 @@ def test_mean_costs_are_recovered():
     assert prices.update == pytest.approx(0.05)
 
 
+def test_every_round_has_the_fixed_seconds():
+    """Steps of one to four rounds of .5 s, and .002 s a token."""
+    rng = np.random.default_rng(1)
+    metrics = []
+    steps = []
+    for rounds in rng.integers(1, 5, size=100):
+        lengths = rng.integers(5, 51, size=8)
+        steps.append([{"lengths": lengths, "kept": [0, 1]}])
+        seconds = {"generate": 0.5 * rounds + 0.002 * lengths.sum(), "score": 0, "select": 0}
+        phases = {f"seconds/{name}": value for name, value in (seconds | {"update": 0.2}).items()}
+        metrics.append(phases | {"generate/rounds": rounds})
+    prices = costs.fit(metrics, steps)
+    assert (prices.fixed, prices.round) == pytest.approx((0.5, 0.5))
+
+
 def test_a_step_of_equal_lengths_has_fixed_seconds_alone():
     phases = ("generate", "score", "select", "update")
     metrics = [{f"seconds/{phase}": 0.5 if phase == "generate" else 0.0 for phase in phases}] * 12

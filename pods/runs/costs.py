@@ -38,26 +38,29 @@ def of_run(folder: Path) -> Prices:
 def fit(metrics: list[JsonObject], steps: list[list[JsonObject]]) -> Prices:
     """Prices from the metrics and the ledger's records of the same steps.
 
-    Generation is split by non-negative least squares into a constant, the longest completion and
-    all tokens. The first two are fixed; the tokens and the scoring belong to generated rollouts,
-    the update to trained ones.
+    Generation is split by non-negative least squares into a constant and the longest completion,
+    of every round, and all tokens. The first two are fixed; the tokens and the scoring belong to
+    generated rollouts, the update to trained ones.
     """
     table = pd.DataFrame(metrics)  # a row for each step
+    rounds = table.get("generate/rounds", pd.Series(1.0, table.index))
     lengths = [np.concatenate([record["lengths"] for record in step]) for step in steps]
     sizes = np.array([[1.0, step.max(), step.sum()] for step in lengths])  # (steps, 3)
     for column in sizes.T[1:]:
         if np.ptp(column) == 0:  # not to be told from the constant, which then counts alone
             column[:] = 0
+    sizes[:, :2] *= rounds.to_numpy()[:, None]
     coefficients, _ = nnls(sizes, table["seconds/generate"])
     constant, of_longest, of_tokens = coefficients * sizes.mean(axis=0)  # s of a mean step
+    per_round = (constant + of_longest) / rounds.mean()
     generated = np.mean([len(step) for step in lengths])
     trained = np.mean([sum(len(record["kept"]) for record in step) for step in steps])
     mean = table.mean()
     per_generated = of_tokens + mean["seconds/score"] + mean["seconds/select"]
     return Prices(
         name="measured",
-        fixed=float(constant + of_longest),
-        round=float(constant + of_longest),  # a further round takes it again
+        fixed=float(per_round),
+        round=float(per_round),
         generate=float(per_generated / generated),
         update=float(mean["seconds/update"] / trained),
     )
