@@ -214,8 +214,8 @@ def thin(step: Step, pool: int = 2, look: int = 1):
     share.
 
     pool: P times as many prompts are drawn. look: from that many times as many in the data's order,
-    those that were all correct at their last visit coming last; 1: all are drawn, and these only
-    lose ties.
+    those that were all correct at their last visit coming last, which needs a grader (without one
+    the same are never drawn); 1: all are drawn, and these only lose ties.
     """
     prompts = [*step.prompts, *step.fresh((look * pool - 1) * step.P)]
     prompts.sort(key=lambda prompt: streak(step.history, prompt)[0])
