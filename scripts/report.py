@@ -12,14 +12,14 @@ from pydantic import Field
 
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Text, is_name
+from pods.config.keys import Name, Text
 from pods.figures import curves, drawing, page, speedup
 from pods.figures.figure import Comparison, FigureConfig
 from pods.files import write_atomic
 
 
 class ReportConfig(FigureConfig, Comparison):
-    run: Text | None
+    run: Name | None
     output_dir: Text
     out_dir: Text
     max_megabytes: float = Field(gt=0)
@@ -31,8 +31,6 @@ def main(config: ReportConfig) -> None:
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
-    if config.run is not None and not is_name(config.run):
-        raise UserError(f"run={config.run}: must be the name of a folder in output_dir")
     output_dir = Path(config.output_dir)
     sections: list[str] = []
     left_out: list[str] = []

@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.config import sweeps
 from pods.config.errors import RunFailed, UserError
 from pods.config.help import help_text
-from pods.config.keys import TrainConfig, is_name, keys, written
+from pods.config.keys import TrainConfig, keys, written
 from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
 from pods.config.place import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
@@ -243,21 +243,13 @@ def load_config(path: Path) -> TrainConfig:
     interpolation is resolved, and no name in it leaves a folder."""
     try:
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        config = validated(TrainConfig, values)
+        return validated(TrainConfig, values)
     except (OmegaConfBaseException, ValueError, OSError, yaml.YAMLError, UserError) as error:
         raise UserError(
             f"{path}: not a config of this version of PODS, but made by an earlier one or damaged "
             f"({one_line(error)}); train it again, or check out the commit that "
             f"{path.parents[1] / 'meta.json'} names"
         ) from None
-    names = {"run": config.run, "model.name": config.model.name, "task.name": config.task.name}
-    for key, name in names.items():
-        if not is_name(name):
-            raise UserError(
-                f"{path}: {key}={name}: must be a name without / and without a dot at the start; "
-                "correct it there"
-            )
-    return config
 
 
 def settable(overrides: list[str], folder: Path) -> list[str]:

@@ -11,7 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
-FunctionPath = Annotated[str, Field(pattern=":")]  # path/to/file.py:function
+NAME = r"^[^/.][^/]*$"  # of a file or folder that leaves no folder
+FUNCTION = ":"  # path/to/file.py:function
+Name = Annotated[Text, Field(pattern=NAME)]
+FunctionPath = Annotated[str, Field(pattern=FUNCTION)]
 Parameters = Annotated[dict[Text, Any], Field(default_factory=dict)]  # of a function
 
 
@@ -43,11 +46,6 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def is_name(text: str) -> bool:
-    """Whether it is the name of a file or folder that leaves no folder."""
-    return bool(text) and "/" not in text and not text.startswith(".")
-
-
 def written(value: Any) -> str:
     """A value as it is typed on the command line."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
@@ -64,7 +62,7 @@ def typed_as(key: str, value: str) -> str:
 class TaskKeys(Section):
     """The questions, their gold answers and their prompt."""
 
-    name: Text
+    name: Name
     style: Literal["instruct", "base"]
     system: Text | None = None
     date: Text | None = None
@@ -79,7 +77,7 @@ class TaskKeys(Section):
 class ModelKeys(Section):
     """The model that is trained, and what its chat template needs."""
 
-    name: Text
+    name: Name
     path: Text
     dtype: Literal["float32", "bfloat16"]
     load_in_4bit: bool
@@ -205,7 +203,7 @@ class TrainConfig(Section):
     """The keys of train.py, as a saved config has them."""
 
     experiment: Text
-    run: Text
+    run: Name
     seed: int = Field(ge=0)
     output_dir: Text
     data_dir: Text | None

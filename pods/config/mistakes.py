@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pods.config.errors import UserError
-from pods.config.keys import Section, flat, keys, typed_as, written
+from pods.config.keys import FUNCTION, NAME, Section, flat, keys, typed_as, written
 
 Config = TypeVar("Config", bound=Section)
 
@@ -57,8 +58,9 @@ RULES = {  # instead of pydantic's words, which are Python's
     "missing": "has too few values",  # of a list
     "dict_type": "must be keys with values, {name: value}",
     "model_type": "must be keys with values, {name: value}",
-    "string_pattern_mismatch": "path/to/file.py:function",
     "string_type": "must be a text",
+    FUNCTION: "path/to/file.py:function",
+    NAME: "must be a folder name without / and without a dot at the start",
 }
 LAST = {"extra_forbidden": 1, "missing": 2}  # reported after a wrong value, in this order
 
@@ -83,9 +85,15 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
         return f"{key}={written(value)}: unknown; {_nearest(key, schema)}"
     key, value = _place(first["loc"], values)
     same = [problem for problem in problems if _place(problem["loc"], values)[0] == key]
-    rules = [RULES.get(p["type"]) or re.sub(r"^\w+ should", "must", p["msg"]) for p in same]
-    rules = [rule.partition(" after validation")[0] for rule in rules]
-    return f"{key}={written(value)}: {', or '.join(dict.fromkeys(rules))}"
+    rules = dict.fromkeys(map(_rule, same))
+    return f"{key}={written(value)}: {', or '.join(rules)}"
+
+
+def _rule(problem: ErrorDetails) -> str:
+    """The rule that a value breaks; a text of a wrong form has that of its pattern."""
+    kind = problem.get("ctx", {}).get("pattern", problem["type"])
+    rule = RULES.get(kind) or re.sub(r"^\w+ should", "must", problem["msg"])
+    return rule.partition(" after validation")[0]
 
 
 def _place(location: Sequence[str | int], values: dict[str, Any]) -> tuple[str, Any]:

@@ -10,7 +10,7 @@ from pods import by_name, ranks, rehearsal
 from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, grader, is_name, reward_weights
+from pods.config.keys import TrainConfig, grader, reward_weights
 from pods.models import locate
 from pods.needs import misfits
 from pods.rewards import FUNCTIONS
@@ -39,7 +39,17 @@ def settle(config: TrainConfig) -> None:
 
 def check(config: TrainConfig) -> None:
     """Raise UserError with the first broken rule: key, value, rule, remedy in one line."""
-    for rules in (algorithm, sizes, engine, task, rewards, end, schedule, names, files):
+    for rules in (
+        algorithm,
+        sizes,
+        engine,
+        task,
+        rewards,
+        end,
+        schedule,
+        resume_and_loggers,
+        files,
+    ):
         for problem in rules(config):
             raise UserError(problem)
 
@@ -199,11 +209,8 @@ def schedule(config: TrainConfig) -> Iterator[str]:
         )
 
 
-def names(config: TrainConfig) -> Iterator[str]:
-    """The run's folder name, the folder to resume from, and the packages of the loggers."""
-    for key, name in (("run", config.run), ("model.name", config.model.name)):
-        if not is_name(name):
-            yield f"{key}={name}: must be a folder name without / and without a dot at the start"
+def resume_and_loggers(config: TrainConfig) -> Iterator[str]:
+    """The folder to resume from, and the packages of the loggers."""
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         yield f"resume={config.resume}: no such folder; set auto, never or a checkpoint folder"
     for name in config.logger:
