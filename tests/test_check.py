@@ -168,11 +168,21 @@ def test_a_schedule_follows_what_ends_the_run(overrides, follows):
     [
         ("fixed: -1\ngenerate: 0\nupdate: 0", "fixed=-1: must be greater than or equal to 0"),
         ("fixed: 1\ngenerate: 0\nupdate: a lot", "update=a lot: must be a number, such as 0.5"),
-        ("fixed: 1\ngenerate: 0\nupdates: 0", "p.yaml lacks fixed, generate or update, in seconds"),
+        ("fixed: 1\ngenerate: 0\nupdates: 0", "updates=0: unknown; did you mean update?"),
         ("fixed: 0\ngenerate: 0\nupdate: 0", "every step is free; give p.yaml a price"),
+        ("fixed: 1\ngenerate: 0", "update: has no value; set update=<value>"),
+        ("prices", "cannot read p.yaml ('str' object is not a mapping)"),
         ("a: [", "cannot read p.yaml (while parsing"),
     ],
-    ids=["a negative price", "a text", "a price that is missing", "no price", "no YAML"],
+    ids=[
+        "a negative price",
+        "a text",
+        "a misspelt price",
+        "no price",
+        "a missing price",
+        "no prices",
+        "no YAML",
+    ],
 )
 def test_a_price_list_that_cannot_be_used_is_named(tmp_path, text, line):
     (tmp_path / "p.yaml").write_text(text)

@@ -155,10 +155,10 @@ class Prices(BaseModel):
     model_config = Section.model_config
 
     name: Text  # as in clock=<name>
-    fixed: float = Field(0.0, ge=0)
+    fixed: float = Field(ge=0)
     round: float = Field(0.0, ge=0)
-    generate: float = Field(0.0, ge=0)
-    update: float = Field(0.0, ge=0)
+    generate: float = Field(ge=0)
+    update: float = Field(ge=0)
     tokens: float | None = Field(None, gt=0)
 
 

@@ -6,10 +6,8 @@ import yaml
 
 from pods.config.errors import UserError
 from pods.config.keys import Prices
-from pods.config.mistakes import validated
+from pods.config.mistakes import one_line, validated
 from pods.config.place import CONFIG_DIR
-
-REQUIRED = {"fixed", "generate", "update"}
 
 
 def read_prices(clock: str) -> Prices:
@@ -22,16 +20,11 @@ def read_prices(clock: str) -> Prices:
             f"clock={clock}: no such file; set measured, {names}, or a YAML file with prices"
         )
     try:
-        prices = table.get(clock) or yaml.safe_load(file.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
+        values = {**(table.get(clock) or yaml.safe_load(file.read_text())), "name": clock}
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        reason = one_line(error)
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None
-    if not isinstance(prices, dict) or not prices.keys() >= REQUIRED:
-        raise UserError(
-            f"clock={clock}: {file} lacks fixed, generate or update, in seconds; "
-            "--help explains them"
-        )
-    prices = validated(Prices, {**prices, "name": clock}, f"clock={clock}: ")
-    if not any(getattr(prices, key) for key in REQUIRED):
+    prices = validated(Prices, values, f"clock={clock}: ")
+    if prices.fixed + prices.generate + prices.update == 0:
         raise UserError(f"clock={clock}: every step is free; give {file} a price above 0")
     return prices
