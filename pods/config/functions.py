@@ -32,13 +32,13 @@ def is_path(value: str) -> bool:
 def code_of(config: "TrainConfig", step: bool = False) -> dict[str, str]:
     """key -> path/to/file.py:function of each file of a user's that an evaluation of this training
     runs, or a step of it; the rewards of our worlds are none."""
-    code = {f"rewards.functions.{name}": path for name, path in config.rewards.functions.items()}
-    others = {"task.gold": config.task.gold}
+    names = {f"rewards.functions.{name}": path for name, path in config.rewards.functions.items()}
+    names["task.gold"] = config.task.gold
     if step:
-        for key in ("algorithm", "rule", "advantage", "engine"):
-            others[key] = getattr(config, key)
-    code |= {key: value for key, value in others.items() if value and is_path(value)}
-    return {key: value for key, value in code.items() if file_of(value) != OURS}
+        names |= config.model_dump(include={"algorithm", "rule", "advantage", "engine"})
+    return {
+        key: name for key, name in names.items() if name and is_path(name) and file_of(name) != OURS
+    }
 
 
 def refuse_code(source: str, code: dict[str, str]) -> None:

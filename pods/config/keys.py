@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -30,7 +30,7 @@ def keys(schema: type[Section], prefix: str = "") -> Iterator[str]:
         key = f"{prefix}{field.alias or name}"
         yield key
         for kind in (field.annotation, *get_args(field.annotation)):
-            if get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, Section):
+            if isinstance(kind, type) and issubclass(kind, Section):
                 yield from keys(kind, f"{key}.")
 
 
