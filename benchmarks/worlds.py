@@ -69,16 +69,14 @@ def main(config: WorldsConfig) -> None:
 
 
 def tune(config: WorldsConfig) -> None:
-    """The main arms in each of the worlds of the plan, at the prices of its block."""
-    tuned = set()
+    """The main arms in each of the worlds of the plan, at the prices of its block; what is stored
+    is not trained again."""
     for block in config.plan:
         prices = priced(config, block)
         prices.stage = "tune"
         for world in block.worlds:
-            place = world, prices.clock, prices.budget
-            if world in config.worlds and place not in tuned:
+            if world in config.worlds:
                 board.tune(prices, config.main, world, config.tuning_seeds)
-                tuned.add(place)
 
 
 def plan(config: WorldsConfig) -> list[Training]:
