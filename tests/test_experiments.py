@@ -186,7 +186,7 @@ def names():
             composed.run = sweeps.name(
                 composed,
                 overrides,
-                set(),
+                sweeps.unnamed(overrides, multirun=False),
                 partial(command.compose, "train", implied=by_name.implied),
             )
             config = command.typed(TrainConfig, composed)

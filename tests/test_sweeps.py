@@ -50,33 +50,33 @@ def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_p
     (tmp_path / "my.py").write_text("def f(step):\n    yield step.prompts, step.n\n")
     unnamed = sweeps.unnamed(command.split(), multirun=True)
     job = [override.partition(",")[0] for override in command.split()]
-    swept = {override.partition("=")[0] for override in job} - {*unnamed}
     config = composed(*job)
-    assert sweeps.name(config, job, swept, lambda overrides: composed(*overrides)) == name
+    assert sweeps.name(config, job, unnamed, lambda overrides: composed(*overrides)) == name
 
 
 @pytest.mark.parametrize(
-    ("typed", "flags", "overrides"),
+    ("typed", "flags", "overrides", "unnamed"),
     [
-        ("--cfg job seed=1", "--cfg job", "++seed=1"),
-        ("seed=1 -c all --package task", "-c all --package task", "++seed=1"),
-        ("--info seed=1", "--info", "++seed=1"),
-        ("--info config seed=1", "--info config", "++seed=1"),
-        ("--config-dir a=b task=own", "--config-dir a=b", "task=own"),
-        ("-cn train --hydra-help", "-cn train --hydra-help", ""),
-        ("--config-dir=here ~trl.a", "--config-dir=here", "~trl.a"),
-        ("run=1e3", "", "++run='1e3'"),  # a name
+        ("--cfg job seed=1", "--cfg job", "++seed=1", "seed"),
+        ("seed=1 -c all --package task", "-c all --package task", "++seed=1", "seed"),
+        ("--info seed=1", "--info", "++seed=1", "seed"),
+        ("--info config seed=1", "--info config", "++seed=1", "seed"),
+        ("--config-dir a=b task=own", "--config-dir a=b", "task=own", "task"),
+        ("-cn train --hydra-help", "-cn train --hydra-help", "", ""),
+        ("--config-dir=here ~trl.a", "--config-dir=here", "~trl.a", "trl.a"),
+        ("run=1e3", "", "++run='1e3'", "run"),  # a name
         (
             "seed=1,2 lora.rank=4 --multirun",
             "--multirun",
-            f"++seed=1,2 ++lora.rank=4 ++{sweeps.UNNAMED}=[lora.rank]",
+            "++seed=1,2 ++lora.rank=4",
+            "lora.rank",
         ),
     ],
     ids=lambda text: text.replace(" ", "_"),
 )
-def test_flags_of_hydra_take_their_values_with_a_space(typed, flags, overrides):
+def test_flags_of_hydra_take_their_values_with_a_space(typed, flags, overrides, unnamed):
     train = command.Command(print, "train", TrainConfig, CONFIG_DIR)
-    expected = [*flags.split(), *overrides.split()]
+    expected = [*flags.split(), *overrides.split(), f"++{sweeps.UNNAMED}=[{unnamed}]"]
     assert command.hydra_arguments(train, typed.split()) == expected
 
 

@@ -121,10 +121,8 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
             raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
     multirun = bool({"-m", "--multirun"} & set(flags))
     settings = settable(overrides, command.folder)
-    unnamed = sweeps.unnamed(settings, multirun)
-    if multirun:
-        settings.append(f"++{sweeps.UNNAMED}=[{','.join(unnamed)}]")
-    return [*flags, *settings]
+    unnamed = ",".join(sweeps.unnamed(settings, multirun))
+    return [*flags, *settings, f"++{sweeps.UNNAMED}=[{unnamed}]"]
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -169,13 +167,9 @@ def run_job(command: Command, config: DictConfig) -> None:
         refuse_deletions(command.schema, overrides)
         if command.trains:
             complete(config, overrides, command.implied)
-            swept = set()
-            if is_sweep:
-                unnamed = facts.job.config.override_dirname.exclude_keys
-                swept = {override.key_or_group for override in sweeps.parsed(overrides)}
-                swept -= set(unnamed)
+            unnamed = facts.job.config.override_dirname.exclude_keys
             others = functools.partial(compose, command.name, implied=command.implied)
-            run = config.run = sweeps.name(config, overrides, swept, others)
+            run = config.run = sweeps.name(config, overrides, unnamed, others)
             line = f"run={run} ({line})"
         if is_sweep:
             print(f"job {facts.job.num + 1}: {line}", file=sys.stderr, flush=True)

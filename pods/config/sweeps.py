@@ -3,7 +3,7 @@ run may change is in the name only if a sweep is over it."""
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -92,11 +92,13 @@ def unnamed(overrides: list[str], multirun: bool) -> list[str]:
     return [key for key in keys if not key.startswith("hydra")]
 
 
-def name(config: DictConfig, overrides: list[str], swept: set[str], compose: Compose) -> str:
+def name(
+    config: DictConfig, overrides: list[str], unnamed: Collection[str], compose: Compose
+) -> str:
     """`config.run` and the overrides that it lacks; run=<name> gets only the keys of the sweep. One
     config has one name: the order of the overrides does not count, nor do those without effect.
 
-    swept: the overridden keys that a sweep is over. compose: overrides -> the config with them.
+    unnamed: the overridden keys that no sweep is over. compose: overrides -> the config with them.
     """
     plain = OmegaConf.to_container(config, resolve=False)
     if plain["run"] is None:
@@ -113,7 +115,7 @@ def name(config: DictConfig, overrides: list[str], swept: set[str], compose: Com
         key = override.key_or_group
         if is_stated(key, stated):
             continue
-        if key not in swept and (has_name or may_change(key)):
+        if key in unnamed and (has_name or may_change(key)):
             continue
         if not has_name:
             others = compose([other.input_line for other in every if other is not override])
