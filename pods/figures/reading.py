@@ -46,8 +46,9 @@ def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]
     """label -> runs, from the wandb export if it exists, else from results/<run>.json."""
     if any((folder / name).is_file() for name in figure.wandb_export or ()):
         return _from_export(figure, folder, notes)
-    arms: dict[str, list[Run]] = {label: [] for label in figure.series}
+    arms: dict[str, list[Run]] = {}
     for label, arm in figure.series.items():
+        arms[label] = []
         for path in results.find(folder, arm.runs):
             try:
                 arms[label].append(_from_file(path, results.read(path), figure, notes))
@@ -221,7 +222,7 @@ def read_csv(path: Path) -> dict[str, pandas.DataFrame]:
     """run -> its complete rows by time: seconds, optimiser steps, value; the file has
     `data/<run> - _step` in micro-steps (ga per optimiser step)."""
     try:
-        table = pandas.read_csv(path, encoding="utf-8-sig", float_precision="round_trip")
+        table = pandas.read_csv(path, encoding="utf-8-sig")  # exact from pandas 3.1 on
     except ValueError as error:
         raise UserError(f"{path}: not a CSV file ({error}); export the runs again") from None
     table = table.apply(pandas.to_numeric, errors="coerce").astype(float)
