@@ -78,10 +78,8 @@ class CellRanking:
         for cell, own in updates.items():
             products = own.mean @ whole.T
             along = ((counts @ products) * counts).sum(axis=1) / length
-            total = np.full(len(counts), np.inf)
-            if own.total:
-                total = own.total * (counts @ own.squares) / own.squares.sum()
-                total[total == 0] = np.inf  # none of the resampled questions moves the cell
+            total = own.total * (counts @ own.squares) / (own.squares.sum() or 1)
+            total[total == 0] = np.inf  # none of the resampled questions moves the cell
             self.along[cell] = along
             self.rates[cell] = along**2 / total / own.seconds
 

@@ -114,7 +114,6 @@ class Simulator:
         cell: Candidate,
         prices: Prices,
         steps: int | None = None,
-        seed: int = 0,
     ) -> Updates:
         """Simulates steps, by default until questions were visited VISITS times; an even number of
         them. Raises AlgorithmError."""
@@ -124,7 +123,7 @@ class Simulator:
         groups = alive = 0
         if steps is None:
             steps = max(FEWEST_STEPS, VISITS // cell.prompts // 2 * 2)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         for record in self.records(algorithm, advantage, cell, steps, rng):
             places = np.array([record.rollouts[i].place for i in record.selection.kept], dtype=int)
             values = record.selection.advantages
