@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas
-from pydantic import Field
+from pydantic import PositiveInt
 
 from benchmarks import board, predictions
 from benchmarks.trainings import TUNING, UNSEEN, Arm
@@ -34,7 +34,7 @@ class FactorsConfig(predictions.SignalConfig):
     factors: dict[Text, list[dict[Text, Any]]]
     products: dict[Text, list[Text]]
     learning_rates: list[float]
-    tuning_seeds: int = Field(ge=1)
+    tuning_seeds: PositiveInt
 
 
 @command("factors", FactorsConfig, CONFIG_DIR / "benchmarks")

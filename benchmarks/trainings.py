@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from pods import files
 from pods.config.command import CONFIG_DIR
@@ -37,15 +37,15 @@ class BoardConfig(Section):
     main: list[Text]
     stage: Literal["tune", "report"]
     seeds: int = Field(ge=1, le=len(UNSEEN))
-    budget: float = Field(gt=0)
+    budget: PositiveFloat
     clock: Text
-    jobs: int = Field(ge=1)
+    jobs: PositiveInt
     output_dir: Text
     results_dir: Text
     out_dir: Text
     as_json: bool = Field(alias="json")
     settings: list[Text]
-    rate: float = Field(gt=0)
+    rate: PositiveFloat
     arms: dict[Text, Arm]
 
 

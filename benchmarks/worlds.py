@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from benchmarks import board
 from benchmarks.trainings import UNSEEN, BoardConfig, Training, commit
@@ -34,15 +34,15 @@ class Block(Section):
     worlds: list[Text]
     arms: list[Text]
     clock: Text | None = None  # None: those of the board
-    budget: float | None = Field(None, gt=0)
+    budget: PositiveFloat | None = None
 
 
 class WorldsConfig(BoardConfig):
     tune: bool
     train: bool
     measure: bool
-    tuning_seeds: int = Field(ge=1)
-    skip: int = Field(ge=0)
+    tuning_seeds: PositiveInt
+    skip: NonNegativeInt
     plan: list[Block]
 
 

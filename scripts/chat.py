@@ -7,7 +7,7 @@ import sys
 from typing import Literal
 
 import rich
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveInt
 from rich.table import Table
 from rich.text import Text
 
@@ -24,8 +24,8 @@ class ChatConfig(OneCheckpoint):
     """The keys of config/checkpoint/chat.yaml."""
 
     engine: Literal["auto", "vllm", "transformers"]
-    temperature: float | None = Field(ge=0)
-    max_tokens: int | None = Field(ge=1)
+    temperature: NonNegativeFloat | None
+    max_tokens: PositiveInt | None
 
 
 @command("chat", ChatConfig, CONFIG_DIR / "checkpoint")

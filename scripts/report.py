@@ -8,7 +8,7 @@ The page needs no network.
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import PositiveFloat
 
 from pods.config.command import command
 from pods.config.errors import UserError
@@ -22,7 +22,7 @@ class ReportConfig(FigureConfig, Comparison):
     run: Name | None
     output_dir: Text
     out_dir: Text
-    max_megabytes: float = Field(gt=0)
+    max_megabytes: PositiveFloat
 
 
 @command("report", ReportConfig)

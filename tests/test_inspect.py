@@ -93,7 +93,7 @@ def test_texts_are_found_in_training_and_evaluation(capsys):
     [
         (["run=absent"], "run=absent: no ledger"),
         (["run=r", "question=never asked"], "question=never asked: no id, and in no stored prompt"),
-        (["run=r", "most=0"], "most=0: must be greater than or equal to 1"),
+        (["run=r", "most=0"], "most=0: must be greater than 0"),
     ],
     ids=["run", "question", "most"],
 )

@@ -7,12 +7,22 @@ import shlex
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 NAME = r"^[^/.][^/]*$"  # of a file or folder that leaves no folder
 FUNCTION = ":"  # path/to/file.py:function
+Share = Annotated[float, Field(gt=0, le=1)]  # in (0, 1]
 Name = Annotated[Text, Field(pattern=NAME)]
 FunctionPath = Annotated[str, Field(pattern=FUNCTION)]
 Parameters = Annotated[dict[Text, Any], Field(default_factory=dict)]  # of a function
@@ -66,7 +76,7 @@ class TaskKeys(Section):
     style: Literal["instruct", "base"]
     system: Text | None = None
     date: Text | None = None
-    validation_size: int = Field(ge=0)
+    validation_size: NonNegativeInt
     source: Text | None = None
     question: Text | None = None
     answer: Text | None = None
@@ -83,14 +93,14 @@ class ModelKeys(Section):
     load_in_4bit: bool
     pad_token: Text | None = None
     system: Text | None = None
-    chat_template_kwargs: dict[Text, Any] = Field(default_factory=dict)
+    chat_template_kwargs: dict[Text, Any] = {}
 
 
 class LoraKeys(Section):
     """The adapter; rank None: every parameter is trained."""
 
-    rank: int | None = Field(gt=0, serialization_alias="r")  # PEFT's and Unsloth's names
-    alpha: float | None = Field(gt=0, serialization_alias="lora_alpha")
+    rank: PositiveInt | None = Field(serialization_alias="r")  # PEFT's and Unsloth's names
+    alpha: PositiveFloat | None = Field(serialization_alias="lora_alpha")
     dropout: float = Field(ge=0, lt=1, serialization_alias="lora_dropout")
     target_modules: list[Text] = Field(min_length=1)
 
@@ -99,21 +109,21 @@ class RewardsKeys(Section):
     """The grader and the reward functions with their weights."""
 
     version: Literal["v1", "v1-correctness", "v2", "strict"]
-    weights: dict[Text, float] = Field(default_factory=dict)
-    functions: dict[Text, Text] = Field(default_factory=dict)
+    weights: dict[Text, float] = {}
+    functions: dict[Text, Text] = {}
     grader: Text = "correctness"
-    workers: int = Field(ge=0)
-    deadline_seconds: float = Field(gt=0)
+    workers: NonNegativeInt
+    deadline_seconds: PositiveFloat
 
 
 class SamplingKeys(Section):
     """How rollouts are drawn; lengths in tokens."""
 
-    temperature: float = Field(gt=0)
-    top_p: float = Field(gt=0, le=1)
-    top_k: int = Field(ge=0)
-    max_prompt_length: int = Field(gt=0)
-    max_completion_length: int = Field(gt=0)
+    temperature: PositiveFloat
+    top_p: Share
+    top_k: NonNegativeInt
+    max_prompt_length: PositiveInt
+    max_completion_length: PositiveInt
     stop: list[Annotated[Text, Field(min_length=1)]]
 
 
@@ -121,32 +131,32 @@ class OptimizerKeys(Section):
     """The optimiser and its schedule."""
 
     name: Text
-    learning_rate: float = Field(gt=0)
+    learning_rate: PositiveFloat
     schedule: Literal["constant", "linear", "cosine"]
     schedule_by: Literal["seconds", "steps"] | None
-    warmup_steps: float = Field(ge=0)
+    warmup_steps: NonNegativeFloat
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(min_length=2, max_length=2)
-    weight_decay: float = Field(ge=0)
-    max_grad_norm: float = Field(ge=0)
+    weight_decay: NonNegativeFloat
+    max_grad_norm: NonNegativeFloat
 
 
 class LossKeys(Section):
     """TRL's loss."""
 
     type: Literal["grpo", "dapo", "bnpo", "dr_grpo"]
-    beta: float = Field(ge=0)
-    epsilon: float = Field(gt=0)
-    epsilon_high: float | None = Field(gt=0)
+    beta: NonNegativeFloat
+    epsilon: PositiveFloat
+    epsilon_high: PositiveFloat | None
     importance_sampling_level: Literal["token", "sequence"]
     mask_truncated_completions: bool
-    top_entropy_quantile: float = Field(gt=0, le=1)
+    top_entropy_quantile: Share
 
 
 class BudgetKeys(Section):
     """When a run ends, beside max_steps; seconds."""
 
-    train_seconds: float | None = Field(gt=0)
-    wall_seconds: float | None = Field(gt=0)
+    train_seconds: PositiveFloat | None
+    wall_seconds: PositiveFloat | None
 
 
 class Prices(BaseModel):
@@ -155,41 +165,41 @@ class Prices(BaseModel):
     model_config = Section.model_config
 
     name: Text  # as in clock=<name>
-    fixed: float = Field(ge=0)
-    round: float = Field(0.0, ge=0)
-    generate: float = Field(ge=0)
-    update: float = Field(ge=0)
-    tokens: float | None = Field(None, gt=0)
+    fixed: NonNegativeFloat
+    round: NonNegativeFloat = 0.0
+    generate: NonNegativeFloat
+    update: NonNegativeFloat
+    tokens: PositiveFloat | None = None
 
 
 class CheckpointKeys(Section):
     """When a run is saved, and how many states are kept."""
 
-    every_seconds: float | None = Field(gt=0)
-    every_steps: int | None = Field(gt=0)
-    keep: int | None = Field(gt=0)
+    every_seconds: PositiveFloat | None
+    every_steps: PositiveInt | None
+    keep: PositiveInt | None
 
 
 class EvaluationKeys(Section):
     """Scores during the training."""
 
-    every_seconds: float | None = Field(gt=0)
+    every_seconds: PositiveFloat | None
     split: Literal["test", "validation"]
-    questions: int | None = Field(gt=0)
+    questions: PositiveInt | None
 
 
 class VllmKeys(Section):
     """Memory of every engine that uses vLLM."""
 
-    gpu_memory_utilization: float = Field(gt=0, le=1)
+    gpu_memory_utilization: Share
     standby: bool
 
 
 class GuardKeys(Section):
     """The comparison of the engine's log-probabilities with the trainer's."""
 
-    max_logprob_gap: float = Field(gt=0)
-    check_every: int = Field(ge=1)
+    max_logprob_gap: PositiveFloat
+    check_every: PositiveInt
 
 
 def listed(value: object) -> object:
@@ -204,7 +214,7 @@ class TrainConfig(Section):
 
     experiment: Text
     run: Name
-    seed: int = Field(ge=0)
+    seed: NonNegativeInt
     output_dir: Text
     data_dir: Text | None
     resume: Text
@@ -220,10 +230,10 @@ class TrainConfig(Section):
 
     rollouts_per_prompt: int = Field(ge=2)
     kept_per_prompt: int = Field(ge=2)  # an advantage needs two
-    prompts_per_step: int = Field(gt=0)
-    micro_batch_size: int = Field(gt=0)
-    updates_per_generation: int = Field(gt=0)
-    max_steps: int | None = Field(gt=0)
+    prompts_per_step: PositiveInt
+    micro_batch_size: PositiveInt
+    updates_per_generation: PositiveInt
+    max_steps: PositiveInt | None
 
     clock: Literal["measured"] | Prices
     budget: BudgetKeys
@@ -237,11 +247,11 @@ class TrainConfig(Section):
 
     backend: Literal["auto", "transformers", "unsloth"]
     gradient_checkpointing: bool
-    threads: int | None = Field(gt=0)
+    threads: PositiveInt | None
     warm_up: bool
 
     engine: Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath
-    max_sequences: int | None = Field(gt=0)
+    max_sequences: PositiveInt | None
     vllm: VllmKeys
     guard: GuardKeys
 

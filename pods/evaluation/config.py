@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
-from pods.config.keys import Section, Text, TrainConfig, listed
+from pods.config.keys import Section, Share, Text, TrainConfig, listed
 from pods.evaluation import lookup
 from pods.rewards import VERSIONS
 from pods.tasks import splits
@@ -25,23 +25,23 @@ class EvaluateConfig(Section):
     model: Text | None
     checkpoints: Names
     tasks: Tasks
-    questions: int | None = Field(ge=1)
-    repeats: int = Field(ge=1)
+    questions: PositiveInt | None
+    repeats: PositiveInt
     greedy: bool
-    seed: int = Field(ge=0)
+    seed: NonNegativeInt
     rewards: Graders
-    deadline_seconds: float | None = Field(gt=0)
-    pass_at: list[Annotated[int, Field(ge=1)]]
+    deadline_seconds: PositiveFloat | None
+    pass_at: list[PositiveInt]
     split: Literal["test", "validation"]
     engine: Literal["auto", "vllm", "transformers"]
     model_path: Text | None
     data_dir: Text | None
-    temperature: float | None = Field(ge=0)
-    top_p: float | None = Field(gt=0, le=1)
-    top_k: int | None = Field(ge=0)
-    max_tokens: int | None = Field(ge=1)
-    max_sequences: int | None = Field(ge=1)
-    gpu_memory_utilization: float | None = Field(gt=0, le=1)
+    temperature: NonNegativeFloat | None
+    top_p: Share | None
+    top_k: NonNegativeInt | None
+    max_tokens: PositiveInt | None
+    max_sequences: PositiveInt | None
+    gpu_memory_utilization: Share | None
     trust_code: bool
     output_dir: Text
     results_dir: Text

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas
-from pydantic import Field
+from pydantic import PositiveInt
 
 from pods import files
 from pods.config.command import command, load_config
@@ -34,7 +34,7 @@ class InspectConfig(Section):
     run: Text
     question: Text | None
     search: Text | None
-    most: int = Field(ge=1)
+    most: PositiveInt
     output_dir: Text
     results_dir: Text
 

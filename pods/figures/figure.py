@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text
+from pods.config.keys import Section, Share, Text
 from pods.runs.results import GREEDY
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
@@ -15,7 +15,7 @@ ACCURACIES = ("ans_acc", "for_acc", "both_acc")
 
 
 class FigureSeries(Section):
-    runs: list[Text] = Field(default_factory=list)
+    runs: list[Text]
     colour: Text | None = None
     seconds_per_step: dict[Literal["generate", "update"], float] | None = None
 
@@ -25,9 +25,9 @@ class Figure(Section):
     title: Text
     dataset: Text
     metric: Text
-    grid_seconds: float = Field(gt=0)
-    budget_seconds: float = Field(gt=0)
-    checkpoints: int | None = Field(gt=0)
+    grid_seconds: PositiveFloat
+    budget_seconds: PositiveFloat
+    checkpoints: PositiveInt | None
     time_unit: Literal[*UNITS]
     base: list[Text]
     baseline: Text | None
@@ -114,9 +114,9 @@ class Series:
 class Comparison(Section):
     """The keys of config/_comparison.yaml: how two arms are compared."""
 
-    fraction_of_best: float = Field(gt=0, le=1)
-    target: float | None = Field(gt=0, le=1)
-    resamples: int = Field(gt=0)
+    fraction_of_best: Share
+    target: Share | None
+    resamples: PositiveInt
     seed: int
 
 
@@ -124,7 +124,7 @@ class FigureConfig(Section):
     """The keys that the three commands share."""
 
     figure: Figure | None = None
-    runs: dict[Text, list[Text]] = Field(default_factory=dict)
+    runs: dict[Text, list[Text]]
     results_dir: Text
     metric: Text | None
     dataset: Text | None
