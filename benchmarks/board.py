@@ -88,7 +88,7 @@ def compare(config: BoardConfig, world: str) -> dict[str, ranking.Marks]:
     seconds = config.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
     panels = {ranking.TITLES[name]: ranking.shown(marks, name) for name in ranking.METRICS}
     picture = drawing.panels(panels, seconds, f"seconds of training, priced: {config.clock}")
-    drawing.save(picture, Path(config.out_dir) / f"board-{world}")
+    drawing.save(picture, config.out_dir / f"board-{world}")
     return marks
 
 
@@ -162,7 +162,7 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     for training in {training.arm: training for training in missing}.values():
         try_out(command_line(config, training))  # in seconds, before any trains
     if missing:
-        with workers.alone(Path(config.output_dir)):
+        with workers.alone(config.output_dir):
             results = stored(config, config.stage)  # also those of a board that was waited for
             missing = [training for training in trainings if training not in results]
             train_all(config, missing, results)
@@ -188,7 +188,7 @@ def train_all(config: BoardConfig, trainings: list[Training], results: Accuracie
 
 def result_files(config: BoardConfig, stage: str) -> list[Path]:
     """Results of the arms; of the trainings of commands with one's own algorithm."""
-    return [Path(folder) / f"{stage}.jsonl" for folder in (config.results_dir, config.output_dir)]
+    return [folder / f"{stage}.jsonl" for folder in (config.results_dir, config.output_dir)]
 
 
 def stored(config: BoardConfig, stage: str) -> Accuracies:

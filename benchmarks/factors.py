@@ -10,7 +10,6 @@ minus that over the others, and a factor that `products` names has the sign of a
 
 from itertools import combinations, product
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def main(config: FactorsConfig) -> None:
         config.arms[arm] = arm_of(config, signs)
         sizes.append((arm, *sizes_of(config, signs)))
     for point, path in config.recorded.items():
-        predictions.predict(config, point, load(Path(path)), sizes)
+        predictions.predict(config, point, load(path), sizes)
     if config.train:
         train(config, cells)
     lines = predictions.predicted_lines(config)

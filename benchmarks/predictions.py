@@ -7,7 +7,6 @@ A prediction is a line: the signal a second of one arm at one size, from rollout
 scripts/plan.py recorded at one point of a training.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from pods.advantages import over_kept
 from pods.by_name import chosen
 from pods.config.command import CONFIG_DIR, command, compose, typed
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text, TrainConfig
+from pods.config.keys import Location, Section, Text, TrainConfig
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.figures import tables
@@ -51,10 +50,10 @@ class Registered(Section):
 
 
 class SignalConfig(BoardConfig):
-    recorded: dict[Text, Text]
+    recorded: dict[Text, Location]
     questions: list[int] = Field(min_length=1)
     rollouts: list[int] = Field(min_length=1)
-    predicted: Text
+    predicted: Location
 
 
 class PredictionsConfig(SignalConfig):
@@ -67,7 +66,7 @@ class PredictionsConfig(SignalConfig):
 def main(config: PredictionsConfig) -> None:
     config.stage = "tune"
     for point, path in config.recorded.items():
-        predict(config, point, load(Path(path)), cells_of(config))
+        predict(config, point, load(path), cells_of(config))
     if config.train:
         board.run(config, registered(config))
     lines = predicted_lines(config)
@@ -99,7 +98,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     lines that are missing."""
     training = validated(TrainConfig, pool.facts["training"])
     prices = read_prices(config.clock)
-    out = Path(config.predicted)
+    out = config.predicted
     facts = {"world": config.world, "point": point, "clock": config.clock}
     commit = {"commit": provenance()["git_commit"]}
     known = {key_of(line) for line in files.read_lines(out)}
@@ -132,7 +131,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
 
 def predicted_lines(config: SignalConfig) -> pandas.DataFrame:
     """What is stored of the world, and what each line is about."""
-    every = files.read_lines(Path(config.predicted))
+    every = files.read_lines(config.predicted)
     lines = [line for line in every if line["world"] == config.world]
     return pandas.DataFrame(line | dict(zip("Pnm", line["cell"], strict=True)) for line in lines)
 

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from pods import files
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text
+from pods.config.keys import Location, Section, Text
 from pods.figures import ranking
 from pods.figures.ranking import Cell
 
@@ -40,9 +40,9 @@ class BoardConfig(Section):
     budget: PositiveFloat
     clock: Text
     jobs: PositiveInt
-    output_dir: Text
-    results_dir: Text
-    out_dir: Text
+    output_dir: Location
+    results_dir: Location
+    out_dir: Location
     as_json: bool = Field(alias="json")
     settings: list[Text]
     rate: PositiveFloat
@@ -76,7 +76,7 @@ def commit() -> str:
 
 def folder_of(config: BoardConfig, training: Training) -> Path:
     """Of the run, until its result is stored: a board that was stopped goes on with it."""
-    return Path(config.output_dir) / f"{config.stage}-{training.run}"
+    return config.output_dir / f"{config.stage}-{training.run}"
 
 
 def command_line(config: BoardConfig, training: Training) -> list[str]:

@@ -65,7 +65,7 @@ def main(config: WorldsConfig) -> None:
         print(f"{title}\n\n{ranking.worlds_table(results, config.worlds)}\n")
         if metric == "accuracy":
             picture = drawing.differences(results, "pods")
-            drawing.save(picture, Path(config.out_dir) / "worlds")
+            drawing.save(picture, config.out_dir / "worlds")
 
 
 def tune(config: WorldsConfig) -> None:
@@ -103,14 +103,14 @@ def measure(config: WorldsConfig) -> None:
     """Sample the base of every world on validation questions, and store what it can."""
     bases = {}
     for world in config.worlds:
-        results = Path(config.output_dir) / "bases" / world
+        results = config.output_dir / "bases" / world
         line = f"evaluate_run.py run=null experiment={world} split=validation repeats={REPEATS}"
         subprocess.run([sys.executable, *line.split(), f"results_dir={results}"], check=True)
         policy = locate(compose("train", [f"experiment={world}"]).model.path)
         weights = (Path(policy) / "model.safetensors").read_bytes()
         facts = {"command": f"uv run {line}", "sha256": hashlib.sha256(weights).hexdigest()}
         bases[world] = facts | facts_of(results)
-    target = Path(config.results_dir).parent / "worlds.json"
+    target = config.results_dir.parent / "worlds.json"
     document = {
         "what": "the bases on 256 validation questions; shares",
         "commit": commit(),

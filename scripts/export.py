@@ -82,7 +82,7 @@ def main(config: ExportConfig) -> None:
 def base_of(config: ExportConfig) -> str:
     """What a reader of the adapter finds: the run's model.path; where that is a folder anywhere on
     this machine, the hub id that config/model has for the name."""
-    model = load_config(Path(config.output_dir) / config.run / SAVED).model
+    model = load_config(config.output_dir / config.run / SAVED).model
     file = CONFIG_DIR / "model" / f"{model.name}.yaml"
     if Path(model.path).expanduser().is_absolute() and file.is_file():
         return yaml.safe_load(file.read_text())["path"]
@@ -123,7 +123,7 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
         run=config.run,
         chosen=CHOSEN.get(config.checkpoint, BY_NAME),
         prompt=prompt,
-        scores=scores(Path(config.results_dir), config.run, training.model.name),
+        scores=scores(config.results_dir, config.run, training.model.name),
         config=settings,
     )
 

@@ -18,7 +18,7 @@ from pods import ranks
 from pods.config.command import CONFIG_DIR, command, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
-from pods.config.keys import Prices, Text, TrainConfig, grader, reward_weights
+from pods.config.keys import Location, Prices, Text, TrainConfig, grader, reward_weights
 from pods.config.mistakes import validated
 from pods.config.prices import read_prices
 from pods.evaluation import lookup
@@ -34,7 +34,7 @@ class PlanConfig(lookup.OneCheckpoint):
     run: Text | None
     experiment: Text | None
     model: Text | None
-    recorded: Text | None
+    recorded: Location | None
     questions: int = Field(ge=2)
     rollouts: int = Field(ge=2)
     sketch: int = Field(ge=2)
@@ -43,7 +43,7 @@ class PlanConfig(lookup.OneCheckpoint):
     cells: list[list[int]] | None
     clock: Text | None
     data_dir: Text | None
-    out_dir: Text
+    out_dir: Location
     trust_code: bool
     as_json: bool = Field(alias="json")
 
@@ -66,7 +66,7 @@ def main(config: PlanConfig) -> None:
     if config.recorded:
         from pods.signal.pool import load
 
-        pool = load(Path(config.recorded))
+        pool = load(config.recorded)
         training = trusted(config, validated(TrainConfig, pool.facts["training"]))
     else:
         policy = policy_of(config)
@@ -105,7 +105,7 @@ def trusted(config: PlanConfig, training: TrainConfig) -> TrainConfig:
 
 def policy_of(config: PlanConfig) -> RecordedPolicy:
     """The policy that the command names. Raises UserError before anything heavy loads."""
-    folder = Path(config.output_dir)
+    folder = config.output_dir
     if config.experiment:
         group = [f"model={config.model}"] if config.model else []
         composed = compose("train", [f"experiment={config.experiment}", *group])
@@ -168,7 +168,7 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
     """The seconds of a step: of the price list that is named, the run's steps, or the L40S."""
     from pods.runs import costs
 
-    folder = Path(config.output_dir) / training.run
+    folder = config.output_dir / training.run
     if not config.clock:
         if isinstance(training.clock, Prices):
             return training.clock
@@ -253,7 +253,7 @@ def show(
         rows[cell] = row | {"steps": steps}
     cells = list(rows.values())
     name = f"{pool.facts['name']}: {len(pool)} questions x {pool.lengths.shape[1]} rollouts"
-    folder = Path(config.out_dir) / f"signal-{pool.facts['name']}"
+    folder = config.out_dir / f"signal-{pool.facts['name']}"
     reference = str(comparison.reference)
     drawing.save(signal.sizes(cells, reference, name), folder / "sizes")
     drawing.save(signal.algorithms(cells, reference, name), folder / "algorithms")

@@ -6,28 +6,27 @@ Writes <out_dir>/<figure>/main.png|pdf|txt (caption), length.png|pdf, curves.jso
 """
 
 import json
-from pathlib import Path
 
 from pods.config.command import command
-from pods.config.keys import Text
+from pods.config.keys import Location
 from pods.figures import curves, drawing
 from pods.figures.figure import FigureConfig
 from pods.files import write_atomic
 
 
 class PlotConfig(FigureConfig):
-    out_dir: Text
+    out_dir: Location
 
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
     figures, left_out = curves.read_all(config)
     for figure, series in figures:
-        out = Path(config.out_dir) / figure.name
+        out = config.out_dir / figure.name
         if len(series) > 1:
             picture = drawing.main_figure(figure, series)
         else:
-            lines = curves.by_both(figure, series, Path(config.results_dir))
+            lines = curves.by_both(figure, series, config.results_dir)
             picture = drawing.single_figure(figure, lines)
         drawing.save(picture, out / "main")
         drawing.save(drawing.length_figure(figure, series), out / "length")

@@ -6,13 +6,11 @@
 The page needs no network.
 """
 
-from pathlib import Path
-
 from pydantic import PositiveFloat
 
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Name, Text
+from pods.config.keys import Location, Name
 from pods.figures import curves, drawing, page, speedup
 from pods.figures.figure import Comparison, FigureConfig
 from pods.files import write_atomic
@@ -20,8 +18,8 @@ from pods.files import write_atomic
 
 class ReportConfig(FigureConfig, Comparison):
     run: Name | None
-    output_dir: Text
-    out_dir: Text
+    output_dir: Location
+    out_dir: Location
     max_megabytes: PositiveFloat
 
 
@@ -31,7 +29,6 @@ def main(config: ReportConfig) -> None:
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure is not None and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
-    output_dir = Path(config.output_dir)
     sections: list[str] = []
     left_out: list[str] = []
     if config.figure or config.runs:
@@ -45,11 +42,11 @@ def main(config: ReportConfig) -> None:
                 for title, note, row in speedup.TABLES:
                     rows = [row(figure.name, pair) for pair in pairs]
                     sections.append(page.section(title, page.table(rows), note))
-        sections += page.step_sections({arm.label: arm.runs for arm in series}, output_dir)
+        sections += page.step_sections({arm.label: arm.runs for arm in series}, config.output_dir)
     if config.run is not None:
-        sections += page.run_sections(output_dir / config.run, config.max_megabytes)
+        sections += page.run_sections(config.output_dir / config.run, config.max_megabytes)
     name = config.run or ("runs" if config.runs else config.figure.name)
-    out = Path(config.out_dir) / f"{name}.html"
+    out = config.out_dir / f"{name}.html"
     write_atomic(out, page.page(f"PODS: {name}", sections))
     print(out)
     curves.finish(left_out)

@@ -146,7 +146,7 @@ def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, repeats, 
 
 def test_a_results_file_is_the_one_recomputed_from_the_records():
     """Every key; the first grader fills the published fields; k = 20 is above the 11 repeats."""
-    store, rng = Store("other", "r"), np.random.default_rng(5)
+    store, rng = Store(Path("other"), "r"), np.random.default_rng(5)
     v2, formed, clipped = (rng.random((11, 6)) < share for share in (0.5, 0.7, 0.2))
     strict, tokens = v2 & (np.arange(6) < 4), np.add.outer(np.arange(11), 100.0 * np.arange(6))
     for k in range(11):  # repeat-10 after repeat-9
@@ -229,7 +229,7 @@ def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
 
 
 def test_the_provenance_of_the_first_scores_stays():
-    store = Store("results", "fake")
+    store = Store(Path("results"), "fake")
     commit = store.facts["git_commit"]
     store.claim({}, {"git_commit": "another", "new": True})
     assert (store.facts["git_commit"], store.facts["new"]) == (commit, True)
@@ -525,7 +525,7 @@ BAD = {
 def test_checkpoints_are_found_by_step_and_bad_ones_named(folder, reason):
     size = (add_checkpoint(folder, 10) / ADAPTER).stat().st_size
     BAD[reason](folder / "checkpoint-2")
-    finished, (problem,) = targets.find(folder, ["all"], Store("results", "fake"), "gsm8k")
+    finished, (problem,) = targets.find(folder, ["all"], Store(Path("results"), "fake"), "gsm8k")
     facts = [(target.step, target.lora_rank, target.meta["train_seconds"]) for target in finished]
     assert facts == [(4, 32, 10.0), (10, 32, 25.0)]
     assert problem == f"{folder}/{reason.format(size=size)}"
@@ -661,7 +661,7 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
 def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder, chosen, step):
     noted = {"checkpoint_best": {"checkpoint": "checkpoint-4", "accuracy": 0.5}}
     (folder / "meta.json").write_text(json.dumps(noted))
-    store = Store("results", "fake")
+    store = Store(Path("results"), "fake")
     store.facts["best"] = chosen
     assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
 
@@ -685,7 +685,7 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     make_run(Path("checkpoints"), "fake10", steps=(2,))
     make_run(Path("checkpoints"), "fake9", steps=())
     config = configured("run=[fake*,fake]", "checkpoints=last")
-    assert runs(config.run, "checkpoints") == ["fake", "fake9", "fake10"]
+    assert runs(config.run, Path("checkpoints")) == ["fake", "fake9", "fake10"]
     with pytest.raises(Skipped, match=r"run=fake9: checkpoints/fake9: has no checkpoint yet"):
         evaluate_run.main.__wrapped__(config)
     shown = capsys.readouterr().out

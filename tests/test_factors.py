@@ -98,7 +98,7 @@ def test_a_cell_counts_at_the_rate_of_its_tuning(tmp_path):
             for rate, value in by_rate.items()
         ]
         write(tmp_path / f"{name}.jsonl", lines)
-    config = CONFIG.model_copy(update={"results_dir": str(tmp_path)})
+    config = CONFIG.model_copy(update={"results_dir": tmp_path})
     assert factors.complete(config, "accuracy", CELLS).tolist() == [[0.6] * 16]
     config.learning_rates = [4e-3]
     assert factors.complete(config, "accuracy", CELLS).tolist() == [[0.9] * 16]

@@ -50,9 +50,9 @@ def test_a_run_without_a_ledger_is_told_those_that_have_one(tmp_path):
         (tmp_path / run).mkdir()
         write(tmp_path / run / "rollouts.jsonl.gz", 1)
     (tmp_path / "a-bods").mkdir()
-    assert ledger.find(str(tmp_path), "a-pods") == tmp_path / "a-pods" / "rollouts.jsonl.gz"
+    assert ledger.find(tmp_path, "a-pods") == tmp_path / "a-pods" / "rollouts.jsonl.gz"
     with pytest.raises(UserError) as error:
-        ledger.find(str(tmp_path), "a-bods")
+        ledger.find(tmp_path, "a-bods")
     path = tmp_path / "a-bods" / "rollouts.jsonl.gz"
     line = f"run=a-bods: no ledger {path}; runs with one: a-pods"
     assert str(error.value) == line

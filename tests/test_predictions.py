@@ -1,7 +1,6 @@
 """Predictions of the signal against trainings: on made-up lines whose order is known."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas
@@ -32,7 +31,7 @@ def write_trained(config, trainings):
         accuracy = [0.1 + training.cell.m / 100 + training.seed / 10]
         line = training._asdict() | {"accuracy": accuracy, "greedy": accuracy}
         lines.append(json.dumps(line) + "\n")
-    (Path(config.results_dir) / "tune.jsonl").write_text("".join(lines))
+    (config.results_dir / "tune.jsonl").write_text("".join(lines))
 
 
 def test_every_registered_cell_is_trained_with_every_seed_at_one_rate(config):

@@ -5,15 +5,18 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PlainSerializer,
     PositiveFloat,
     PositiveInt,
 )
@@ -23,6 +26,8 @@ Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 NAME = r"^[^/.][^/]*$"  # of a file or folder that leaves no folder
 FUNCTION = ":"  # path/to/file.py:function
 Share = Annotated[float, Field(gt=0, le=1)]  # in (0, 1]
+# A file or folder: a Path in the config, a text in what is saved of it.
+Location = Annotated[Text, AfterValidator(lambda text: Path(text)), PlainSerializer(str)]
 Name = Annotated[Text, Field(pattern=NAME)]
 FunctionPath = Annotated[str, Field(pattern=FUNCTION)]
 Parameters = Annotated[dict[Text, Any], Field(default_factory=dict)]  # of a function

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, Positive
 from pods.config.command import CONFIG_DIR, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
-from pods.config.keys import Section, Share, Text, TrainConfig, listed
+from pods.config.keys import Location, Section, Share, Text, TrainConfig, listed
 from pods.evaluation import lookup
 from pods.rewards import VERSIONS
 from pods.tasks import splits
@@ -43,8 +43,8 @@ class EvaluateConfig(Section):
     max_sequences: PositiveInt | None
     gpu_memory_utilization: Share | None
     trust_code: bool
-    output_dir: Text
-    results_dir: Text
+    output_dir: Location
+    results_dir: Location
 
 
 def check(config: EvaluateConfig) -> None:
@@ -68,14 +68,14 @@ def check(config: EvaluateConfig) -> None:
         )
     if config.data_dir and not Path(config.data_dir).is_dir():
         raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
-    if Path(config.results_dir).is_file():
+    if config.results_dir.is_file():
         raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
     """The config of a run, or of an experiment, or config/train.yaml with this model."""
     if run:
-        saved = Path(config.output_dir) / run / lookup.SAVED
+        saved = config.output_dir / run / lookup.SAVED
         training = load_config(saved)
         if not config.trust_code:
             refuse_code(f"run={run}: {saved}", code_of(training))

@@ -16,7 +16,7 @@ from pods import files
 from pods.config.command import command, load_config
 from pods.config.errors import UserError
 from pods.config.functions import code_of
-from pods.config.keys import Section, Text
+from pods.config.keys import Location, Section, Text
 from pods.evaluation.lookup import SAVED
 from pods.ranks import printable
 from pods.runs import ledger
@@ -35,14 +35,14 @@ class InspectConfig(Section):
     question: Text | None
     search: Text | None
     most: PositiveInt
-    output_dir: Text
-    results_dir: Text
+    output_dir: Location
+    results_dir: Location
 
 
 @command("inspect", InspectConfig)
 def main(config: InspectConfig) -> None:
     rollouts = files.read_lines(ledger.find(config.output_dir, config.run))
-    answers = completions(Path(config.results_dir) / config.run)
+    answers = completions(config.results_dir / config.run)
     if config.question is not None:
         show_question(config, rollouts, answers)
     elif config.search is not None:
@@ -160,7 +160,7 @@ def named(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) 
     if ids:
         return ids
     ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
-    training = load_config(Path(config.output_dir) / config.run / SAVED)
+    training = load_config(config.output_dir / config.run / SAVED)
     if len(answers) and not code_of(training):
         rows = splits.load_for(training.task, "test", training.data_dir)
         ids |= {row["id"] for row in rows if config.question in row["question"]}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pods.config.command import load_config
 from pods.config.errors import UserError
-from pods.config.keys import Section, Text, TrainConfig
+from pods.config.keys import Location, Section, Text, TrainConfig
 from pods.config.mistakes import nearest
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
@@ -22,11 +22,11 @@ class OneCheckpoint(Section):
     run: Text
     checkpoint: Text
     model_path: Text | None
-    output_dir: Text
-    results_dir: Text
+    output_dir: Location
+    results_dir: Location
 
 
-def runs(patterns: list[str], output_dir: str) -> list[str]:
+def runs(patterns: list[str], output_dir: Path) -> list[str]:
     """The runs that `run` names or matches, in order. Raises UserError if none does."""
     known = known_runs(output_dir)
     names: list[str] = []
@@ -39,9 +39,9 @@ def runs(patterns: list[str], output_dir: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def known_runs(output_dir: str) -> list[str]:
+def known_runs(output_dir: Path) -> list[str]:
     """The names of the runs with a saved config, Run10 after Run9."""
-    paths = Path(output_dir).glob(f"*/{SAVED}")
+    paths = output_dir.glob(f"*/{SAVED}")
     return sorted((path.parents[1].name for path in paths), key=run_order)
 
 
@@ -54,7 +54,7 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     if len(names) > 1:
         raise UserError(f"run={config.run}: matches {', '.join(names)}; name one")
     config.run = names[0]
-    folder = Path(config.output_dir) / config.run
+    folder = config.output_dir / config.run
     training = load_config(folder / SAVED).moved(config.model_path)
     step = config.checkpoint.removeprefix("checkpoint-")
     store = Store(config.results_dir, config.run)

@@ -72,7 +72,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     policies: list[Target] = []
     skipped: list[str] = []
     if run:
-        folder = Path(config.output_dir) / run
+        folder = config.output_dir / run
         store = Store(config.results_dir, run)
         policies, skipped = targets.find(folder, config.checkpoints, store, names[0])
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)

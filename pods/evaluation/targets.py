@@ -32,9 +32,9 @@ class Facts(BaseModel):
 class Store:
     """The files of one run, or of one base model; UserError if another program wrote them."""
 
-    def __init__(self, results_dir: str, name: str) -> None:
-        self.folder = Path(results_dir) / name
-        self.summary = Path(results_dir) / f"{name}.json"
+    def __init__(self, results_dir: Path, name: str) -> None:
+        self.folder = results_dir / name
+        self.summary = results_dir / f"{name}.json"
         self.facts_path = self.summary.with_suffix(".meta.json")
         self.facts: dict[str, Any] = {"tasks": {}, "weights": {}}
         if self.summary.exists() or self.facts_path.exists():

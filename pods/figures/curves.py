@@ -34,7 +34,7 @@ def read_all(
     """The figures with at least `fewest` arms, and the names left out; Absent if one was asked.
     greedy: each is followed by the same by greedy completions, if two arms have them."""
     wanted = figures(config)
-    folder = Path(config.results_dir)
+    folder = config.results_dir
     drawable: list[tuple[Figure, list[Series]]] = []
     left_out: list[str] = []
     for figure in wanted:

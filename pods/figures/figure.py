@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from pods.config.errors import UserError
-from pods.config.keys import Section, Share, Text
+from pods.config.keys import Location, Section, Share, Text
 from pods.runs.results import GREEDY
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
@@ -125,7 +125,7 @@ class FigureConfig(Section):
 
     figure: Figure | None = None
     runs: dict[Text, list[Text]]
-    results_dir: Text
+    results_dir: Location
     metric: Text | None
     dataset: Text | None
 

@@ -22,7 +22,7 @@ FEWEST_STEPS = 10  # a fit to fewer is mostly noise
 def of_run(folder: Path) -> Prices:
     """The prices of a run's measured steps. Raises UserError without a ledger or with fewer than
     FEWEST_STEPS steps."""
-    records = files.read_lines(ledger.find(str(folder.parent), folder.name))
+    records = files.read_lines(ledger.find(folder.parent, folder.name))
     by_step = {step: list(group) for step, group in groupby(records, lambda r: r["step"])}
     metrics = [
         line for line in files.read_lines(folder / "metrics.jsonl") if line["step"] in by_step

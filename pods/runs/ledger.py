@@ -59,10 +59,10 @@ def short(values: np.ndarray) -> list[float]:
     return [float(str(value)) for value in np.asarray(values, dtype=np.float32)]
 
 
-def find(output_dir: str, run: str) -> Path:
+def find(output_dir: Path, run: str) -> Path:
     """The ledger of a run; without one UserError names those that have one."""
-    path = Path(output_dir) / run / "rollouts.jsonl.gz"
+    path = output_dir / run / "rollouts.jsonl.gz"
     if path.is_file():
         return path
-    runs = sorted(ledger.parent.name for ledger in Path(output_dir).glob("*/rollouts.jsonl.gz"))
+    runs = sorted(ledger.parent.name for ledger in output_dir.glob("*/rollouts.jsonl.gz"))
     raise UserError(f"run={run}: no ledger {path}; runs with one: {nearest(run, runs)}")
