@@ -113,12 +113,14 @@ def start(command: Command) -> None:
 
 def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
     """The command line as Hydra takes it: its flags, then the overrides."""
-    flags, overrides = split(arguments)
-    known = {f"--{key}" for key in keys(command.schema)}
-    for flag in flags:
-        key = flag.partition("=")[0]
-        if key in known:  # argparse would print its usage
+    known = {*keys(command.schema)}
+    for argument in arguments:
+        key = argument.partition("=")[0]
+        if key.startswith("--") and key[2:] in known:  # argparse would print its usage
             raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
+        if key.startswith("~") and key[1:] in known:
+            raise UserError(f"{key}: the command needs this key; set {key[1:]}=<value>")
+    flags, overrides = split(arguments)
     multirun = bool({"-m", "--multirun"} & set(flags))
     settings = settable(overrides, command.folder)
     unnamed = ",".join(sweeps.unnamed(settings, multirun))
@@ -164,7 +166,6 @@ def run_job(command: Command, config: DictConfig) -> None:
     line = " ".join(text.lstrip("+") for text in overrides)
     run = ""
     try:
-        refuse_deletions(command.schema, overrides)
         if command.trains:
             complete(config, overrides, command.implied)
             unnamed = facts.job.config.override_dirname.exclude_keys
@@ -183,14 +184,6 @@ def run_job(command: Command, config: DictConfig) -> None:
             _report_and_exit(error)
         command.jobs.append((run, explain(error)))
         raise
-
-
-def refuse_deletions(schema: type[Config], overrides: list[str]) -> None:
-    """Raise UserError for `~key`, which leaves a key without a value."""
-    for text in overrides:
-        key = text.removeprefix("~").partition("=")[0]
-        if text.startswith("~") and key in keys(schema):
-            raise UserError(f"{text}: the command needs this key; set {key}=<value>")
 
 
 def complete(config: DictConfig, overrides: list[str], implied: Implied = nothing) -> None:
