@@ -8,7 +8,7 @@ from textwrap import indent
 def help_text(title: str, folder: Path, name: str) -> str:
     """What --help prints: the command's YAML with its comments, then each of its groups."""
     text = (folder / f"{name}.yaml").read_text()
-    included = re.findall(r"(?m)^  - (_(?!self_)\w+)", text)
+    included = re.findall(r"(?m)^  - (?!_self_)(\w+)\b(?!:)", text)
     groups = re.findall(r"(?m)^  - (\w+): (\S+)", text)
     parts = [title, text]
     for file in included:
