@@ -25,9 +25,9 @@ class ReportConfig(FigureConfig, Comparison):
 
 @command("report", ReportConfig)
 def main(config: ReportConfig) -> None:
-    if config.run is None and config.figure is None and not config.runs:
+    if not (config.run or config.figure or config.runs):
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
-    if config.figure is not None and config.figure.name == "all":
+    if config.figure and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
     sections: list[str] = []
     left_out: list[str] = []
@@ -43,7 +43,7 @@ def main(config: ReportConfig) -> None:
                     rows = [row(figure.name, pair) for pair in pairs]
                     sections.append(page.section(title, page.table(rows), note))
         sections += page.step_sections({arm.label: arm.runs for arm in series}, config.output_dir)
-    if config.run is not None:
+    if config.run:
         sections += page.run_sections(config.output_dir / config.run, config.max_megabytes)
     name = config.run or ("runs" if config.runs else config.figure.name)
     out = config.out_dir / f"{name}.html"
