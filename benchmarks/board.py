@@ -204,11 +204,12 @@ def stored(config: BoardConfig, stage: str) -> Accuracies:
 
 
 def means(config: BoardConfig, stage: str) -> pandas.DataFrame:
-    """A row for each stored training: its fields, and its mean accuracies over the marks."""
+    """A row for each stored training: its fields, those of its cell, and its mean accuracies."""
     rows = []
     for training, accuracies in stored(config, stage).items():
-        rows.append(training._asdict() | {name: np.mean(x) for name, x in accuracies.items()})
-    return pandas.DataFrame(rows, columns=[*Training._fields, *ranking.TITLES])
+        sizes = training.cell._asdict()
+        rows.append(training._asdict() | sizes | {k: np.mean(x) for k, x in accuracies.items()})
+    return pandas.DataFrame(rows, columns=[*Training._fields, *Cell._fields, *ranking.TITLES])
 
 
 if __name__ == "__main__":

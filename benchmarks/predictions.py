@@ -7,6 +7,7 @@ A prediction is a line: the signal a second of one arm at one size, from rollout
 scripts/plan.py recorded at one point of a training.
 """
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -102,31 +103,30 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     facts = {"world": config.world, "point": point, "clock": config.clock}
     commit = {"commit": provenance()["git_commit"]}
     known = {key_of(line) for line in files.read_lines(out)}
-    for questions in config.questions:
-        for rollouts in config.rollouts:
-            part = pool.first(questions, rollouts)
-            simulator = Simulator(part, Loss.of(training))
-            whole = simulator.whole(over_kept, prices)
-            signal, signal_ci95 = compare.signal(whole)
-            shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
-            for arm, *sizes in tqdm(cells, f"{point} {shape}", disable=None):
-                line = facts | shape | {"arm": arm, "cell": sizes}
-                if key_of(line) in known:
-                    continue
-                functions = chosen(training_of(config, arm))
-                own = Candidate(arm, *sizes)
-                updates = simulator.updates(*functions, own, prices)
-                rates = CellRanking({own: updates}, whole, own).rates[own]
-                figures = {
-                    "rate": float(rates[0]),  # over |E r|^2
-                    "rate_ci95": interval(rates),
-                    "signal": signal,  # |E r|^2
-                    "signal_ci95": signal_ci95,
-                    "seconds": updates.seconds,
-                    "alive": updates.alive,
-                }
-                files.append(out, line | figures | commit)
-                known.add(key_of(line))
+    for questions, rollouts in product(config.questions, config.rollouts):
+        part = pool.first(questions, rollouts)
+        simulator = Simulator(part, Loss.of(training))
+        whole = simulator.whole(over_kept, prices)
+        signal, signal_ci95 = compare.signal(whole)
+        shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
+        for arm, *sizes in tqdm(cells, f"{point} {shape}", disable=None):
+            line = facts | shape | {"arm": arm, "cell": sizes}
+            if key_of(line) in known:
+                continue
+            functions = chosen(training_of(config, arm))
+            own = Candidate(arm, *sizes)
+            updates = simulator.updates(*functions, own, prices)
+            rates = CellRanking({own: updates}, whole, own).rates[own]
+            figures = {
+                "rate": float(rates[0]),  # over |E r|^2
+                "rate_ci95": interval(rates),
+                "signal": signal,  # |E r|^2
+                "signal_ci95": signal_ci95,
+                "seconds": updates.seconds,
+                "alive": updates.alive,
+            }
+            files.append(out, line | figures | commit)
+            known.add(key_of(line))
 
 
 def predicted_lines(config: SignalConfig) -> pandas.DataFrame:
@@ -168,7 +168,6 @@ def accuracies(config: PredictionsConfig, metric: str = "accuracy") -> pandas.Se
     """The mean of each trained cell over the registered seeds, at that rate; in sums of the first
     seed, which all cells of tuning have, at the best of its rates. By SIZE."""
     lines = board.means(config, "tune").query(f"world == @config.world and {board.PRICES}")
-    lines = lines.join(pandas.DataFrame(lines["cell"].tolist(), lines.index, Cell._fields))
     seeds = [0]
     if config.world in config.registered.worlds:
         seeds = config.registered.seeds

@@ -61,7 +61,7 @@ def main(config: WorldsConfig) -> None:
     other = runs["clock"] != config.clock
     runs.loc[other, "world"] += ", " + runs["clock"]
     for metric, title in ranking.TITLES.items():
-        results = ranking.differences(runs.assign(mean=runs[metric]).dropna(subset="mean"))
+        results = ranking.differences(runs, metric)
         print(f"{title}\n\n{ranking.worlds_table(results, config.worlds)}\n")
         if metric == "accuracy":
             picture = drawing.differences(results, "pods")

@@ -79,7 +79,7 @@ def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
         rows += [(world, arm, 100 + i, value) for i, value in enumerate(values)]
     rows += [("not yet", arm, seed, 0.1) for arm, seed in product(means, (100, 101))]
     runs = pandas.DataFrame(rows, columns=["world", "arm", "seed", "mean"])
-    text = ranking.worlds_table(ranking.differences(runs), "abc")
+    text = ranking.worlds_table(ranking.differences(runs, "mean"), "abc")
     assert "Kendall's W of thin, pods, grpo over 3 worlds: 1.00" in text
     rows = [re.split(r" *\| *", line)[1:4] for line in text.splitlines()[2:5]]
     assert rows == [

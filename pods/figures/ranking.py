@@ -154,12 +154,12 @@ def shown(marks: dict[str, Marks], name: str) -> Marks:
     return {arm: marks[name][arm] for arm in arms}
 
 
-def differences(runs: pandas.DataFrame) -> Differences:
+def differences(runs: pandas.DataFrame, metric: str) -> Differences:
     """Of each arm from PODS, by world, paired by the seeds that both have, if these are enough.
-    runs: a row for each, with world, arm, seed and mean accuracy."""
+    runs: a row for each, with world, arm, seed and the metric's mean over the marks."""
     by_world: Differences = defaultdict(dict)
     for world, own in runs.groupby("world", sort=False):
-        by_arm = own.pivot(index="seed", columns="arm", values="mean")
+        by_arm = own.pivot(index="seed", columns="arm", values=metric)
         for arm in by_arm if "pods" in by_arm else ():
             pairs = by_arm[["pods"]].assign(arm=by_arm[arm]).dropna()
             if len(pairs) >= FEWEST_SEEDS:
