@@ -49,6 +49,7 @@ VALUED = {
     "--experimental-rerun",
 }
 INFO = {"--info", "-i"}  # its value may be left out
+TEXTS = {"run", "question", "search"}  # keys whose value stays as it is typed
 
 # The algorithm of a config -> values of the keys that follow from it where nobody types them.
 Implied = Callable[[str], dict[str, str | None]]
@@ -250,8 +251,8 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
             texts.append(text)
             continue
         key, value = match.groups()
-        if key == "run" and re.fullmatch(r"[\d.eE_+-]+", value):
-            value = f"'{value}'"  # a name: Hydra would read 1e3 as 1000.0
+        if key in TEXTS and re.fullmatch(r"[\d.eE_+-]+", value):
+            value = f"'{value}'"  # Hydra would read 1e3 as 1000.0
         if not (folder / key).is_dir():
             texts.append(f"++{key}={value}")
             continue

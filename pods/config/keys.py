@@ -219,7 +219,7 @@ class TrainConfig(Section):
 
     experiment: Text
     run: Name
-    seed: NonNegativeInt
+    seed: int = Field(ge=0, lt=2**32)  # numpy's own
     output_dir: Text
     data_dir: Text | None
     resume: Text
