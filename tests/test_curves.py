@@ -298,7 +298,8 @@ def test_an_export_has_one_metric_and_two_files(tmp_path):
         ("optimizer.learning_rate", {"optimizer": {"learning_rate": 0.002}}),
         ("budget.train_seconds", {"budget": {"train_seconds": 60.0}}),
         ("model.name", {"model": {"name": "qwen", "path": "x"}}),
-        ("questions", {"questions": 32}),  # of the evaluation
+        ("scored.questions", {"scored": {"questions": 32}}),
+        ("scored.temperature", {"scored": {"temperature": 0.2, "engine": "transformers"}}),
     ],
 )
 def test_unlike_runs_are_refused(tmp_path, key, change):
@@ -307,6 +308,43 @@ def test_unlike_runs_are_refused(tmp_path, key, change):
         facts_file(tmp_path, f"grpo-{i}", **{"seed": 2 - i} | changes)
     with pytest.raises(Unlike, match=f"runs of GRPO differ in {key}: .* in grpo-0, grpo-1"):
         read(tmp_path)
+
+
+def graded_by(version):
+    return {"scores": {"gsm8k": {"rewards": {version: {}}}}}
+
+
+def test_unlike_graders_are_refused_in_an_arm_and_named_between_arms(tmp_path):
+    run_file(tmp_path, "grpo-0", RISING, metas=[graded_by("v1")] * 4)
+    run_file(tmp_path, "pods-0", RISING, metas=[graded_by("v2"), *[graded_by("strict")] * 3])
+    facts_file(tmp_path, "grpo-0")
+    facts_file(tmp_path, "pods-0", scored={"temperature": 0.3})
+    notes = read(tmp_path)[1]
+    both = '"v1" in GRPO; "strict and v2" in GRPO-PODS'
+    assert f"figure=toy: arms differ in scored.rewards: {both}" in notes
+    assert "figure=toy: arms differ in scored.temperature: 1.0 in GRPO; 0.3 in GRPO-PODS" in notes
+    run_file(tmp_path, "grpo-1", RISING, metas=[graded_by("v2")] * 4)
+    facts_file(tmp_path, "grpo-1", seed=1)
+    with pytest.raises(Unlike, match="GRPO differ in scored.rewards"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("scored", "note"),
+    [
+        ({"engine": "transformers", "seed": 3}, ""),  # no other scores but for rounding and draws
+        ({"temperature": 0.3}, "base-toy: scored.temperature=0.3, there 1.0; no point at time 0"),
+        ({"digest": "b"}, "base-toy: scored.digest=b, there a; no point at time 0"),
+    ],
+    ids=["alike", "another temperature", "other questions"],
+)
+def test_a_base_that_was_scored_otherwise_is_no_point(tmp_path, scored, note):
+    run_file(tmp_path, "grpo-0", RISING)
+    facts_file(tmp_path, "grpo-0", scored={"digest": "a"})
+    base_file(tmp_path, "base-toy", 0.05)
+    facts_file(tmp_path, "base-toy", scored={"digest": "a"} | scored)
+    (arm,), notes = read(tmp_path)
+    assert (note in notes, bool(arm.base)) == (True, not note)
 
 
 def test_unlike_repeats_of_our_runs_are_refused(tmp_path):

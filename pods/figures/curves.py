@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -25,7 +26,7 @@ from pods.files import few
 # Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
 SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
 ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
-LIKE = (*SIZES, *ORIGIN, "repeats", "questions")
+LIKE = (*SIZES, *ORIGIN, "repeats")  # and scored.*
 
 
 def read_all(
@@ -104,7 +105,8 @@ def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> li
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     name = f"figure={figure.name}"
     runs = reading.runs(figure, folder, notes)
-    base = reading.base_point(figure, folder, notes) if any(runs.values()) else {}
+    of_runs = [run.settings for group in runs.values() for run in group]
+    base = reading.base_point(figure, folder, of_runs[0], notes) if of_runs else {}
     arms = {label: _series(figure, label, group, base, notes) for label, group in runs.items()}
     present = [arm for arm in arms.values() if arm]
     if not present:
@@ -115,6 +117,10 @@ def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> li
         )
     if len(present) < fewest:
         raise Absent(f"{name}: only {present[0].label} has results, two arms are needed")
+    by_arm = [(label, run.settings) for label, group in runs.items() for run in group]
+    for key, parts in differences(by_arm).items():
+        if key.startswith("scored."):
+            notes.append(Note(f"{name}: arms differ in {key}: {parts}"))
     missing = [label for label, arm in arms.items() if arm is None]
     notes += [Note(f"figure {figure.name}: no results of {x}, drawn without it") for x in missing]
     if len({arm.clock for arm in present}) > 1:
@@ -188,16 +194,24 @@ def _series(
 def _compare_settings(figure: Figure, label: str, runs: list[Run], notes: list[Note]) -> None:
     """Note in what the runs of one arm differ; Unlike if they are ours and must not be averaged."""
     ours = all("seed" in run.settings for run in runs)
-    by_key: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        for key, value in run.settings.items():  # null is a value
-            name = Path(value).name if key == "model.path" else value  # of any folder
-            by_key[key][json.dumps(name)].append(run.name)
-    for key, by_value in by_key.items():
-        may_differ = key in ("seed", "run") or (may_change(key) and key not in LIKE)
-        if len(by_value) > 1 and not may_differ:
-            parts = "; ".join(f"{value} in {few(group)}" for value, group in by_value.items())
+    for key, parts in differences([(run.name, run.settings) for run in runs]).items():
+        is_like = key in LIKE or key.startswith("scored.")
+        if key not in ("seed", "run") and (is_like or not may_change(key)):
             difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
-            if ours and key in LIKE:
+            if ours and is_like:
                 raise Unlike(f"{difference}; compare them as arms: runs={{A: [...], B: [...]}}")
             notes.append(Note(f"{difference}; averaged"))
+
+
+def differences(settings: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, str]:
+    """key -> which value is whose, of the keys that have several; settings: (name, values)."""
+    by_key: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, values in settings:
+        for key, value in values.items():  # null is a value
+            shown = Path(value).name if key == "model.path" else value  # of any folder
+            by_key[key][json.dumps(shown)].append(name)
+    return {
+        key: "; ".join(f"{value} in {few(dict.fromkeys(names))}" for value, names in own.items())
+        for key, own in by_key.items()
+        if len(own) > 1
+    }

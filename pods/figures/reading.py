@@ -7,6 +7,7 @@ step increments, equal in a healthy run.
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -28,6 +29,7 @@ EXPORT_REACH = 420.0  # s, the longest pause between exported samples
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
 MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds the search
 # A run's column `data/<run> - <metric>`; wandb adds the copies __MIN and __MAX.
+NEUTRAL = ("engine", "seed", "dtype", "load_in_4bit")  # of an evaluation: no other score by design
 VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
@@ -57,8 +59,11 @@ def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]
     return arms
 
 
-def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, float]:
-    """Accuracy and length of the first base file that has the figure's metric; {} without one."""
+def base_point(
+    figure: Figure, folder: Path, settings: dict[str, Any], notes: list[Note]
+) -> dict[str, float]:
+    """Accuracy and length of the first base file that has the figure's metric, and was scored as
+    the run with these settings; {} without one."""
     paths = (path for pattern in figure.base for path in results.find(folder, [pattern]))
     for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
@@ -68,11 +73,33 @@ def base_point(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, flo
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
         details = results.facts_of(path.with_suffix(".meta.json")).get("details") or {}
-        point = _point(Scores(base.datasets, base.meta or details), figure)
-        if math.isfinite(point["value"]):
+        base = Scores(base.datasets, base.meta or details)
+        point = _point(base, figure)
+        others = {
+            f"{key}={value}, there {settings[key]}"
+            for key, value in how_scored(path, figure.dataset, [base]).items()
+            if settings.get(key, value) != value
+        }
+        if others:
+            notes.append(Note(f"{path.stem}: {few(sorted(others))}; no point at time 0"))
+        elif math.isfinite(point["value"]):
             return point
-        notes.append(Note(f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0"))
+        else:
+            missing = f"{figure.dataset} {figure.metric}"
+            notes.append(Note(f"{path.stem}: no {missing}; no point at time 0"))
     return {}
+
+
+def how_scored(path: Path, dataset: str, scores: Iterable[Scores]) -> dict[str, Any]:
+    """The settings of an evaluation, from the facts beside its file, and the graders of its scores;
+    published files have none."""
+    tasks = results.facts_of(path.with_suffix(".meta.json")).get("tasks") or {}
+    settings = tasks.get(dataset) or {}
+    details = [one.meta.get("scores", {}).get(dataset) for one in scores]
+    graders = [next(iter(found["rewards"])) for found in details if found]
+    if graders:
+        settings = {**settings, "rewards": " and ".join(sorted(set(graders)))}
+    return {f"scored.{key}": value for key, value in settings.items() if key not in NEUTRAL}
 
 
 def at_marks(samples: pandas.DataFrame, grid: np.ndarray, reach: float) -> pandas.DataFrame:
@@ -112,13 +139,10 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     rows = at_marks(samples, figure.grid, figure.grid_seconds / 2)
     texts += faults_of(rows, figure.grid, end)
     notes += [Note(f"{path.stem}: {text}") for text in texts]
-    # What the runs of one arm must share: the config, and repeats and questions of the evaluation.
-    facts = results.facts_of(path.with_suffix(".meta.json"))
-    settings = flat(facts.get("train") or {})
+    # What the runs of one arm must share: the config, and how they were scored.
+    settings = flat(results.facts_of(path.with_suffix(".meta.json")).get("train") or {})
     settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries if entry)
-    scored = (facts.get("tasks") or {}).get(figure.dataset)
-    if scored:
-        settings["questions"] = scored.get("questions")
+    settings |= how_scored(path, figure.dataset, content.values())
     return Run(path.stem, rows, measured, settings)
 
 
