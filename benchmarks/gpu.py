@@ -72,11 +72,16 @@ def main() -> None:
     folder = Path(value).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
+    failed = []
     for name, (seconds, _, _) in PARTS.items():
         file = folder / f"{name}.txt"
         seconds_left = CALL_SECONDS - (time.monotonic() - started)
         if not file.exists() and seconds <= seconds_left:
             run(commands(name, folder), seconds, file)
+            if not file.exists():
+                failed.append(name)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def commands(name: str, folder: Path) -> list[list[str]]:

@@ -325,7 +325,7 @@ def test_unlike_graders_are_refused_in_an_arm_and_named_between_arms(tmp_path):
     assert "figure=toy: arms differ in scored.temperature: 1.0 in GRPO; 0.3 in GRPO-PODS" in notes
     run_file(tmp_path, "grpo-1", RISING, metas=[graded_by("v2")] * 4)
     facts_file(tmp_path, "grpo-1", seed=1)
-    with pytest.raises(Unlike, match="GRPO differ in scored.rewards"):
+    with pytest.raises(Unlike, match=r"GRPO differ in scored\.rewards"):
         read(tmp_path)
 
 

@@ -14,10 +14,19 @@ from tests.fake_run import TINY
 def test_a_part_that_is_done_is_not_run_again(tmp_path, monkeypatch):
     (tmp_path / "learns.txt").touch()
     tried = []
+
+    def run(commands, seconds, file):
+        tried.append(file.stem)
+        if file.stem != "signal":
+            file.touch()
+
     monkeypatch.setattr(gpu.sys, "argv", ["gpu.py", f"output_dir={tmp_path}"])
-    monkeypatch.setattr(gpu, "run", lambda commands, seconds, file: tried.append(file.stem))
-    gpu.main()
+    monkeypatch.setattr(gpu, "run", run)
+    with pytest.raises(SystemExit, match="failed: signal"):
+        gpu.main()
     assert tried == [name for name in gpu.PARTS if name != "learns"]
+    monkeypatch.setattr(gpu, "run", lambda commands, seconds, file: file.touch())
+    gpu.main()
 
 
 @pytest.mark.parametrize("arguments", [["all=true"], ["output_dir=a", "output_dir=b"]])

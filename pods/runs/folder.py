@@ -94,8 +94,6 @@ class RunFolder:
         for problem in problems:
             ranks.say(f"{problem}; skipped")
         if start is not None:
-            self.refuse_changes()
-            self.refuse_shorter(start)
             before = start.meta.get("ranks", 1)
             if before != ranks.world_size():  # each has its part of the state
                 raise UserError(
@@ -103,6 +101,8 @@ class RunFolder:
                     f"{ranks.world_size()}; launch with --num_processes {before}, "
                     "or set run=<another name>"
                 )
+            self.refuse_changes()
+            self.refuse_shorter(start)
             ranks.say(f"resuming {start.path}")
         return start
 

@@ -89,7 +89,8 @@ class CellRanking:
         return self.signal_ci95[0] > 0
 
     def is_resolved(self, cell: Candidate) -> bool:
-        """Whether the cell's mean update lies in the direction of r for sure."""
+        """Whether the cell's mean update lies in the direction of r in 97.5 % of the resamples. So
+        does noise, because both hold the same rollouts (docs/planner.md)."""
         return self.along[cell][0] > 0 and interval(self.along[cell])[0] > 0
 
     @cached_property
@@ -108,7 +109,8 @@ class CellRanking:
 
     def ratio(self, cell: Candidate, other: Candidate) -> tuple[float, list[float]]:
         """The rate of a cell over that of another, with its interval; both must be resolved."""
-        samples = self.rates[cell] / self.rates[other]
+        with np.errstate(divide="ignore"):  # a resample of few questions may have none that counts
+            samples = self.rates[cell] / self.rates[other]
         return float(samples[0]), interval(samples)
 
     def cosine(self, cell: Candidate) -> float | None:
