@@ -134,16 +134,16 @@ def speed_up(model: Model) -> Model:
 class NextInput:
     """The model's next input: tokens, positions and mask of each row, and the cache before them."""
 
-    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], new_tokens: int
+    ) -> None:
         self._model = model
-        self._seen = max(map(len, prompts))  # tokens up to the end of the next input
-        pads = [self._seen - len(prompt) for prompt in prompts]  # on the left
-        self._padded = any(pads)
-        ids = [[0] * count + list(prompt) for count, prompt in zip(pads, prompts, strict=True)]
-        self._ids = torch.tensor(ids, device=model.device)
-        places = torch.arange(self._seen + new_tokens)
-        mask = places >= torch.tensor(pads)[:, None]  # (rows, places): not a pad
-        self._mask = mask.long().to(model.device)
+        padded = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
+        padded = padded.to(model.device)
+        self._ids = padded.input_ids
+        self._seen = self._ids.shape[1]  # tokens up to the end of the next input
+        self._padded = not padded.attention_mask.all()
+        self._mask = pad(padded.attention_mask, (0, new_tokens), value=1)  # (rows, places): no pad
         self._positions = self._mask[:, : self._seen].cumsum(dim=-1).sub(1).clamp(min=0)
         self._cache = DynamicCache(config=model.config)
         for i, layer in enumerate(self._cache.layers):
@@ -192,7 +192,8 @@ def decode(
     device = model.device
     seeds = [seed for request in requests for seed in request.seeds]
     sampler = TokenSampler(sampling, seeds, device)
-    batch = NextInput(model, [request.prompt for request in requests], sampling.max_tokens)
+    prompts = [request.prompt for request in requests]
+    batch = NextInput(model, tokenizer, prompts, sampling.max_tokens)
     rows = torch.arange(len(seeds), device=device)  # the completions still in the batch
     alive = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
     lengths = torch.zeros_like(rows)
