@@ -44,7 +44,7 @@ def main(config: ChatConfig) -> None:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
             text = tasks.render_for(question, tokenizer, task, training.model, kind)
-            prompt = tasks.encode_prompt(text, tokenizer)
+            (prompt,) = tasks.encode_prompts([text], tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None), Work(requests, trained.weights)]
             table = Table(title=Text(printable(question)), show_footer=True)

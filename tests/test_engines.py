@@ -19,7 +19,7 @@ from pods.engines import Limits, LivePolicy, Request, Sampling, Work, texts
 from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
 from pods.models import policy
-from pods.tasks import encode_prompt
+from pods.tasks import encode_prompts
 from tests.fake_run import TINY, add_checkpoint, live_model, logps_of, make_run, quickstart_config
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_tokens=48, max_prompt_length=512)
@@ -27,7 +27,7 @@ GREEDY = replace(SAMPLING, temperature=0.0)
 HOT = replace(SAMPLING, temperature=2.0)  # at 1 the policy hesitates at few tokens
 QUESTIONS = [f"{a}+{b}-{c}{'+1' * (a % 3)}=?" for a in range(1, 9) for b in (3, 7) for c in (1, 2)]
 TOKENIZER = policy.load_tokenizer(str(TINY))
-PROMPTS = [encode_prompt(f"<user>{q}<assistant>", TOKENIZER) for q in QUESTIONS]
+PROMPTS = encode_prompts([f"<user>{q}<assistant>" for q in QUESTIONS], TOKENIZER)
 
 
 @pytest.fixture(scope="module")

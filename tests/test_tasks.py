@@ -96,7 +96,8 @@ def test_columns_of_other_types_are_unchanged_and_names_of_ours_win(tmp_path):
     gold = {"question": "1+1?", "answer": "#### 2"}
     rows = [
         {**gold, "kind": "sum", "prompt": "Add!", "mixed": 1, "nested": {"a": [1]}, "float": 1},
-        {**gold, "mixed": "two", "nested": {"b": None}, "float": 2.5, "late": [1, "x"]},
+        {**gold, "mixed": "two", "nested": {"b": None}, "float": 2.5, "late": [1, "x"]}
+        | {"prompt_ids": [1]},
     ]
     write(tmp_path, "gsm8k", "test", rows)
     dataset = load("gsm8k", "test", tmp_path).select([1, 0])

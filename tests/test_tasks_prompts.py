@@ -11,7 +11,7 @@ from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, TaskKeys
 from pods.scoring import Rewards
-from pods.tasks import encode_prompt, encode_prompts, read_prompts, render_prompt
+from pods.tasks import encode_prompts, read_prompts, render_prompt
 from pods.tasks.prompts import SYSTEM, render_for
 from rewards import is_well_formed, opened
 from tests.configs import compose
@@ -77,23 +77,25 @@ def test_what_cannot_be_rendered_is_refused():
 @pytest.mark.parametrize("style", ["instruct", "base"])
 def test_the_bos_stands_there_once(style):
     prompt = render_prompt("How many?", tokenizer=LLAMA, style=style, date_string=DATE)
-    ids = encode_prompt(prompt, LLAMA)
+    (ids,) = encode_prompts([prompt], LLAMA)
     assert LLAMA.decode(ids) == LLAMA.bos_token + prompt.removeprefix(LLAMA.bos_token)
-    assert encode_prompts([prompt, "7", prompt], LLAMA) == [ids, encode_prompt("7", LLAMA), ids]
+    assert encode_prompts([prompt, "7", prompt], LLAMA) == [ids, *encode_prompts(["7"], LLAMA), ids]
     assert encode_prompts([], LLAMA) == []
-    assert encode_prompt("ab", QWEN) == [ord("a"), ord("b")]  # which has no BOS
+    assert encode_prompts(["ab"], QWEN) == [[ord("a"), ord("b")]]  # which has no BOS
 
 
 def test_long_prompts_are_left_out_and_counted(monkeypatch):
     questions = ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
     monkeypatch.setattr(tasks.splits, "load_for", lambda *_: Dataset.from_dict(columns))
-    limit = len(encode_prompt(render_prompt("3rd one", tokenizer=QWEN), QWEN))
+    (longest,) = encode_prompts([render_prompt("3rd one", tokenizer=QWEN)], QWEN)
+    limit = len(longest)
     config = compose("model=tiny", f"sampling.max_prompt_length={limit}")
     rows, dropped = read_prompts(config, TASK, "train", QWEN)
     assert (rows["id"][:], dropped) == (list("bdeg"), 3)
     # A prompt stands beside its own question and gold answer.
     assert rows["prompt"][:] == [render_prompt(q, tokenizer=QWEN) for q in rows["question"]]
+    assert rows["prompt_ids"][:] == encode_prompts(rows["prompt"][:], QWEN)
     assert rows["answer"][:] == ["=" + question for question in rows["question"]]
 
 

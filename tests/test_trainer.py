@@ -19,11 +19,13 @@ from pods.engines.trl import TrlEngine
 from pods.models.policy import load_tokenizer, load_transformers
 from pods.runs.folder import RunFolder
 from pods.scoring import Rewards
+from pods.tasks import encode_prompts
 from pods.training import logs
 from pods.training.build import build_trainer
 from pods.training.loop import RunCallback
 from tests.configs import compose
 from tests.conftest import ROOT
+from tests.fake_run import TINY
 
 SHORT = ["max_steps=3", "sampling.max_completion_length=8", "checkpoint.every_seconds=null"]
 
@@ -31,7 +33,9 @@ SHORT = ["max_steps=3", "sampling.max_completion_length=8", "checkpoint.every_se
 def rows():
     prompts = [f"<user>{i % 10}+{i % 7}=?<assistant>" for i in range(32)]
     ids = [str(i) for i in range(32)]
-    return Dataset.from_dict({"id": ids, "prompt": prompts, "answer": ids, "kind": ["math"] * 32})
+    tokens = encode_prompts(prompts, load_tokenizer(str(TINY)))
+    texts = {"id": ids, "prompt": prompts, "answer": ids, "kind": ["math"] * 32}
+    return Dataset.from_dict(texts | {"prompt_ids": tokens})
 
 
 def correctness(completions, answer, **_):

@@ -15,7 +15,6 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
 from pods.evaluation.records import GradedCompletion, Question
-from pods.tasks.prompts import encode_prompts
 from pods.tasks.splits import read_prompts, renamed
 
 
@@ -101,9 +100,8 @@ def load(
         total = len(data)
         data = data.select(sorted(order[:sample]))
         label += f".sample{sample}"
-    prompt_ids = encode_prompts(list(data["prompt"]), tokenizer)
     rows = [
-        Question(row["id"], row["answer"], row["prompt"], ids, columns=row)
-        for row, ids in zip(data, prompt_ids, strict=True)
+        Question(row["id"], row["answer"], row["prompt"], row["prompt_ids"], columns=row)
+        for row in data
     ]
     return Questions(label, kind, rows, dropped, total)

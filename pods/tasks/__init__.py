@@ -1,7 +1,7 @@
 """Questions with gold answers, and the prompts that the policy sees: one file a task, and
 `load(name, split)` and `render_prompt(question, tokenizer=...)` for everybody."""
 
-from pods.tasks.prompts import encode_prompt, encode_prompts, render_for, render_prompt
+from pods.tasks.prompts import encode_prompts, render_for, render_prompt
 from pods.tasks.splits import (
     NAMES,
     SPLITS,
@@ -19,7 +19,6 @@ __all__ = [
     "NAMES",
     "SPLITS",
     "TASKS",
-    "encode_prompt",
     "encode_prompts",
     "kind_of",
     "load",

@@ -86,11 +86,6 @@ def render_for(
     )
 
 
-def encode_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    """Token ids of one rendered prompt; see `encode_prompts`."""
-    return encode_prompts([prompt], tokenizer)[0]
-
-
 def encode_prompts(prompts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[list[int]]:
     """Token ids of rendered prompts, with one BOS each if the tokenizer has one. Llama's template
     writes it and its tokenizer adds another: the published evaluation had two."""

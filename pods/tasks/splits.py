@@ -13,7 +13,7 @@ from pods.config import keys
 from pods.config.errors import UserError
 from pods.config.place import CONFIG_DIR
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own
-from pods.tasks.prompts import encode_prompt, encode_prompts, render_for
+from pods.tasks.prompts import encode_prompts, render_for
 from pods.tasks.task import Task, read
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def load(name: str, split: str, *, data_dir: str | None = None) -> "Dataset":
 def load_for(task: keys.TaskKeys, split: str, data_dir: str | None = None) -> "Dataset":
     """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
 
-    Columns called like one of ours, or `prompt`, are left out; mixed numbers become floats. Rows
-    come from `data_dir` (or PODS_DATA_DIR), else the hub; UserError names the key, or the line.
+    Columns called like one of ours, `prompt` or `prompt_ids` are left out; mixed numbers become
+    floats. Rows come from `data_dir` (or PODS_DATA_DIR), else the hub; UserError names the key, or
+    the line.
     """
     for problem in problems(task):
         raise UserError(problem)
@@ -109,7 +110,8 @@ def read_prompts(
     split: str,
     tokenizer: "PreTrainedTokenizerBase",
 ) -> tuple["Dataset", int]:
-    """The rows with a `prompt` of at most max_prompt_length tokens; how many were too long."""
+    """The rows with a `prompt` of at most max_prompt_length tokens, its `prompt_ids`; how many were
+    too long."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -122,7 +124,8 @@ def read_prompts(
     longest = config.sampling.max_prompt_length
     encoded = encode_prompts(prompts, tokenizer)
     short = [place for place, ids in enumerate(encoded) if len(ids) <= longest]
-    return dataset.add_column("prompt", prompts).select(short), len(prompts) - len(short)
+    dataset = dataset.add_column("prompt", prompts).add_column("prompt_ids", encoded)
+    return dataset.select(short), len(prompts) - len(short)
 
 
 def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase") -> "Dataset":
@@ -141,8 +144,9 @@ def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase")
             f"prompts_per_step={config.prompts_per_step}: {source} has {count} questions; {remedy}"
         )
     if config.trial and ranks.is_main():
-        first = prompts[0]["prompt"]
-        ids = encode_prompt(first, tokenizer)
+        first = prompts[0]
+        ids = first["prompt_ids"]
         tokens = f"{len(ids)} tokens, {ids.count(tokenizer.bos_token_id)} of them BOS"
-        print(f"first of {count} prompts, {tokens}:\n{ranks.printable(first)}", flush=True)
+        text = ranks.printable(first["prompt"])
+        print(f"first of {count} prompts, {tokens}:\n{text}", flush=True)
     return prompts

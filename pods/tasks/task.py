@@ -89,8 +89,10 @@ def _example(task: Task, row: Row, number: int) -> Row:
     for name, key in (("question", "question"), ("gold answer", "answer")):
         if not isinstance(ours[key], str) or not ours[key].strip():
             raise ValueError(f"the {name} must be text, is {reprlib.repr(ours[key])}")
-    # `prompt` is written later, by the code that renders the question
-    return ours | {name: row[name] for name in row if name not in (*ours, "prompt")}
+    # the last two are written later, by the code that renders the question
+    return ours | {
+        name: row[name] for name in row if name not in (*ours, "prompt", "prompt_ids")
+    }
 
 
 def _dataset(rows: list[Row]) -> "Dataset":

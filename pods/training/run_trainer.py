@@ -19,7 +19,6 @@ from pods.engines.trl import TrlEngine
 from pods.models.policy import Policy
 from pods.needs import needs_of
 from pods.seam import Tensors
-from pods.tasks.prompts import encode_prompt
 from pods.trainer import PodsTrainer
 from pods.training.guard import Guard
 
@@ -99,8 +98,7 @@ class RunTrainer(PodsTrainer):
             pairs = list(neighbours)
             prompt = pairs[0][0]
             seeds = [seed_of(self.config.seed, step, prompt, index) for _, index in pairs]
-            tokens = encode_prompt(prompt.row["prompt"], self.processing_class)
-            requests.append(Request(tokens, seeds))
+            requests.append(Request(prompt.row["prompt_ids"], seeds))
         return requests
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
