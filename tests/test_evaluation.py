@@ -28,7 +28,6 @@ from pods.evaluation import questions, records, run, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.lookup import SAVED, runs
 from pods.evaluation.questions import Questions
-from pods.evaluation.records import Question
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs import results
@@ -51,6 +50,10 @@ class Instant:
         for work in works:
             seeds = [0 if work.greedy else request.seeds[0] for request in work.requests]
             yield work, [[Completion(ids[seed % 10], seed % 7 == 0)] for seed in seeds]
+
+
+def question(name: str, answer: str, prompt: str, prompt_ids: list[int]) -> dict[str, Any]:
+    return {"id": name, "answer": answer, "prompt": prompt, "prompt_ids": prompt_ids}
 
 
 INSTANT, BUILD = nullcontext(Instant()), choose.build
@@ -163,7 +166,7 @@ def test_a_results_file_is_the_one_recomputed_from_the_records():
             for q in range(6)
         ]
         records.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
-    rows = [Question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
+    rows = [question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
     target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
     plan = run.Plan(
         config=configured("repeats=11", "pass_at=[1,3,11,20]"),
@@ -213,7 +216,7 @@ def rounded(tree: Any) -> Any:
 
 
 def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
-    rows = [Question(id_, "", "", [7]) for id_ in "ab"]
+    rows = [question(id_, "", "", [7]) for id_ in "ab"]
     cases = [
         ("gsm8k", 0, "base", 0),
         ("gsm8k", 1, "base", 0),
@@ -397,7 +400,7 @@ def test_values_of_rewards_are_set_anew_and_a_change_is_told():
         return [0.0] * len(completions)
 
     columns = [{"levels": 3}, {"levels": 4}]
-    rows = [Question(str(i), "1", f"p {i}", [7], columns=row) for i, row in enumerate(columns)]
+    rows = [question(str(i), "1", f"p {i}", [7]) | row for i, row in enumerate(columns)]
     repeat = [{"id": "0", "completion": "1"}, {"id": "1", "completion": "+2"}]
     tokenizer = load_tokenizer(str(TINY))
     changes = []
@@ -429,14 +432,14 @@ def test_more_repeats_and_tasks_keep_what_is_there():
 
 
 def test_the_facts_and_the_line_of_questions():
-    rows = [Question("a", "1", "1+0?", [7, 8]), Question("b", "2", "1+1?", [7])]
+    rows = [question("a", "1", "1+0?", [7, 8]), question("b", "2", "1+1?", [7])]
     plain = Questions("gsm8k", "math", rows, dropped=1)
     sample = Questions("gsm8k.sample2.greedy", "math", rows, total=5, greedy=True)
     same = {"questions": 2, "digest": "f056627088a1a809"}  # as in stored results
     assert plain.facts == same | {"dropped": 1}
     assert sample.facts == same | {"dropped": 0, "temperature": 0.0, "sampled_from": 5}
     others = [("c", "1", [7, 8]), ("a", "3", [7, 8]), ("a", "1", [7])]
-    changed = [replace(plain, rows=[Question(i, a, "1+0?", p), rows[1]]) for i, a, p in others]
+    changed = [replace(plain, rows=[question(i, a, "1+0?", p), rows[1]]) for i, a, p in others]
     assert len({q.facts["digest"] for q in (plain, *changed)}) == 4
     assert plain.summary == "gsm8k: 2 questions, 1 longer than in training left out"
     assert sample.summary == "gsm8k.sample2.greedy: 2 questions of 5, a sample"
@@ -444,7 +447,7 @@ def test_the_facts_and_the_line_of_questions():
 
 def test_the_record_of_a_completion():
     tokenizer = load_tokenizer(str(TINY))
-    rows = [Question("a", "5", "2+3?<think>", [7]), Question("b", "6", "3+3?", [7])]
+    rows = [question("a", "5", "2+3?<think>", [7]), question("b", "6", "3+3?", [7])]
     texts = ["1</think><answer>5</answer>", "1</think><answer>5"]
     ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     groups = [[Completion(ids[0], False)], [Completion(ids[1], True)]]
@@ -676,7 +679,7 @@ def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     load = partial(questions.load, "gsm8k", "train", training, load_tokenizer(str(TINY)))
     labels = [(q.task, q.total) for q in (load(5), load(16), load())]
     assert labels == [("gsm8k.train.sample5", 16), ("gsm8k.train", None), ("gsm8k.train", None)]
-    small, large, other = ([row.id for row in load(*s).rows] for s in ((5, 0), (9, 0), (5, 1)))
+    small, large, other = ([row["id"] for row in load(*s).rows] for s in ((5, 0), (9, 0), (5, 1)))
     assert set(small) < set(large)
     assert (len(large), small == other) == (9, False)
 

@@ -61,7 +61,7 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     config = compose(*SETTINGS, *EVALUATION)
     tokenizer, path, works = load_tokenizer(config.model.path), tmp_path / "lines.jsonl", []
     midrun = MidRun(config, None, tokenizer, path)
-    answers = [row.answer for row in midrun.questions.rows]
+    answers = [row["answer"] for row in midrun.questions.rows]
     texts = [f"<think></think><answer>{answers[0]}</answer>", f"<answer>{answers[1]}</answer>"]
     texts += [f"<answer>{answers[2]}</answer>", "<think>", "<think></think><answer>999999</answer>"]
     ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
@@ -76,7 +76,7 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     live = LivePolicy(None, 7)
     metrics = midrun(live, 7, COUNTS | {"other": 1})
     requests = questions.requests("arithmetic", midrun.rows, config.seed, "step-7", repeat=0)
-    assert [row.id for row in midrun.rows] == [row.id for row in midrun.questions.rows[:5]]
+    assert [row["id"] for row in midrun.rows] == [row["id"] for row in midrun.questions.rows[:5]]
     assert works == [Work(requests, live, evaluation=True, greedy=greedy) for greedy in (0, 1)]
     (line,) = files.read_lines(path)
     length = np.mean([len(tokens) for tokens in ids])

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from pods import files, ranks
+from pods.batch import Row
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, LivePolicy, Work
 from pods.evaluation import questions, scores
-from pods.evaluation.records import GradedCompletion, Question
+from pods.evaluation.records import GradedCompletion
 from pods.metrics import Metrics
 
 COUNTERS = ("train_seconds", "tokens/generated", "tokens/trained")
@@ -65,7 +66,7 @@ class MidRun:
         version = config.rewards.version
         deadline_seconds = config.rewards.deadline_seconds
 
-        def graded(mine: list[Question]) -> list[GradedCompletion]:
+        def graded(mine: list[Row]) -> list[GradedCompletion]:
             requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
             work = Work(requests, live, evaluation=True, greedy=greedy)
             ((_, groups),) = self.engine.generate([work])

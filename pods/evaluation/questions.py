@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pods import rewards
+from pods.batch import Row
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
-from pods.evaluation.records import GradedCompletion, Question
+from pods.evaluation.records import GradedCompletion
 from pods.tasks.splits import read_prompts, renamed
 
 
@@ -24,7 +25,7 @@ class Questions:
 
     task: str  # <name>[.validation][.sample<k>][.greedy]: also the data set of the results
     kind: str  # how answers are graded: math | choice
-    rows: list[Question]
+    rows: list[Row]  # as pods.tasks.read_prompts has them
     dropped: int = 0  # prompts that were too long
     total: int | None = None  # questions that a sample was drawn from
     greedy: bool = False  # one greedy completion of each
@@ -33,7 +34,7 @@ class Questions:
     def facts(self) -> dict[str, Any]:
         """Facts noted beside scores; the digest changes with any prompt or gold answer."""
         parts = ("id", "answer", "prompt_ids")
-        content = json.dumps([[getattr(row, part) for row in self.rows] for part in parts])
+        content = json.dumps([[row[part] for row in self.rows] for part in parts])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         facts = {"questions": len(self.rows), "dropped": self.dropped, "digest": digest}
         if self.greedy:
@@ -50,27 +51,27 @@ class Questions:
         return f"{self.task}: {len(self.rows)} questions{sample}{dropped}"
 
 
-def requests(
-    task: str, rows: Sequence[Question], seed: int, policy: str, repeat: int
-) -> list[Request]:
+def requests(task: str, rows: Sequence[Row], seed: int, policy: str, repeat: int) -> list[Request]:
     """One completion of each question; its seed depends on nothing but these and the question."""
-    return [Request(row.prompt_ids, [seed_of(seed, policy, task, row.id, repeat)]) for row in rows]
+    return [
+        Request(row["prompt_ids"], [seed_of(seed, policy, task, row["id"], repeat)]) for row in rows
+    ]
 
 
 def records(
-    rows: Sequence[Question], groups: Sequence[list[Completion]], tokenizer: Any, stop: list[str]
+    rows: Sequence[Row], groups: Sequence[list[Completion]], tokenizer: Any, stop: list[str]
 ) -> list[GradedCompletion]:
     """The only completion of each question, without grades."""
     completions = [completion for (completion,) in groups]
     written = texts(tokenizer, completions, stop)
     return [
         GradedCompletion(
-            id=row.id,
-            answer=row.answer,
+            id=row["id"],
+            answer=row["answer"],
             completion=text,
             tokens=len(completion.token_ids),
             clipped=completion.clipped,
-            well_formed=rewards.is_well_formed(rewards.opened(row.prompt) + text),
+            well_formed=rewards.is_well_formed(rewards.opened(row["prompt"]) + text),
             correct={},
         )
         for row, text, completion in zip(rows, written, completions, strict=True)
@@ -100,8 +101,4 @@ def load(
         total = len(data)
         data = data.select(sorted(order[:sample]))
         label += f".sample{sample}"
-    rows = [
-        Question(row["id"], row["answer"], row["prompt"], row["prompt_ids"], columns=row)
-        for row in data
-    ]
-    return Questions(label, kind, rows, dropped, total)
+    return Questions(label, kind, list(data), dropped, total)

@@ -1,22 +1,12 @@
-"""A question, the record of a completion with its grades, and the files of records."""
+"""The record of a completion with its grades, and the files of records."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from pods.config.errors import UserError
 from pods.files import write_atomic
-
-
-class Question(NamedTuple):
-    """One question, as the policy sees it, and its gold answer."""
-
-    id: str
-    answer: str
-    prompt: str
-    prompt_ids: list[int]
-    columns: dict[str, Any] | None = None  # of the data set, for reward functions
 
 
 class GradedCompletion(TypedDict):

@@ -231,7 +231,7 @@ def is_whole(path: Path, q: Questions) -> bool:
     repeat = files.read_lines(path)
     if not all(record.keys() >= GradedCompletion.__required_keys__ for record in repeat):
         return False
-    return [record["id"] for record in repeat] == [row.id for row in q.rows]
+    return [record["id"] for record in repeat] == [row["id"] for row in q.rows]
 
 
 def generate(
@@ -270,7 +270,7 @@ def sum_up(plan: Plan, target: Target) -> Details:
         for path, repeat in zip(paths, repeats, strict=True):
             if grade(plan, q, repeat):
                 records.write(path, repeat)
-        prompts = [row.prompt for row in q.rows]
+        prompts = [row["prompt"] for row in q.rows]
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
     target.publish(by_task)
     return {task: details for task, (_, details) in by_task.items()}

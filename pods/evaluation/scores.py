@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from pods import rewards
+from pods.batch import Row
 from pods.config.errors import UserError
-from pods.evaluation.records import GradedCompletion, Question
+from pods.evaluation.records import GradedCompletion
 from pods.runs import results
 from pods.scoring import MADE_UP, Reward
 
@@ -48,7 +49,7 @@ def grade(
 
 def reward(
     repeat: list[GradedCompletion],
-    rows: Sequence[Question],
+    rows: Sequence[Row],
     functions: Sequence[Reward],
     tokenizer: Any,
 ) -> bool:
@@ -60,8 +61,8 @@ def reward(
     texts = [record["completion"] for record in repeat]
     columns = {
         **MADE_UP,
-        **{name: [row.columns[name] for row in rows] for name in rows[0].columns or ()},
-        "prompts": [row.prompt for row in rows],
+        **{name: [row[name] for row in rows] for name in rows[0]},
+        "prompts": [row["prompt"] for row in rows],
         "completions": texts,
         "completion_ids": tokenizer(texts, add_special_tokens=False)["input_ids"],
     }

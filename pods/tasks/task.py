@@ -90,9 +90,7 @@ def _example(task: Task, row: Row, number: int) -> Row:
         if not isinstance(ours[key], str) or not ours[key].strip():
             raise ValueError(f"the {name} must be text, is {reprlib.repr(ours[key])}")
     # the last two are written later, by the code that renders the question
-    return ours | {
-        name: row[name] for name in row if name not in (*ours, "prompt", "prompt_ids")
-    }
+    return ours | {name: row[name] for name in row if name not in (*ours, "prompt", "prompt_ids")}
 
 
 def _dataset(rows: list[Row]) -> "Dataset":
