@@ -73,6 +73,11 @@ class Work:
     evaluation: bool = False  # prompts that are generated once, not n times
     greedy: bool = False  # the likeliest token each time, whatever the temperature
 
+    @property
+    def prompts(self) -> list[list[int]]:
+        """The prompt of each completion."""
+        return [list(request.prompt) for request in self.requests for _ in request.seeds]
+
 
 Groups = list[list[Completion]]  # one list per request, one completion per seed
 Answers = Iterator[tuple[Work, Groups]]  # in the order of the works

@@ -159,15 +159,12 @@ def can_be_merged(model: Model | PeftModel) -> bool:
     if config.peft_type != PeftType.LORA or config.modules_to_save or config.use_dora:
         return False
     users = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    for layer in lora_layers(model):
-        base = layer.get_base_layer()
-        if not isinstance(base, torch.nn.Linear | torch.nn.Embedding):
-            return False
-        if base.weight.dtype != torch.float32:  # quantised weights are whole numbers
-            return False
-        if users[id(base.weight)] > 1:  # another layer shares it
-            return False
-    return True
+    return all(
+        isinstance(base, torch.nn.Linear | torch.nn.Embedding)
+        and base.weight.dtype == torch.float32  # quantised weights are whole numbers
+        and users[id(base.weight)] == 1  # else another layer shares it
+        for base in (layer.get_base_layer() for layer in lora_layers(model))
+    )
 
 
 def lora_layers(model: PeftModel) -> list[LoraLayer]:

@@ -25,7 +25,7 @@ class TrlEngine:
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         """As the protocol; log-probabilities come only from vLLM."""
         for work in works:
-            prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
+            prompts = work.prompts
             ids, values = self.generate_ids(prompts, work.evaluation, work.greedy)
             if values is None or not logprobs:
                 values = [None] * len(prompts)

@@ -87,7 +87,7 @@ class VllmEngine(AbstractContextManager):
             window: list[Work] = []
             for work in of_model:
                 window.append(work)
-                if sum(map(_size, window)) >= WINDOW:
+                if sum(len(r.seeds) for work in window for r in work.requests) >= WINDOW:
                     yield from self._together(window, logprobs)
                     window = []
             if window:
@@ -267,11 +267,6 @@ def apart_from_the_launcher() -> Iterator[None]:
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _size(work: Work) -> int:
-    """How many completions are asked for."""
-    return sum(len(request.seeds) for request in work.requests)
 
 
 def _completion(output: RequestOutput) -> Completion:

@@ -86,9 +86,8 @@ class RunTrainer(PodsTrainer):
         completions = [completion for group in groups for completion in group]
         if not self.keeps_logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
-        prompts = [list(request.prompt) for request in work.requests for _ in request.seeds]
         written = texts(self.processing_class, completions, self.config.sampling.stop)
-        rows = zip(prompts, completions, written, strict=True)
+        rows = zip(work.prompts, completions, written, strict=True)
         return [Rollout(*row) for row in rows]
 
     def requests(self, wanted: list[tuple[Prompt, int]], step: int) -> list[Request]:
