@@ -55,7 +55,8 @@ def score(
     completions: Sequence[str], answers: Sequence[str], version: str = "v2", kind: str = "math"
 ) -> dict[str, list[float]]:
     """correctness, format and tags of every completion, unweighted; the trainer adds them up."""
-    return _scorer(version).score(completions, answers, [kind] * len(completions))
+    count = len(completions)
+    return _scorer(version).score(completions, answers, [kind] * count, [""] * count)
 
 
 class Scorer:
@@ -78,13 +79,12 @@ class Scorer:
         completions: Sequence[str],
         answers: Sequence[str],
         kinds: Sequence[str],
-        prompts: Sequence[str] | None = None,
+        prompts: Sequence[str],
     ) -> dict[str, list[float]]:
         """{name: one float per completion}, unweighted; without a verdict correctness is 0.
 
         prompts: they may open the first tag.
         """
-        prompts = prompts or [""] * len(completions)
         verdicts = self.grade(completions, answers, kinds)
         rows = [
             Graded(opened(prompt) + completion, verdict is True, self.version)

@@ -45,8 +45,7 @@ def published_answer(completion: str) -> str:
 
 def last_number(completion: str, pattern: str) -> str:
     """The last match of a run of characters, "-1" without one (as published)."""
-    match = re.search(pattern, completion[::-1])  # the last run is the first one from the end
-    return match.group()[::-1] if match else "-1"
+    return (re.findall(pattern, completion) or ["-1"])[-1]
 
 
 def last_closed_answer(completion: str) -> str | None:

@@ -192,7 +192,7 @@ def wait_until_gone(pids: list[int]) -> None:
 def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
     batch = [block(POWER_TOWER)] * 2, ["x+1"] * 2, ["math"] * 2  # computer algebra never ends
     with closing(Scorer("strict", workers=1, deadline_seconds=0.05)) as scorer:
-        assert scorer.score(*batch)["correctness"] == [0.0, 0.0]
+        assert scorer.score(*batch, [""] * 2)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
         os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
         assert scorer.grade(*batch) == [None, None]
