@@ -15,12 +15,12 @@ from pods.config.place import CONFIG_DIR
 from . import choice, published, strict
 from .functions import FUNCTIONS, Graded
 from .tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
-from .verifier import Pair, Verifier
+from .verifier import Pair, Verdict, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 
 
-def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> bool | None:
+def grade(completion: str, answer: str, version: str = "v2", kind: str = "math") -> Verdict:
     """Whether a completion gives the gold answer; None if a comparison by strict passed its
     deadline, which says nothing about the answer. kind: math, or choice for a letter.
 
@@ -35,7 +35,7 @@ def grades(
     version: str = "v2",
     kind: str = "math",
     deadline_seconds: float | None = None,
-) -> list[bool | None]:
+) -> list[Verdict]:
     """`grade` of many completions, several comparisons at a time; a line on stderr counts those
     without a verdict. deadline_seconds: processor time of a comparison; None: as in training."""
     scorer = _scorer(version, deadline_seconds)
@@ -94,15 +94,15 @@ class Scorer:
 
     def grade(
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
-    ) -> list[bool | None]:
+    ) -> list[Verdict]:
         """Whether each completion gives its gold answer; None: a comparison passed its deadline."""
         decisions = [self._decide(*row) for row in zip(completions, answers, kinds, strict=True)]
         # Rollouts of one prompt often agree: each pair is compared once.
-        pairs = list(dict.fromkeys(pair for pair in decisions if isinstance(pair, tuple)))
-        verdicts: dict[Pair, bool | None] = dict.fromkeys(pairs, False)
+        verdicts: dict[bool | Pair, Verdict] = {d: d is True for d in decisions}
+        pairs = [d for d in verdicts if isinstance(d, tuple)]
         if pairs and self._verifier:
-            verdicts = dict(zip(pairs, self._verifier.ask(pairs), strict=True))
-        grades = [verdicts[d] if isinstance(d, tuple) else d for d in decisions]
+            verdicts |= zip(pairs, self._verifier.ask(pairs), strict=True)
+        grades = [verdicts[d] for d in decisions]
         self.timeouts += grades.count(None)
         return grades
 
