@@ -171,11 +171,11 @@ def named(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) 
 
 def show_texts(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> None:
     """The completions that hold a text, those of the training first."""
-    texts = []  # place, question, completion
-    for record in rollouts:
-        for number, text in enumerate(record.get("completions", ())):
-            place = f"training step {record['step']}, rollout {number}"
-            texts.append((place, record["question_id"], text))
+    texts = [  # place, question, completion
+        (f"training step {record['step']}, rollout {number}", record["question_id"], text)
+        for record in rollouts
+        for number, text in enumerate(record.get("completions", ()))
+    ]
     for row in answers.itertuples():
         texts.append((f"{row.place}, {row.verdict}", row.question, row.text))
     hits = [place for place in texts if config.search in place[-1]]

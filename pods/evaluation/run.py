@@ -215,7 +215,7 @@ def missing(plan: Plan, target: Target) -> list[tuple[Questions, int, Path]]:
     """The repeats of a policy that are not on disk, with their places."""
     repeats = []
     for q in plan.questions:
-        for path in target.store.repeats(target.name, q.task):
+        for path in target.repeats(q.task):
             if not is_whole(path, q):
                 copy = path.rename(files.aside(path))
                 print(f"{path}: lacks questions, or has others; it is {copy} now", file=sys.stderr)
@@ -265,7 +265,7 @@ def sum_up(plan: Plan, target: Target) -> Details:
     """The scores of one policy from all its records, written to its summary."""
     by_task = {}
     for q in plan.questions:
-        paths = target.store.repeats(target.name, q.task)
+        paths = target.repeats(q.task)
         repeats = [files.read_lines(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
             if grade(plan, q, repeat):

@@ -44,11 +44,7 @@ def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any])
             }
             if greedy:
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
-            shares = {
-                **metrics,
-                "format": details["format"],
-                "clipped": details["clipped"],
-            }
+            shares = details | metrics  # format and clipped are of every grader
             by_k = [name for name in metrics if name.startswith("pass@") and name != "pass@1"]
             for name in ("both", "format", "clipped", "alike", *by_k[-1:]):
                 if name in shares:

@@ -49,7 +49,6 @@ class Store:
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
         """Note settings and facts. UserError: a task was scored otherwise."""
-        place = f"results_dir={self.summary.parent}"
         self.facts = {**facts, **self.facts}
         for task, settings in claims.items():
             model = next(iter(self.facts["tasks"].values()), settings).get("model")
@@ -63,15 +62,10 @@ class Store:
             )
             if changes:
                 raise UserError(
-                    f"{place}: {task} of {self.folder.name} was scored with {changes}; ask for the "
-                    "same, or choose another results_dir"
+                    f"results_dir={self.summary.parent}: {task} of {self.folder.name} was scored "
+                    f"with {changes}; ask for the same, or choose another results_dir"
                 )
             self.facts["tasks"][task] = settings
-
-    def repeats(self, policy: str, task: str) -> list[Path]:
-        """The existing files, repeat-10 after repeat-9."""
-        files = (self.folder / policy / task).glob("repeat-*.jsonl")
-        return sorted(files, key=lambda path: int(path.stem.removeprefix("repeat-")))
 
     def write_facts(self) -> None:
         """With those that another command has written meanwhile."""
@@ -98,6 +92,11 @@ class Target:
         if self.weights is None or not is_adapter(self.weights):
             return None
         return json.loads((self.weights / "adapter_config.json").read_text())["r"]
+
+    def repeats(self, task: str) -> list[Path]:
+        """The existing files, repeat-10 after repeat-9."""
+        files = (self.store.folder / self.name / task).glob("repeat-*.jsonl")
+        return sorted(files, key=lambda path: results.run_order(path.name))
 
     def publish(self, scores: ByTask) -> None:
         """Put the scores into the summary; details of a base model stand among the facts."""
