@@ -74,6 +74,8 @@ def test_a_folder(tmp_path):
     assert sizes(str(tmp_path)) == [16, 4, 3]
     write(tmp_path / "validation.jsonl", rows(2, start=200))
     assert sizes(str(tmp_path)) == [20, 2, 3]
+    (tmp_path / "train.jsonl").unlink()  # of a run that is only scored
+    assert len(own(str(tmp_path), "validation")) == 2
 
 
 FORMATS = {

@@ -68,8 +68,8 @@ def load_for(task: keys.TaskKeys, split: str, data_dir: str | None = None) -> "D
     if split not in SPLITS:
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
     facts = own.define(task) if task.name == "own" else TASKS[task.name]
-    needed = "test" if split == "test" else "train"
-    if needed not in facts.splits:
+    needed = "test" if split == "test" else "train"  # from which validation is carved
+    if not {split, needed} & facts.splits.keys():
         remedy = "name another task"
         if task.name == "own":
             remedy = f"give {needed}.jsonl in a folder, or one file of at least 5 rows"
