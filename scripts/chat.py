@@ -40,7 +40,7 @@ def main(config: ChatConfig) -> None:
     task = training.task
     kind = tasks.kind_of(task)
     name, _ = choose.for_evaluation(config.engine, training)
-    with choose.build(name, training, tokenizer, sampling, Limits(), trained.lora_rank) as engine:
+    with choose.build(name, training, tokenizer, sampling, Limits(), training.lora.rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
             text = tasks.render_for(question, tokenizer, task, training.model, kind)

@@ -49,7 +49,7 @@ def main(config: ExportConfig) -> None:
     out = Path(config.out or f"exports/{name}")
     if out.exists():
         raise UserError(f"out={out}: exists; remove it, or set out=<a new folder>")
-    if not config.merge and target.lora_rank is None:
+    if not config.merge and not is_adapter(target.weights):
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
     from pods.models.policy import load_tokenizer  # --help and mistakes wait for no torch
 

@@ -135,9 +135,10 @@ def settings_of(
 
 
 def build(plan: Plan) -> Engine:
-    """The engine of the plan, for adapters up to the largest rank."""
+    """The engine of the plan; a base model alone needs no adapters."""
     limits = Limits(plan.config.max_sequences, plan.config.gpu_memory_utilization)
-    rank = max(target.lora_rank or 0 for target in plan.policies) or None
+    adapted = any(target.weights for target in plan.policies)
+    rank = plan.training.lora.rank if adapted else None
     return choose.build(plan.engine, plan.training, plan.tokenizer, plan.sampling, limits, rank)
 
 

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 from pods.config.errors import UserError
 from pods.evaluation.records import save
 from pods.files import write_atomic
-from pods.models import is_adapter
 from pods.runs import checkpoints, results
 
 ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
@@ -85,13 +84,6 @@ class Target:
     weights: Path | None = None
     meta: dict[str, Any] = field(default_factory=dict)  # the checkpoint's, for the results
     digest: str = ""  # of the weights
-
-    @property
-    def lora_rank(self) -> int | None:
-        """None for the base model and for full weights."""
-        if self.weights is None or not is_adapter(self.weights):
-            return None
-        return json.loads((self.weights / "adapter_config.json").read_text())["r"]
 
     def repeats(self, task: str) -> list[Path]:
         """The existing files, repeat-10 after repeat-9."""
