@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -254,12 +255,12 @@ def generate(
         yield len(groups)
 
 
-def grade(plan: Plan, q: Questions, repeat: list[GradedCompletion]) -> bool:
+def grade(plan: Plan, q: Questions, repeat: list[GradedCompletion]) -> None:
     """Add the missing grades; on the run's own task, set the values of its reward functions."""
     functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
-    changed = scores.reward(repeat, q.rows, functions, plan.tokenizer)
+    scores.reward(repeat, q.rows, functions, plan.tokenizer)
     deadline_seconds = plan.config.deadline_seconds or plan.training.rewards.deadline_seconds
-    return scores.grade(repeat, plan.versions, q.kind, deadline_seconds) or changed
+    scores.grade(repeat, plan.versions, q.kind, deadline_seconds)
 
 
 def sum_up(plan: Plan, target: Target) -> Details:
@@ -269,7 +270,9 @@ def sum_up(plan: Plan, target: Target) -> Details:
         paths = target.repeats(q.task)
         repeats = [files.read_lines(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
-            if grade(plan, q, repeat):
+            before = deepcopy(repeat)
+            grade(plan, q, repeat)
+            if repeat != before:
                 records.write(path, repeat)
         prompts = [row["prompt"] for row in q.rows]
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)

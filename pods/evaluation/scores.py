@@ -27,10 +27,9 @@ EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap inter
 
 def grade(
     repeat: list[GradedCompletion], versions: Sequence[str], kind: str, deadline_seconds: float
-) -> bool:
-    """Add the missing verdicts; returns whether any was added. A comparison that passes the
-    deadline, seconds of processor time, gives none, and is made again at the next call."""
-    changed = False
+) -> None:
+    """Add the missing verdicts. A comparison that passes the deadline, seconds of processor time,
+    gives none, and is made again at the next call."""
     for version in versions:
         missing = [record for record in repeat if version not in record["correct"]]
         verdicts = rewards.grades(
@@ -43,8 +42,6 @@ def grade(
         for record, verdict in zip(missing, verdicts, strict=True):
             if verdict is not None:
                 record["correct"][version] = verdict
-                changed = True
-    return changed
 
 
 def reward(
@@ -52,12 +49,13 @@ def reward(
     rows: Sequence[Row],
     functions: Sequence[Reward],
     tokenizer: Any,
-) -> bool:
+) -> None:
     """Set the values of the training's own reward functions, anew: a function of this name may have
-    been another one, and a base model serves many runs. Returns whether any differs."""
-    old = [record.pop("rewards", {}) for record in repeat]
+    been another one, and a base model serves many runs."""
+    for record in repeat:
+        record.pop("rewards", None)
     if not functions:
-        return any(old)
+        return
     texts = [record["completion"] for record in repeat]
     columns = {
         **MADE_UP,
@@ -69,7 +67,6 @@ def reward(
     values = {function.__name__: function(**columns) for function in functions}
     for i, record in enumerate(repeat):
         record["rewards"] = {name: numbers[i] for name, numbers in values.items()}
-    return old != [record["rewards"] for record in repeat]
 
 
 def summary(
