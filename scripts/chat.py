@@ -43,7 +43,7 @@ def main(config: ChatConfig) -> None:
     with choose.build(name, training, tokenizer, sampling, Limits(), training.lora.rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
             question, _, gold = line.strip().partition(" => ")
-            text = tasks.render_for(question, tokenizer, task, training.model, kind)
+            text = tasks.render_for(question, tokenizer, task, training.model)
             (prompt,) = tasks.encode_prompts([text], tokenizer)
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None), Work(requests, trained.weights)]

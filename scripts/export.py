@@ -23,7 +23,7 @@ from pods.evaluation.targets import Target
 from pods.files import remove_old
 from pods.models import is_adapter, locate
 from pods.runs import results
-from pods.tasks import kind_of, render_for
+from pods.tasks import render_for
 
 CHOSEN = {
     "best": "by accuracy on validation questions, not on test questions: its validation accuracy "
@@ -55,7 +55,7 @@ def main(config: ExportConfig) -> None:
 
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     task = training.task
-    prompt = render_for("<the question>", tokenizer, task, training.model, kind_of(task))
+    prompt = render_for("<the question>", tokenizer, task, training.model)
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_old(out.parent, ".export-*")
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:

@@ -11,8 +11,8 @@ from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, TaskKeys
 from pods.scoring import Rewards
-from pods.tasks import encode_prompts, read_prompts, render_prompt
-from pods.tasks.prompts import SYSTEM, render_for
+from pods.tasks import encode_prompts, read_prompts, render_for, render_prompt
+from pods.tasks.prompts import SYSTEM
 from rewards import is_well_formed, opened
 from tests.configs import compose
 from tests.tokenizers_like import like
@@ -21,10 +21,6 @@ QWEN, LLAMA, DATE = like("qwen"), like("llama"), "26 Jul 2024"
 TASK = TaskKeys.model_construct(name="gsm8k", style="instruct", system=None, date=DATE, kind=None)
 NO_THINKING = {"enable_thinking": False}
 MODEL = ModelKeys(name="m", path="m", dtype="float32", load_in_4bit=False)
-
-
-def render(question, tokenizer, task, model):
-    return render_for(question, tokenizer, task, model, tasks.kind_of(task))
 
 
 def test_rendered_prompts_equal_the_published_ones(shared):
@@ -123,14 +119,14 @@ def test_too_few_questions_are_blamed_on_the_limit_only_if_it_drops_any(monkeypa
     ids=["math", "own math", "choice", "own choice", "the task's own text"],
 )
 def test_a_question_gets_the_system_text_of_its_task(changes, text):
-    prompt = render("Which?", QWEN, TASK.model_copy(update=changes), MODEL)
+    prompt = render_for("Which?", QWEN, TASK.model_copy(update=changes), MODEL)
     assert prompt == render_prompt("Which?", tokenizer=QWEN, system=text, date_string=DATE)
 
 
 def with_template(name, **changes):
     """The prompt of a question by a template of tests/templates."""
     task = TASK.model_copy(update={"system": changes.pop("system", "S")})
-    return render("1+1?", like("qwen", name), task, MODEL.model_copy(update=changes))
+    return render_for("1+1?", like("qwen", name), task, MODEL.model_copy(update=changes))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +155,7 @@ def test_format_and_tags_count_the_think_that_a_template_opens(
 
 def test_a_model_brings_its_system_text_and_mistakes_are_named():
     model = MODEL.model_copy(update={"system": "Think: on"})
-    prompt = render("1+1?", QWEN, TASK.model_copy(update={"system": "S"}), model)
+    prompt = render_for("1+1?", QWEN, TASK.model_copy(update={"system": "S"}), model)
     assert prompt.startswith("<|im_start|>system\nThink: on\nS<|im_end|>")
     with pytest.raises(UserError, match=r"^task.system: .* \(a system message comes first\); set"):
         with_template("needs_system", system="")

@@ -1,7 +1,7 @@
 """Questions with gold answers, and the prompts that the policy sees: one file a task, and
 `load(name, split)` and `render_prompt(question, tokenizer=...)` for everybody."""
 
-from pods.tasks.prompts import encode_prompts, render_for, render_prompt
+from pods.tasks.prompts import encode_prompts, render_prompt
 from pods.tasks.splits import (
     NAMES,
     SPLITS,
@@ -13,6 +13,7 @@ from pods.tasks.splits import (
     problems,
     read_prompts,
     renamed,
+    render_for,
 )
 
 __all__ = [

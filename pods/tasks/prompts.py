@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from jinja2 import TemplateError
 
-from pods.config import keys
 from pods.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,36 +53,6 @@ def render_prompt(
             f"task.system: the chat template refuses the messages ({error}); "
             'set the text that it needs, or "" where it takes none'
         ) from None
-
-
-def render_for(
-    question: str,
-    tokenizer: "PreTrainedTokenizerBase",
-    task: keys.TaskKeys,
-    model: keys.ModelKeys,
-    kind: str,
-) -> str:
-    """The prompt of a question under a config; kind: of grading, whose system text is the default.
-    Raises UserError for a variable that the model's template does not have."""
-    system = task.system
-    if system is None:
-        system = SYSTEM[kind][task.style]
-    if task.style == "instruct" and model.system:
-        system = f"{model.system}\n{system}"
-    for name in model.chat_template_kwargs:
-        if name not in str(tokenizer.chat_template):  # which would ignore it
-            raise UserError(
-                f"model.chat_template_kwargs={model.chat_template_kwargs}: the template of "
-                f"{model.path} has no {name}; correct or remove it"
-            )
-    return render_prompt(
-        question,
-        tokenizer=tokenizer,
-        style=task.style,
-        system=system,
-        date=task.date,
-        **model.chat_template_kwargs,
-    )
 
 
 def encode_prompts(prompts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[list[int]]:

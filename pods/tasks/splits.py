@@ -13,7 +13,7 @@ from pods.config import keys
 from pods.config.errors import UserError
 from pods.config.place import CONFIG_DIR
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own
-from pods.tasks.prompts import encode_prompts, render_for
+from pods.tasks.prompts import SYSTEM, encode_prompts, render_prompt
 from pods.tasks.task import Task, read
 
 if TYPE_CHECKING:
@@ -104,6 +104,35 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
     return dataset.select(sorted(chosen))
 
 
+def render_for(
+    question: str,
+    tokenizer: "PreTrainedTokenizerBase",
+    task: keys.TaskKeys,
+    model: keys.ModelKeys,
+) -> str:
+    """The prompt of a question under a config, by default with the system text of the task's kind.
+    Raises UserError for a variable that the model's template does not have."""
+    system = task.system
+    if system is None:
+        system = SYSTEM[kind_of(task)][task.style]
+    if task.style == "instruct" and model.system:
+        system = f"{model.system}\n{system}"
+    for name in model.chat_template_kwargs:
+        if name not in str(tokenizer.chat_template):  # which would ignore it
+            raise UserError(
+                f"model.chat_template_kwargs={model.chat_template_kwargs}: the template of "
+                f"{model.path} has no {name}; correct or remove it"
+            )
+    return render_prompt(
+        question,
+        tokenizer=tokenizer,
+        style=task.style,
+        system=system,
+        date=task.date,
+        **model.chat_template_kwargs,
+    )
+
+
 def read_prompts(
     config: keys.TrainConfig,
     task: keys.TaskKeys,
@@ -116,10 +145,8 @@ def read_prompts(
 
     datasets.disable_progress_bars()
     dataset = load_for(task, split, config.data_dir)
-    kind = kind_of(task)
     prompts = [
-        render_for(question, tokenizer, task, config.model, kind)
-        for question in dataset["question"]
+        render_for(question, tokenizer, task, config.model) for question in dataset["question"]
     ]
     longest = config.sampling.max_prompt_length
     encoded = encode_prompts(prompts, tokenizer)
