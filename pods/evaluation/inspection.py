@@ -104,9 +104,8 @@ def show_signal(config: InspectConfig, visits: pandas.DataFrame) -> None:
         correct=("correct", "mean"),
         gold=("gold", "first"),
     )
-    is_solved = by_question["correct"] == 1
-    solved = by_question[is_solved]
-    never = by_question[~is_solved & (by_question["signal"] == 0)]
+    solved = by_question.query("correct == 1")
+    never = by_question.query("correct != 1 and signal == 0")
     print(
         f"{config.run}: {len(by_question)} questions in {len(visits)} visits; "
         f"{len(solved)} were always solved, {len(never)} others never had signal"
@@ -123,8 +122,8 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
         print(f"no scores of {config.run} yet: uv run evaluate_run.py run={config.run}")
         return
     last = answers["checkpoint"].iloc[-1]
-    for task, own in answers[answers["checkpoint"] == last].groupby("task", sort=False):
-        wrong = own[own["verdict"] == "wrong"]
+    for task, own in answers.query("checkpoint == @last").groupby("task", sort=False):
+        wrong = own.query("verdict == 'wrong'")
         answered = wrong["text"].map(published_answer).map(one_line)
         rows = wrong.assign(answered=answered, gold=wrong["gold"].map(one_line))
         times = rows.groupby(["question", "answered", "gold"], sort=False).size()
@@ -136,7 +135,7 @@ def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.Dat
     """One question: its visits in training, and its completions at every checkpoint."""
     ids = named(config, rollouts, answers)
     visits = [record for record in rollouts if record["question_id"] in ids]
-    answers = answers[answers["question"].isin(ids)]
+    answers = answers.query("question in @ids")
     if not visits and answers.empty:
         raise UserError(
             f"question={config.question}: no id, and in no stored prompt, of run={config.run}; "
