@@ -61,13 +61,15 @@ def show(boards: Sequence[Scoreboard]) -> None:
     rows = [line for board in boards for line in board.lines]
     if rows:
         table = pandas.DataFrame(rows).fillna("").drop_duplicates()  # runs share a base model
-        shared = [name for name in NAMES if len(set(table[name]) - {""}) <= 1]
-        titles = [f"{name} {max(table[name])}" for name in shared if max(table[name])]
-        print(", ".join(titles))
+        values = {name: {*table[name]} - {""} for name in NAMES}
+        shared = [name for name, own in values.items() if len(own) <= 1]
+        print(", ".join(f"{name} {value}" for name in shared for value in values[name]))
         table["run"] = table["run"].map(shortened([*table["run"]]))
         table = table.sort_values("task", kind="stable")  # the policies of a task together
         print(table.drop(columns=shared).to_string(index=False))
-        notes = ["[ ]: 95 % interval", *(note for board in boards for note in board.notes)]
+        notes = ["[ ]: 95 % interval"]
+        for board in boards:
+            notes += board.notes
         print(*dict.fromkeys(notes), sep="\n")
     files = dict.fromkeys(str(path) for board in boards for path in board.files)
     if files:
