@@ -133,7 +133,7 @@ def scores(folder: Path, run: str, base: str) -> str:
     import pandas  # a wrong run= waits for nothing
 
     from pods.evaluation import scoreboard
-    from pods.figures import tables
+    from pods.figures import reading, tables
 
     lines = []
     path = folder / f"{run}.json"
@@ -143,8 +143,14 @@ def scores(folder: Path, run: str, base: str) -> str:
         lines += scoreboard.lines(run, f"checkpoint-{step}", seconds, by_task)
     if not lines:
         return f"Not scored: `uv run evaluate_run.py run={run}`"
-    facts = results.facts_of(folder / f"base-{base}.meta.json")
-    lines += scoreboard.lines("", "base", None, facts.get("details", {}).get("scores", {}))
+    base_path = folder / f"base-{base}.json"
+    facts = results.facts_of(base_path.with_suffix(".meta.json"))
+    alike = {
+        task: details
+        for task, details in facts.get("details", {}).get("scores", {}).items()
+        if reading.how_scored(base_path, task, ()) == reading.how_scored(path, task, ())
+    }
+    lines += scoreboard.lines("", "base", None, alike)
     return tables.markdown(pandas.DataFrame(lines).drop(columns="run").fillna(""))
 
 

@@ -231,11 +231,34 @@ def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
     assert questions.requests("gsm8k", rows[1:], 0, "base", repeat=0) == works[0][1:]
 
 
-def test_the_provenance_of_the_first_scores_stays():
+def test_the_provenance_of_the_first_scores_stays_and_the_training_is_the_newest():
     store = Store(Path("results"), "fake")
     commit = store.facts["git_commit"]
-    store.claim({}, {"git_commit": "another", "new": True})
+    store.claim({}, {"git_commit": "another", "new": True, "train": {"max_steps": 20}})
     assert (store.facts["git_commit"], store.facts["new"]) == (commit, True)
+    assert store.facts["train"] == {"max_steps": 20}  # it went on since
+
+
+def test_scores_of_other_weights_under_the_name_leave_the_summary_and_choose_nothing():
+    shutil.copytree("results", "trained_again")
+    store = Store(Path("trained_again"), "fake")
+    store.facts["best"] = {"gsm8k": "checkpoint-2", "own": "checkpoint-4"}
+    target = Target(store, "checkpoint-2", 2, Path("checkpoint-2"), digest="of other weights")
+    target.note_weights()
+    target.note_weights()  # nothing is left to forget
+    store.write_facts()
+    assert [*results.read("trained_again/fake.json")] == [4]
+    facts = Store(Path("trained_again"), "fake").facts
+    assert facts["best"] == {"gsm8k": None, "own": "checkpoint-4"}
+    assert facts["weights"]["checkpoint-2"] == "of other weights"
+
+
+def test_a_copy_of_a_repeat_is_none():
+    shutil.copytree("results", "copied")
+    target = Target(Store(Path("copied"), "fake"), "checkpoint-2", 2)
+    repeats = target.repeats("gsm8k")
+    shutil.copy(repeats[0], repeats[0].with_name("repeat-0 (copy).jsonl"))
+    assert target.repeats("gsm8k") == repeats != []
 
 
 def test_a_second_command_changes_nothing_and_reads_each_repeat_twice(monkeypatch):
@@ -650,6 +673,8 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
         evaluate("split=validation", key, *keys)
         best[key] = re.findall(r"(\S+): best on gsm8k\.validation", capsys.readouterr().out)
     assert best == {"temperature=0": ["checkpoint-2"], "greedy=true": ["checkpoint-4"]}
+    evaluate("split=validation", "checkpoints=2", *keys)  # a worse one alone
+    assert "checkpoint-4: best on gsm8k.validation" in capsys.readouterr().out
     evaluate("checkpoints=best", *keys)
     scored = {step: [*scores.datasets] for step, scores in results.read("chosen/fake.json").items()}
     validation = ["gsm8k.validation", "gsm8k.validation.greedy"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from pods.config.errors import UserError
+from pods.config.errors import RunFailed
 from pods.files import write_atomic
 
 
@@ -27,12 +27,12 @@ def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
     try:
         write(path, content)
     except OSError as error:
-        raise UserError(
+        raise RunFailed(
             f"{path}: {error.strerror}; make room there and run the same command again, finished "
             "repeats stay"
         ) from error
 
 
 def write(path: Path, records: list[GradedCompletion]) -> None:
-    """Replace a file of records, a line each. Raises UserError as `save`."""
+    """Replace a file of records, a line each. Raises RunFailed as `save`."""
     save(write_atomic, path, "".join(json.dumps(record) + "\n" for record in records))

@@ -27,6 +27,7 @@ from pods.evaluation.records import GradedCompletion
 from pods.evaluation.scoreboard import Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
+from pods.runs import results
 from pods.runs.folder import provenance
 from pods.runs.results import GREEDY
 from pods.scoring import Reward
@@ -154,10 +155,11 @@ def score_all(plan: Plan) -> Scoreboard:
         seconds = target.meta.get("train_seconds")
         lines += scoreboard.lines(run, policy, seconds, scored[target.name])
     tasks = dict.fromkeys(line["task"] for line in lines)
-    checkpoints = [target for target in plan.policies if target.weights]
     notes = []
     if plan.config.split == "validation":
-        notes += [note_best(checkpoints, task, scored) for task in tasks if checkpoints]
+        store, version = plan.policies[-1].store, plan.versions[0]
+        if plan.policies[-1].weights:
+            notes += [note_best(store, task, version) for task in tasks]
     elif len(plan.policies) > 2:
         notes.append("picking the best row overstates accuracy; see split=validation")
     if not reward_weights(plan.training.rewards).get("correctness"):
@@ -184,13 +186,18 @@ def score_all(plan: Plan) -> Scoreboard:
     )
 
 
-def note_best(checkpoints: list[Target], task: str, scored: dict[str, Details]) -> str:
-    """Write which checkpoint is best on validation questions into its facts, and say so."""
-    # max takes the earliest of equals
-    best = max(checkpoints, key=lambda target: share(scored[target.name][task]))
-    best.store.facts.setdefault("best", {})[task.partition(".")[0]] = best.name
-    best.store.write_facts()
-    return f"{best.name}: best on {task}; score it once: split=test checkpoints=best"
+def note_best(store: Store, task: str, version: str) -> str:
+    """Write which checkpoint of the run is best on validation questions by this grader, of all that
+    have such scores, into its facts, and say so."""
+    shares = {}
+    for step, policy in results.read(store.summary).items():
+        graded = policy.meta.get("scores", {}).get(task, {}).get("rewards", {})
+        if version in graded:
+            shares[f"checkpoint-{step}"] = graded[version]["correct"]["mean"]
+    best = max(shares, key=shares.__getitem__)  # the earliest of equals
+    store.facts.setdefault("best", {})[task.partition(".")[0]] = best
+    store.write_facts()
+    return f"{best}: best on {task}; score it once: split=test checkpoints=best"
 
 
 def score(plan: Plan) -> dict[str, Details]:
@@ -202,7 +209,7 @@ def score(plan: Plan) -> dict[str, Details]:
     with build(plan) if total else nullcontext() as engine, bar:
         for target in plan.policies:
             if target.weights:
-                target.store.facts["weights"][target.name] = target.digest
+                target.note_weights()
             target.store.write_facts()  # first, so that no file is ever without them
             for length in generate(plan, engine, target, repeats[target.name]):
                 bar.update(length)

@@ -6,6 +6,7 @@ results/<run>.meta.json   what the files were made with; other settings are refu
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,9 @@ class Store:
             ) from None
 
     def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
-        """Note settings and facts. UserError: a task was scored otherwise."""
-        self.facts = {**facts, **self.facts}
+        """Note settings and facts: the training's as it is now, the provenance of the first scores.
+        UserError: a task was scored otherwise."""
+        self.facts = {**facts, **self.facts, "train": facts["train"]}
         for task, settings in claims.items():
             model = next(iter(self.facts["tasks"].values()), settings).get("model")
             before = {**settings, "model": model}  # one for all tasks
@@ -88,7 +90,19 @@ class Target:
     def repeats(self, task: str) -> list[Path]:
         """The existing files, repeat-10 after repeat-9."""
         files = (self.store.folder / self.name / task).glob("repeat-*.jsonl")
-        return sorted(files, key=lambda path: results.run_order(path.name))
+        own = [path for path in files if re.fullmatch(r"repeat-\d+", path.stem)]  # no copies
+        return sorted(own, key=lambda path: results.run_order(path.name))
+
+    def note_weights(self) -> None:
+        """That these weights are scored; what others had under the name is in no summary then."""
+        store, facts = self.store, self.store.facts
+        if facts["weights"].get(self.name, self.digest) != self.digest:
+            run = results.read(store.summary)
+            run.pop(self.step, None)
+            save(results.write, store.summary, run)
+            best = facts.get("best", {})
+            facts["best"] = {key: None if best[key] == self.name else best[key] for key in best}
+        facts["weights"][self.name] = self.digest
 
     def publish(self, scores: ByTask) -> None:
         """Put the scores into the summary; details of a base model stand among the facts."""
