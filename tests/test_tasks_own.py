@@ -78,6 +78,23 @@ def test_a_folder(tmp_path):
     assert len(own(str(tmp_path), "validation")) == 2
 
 
+def test_cells_of_a_csv_file_stay_as_they_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    answers = ["0007", "NA", "9007199254740993", "0.5", "12345678901234567890123", "27.0", "1e3"]
+    lines = [f"q{i},{answer},{i}" for i, answer in enumerate(answers)]
+    path = tmp_path / "test.csv"
+    path.write_text("\n".join(["problem,solution,count", *lines]) + "\n")
+    part = own(str(tmp_path), "test")
+    assert part["answer"][:] == [*answers[:5], "27", "1e3"]
+    assert part["count"][:] == [*range(7)]  # other columns are typed, for reward functions
+
+
+def test_columns_that_rewards_get_otherwise_are_left_out(tmp_path):
+    taken = dict.fromkeys(("prompt", "prompts", "completions", "trainer_state"), "x")
+    write(tmp_path / "test.jsonl", [{**row, **taken, "kept": 1} for row in rows(5)])
+    assert {*own(str(tmp_path), "test").column_names} & {*taken, "kept"} == {"kept"}
+
+
 FORMATS = {
     "q.csv": lambda path, table: table.to_csv(path, index=False),
     "q.tsv": lambda path, table: table.to_csv(path, index=False, sep="\t"),

@@ -5,8 +5,10 @@ uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=s
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -126,9 +128,9 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     refuse_unreadable(task)
     files = local_files(source)
     if "" in files:
-        return _divided(source, list(_rows(files[""])))
+        return _divided(source, list(_rows(files[""], task)))
     if files or Path(source).is_dir():
-        return {split: _rows(file) for split, file in files.items()}
+        return {split: _rows(file, task) for split, file in files.items()}
     hub, _, subset = source.partition(":")
     splits = download(
         f"task.source={source}",
@@ -142,15 +144,22 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     return _divided(source, list(*parts.values()))
 
 
-def _rows(file: Path) -> Iterable[Placed]:
+def _rows(file: Path, task: keys.TaskKeys) -> Iterable[Placed]:
     if file.suffix == ".jsonl":
         return json_lines(file)
-    settings = {"data_files": str(file), "split": "train"}
-    if file.suffix in DELIMITERS:
+    settings: dict[str, Any] = {"data_files": str(file), "split": "train"}
+    if file.suffix in DELIMITERS:  # else pandas makes a number of 007, and a gap of NA
         settings["sep"] = DELIMITERS[file.suffix]
+        settings["converters"] = dict.fromkeys((task.question, task.answer), as_written)
+        settings |= {"keep_default_na": False, "na_values": [""]}
     format = FORMATS[file.suffix]
     rows = download(f"task.source={file}", format, None, f"give {READABLE}", **settings)
     return numbered(str(file), rows)
+
+
+def as_written(cell: str) -> str:
+    """The text of a cell; 27.0 is 27, as tables of numbers are saved."""
+    return re.sub(r"^(-?[0-9]+)\.0$", r"\1", cell)
 
 
 def _divided(source: str, rows: list[Placed]) -> dict[str, Iterable[Placed]]:

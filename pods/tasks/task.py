@@ -17,6 +17,11 @@ from pods.config.errors import UserError
 if TYPE_CHECKING:
     from datasets import Dataset
 
+# Names of what is made of a question, and of what reward functions get beside its columns.
+TAKEN = (
+    *("prompt", "prompt_ids", "prompts", "completion", "completions", "completion_ids"),
+    *("trainer_state", "log_extra", "log_metric"),
+)
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
 Placed = tuple[str, int, Row]  # place of a row, named in errors; its number from 1; the row
 
@@ -89,8 +94,7 @@ def _example(task: Task, row: Row, number: int) -> Row:
     for name, key in (("question", "question"), ("gold answer", "answer")):
         if not isinstance(ours[key], str) or not ours[key].strip():
             raise ValueError(f"the {name} must be text, is {reprlib.repr(ours[key])}")
-    # the last two are written later, by the code that renders the question
-    return ours | {name: row[name] for name in row if name not in (*ours, "prompt", "prompt_ids")}
+    return ours | {name: row[name] for name in row if name not in (*ours, *TAKEN)}
 
 
 def _dataset(rows: list[Row]) -> "Dataset":
