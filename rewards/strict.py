@@ -25,25 +25,29 @@ WRAPPING = re.compile(
 )
 TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}(?:\^\{?[23]\}?$)?")
 UNIT = re.compile(TEXT.pattern + "$")
-FRACTION = re.compile(r"\\[tdc]?frac\s*(?:\{([^{}+*/]*)\}|([0-9]))\s*(?:\{([^{}+*/]*)\}|([0-9]))")
+FRACTION = re.compile(r"\\[tdc]?frac\s*(?:\{([^{}+*/]+)\}|([0-9]))\s*(?:\{([^{}+*/]+)\}|([0-9]))")
 PERCENT = re.compile(r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b")
 DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?|\.[0-9]+"
 NUMBER = rf"([+-]?)\s*(?:([0-9]+)\s+(?=[0-9]+\s*/))?({DECIMAL})(?:\s*/\s*({DECIMAL}))?"
 STATED = (  # one number in a sentence, or with a unit: 18cm, 18 eggs, 18/day
     rf"(?:[A-Za-z(][A-Za-z',:() -]*[ (:])?{NUMBER}"
-    r"(?:\s*(?:[cmk]?m|[mk]?g|ft|h|s|mph|[ap]m)\b|\s*[/(](?=[A-Za-z])|\s+(?=[A-Za-z]{2}|a ))?"
+    r"(?:\s*(?:[cmk]?m|[mk]?g|ft|h|s|mph|[ap]m)\b|\s*[/(](?=[A-Za-z]{2})|\s+(?=[A-Za-z]{2}|a ))?"
     r"(?:(?<=[^0-9])[A-Za-z',./() -]*(?:\^[23])?)?"
 )
 CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
 TERM = re.compile(r"[0-9][A-Za-z]|(?<![A-Za-z'])[B-HJ-Zb-z](?![A-Za-z'])")  # 2x, x
-DENIALS = "not|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect"
+DENIALS = (
+    r"not|cannot|\w+n't|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
+    "|excluding"
+)
 DENYING = re.compile(rf"(?i)(?<![a-z])(?:{DENIALS})(?![a-z])")
 CHANGING = re.compile(  # words that deny, change or doubt the number beside them
     rf"(?i)(?<![a-z])(?:{DENIALS}|and|unless|maybe|perhaps|might|may|could|should|guess|about|around"
-    r"|approximately|almost|nearly|least|most|than|minimum|maximum|another|other|half|halves|twice"
-    r"|double|triple|times|thirds?|quarters?|fifths?|(?:ten|hundred|thousand)(?:th)?s?|dozens?|[mb]illion"
-    r"|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|minus|plus|negative|below|under|zero|ago|debt"
-    r"|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse)(?![a-z])"
+    r"|approximately|roughly|circa|close|almost|nearly|least|most|than|exceeds?|minimum|maximum"
+    r"|another|other|half|halves|twice|double|triple|times|thirds?|quarters?|fifths?"
+    r"|(?:ten|hundred|thousand)(?:th)?s?|dozens?|[mb]illion|trillion|divided|multiplied|modulo|mod"
+    r"|remainder|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|minus|plus|negative|below|under|zero"
+    r"|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse)(?![a-z])"
 )
 
 

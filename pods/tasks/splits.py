@@ -60,8 +60,8 @@ def load_for(task: keys.TaskKeys, split: str, data_dir: str | None = None) -> "D
     """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
 
     Columns called like one of ours, or like what rewards get beside columns (task.TAKEN), are left
-    out; mixed numbers become floats. Rows come from `data_dir` (or PODS_DATA_DIR), else the hub; UserError names the key, or
-    the line.
+    out; mixed numbers become floats. Rows come from `data_dir` (or PODS_DATA_DIR), else the hub;
+    UserError names the key, or the line.
     """
     for problem in problems(task):
         raise UserError(problem)
