@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pods.tasks.gold import text_or_number
 from pods.tasks.task import Task, numbered
 
 SIZES = {"train": 400, "validation": 256, "test": 256}
@@ -65,8 +66,9 @@ def task(name: str) -> Task:
         hub="pods/tasks/arithmetic.py",
         splits={split: split for split in SIZES},
         rows=lambda split: numbered(f"{name}, {split}", rows(split, name)),
-        question=lambda row: row["question"],
-        gold=lambda row: row["answer"],
+        question="question",
+        answer="answer",
+        gold=text_or_number,
     )
 
 

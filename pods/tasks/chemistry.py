@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def question(row: Row) -> str:
+def with_options(row: Row, name: str) -> str:
     """The question with its options below it, one a line."""
     choices = column(row, "choices")
-    lines = [text(row, "question")]
+    lines = [text(row, name)]
     for label, option in zip(choices["label"], choices["text"], strict=True):
         lines.append(f"{label}. {option}")
     return "\n".join(lines)
 
 
-def gold(row: Row) -> str:
+def letter(row: Row, name: str) -> str:
     """The letter of the correct option."""
-    key = text(row, "answerKey").strip()
+    key = text(row, name).strip()
     if key not in row["choices"]["label"]:
-        raise ValueError(f"answerKey {key!r} is none of the labels {row['choices']['label']}")
+        raise ValueError(f"{name} {key!r} is none of the labels {row['choices']['label']}")
     return key
 
 
@@ -49,7 +49,9 @@ TASK = Task(
     hub="hicai-zju/SciKnowEval",
     splits={"train": "test", "test": "test"},
     select=select,
-    question=question,
-    gold=gold,
+    question="question",
+    question_of=with_options,
+    answer="answerKey",
+    gold=letter,
     kind="choice",
 )

@@ -4,13 +4,14 @@
  total does it take?", "answer": "It takes 2/2=<<2/2=1>>1 bolt of white fiber\\n ... #### 3"}
 """
 
-from pods.tasks.gold import after_hashes, text
+from pods.tasks.gold import after_hashes
 from pods.tasks.task import Task
 
 TASK = Task(
     name="gsm8k",
     hub="openai/gsm8k",
     subsets=("main",),
-    question=lambda row: text(row, "question"),
-    gold=lambda row: after_hashes(row, "answer"),
+    question="question",
+    answer="answer",
+    gold=after_hashes,
 )

@@ -9,7 +9,7 @@ ends it at the first "}", as published, so that no answer to 15 % of the questio
 
 from dataclasses import replace
 
-from pods.tasks.gold import boxed, boxed_as_published, text, text_or_number
+from pods.tasks.gold import boxed, boxed_as_published, text_or_number
 from pods.tasks.task import Task
 
 SUBJECTS = (
@@ -24,8 +24,9 @@ def evaluation_set(name: str, hub: str, question: str, split: str = "test") -> T
         name=name,
         hub=hub,
         splits={"test": split},
-        question=lambda row: text(row, question),
-        gold=lambda row: text_or_number(row, "answer"),
+        question=question,
+        answer="answer",
+        gold=text_or_number,
     )
 
 
@@ -33,18 +34,14 @@ MATH = Task(
     name="math",
     hub="EleutherAI/hendrycks_math",
     subsets=SUBJECTS,
-    question=lambda row: text(row, "problem"),
-    gold=lambda row: boxed(row, "solution"),
+    question="problem",
+    answer="solution",
+    gold=boxed,
     shuffle_seed=42,
 )
 TASKS = (
     MATH,
-    replace(
-        MATH,
-        name="math_published",
-        source="math",
-        gold=lambda row: boxed_as_published(row, "solution"),
-    ),
+    replace(MATH, name="math_published", source="math", gold=boxed_as_published),
     evaluation_set("math500", "HuggingFaceH4/MATH-500", "problem"),
     evaluation_set("amc23", "zwhe99/amc23", "question"),
     evaluation_set("aime24", "HuggingFaceH4/aime_2024", "problem", "train"),  # its only split

@@ -17,7 +17,7 @@ from pods.batch import Row
 from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.config.mistakes import one_line
-from pods.tasks.gold import after_hashes, boxed, text, text_or_number
+from pods.tasks.gold import after_hashes, boxed, text_or_number
 from pods.tasks.task import Placed, Task, download, json_lines, numbered
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
@@ -86,18 +86,20 @@ def define(task: keys.TaskKeys) -> Task:
         hub=task.source,
         splits=dict.fromkeys(parts, ""),
         rows=parts.__getitem__,
-        question=lambda row: text(row, task.question),
-        gold=_gold(task.answer, task.gold),
+        question=task.question,
+        answer=task.answer,
+        gold=_gold(task.gold),
         kind=task.kind,
         remedy="correct the row, task.question, task.answer or task.gold",
     )
 
 
-def _gold(column: str, name: str) -> Callable[[Row], str]:
+def _gold(name: str) -> Callable[[Row, str], str]:
+    """The gold answer of a row and a column; a function of the user's gets the row alone."""
     if name in GOLDS:
-        return lambda row: GOLDS[name](row, column)
+        return GOLDS[name]
     function = functions.load("task.gold", name)
-    return lambda row: function(dict(row))
+    return lambda row, _: function(dict(row))
 
 
 def refuse_unreadable(task: keys.TaskKeys) -> None:

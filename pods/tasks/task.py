@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pods.batch import Row
 from pods.config.errors import UserError
+from pods.tasks.gold import text
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,12 +29,14 @@ Placed = tuple[str, int, Row]  # place of a row, named in errors; its number fro
 
 @dataclass(frozen=True)
 class Task:
-    """One task; `question` and `gold` raise ValueError on a bad row."""
+    """One task; `question_of` and `gold` take a row and a column, with ValueError on a bad row."""
 
     name: str
     hub: str  # hub id of the data set, or another name of the source, for messages
-    question: Callable[[Row], str]
-    gold: Callable[[Row], str]
+    question: str  # the column of the question
+    answer: str  # the column from which `gold` reads the gold answer
+    gold: Callable[[Row, str], str]
+    question_of: Callable[[Row, str], str] = text
     kind: str = "math"  # how answers are graded: math | choice
     subsets: tuple[str | None, ...] = (None,)
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
@@ -87,8 +90,8 @@ def _example(task: Task, row: Row, number: int) -> Row:
     identity = next((row[name] for name in ID_COLUMNS if row.get(name) is not None), number)
     ours = {
         "id": str(identity),
-        "question": task.question(row),
-        "answer": task.gold(row),
+        "question": task.question_of(row, task.question),
+        "answer": task.gold(row, task.answer),
         "kind": task.kind,
     }
     for name, key in (("question", "question"), ("gold answer", "answer")):
