@@ -262,23 +262,19 @@ def generate(
         yield len(groups)
 
 
-def grade(plan: Plan, q: Questions, repeat: list[GradedCompletion]) -> None:
-    """Add the missing grades; on the run's own task, set the values of its reward functions."""
-    functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
-    scores.reward(repeat, q.rows, functions, plan.tokenizer)
-    deadline_seconds = plan.config.deadline_seconds or plan.training.rewards.deadline_seconds
-    scores.grade(repeat, plan.versions, q.kind, deadline_seconds)
-
-
 def sum_up(plan: Plan, target: Target) -> Details:
-    """The scores of one policy from all its records, written to its summary."""
+    """The scores of one policy from all its records, written to its summary. Missing grades are
+    added; on the run's own task the values of its reward functions are set."""
+    deadline_seconds = plan.config.deadline_seconds or plan.training.rewards.deadline_seconds
     by_task = {}
     for q in plan.questions:
+        functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
         paths = target.repeats(q.task)
         repeats = [files.read_lines(path) for path in paths]
         for path, repeat in zip(paths, repeats, strict=True):
             before = deepcopy(repeat)
-            grade(plan, q, repeat)
+            scores.reward(repeat, q.rows, functions, plan.tokenizer)
+            scores.grade(repeat, plan.versions, q.kind, deadline_seconds)
             if repeat != before:
                 records.write(path, repeat)
         prompts = [row["prompt"] for row in q.rows]
