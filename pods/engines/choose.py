@@ -58,8 +58,10 @@ def settle(config: TrainConfig) -> str:
         eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
         config.optimizer.name = "adamw_8bit" if eight_bit else "adamw_torch_fused"
     config.engine, because = for_training(config)
-    line = f"backend {config.backend} ({reason}), engine {config.engine} ({because})"
-    line += f", {config.optimizer.name}"
+    line = (
+        f"backend {config.backend} ({reason}), engine {config.engine} ({because}), "
+        f"{config.optimizer.name}"
+    )
     count = torch.cuda.device_count()
     if count > 1 and ranks.world_size() == 1:
         line += f", one of {count} cards: accelerate launch uses them all (docs/cluster.md)"

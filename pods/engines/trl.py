@@ -4,12 +4,14 @@ TRL takes no seed per completion: it samples from torch's generator, which each 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pods.config.keys import TrainConfig
 from pods.engines import Answers, Completion, Work
 
 
+@dataclass(frozen=True)
 class TrlEngine:
     """Generates by TRL's trainer. Work.full_length is beyond it: completions have their own ends.
 
@@ -18,9 +20,8 @@ class TrlEngine:
     first.
     """
 
-    def __init__(self, generate_ids: Callable[..., tuple], ends: Sequence[int]) -> None:
-        self.generate_ids = generate_ids
-        self.ends = list(ends)
+    generate_ids: Callable[..., tuple]
+    ends: list[int]
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         """As the protocol; log-probabilities come only from vLLM."""

@@ -65,9 +65,7 @@ class VllmEngine(AbstractContextManager):
         self._config = config
         self._sampling = sampling
         self._limits = limits
-        self._rank: int | None = None  # the next rank that vLLM has kernels for
-        if lora_rank:
-            self._rank = next((rank for rank in RANKS if rank >= lora_rank), lora_rank)
+        self._lora_rank = lora_rank
         self._base = locate(config.model.path)
         self._ends = list(sampling.ends) or end_tokens(config.model.path, tokenizer)
         self._adapters: dict[Path, LoRARequest] = {}
@@ -112,7 +110,7 @@ class VllmEngine(AbstractContextManager):
             outputs = self._llm.generate(
                 prompts,
                 params,
-                lora_request=adapters if self._rank else None,
+                lora_request=adapters if self._lora_rank else None,
                 use_tqdm=False,
             )
         except EngineDeadError as error:
@@ -188,11 +186,12 @@ class VllmEngine(AbstractContextManager):
         sampling = self._sampling
         share = self._share()
         key = f"gpu_memory_utilization={share:.2f}"
+        lora_rank = self._lora_rank or 1
         with named_loading_errors(model, key), apart_from_the_launcher():
             return LLM(
                 model=model,
-                enable_lora=bool(self._rank),
-                max_lora_rank=self._rank or RANKS[0],
+                enable_lora=bool(self._lora_rank),
+                max_lora_rank=next((rank for rank in RANKS if rank >= lora_rank), lora_rank),
                 max_loras=1,
                 max_num_seqs=self._limits.max_sequences,  # None: vLLM's default
                 tokenizer=self._base,
