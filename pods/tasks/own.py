@@ -36,16 +36,17 @@ LARGEST_TEST = 256
 
 
 def local_files(source: str | None) -> dict[str, Path]:
-    """The files of a source on this disk by split, "" if one file is divided; {} for a hub id."""
+    """The files of a source on this disk by split, "" if one file is divided; {} for a hub id.
+    Raises UserError for two files of one split."""
     path = Path(source or "no source")
     if path.is_file():
         return {"": path}
-    return {
-        split: file
-        for split in ("train", "validation", "test")
-        for file in path.glob(f"{split}.*")
-        if file.suffix in FORMATS
-    }
+    files: dict[str, Path] = {}
+    for split in ("train", "validation", "test"):
+        for file in sorted(path.glob(f"{split}.*")):
+            if file.suffix in FORMATS and files.setdefault(split, file) != file:
+                raise UserError(f"task.source={file}: is a second file of its split; remove one")
+    return files
 
 
 def columns_of(file: Path) -> list[str]:
