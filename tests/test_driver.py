@@ -333,6 +333,7 @@ def test_the_numbers_of_a_step_by_hand():
             "all/completion_length_max": 3,
             "kept/reward_mean": 7 / 3,
             "kept/reward_variance": 0.125,
+            "kept/zero_variance_groups": 0.5,
             "kept/completion_length_mean": 5 / 3,
             "generate/rounds": 1,
             "generate/rollouts": 6,

@@ -11,7 +11,7 @@ from pods.config.keys import TrainConfig
 from pods.engines import Answers, Completion, Work
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrlEngine:
     """Generates by TRL's trainer. Work.full_length is beyond it: completions have their own ends.
 

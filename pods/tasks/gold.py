@@ -3,23 +3,24 @@
 import math
 import re
 import reprlib
+from collections.abc import Mapping
 from typing import Any
 
-from pods.batch import Row
+Columns = Mapping[str, Any]  # of a row
 
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are characters, not braces
 BOXED = re.compile(r"\\(?:boxed|fbox)\{")
 UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed 5
 
 
-def column(row: Row, name: str) -> Any:
+def column(row: Columns, name: str) -> Any:
     """The value of a column that must be there."""
     if name not in row:
         raise ValueError(f"column {name!r} is missing; found {', '.join(sorted(row)) or 'none'}")
     return row[name]
 
 
-def text(row: Row, name: str) -> str:
+def text(row: Columns, name: str) -> str:
     """The value of a column that must hold text."""
     value = column(row, name)
     if not isinstance(value, str):
@@ -27,7 +28,7 @@ def text(row: Row, name: str) -> str:
     return value
 
 
-def text_or_number(row: Row, name: str) -> str:
+def text_or_number(row: Columns, name: str) -> str:
     """The text of a column that holds text or a number: 27.0 becomes "27"."""
     value = column(row, name)
     if isinstance(value, str):
@@ -37,7 +38,7 @@ def text_or_number(row: Row, name: str) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-def after_hashes(row: Row, column: str) -> str:
+def after_hashes(row: Columns, column: str) -> str:
     """The text after "####", without thousands separators."""
     parts = text(row, column).split("####")
     if len(parts) < 2:
@@ -45,7 +46,7 @@ def after_hashes(row: Row, column: str) -> str:
     return parts[1].strip().replace(",", "")
 
 
-def boxed(row: Row, column: str) -> str:
+def boxed(row: Columns, column: str) -> str:
     """The content of the last \\boxed{...}. ValueError without one or with open braces."""
     content = after_last_box(row, column)
     depth = 1
@@ -56,12 +57,12 @@ def boxed(row: Row, column: str) -> str:
     raise ValueError(f"the last \\boxed{{ of column {column!r} is never closed")
 
 
-def boxed_as_published(row: Row, column: str) -> str:
+def boxed_as_published(row: Columns, column: str) -> str:
     """The content of the last \\boxed{...} up to the first "}"."""
     return after_last_box(row, column).split("}")[0].strip()
 
 
-def after_last_box(row: Row, column: str) -> str:
+def after_last_box(row: Columns, column: str) -> str:
     """The solution from the last \\boxed{ on; of one written \\boxed 5 its content, closed."""
     solution = text(row, column)
     boxes = list(BOXED.finditer(solution))
