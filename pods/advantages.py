@@ -38,7 +38,8 @@ def dr_grpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
 
 
 def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
-    """Each reward function normalised as in `kept`, then the weighted sum (arXiv 2601.05242).
+    """Each reward function normalised as in `kept`, then the weighted sum (arXiv 2601.05242 without
+    its last step, which normalises these sums over the batch).
 
     A batch without by_function has the advantages of `kept`.
     """

@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
@@ -31,15 +31,22 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     try:
-        with open(temporary, "wb") as file:
+        with named_errors(path), open(temporary, "wb") as file:
             write_through(file, data)
         temporary.replace(path)
-    except OSError as error:
-        if error.errno and not error.filename:
-            error.filename = str(path)  # a full disk names no file
-        raise
     finally:
         temporary.unlink(missing_ok=True)  # only there when the write or the rename failed
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """An error of a write in this block names `path`: a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
 
 
 def write_through(file: BinaryIO, data: bytes) -> None:
@@ -86,7 +93,7 @@ def append(path: Path, record: JsonObject) -> None:
     """Add a line of JSON to a file, and wait until it is on the disk. What a kill left of a line is
     moved to set-aside/ first, because it would spoil this one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:
+    with named_errors(path), open(path, "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # what another process has half written is not torn
         file.seek(0)
         torn = file.read().rpartition(b"\n")[2]

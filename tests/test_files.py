@@ -1,6 +1,7 @@
 """Files that matter reach the disk before their name does: the order of fsync and rename. What is
 appended to and broken inside keeps what can be read."""
 
+import errno
 import gzip
 import json
 import os
@@ -59,6 +60,15 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, failing):
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["file.json"]
+
+
+@pytest.mark.parametrize("write", [write_atomic, append])
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch, write):
+    path = tmp_path / "file.jsonl"
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=full))
+    with pytest.raises(OSError, match=r"No space left on device: .*file\.jsonl"):
+        write(path, {"step": 1} if write is append else "new")
 
 
 @pytest.mark.parametrize(("age", "stays"), [(3600.0, True), (2 * 86_400.0, False)])

@@ -157,7 +157,7 @@ def explain(error: BaseException) -> str:
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
         case OSError() if error.filename is not None:
-            return f"{error.filename}: {error.strerror}"
+            return f"{error.filename2 or error.filename}: {error.strerror}"  # of a copy: its target
     return one_line(error)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
-from pods.files import JsonObject, write_through
+from pods.files import JsonObject, named_errors, write_through
 
 if TYPE_CHECKING:
     from pods.rollouts import Record  # pandas: a wrong run= is named before it loads
@@ -24,7 +24,7 @@ def append(path: Path, number: int, step: "Record", texts: str) -> None:
     texts: which prompts keep their prompt and completions: all, the first of each step, or none.
     """
     lines = "".join(json.dumps(record) + "\n" for record in records(number, step, texts))
-    with open(path, "ab") as file:
+    with named_errors(path), open(path, "ab") as file:
         write_through(file, gzip.compress(lines.encode()))
 
 
