@@ -54,7 +54,10 @@ def main(config: ChatConfig) -> None:
                 (text,) = texts(tokenizer, [completion], sampling.stop)
                 verdict = ""
                 if gold:
-                    correct = rewards.grade(text, gold, training.rewards.version, kind)
+                    keys = training.rewards
+                    (correct,) = rewards.grades(
+                        [text], [gold], keys.version, kind, keys.deadline_seconds
+                    )
                     verdict = VERDICTS[correct]
                 table.add_column(name, footer=verdict, ratio=1, overflow="fold")
                 cells.append(Text(printable(text)))  # without markup

@@ -75,7 +75,7 @@ def test_a_folder(tmp_path):
     write(tmp_path / "validation.jsonl", rows(2, start=200))
     assert sizes(str(tmp_path)) == [20, 2, 3]
     (tmp_path / "test.csv").write_text("problem,solution\n1+1?,2\n")
-    with pytest.raises(UserError, match=r"test\.jsonl: is a second file of its split"):
+    with pytest.raises(UserError, match=r"test\.csv: is a second file of its split"):
         own(str(tmp_path), "test")
     (tmp_path / "test.csv").unlink()
     (tmp_path / "train.jsonl").unlink()  # of a run that is only scored

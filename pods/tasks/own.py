@@ -43,8 +43,9 @@ def local_files(source: str | None) -> dict[str, Path]:
         return {"": path}
     files: dict[str, Path] = {}
     for split in ("train", "validation", "test"):
-        for file in sorted(path.glob(f"{split}.*")):
-            if file.suffix in FORMATS and files.setdefault(split, file) != file:
+        for ending in FORMATS:
+            file = path / f"{split}{ending}"
+            if file.is_file() and files.setdefault(split, file) != file:
                 raise UserError(f"task.source={file}: is a second file of its split; remove one")
     return files
 
