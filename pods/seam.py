@@ -3,9 +3,9 @@ TRL's own code builds the tensors: it is answered with rollouts and rewards.
 
     overridden      _generate_and_score_completions, _generate, _calculate_rewards, compute_loss,
                     _save_optimizer_and_scheduler, _load_optimizer_and_scheduler
-    set for a call  use_vllm, mask_truncated_completions, num_generations_eval, top_k
+    set for a call  use_vllm, mask_truncated_completions, num_generations_eval, top_k, _metrics; by
+                    PodsTrainer current_gradient_accumulation_steps, beta, router_aux_loss_coef
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
-    replaced        trl.trainer.grpo_trainer.VLLMGeneration while the constructor runs
     deleted         Unsloth's notes on packing, after the warm-up"""
 
 from collections import defaultdict

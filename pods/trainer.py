@@ -229,13 +229,18 @@ class PodsTrainer(TrlSeam):
         micro_batches = torch.full_like(rows, max(1, sum(parts)) / len(parts))
         share = self.share_counted(rows, micro_batches)
         scale = 1.0  # of advantages and KL
-        if self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled:
+        if self.entropy_coef or self.use_adaptive_entropy:
             # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over.
             scale = micro_batches / share
             share = micro_batches
         steps = self.current_gradient_accumulation_steps * share
         inputs = {**inputs, "advantages": inputs["advantages"] * scale}
-        with changed(self, current_gradient_accumulation_steps=steps, beta=self.beta * scale):
+        with changed(
+            self,
+            current_gradient_accumulation_steps=steps,
+            beta=self.beta * scale,
+            router_aux_loss_coef=self.router_aux_loss_coef * share,  # of all rows: a router saw all
+        ):
             return super().compute_loss(model, inputs, *args, **keys)
 
     def share_counted(self, rows: torch.Tensor, micro_batches: torch.Tensor) -> torch.Tensor:

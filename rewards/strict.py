@@ -31,7 +31,8 @@ DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})
 NUMBER = rf"([+-]?)\s*(?:([0-9]+)\s+(?=[0-9]+\s*/))?({DECIMAL})(?:\s*/\s*({DECIMAL}))?"
 STATED = (  # one number in a sentence, or with a unit: 18cm, 18 eggs, 18/day
     rf"(?:[A-Za-z(][A-Za-z',:() -]*[ (:])?{NUMBER}"
-    r"(?:\s*(?:[cmk]?m|[mk]?g|ft|h|s|mph|[ap]m)\b|\s*[/(](?=[A-Za-z]{2})|\s+(?=[A-Za-z]{2}|a ))?"
+    r"(?:\s*(?:[cmk]?m|[mk]?g|ft|h|s|mph|[ap]m)\b|\s*[/(](?=[A-Za-z]{2}|[mghs]\b)"
+    r"|\s+(?=[A-Za-z]{2}|a ))?"
     r"(?:(?<=[^0-9])[A-Za-z',./() -]*(?:\^[23])?)?"
 )
 CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
@@ -46,7 +47,7 @@ CHANGING = re.compile(  # words that deny, change or doubt the number beside the
     r"|approximately|roughly|circa|close|almost|nearly|least|most|than|exceeds?|minimum|maximum"
     r"|another|other|half|halves|twice|double|triple|times|thirds?|quarters?|fifths?"
     r"|(?:ten|hundred|thousand)(?:th)?s?|dozens?|[mb]illion|trillion|divided|multiplied|modulo|mod"
-    r"|remainder|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|minus|plus|negative|below|under|zero"
+    r"|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|minus|plus|negative|below|under|zero"
     r"|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse)(?![a-z])"
 )
 

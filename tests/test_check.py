@@ -166,12 +166,21 @@ def test_a_schedule_follows_what_ends_the_run(overrides, follows):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("fixed: -1\ngenerate: 0\nupdate: 0", "fixed=-1: must be greater than or equal to 0"),
-        ("fixed: 1\ngenerate: 0\nupdate: a lot", "update=a lot: must be a number, such as 0.5"),
-        ("fixed: 1\ngenerate: 0\nupdates: 0", "updates=0: unknown; did you mean update?"),
+        (
+            "fixed: -1\ngenerate: 0\nupdate: 0",
+            "in the file, fixed=-1: must be greater than or equal to 0",
+        ),
+        (
+            "fixed: 1\ngenerate: 0\nupdate: a lot",
+            "in the file, update=a lot: must be a number, such as 0.5",
+        ),
+        (
+            "fixed: 1\ngenerate: 0\nupdates: 0",
+            "in the file, updates=0: unknown; did you mean update?",
+        ),
         ("fixed: 0\ngenerate: 0\nupdate: 0", "every step is free; give p.yaml a price"),
-        ("fixed: 1\ngenerate: 0", "update: has no value; set update=<value>"),
-        ("prices", "cannot read p.yaml ('str' object is not a mapping)"),
+        ("fixed: 1\ngenerate: 0", "in the file, update: has no value; set update=<value>"),
+        ("prices", "has no prices; write fixed, generate and update into it"),
         ("a: [", "cannot read p.yaml (while parsing"),
     ],
     ids=[

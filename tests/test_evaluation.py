@@ -659,7 +659,7 @@ def test_a_base_model_sees_the_prompt_of_the_task(task):
     assert training_config(config, None).task.system == system
 
 
-def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
+def test_validation_questions_choose_the_checkpoint_of_the_test(folder, capsys):
     keys = ("repeats=1", "results_dir=chosen")
     evaluate("split=validation", *keys)
     for path in Path("chosen/fake").rglob("gsm8k.validation*/repeat-*.jsonl"):
@@ -675,6 +675,11 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(capsys):
     assert best == {"temperature=0": ["checkpoint-2"], "greedy=true": ["checkpoint-4"]}
     evaluate("split=validation", "checkpoints=2", *keys)  # a worse one alone
     assert "checkpoint-4: best on gsm8k.validation" in capsys.readouterr().out
+    shutil.move(folder / "checkpoint-4", "moved")
+    evaluate("split=validation", *keys)
+    assert "checkpoint-2: best on gsm8k.validation" in capsys.readouterr().out
+    shutil.move("moved", folder / "checkpoint-4")
+    evaluate("split=validation", *keys)
     evaluate("checkpoints=best", *keys)
     scored = {step: [*scores.datasets] for step, scores in results.read("chosen/fake.json").items()}
     validation = ["gsm8k.validation", "gsm8k.validation.greedy"]

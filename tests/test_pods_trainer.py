@@ -444,6 +444,44 @@ def test_beside_a_bonus_micro_batches_without_rows_are_in_no_mean(tmp_path, loss
     }
 
 
+def without_advantages(step):
+    """The rows 0 and 1 of both prompts, so that only what is no policy loss is left."""
+    batch = yield step.prompts, step.m
+    return Selection(np.flatnonzero(np.arange(len(batch)) % step.m < 2), np.zeros(4))
+
+
+@pytest.mark.parametrize("bonus", [{}, ENTROPY], ids=id_of)
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo"])
+def test_a_routers_loss_is_its_mean_over_all_micro_batches(tmp_path, loss, bonus):
+    """A router sees the rows that fill the step, too."""
+    torch.manual_seed(0)
+    config = transformers.Qwen2MoeConfig(
+        vocab_size=len(tokenizer()),
+        hidden_size=16,
+        intermediate_size=16,
+        moe_intermediate_size=8,
+        shared_expert_intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        output_router_logits=True,
+    )
+    transformers.Qwen2MoeForCausalLM(config).save_pretrained(tmp_path / "moe")
+    logs = logs_of_a_step(
+        tmp_path,
+        8,
+        without_advantages,
+        model=str(tmp_path / "moe"),
+        loss_type=loss,
+        router_aux_loss_coef=1.0,
+        **bonus,
+    )
+    entropy = bonus.get("entropy_coef", 0) * logs["entropy"]
+    assert logs["loss"] + entropy == pytest.approx(logs["aux_loss"], rel=0.1)
+
+
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo"])
 def test_a_step_without_rows_has_no_gradient(small, loss):
     held = gradients(small, none_at_all, 4, 8, loss_type=loss, beta=0.3)

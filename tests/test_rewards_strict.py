@@ -86,7 +86,6 @@ WRONG = {
         "18 trillion",
         "18 divided by two",
         "18 mod five",
-        "18 remainder two",
         "\\frac{18}{}",
         "18%",
         "$\\boxed{18}\\%$",

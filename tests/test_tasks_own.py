@@ -85,12 +85,16 @@ def test_a_folder(tmp_path):
 def test_cells_of_a_csv_file_stay_as_they_are_written(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     answers = ["0007", "NA", "9007199254740993", "0.5", "12345678901234567890123", "27.0", "1e3"]
-    lines = [f"q{i},{answer},{i}" for i, answer in enumerate(answers)]
+    lines = [f"q{i},{answer},{i},{i or 'NA'}" for i, answer in enumerate(answers)]
     path = tmp_path / "test.csv"
-    path.write_text("\n".join(["problem,solution,count", *lines]) + "\n")
+    path.write_text("\n".join(["problem,solution,count,level", *lines]) + "\n")
     part = own(str(tmp_path), "test")
     assert part["answer"][:] == [*answers[:5], "27", "1e3"]
     assert part["count"][:] == [*range(7)]  # other columns are typed, for reward functions
+    assert part["level"][:] == [None, *map(float, range(1, 7))]
+    (tmp_path / "gold.py").write_text("def half(row): return str(row['count'] / 2)")
+    halves = own(str(tmp_path), "test", answer="count", gold=f"{tmp_path}/gold.py:half")
+    assert halves["answer"][:2] == ["0.0", "0.5"]
 
 
 def test_columns_that_rewards_get_otherwise_are_left_out(tmp_path):

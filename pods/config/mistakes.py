@@ -1,5 +1,6 @@
 """One line for a wrong key or value: key=value: the rule; the remedy."""
 
+import errno
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -158,7 +159,10 @@ def explain(error: BaseException) -> str:
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
         case OSError() if error.filename is not None:
-            return f"{error.filename2 or error.filename}: {error.strerror}"  # of a copy: its target
+            place = error.filename
+            if error.errno == errno.ENOSPC and error.filename2:  # of a copy: its target
+                place = error.filename2
+            return f"{place}: {error.strerror}"
     return one_line(error)
 
 

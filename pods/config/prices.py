@@ -20,11 +20,13 @@ def read_prices(clock: str) -> Prices:
             f"clock={clock}: no such file; set measured, {names}, or a YAML file with prices"
         )
     try:
-        values = {**(table.get(clock) or yaml.safe_load(file.read_text())), "name": clock}
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        values = table.get(clock) or yaml.safe_load(file.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
         reason = one_line(error)
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None
-    prices = validated(Prices, values, f"clock={clock}: ")
+    if not isinstance(values, dict):
+        raise UserError(f"clock={clock}: has no prices; write fixed, generate and update into it")
+    prices = validated(Prices, {**values, "name": clock}, f"clock={clock}: in the file, ")
     if prices.fixed + prices.generate + prices.update == 0:
         raise UserError(f"clock={clock}: every step is free; give {file} a price above 0")
     return prices

@@ -157,9 +157,11 @@ def score_all(plan: Plan) -> Scoreboard:
     tasks = dict.fromkeys(line["task"] for line in lines)
     notes = []
     if plan.config.split == "validation":
-        store, version = plan.policies[-1].store, plan.versions[0]
-        if plan.policies[-1].weights:
-            notes += [note_best(store, task, version) for task in tasks]
+        last = plan.policies[-1]
+        if last.weights:
+            notes += [
+                note_best(last.store, last.weights.parent, t, plan.versions[0]) for t in tasks
+            ]
     elif len(plan.policies) > 2:
         notes.append("picking the best row overstates accuracy; see split=validation")
     if not reward_weights(plan.training.rewards).get("correctness"):
@@ -186,14 +188,15 @@ def score_all(plan: Plan) -> Scoreboard:
     )
 
 
-def note_best(store: Store, task: str, version: str) -> str:
-    """Write which checkpoint of the run is best on validation questions by this grader, of all that
-    have such scores, into its facts, and say so."""
+def note_best(store: Store, folder: Path, task: str, version: str) -> str:
+    """Write which checkpoint in the run's folder is best on validation questions by this grader, of
+    all that have such scores, into the run's facts, and say so."""
     shares = {}
     for step, policy in results.read(store.summary).items():
         graded = policy.meta.get("scores", {}).get(task, {}).get("rewards", {})
-        if version in graded:
-            shares[f"checkpoint-{step}"] = graded[version]["correct"]["mean"]
+        name = f"checkpoint-{step}"
+        if version in graded and (folder / name).is_dir():
+            shares[name] = graded[version]["correct"]["mean"]
     best = max(shares, key=shares.__getitem__)  # the earliest of equals
     store.facts.setdefault("best", {})[task.partition(".")[0]] = best
     store.write_facts()

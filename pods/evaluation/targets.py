@@ -97,9 +97,10 @@ class Target:
         """That these weights are scored; what others had under the name is in no summary then."""
         store, facts = self.store, self.store.facts
         if facts["weights"].get(self.name, self.digest) != self.digest:
-            run = results.read(store.summary)
-            run.pop(self.step, None)
-            save(results.write, store.summary, run)
+            if store.summary.exists():
+                run = results.read(store.summary)
+                run.pop(self.step, None)
+                save(results.write, store.summary, run)
             best = facts.get("best", {})
             facts["best"] = {key: None if best[key] == self.name else best[key] for key in best}
         facts["weights"][self.name] = self.digest

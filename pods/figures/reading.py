@@ -28,8 +28,9 @@ QUANTITIES = ("value", "length", "seconds", "steps")
 EXPORT_REACH = 420.0  # s, the longest pause between exported samples
 SHORT, LONG = 0.6, 1.7  # increments outside these multiples of the run's median are suspect
 MOST_STALE = 4  # beyond this no subset is trustworthy; the limit also bounds the search
+# Settings of an evaluation that change a score by rounding and draws alone.
+NEUTRAL = ("engine", "seed", "dtype", "load_in_4bit")
 # A run's column `data/<run> - <metric>`; wandb adds the copies __MIN and __MAX.
-NEUTRAL = ("engine", "seed", "dtype", "load_in_4bit")  # of an evaluation: no other score by design
 VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 
@@ -96,7 +97,7 @@ def how_scored(path: Path, dataset: str, scores: Iterable[Scores]) -> dict[str, 
     tasks = results.facts_of(path.with_suffix(".meta.json")).get("tasks") or {}
     settings = tasks.get(dataset) or {}
     details = [one.meta.get("scores", {}).get(dataset) for one in scores]
-    graders = [next(iter(found["rewards"])) for found in details if found]
+    graders = [next(iter(found["rewards"])) for found in details if found and found.get("rewards")]
     if graders:
         settings = {**settings, "rewards": " and ".join(sorted(set(graders)))}
     return {f"scored.{key}": value for key, value in settings.items() if key not in NEUTRAL}

@@ -31,6 +31,7 @@ GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
+GAPS = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]  # in a column of numbers
 SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
 LARGEST_TEST = 256
 
@@ -152,10 +153,13 @@ def _rows(file: Path, task: keys.TaskKeys) -> Iterable[Placed]:
     if file.suffix == ".jsonl":
         return json_lines(file)
     settings: dict[str, Any] = {"data_files": str(file), "split": "train"}
-    if file.suffix in DELIMITERS:  # else pandas makes a number of 007, and a gap of NA
+    if file.suffix in DELIMITERS:
         settings["sep"] = DELIMITERS[file.suffix]
-        settings["converters"] = dict.fromkeys((task.question, task.answer), as_written)
-        settings |= {"keep_default_na": False, "na_values": [""]}
+        # Else pandas makes a number of 007 and a gap of NA, which a gold function still gets.
+        texts = [task.question, *([task.answer] if task.gold in GOLDS else [])]
+        others = [name for name in columns_of(file) if name not in texts]
+        settings["converters"] = dict.fromkeys(texts, as_written)
+        settings |= {"keep_default_na": False, "na_values": dict.fromkeys(others, GAPS)}
     format = FORMATS[file.suffix]
     rows = download(f"task.source={file}", format, None, f"give {READABLE}", **settings)
     return numbered(str(file), rows)
