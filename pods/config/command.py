@@ -251,7 +251,7 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
             texts.append(text)
             continue
         key, value = match.groups()
-        if key in TEXTS and re.fullmatch(r"[\d.eE_+-]+", value):
+        if key in TEXTS and re.fullmatch(r"[\d.eE_+-]+|true|false", value):
             value = f"'{value}'"  # Hydra would read 1e3 as 1000.0
         if not (folder / key).is_dir():
             texts.append(f"++{key}={value}")
