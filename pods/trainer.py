@@ -31,6 +31,7 @@ from pods.order import Stream
 from pods.pods_config import (
     MEAN_OVER_MICRO_BATCHES,
     MEAN_OVER_ROWS,
+    MEAN_OVER_TOKENS,
     PodsConfig,
 )
 from pods.rehearsal import numbered, refuse_multi_turn, rehearse_on_first_rows
@@ -210,8 +211,9 @@ class PodsTrainer(TrlSeam):
         if masked.any():  # on all ranks, or on none
             self.mask_rows(tensors, torch.tensor(ranks.share(masked)))
         if filling:
-            share = max(1, len(kept)) / len(places)
-            tensors["rows_counted"] = torch.tensor(share, device=self.accelerator.device)
+            tensors["rows_counted"] = torch.tensor(
+                max(1, len(kept)) / len(places), device=self.accelerator.device
+            )
         return tensors, record
 
     def compute_loss(self, model: Model, inputs: Tensors, *args: Any, **keys: Any) -> torch.Tensor:
@@ -227,10 +229,17 @@ class PodsTrainer(TrlSeam):
         parts = ranks.gather(self.micro_batches_counted())
         rows = inputs["rows_counted"]
         micro_batches = torch.full_like(rows, max(1, sum(parts)) / len(parts))
-        share = self.share_counted(rows, micro_batches)
+        share = torch.ones_like(rows)  # TRL counts the tokens
+        if self.loss_type in MEAN_OVER_ROWS:
+            share = rows
+        elif self.loss_type in MEAN_OVER_MICRO_BATCHES:
+            share = micro_batches
         scale = 1.0  # of advantages and KL
-        if self.entropy_coef or self.use_adaptive_entropy:
-            # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over.
+        has_bonus = self.entropy_coef or self.use_adaptive_entropy
+        counts_tokens = self.loss_type in MEAN_OVER_TOKENS and trl.__version__.startswith("1.9.")
+        if has_bonus and not counts_tokens:
+            # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over; in
+            # TRL 1.9 it is one over tokens if the loss is.
             scale = micro_batches / share
             share = micro_batches
         steps = self.current_gradient_accumulation_steps * share
@@ -242,15 +251,6 @@ class PodsTrainer(TrlSeam):
             router_aux_loss_coef=self.router_aux_loss_coef * share,  # of all rows: a router saw all
         ):
             return super().compute_loss(model, inputs, *args, **keys)
-
-    def share_counted(self, rows: torch.Tensor, micro_batches: torch.Tensor) -> torch.Tensor:
-        """() of the shares that count, of the rows and of the micro-batches of a generation, that
-        of what the policy's loss is a mean over."""
-        if self.loss_type in MEAN_OVER_ROWS:
-            return rows
-        if self.loss_type in MEAN_OVER_MICRO_BATCHES:
-            return micro_batches
-        return torch.ones_like(rows)  # TRL counts the tokens
 
     def write_state(self, folder: Path) -> None:
         """The history, and how far the data's order has moved on."""
