@@ -3,8 +3,7 @@ TRL's own code builds the tensors: it is answered with rollouts and rewards.
 
     overridden      _generate_and_score_completions, _generate, _calculate_rewards, compute_loss,
                     _save_optimizer_and_scheduler, _load_optimizer_and_scheduler
-    set for a call  use_vllm, mask_truncated_completions, num_generations_eval, top_k, _metrics; by
-                    PodsTrainer current_gradient_accumulation_steps, beta, router_aux_loss_coef
+    set for a call  use_vllm, mask_truncated_completions, num_generations_eval, top_k, _metrics
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
     deleted         Unsloth's notes on packing, after the warm-up"""
 
@@ -192,9 +191,10 @@ class TrlSeam(trl.GRPOTrainer):
         batch["tool_mask"] = mask
         batch["num_items_in_batch"] = self.accelerator.gather(counted_tokens(batch).sum()).sum()
 
-    def micro_batches_counted(self) -> list[bool]:
-        """Whether a token counts in each of this rank's micro-batches of the generation."""
-        return [bool(counted_tokens(part).any()) for part in self._buffered_inputs]
+    def micro_batches_counted(self) -> float:
+        """The share of the generation's micro-batches in which a token counts; of one at least."""
+        parts = ranks.gather([bool(counted_tokens(x).any()) for x in self._buffered_inputs])
+        return max(1, sum(parts)) / len(parts)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

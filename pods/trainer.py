@@ -226,20 +226,18 @@ class PodsTrainer(TrlSeam):
             inputs = {k: value for k, value in inputs.items() if k != "num_items_in_batch"}
         if "rows_counted" not in inputs:
             return super().compute_loss(model, inputs, *args, **keys)
-        parts = ranks.gather(self.micro_batches_counted())
-        rows = inputs["rows_counted"]
-        micro_batches = torch.full_like(rows, max(1, sum(parts)) / len(parts))
-        share = torch.ones_like(rows)  # TRL counts the tokens
-        if self.loss_type in MEAN_OVER_ROWS:
-            share = rows
-        elif self.loss_type in MEAN_OVER_MICRO_BATCHES:
-            share = micro_batches
+        share = inputs["rows_counted"]
+        if self.loss_type not in MEAN_OVER_ROWS:
+            share = torch.ones_like(share)  # TRL counts the tokens
+        if self.loss_type in MEAN_OVER_MICRO_BATCHES:
+            share = share * self.micro_batches_counted()
         scale = 1.0  # of advantages and KL
         has_bonus = self.entropy_coef or self.use_adaptive_entropy
         counts_tokens = self.loss_type in MEAN_OVER_TOKENS and trl.__version__.startswith("1.9.")
         if has_bonus and not counts_tokens:
             # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over; in
             # TRL 1.9 it is one over tokens if the loss is.
+            micro_batches = torch.full_like(share, self.micro_batches_counted())
             scale = micro_batches / share
             share = micro_batches
         steps = self.current_gradient_accumulation_steps * share

@@ -290,10 +290,10 @@ def three_of_each(step):
     return Selection(kept, ADVANTAGES)
 
 
-def first_two(step):
+def first_two(step, advantages=ADVANTAGES[:4]):
     """The rows 0 and 1 of both prompts, whatever m is."""
     batch = yield step.prompts, step.m
-    return Selection(np.flatnonzero(np.arange(len(batch)) % step.m < 2), ADVANTAGES[:4])
+    return Selection(np.flatnonzero(np.arange(len(batch)) % step.m < 2), advantages)
 
 
 def none_at_all(step):
@@ -444,12 +444,6 @@ def test_beside_a_bonus_micro_batches_without_rows_are_in_no_mean(tmp_path, loss
     }
 
 
-def without_advantages(step):
-    """The rows 0 and 1 of both prompts, so that only what is no policy loss is left."""
-    batch = yield step.prompts, step.m
-    return Selection(np.flatnonzero(np.arange(len(batch)) % step.m < 2), np.zeros(4))
-
-
 @pytest.mark.parametrize("bonus", [{}, ENTROPY], ids=id_of)
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo"])
 def test_a_routers_loss_is_its_mean_over_all_micro_batches(tmp_path, loss, bonus):
@@ -472,7 +466,7 @@ def test_a_routers_loss_is_its_mean_over_all_micro_batches(tmp_path, loss, bonus
     logs = logs_of_a_step(
         tmp_path,
         8,
-        without_advantages,
+        partial(first_two, advantages=np.zeros(4)),  # no policy loss
         model=str(tmp_path / "moe"),
         loss_type=loss,
         router_aux_loss_coef=1.0,
