@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Row = dict[str, Any]  # columns of the data set
-NO_FRESH = "a streamed data set has no fresh prompts; load a datasets.Dataset"
+NO_FRESH = (
+    "a streamed data set has no fresh prompts, nor has a sampler of a subclass; load a "
+    "datasets.Dataset, and leave TRL's sampler"
+)
 
 
 def seed_of(*parts: object) -> int:

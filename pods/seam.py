@@ -1,9 +1,10 @@
 """GRPOTrainer with public names; the one file with private names of TRL, transformers and Unsloth.
 TRL's own code builds the tensors: it is answered with rollouts and rewards.
 
-    overridden      _generate_and_score_completions, _generate, _calculate_rewards, compute_loss,
-                    _save_optimizer_and_scheduler, _load_optimizer_and_scheduler
-    set for a call  use_vllm, mask_truncated_completions, num_generations_eval, top_k, _metrics
+    overridden      _generate_and_score_completions, compute_loss, _save_optimizer_and_scheduler,
+                    _load_optimizer_and_scheduler
+    set for a call  _generate, _calculate_rewards, use_vllm, mask_truncated_completions,
+                    num_generations_eval, top_k, _metrics
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
     deleted         Unsloth's notes on packing, after the warm-up"""
 
@@ -44,7 +45,6 @@ class TrlSeam(trl.GRPOTrainer):
     """GRPOTrainer with public names, which trains the same. A subclass may say what a step is, how
     it draws, and what a checkpoint adds: train_batch, draw_share, write_state, read_state."""
 
-    _handed: tuple[Generation, torch.Tensor] | None = None  # rollouts and scores to answer TRL with
     _earlier = 0  # micro-steps before the first that TRL counts
 
     def train_batch(self, inputs: list[dict]) -> Tensors:
@@ -66,16 +66,6 @@ class TrlSeam(trl.GRPOTrainer):
         if self.model.training:
             return self.train_batch(inputs)
         return super()._generate_and_score_completions(inputs)
-
-    def _generate(self, prompts: list) -> tuple:
-        if self._handed is not None:
-            return self._handed[0]
-        return super()._generate(prompts)
-
-    def _calculate_rewards(self, *args: Any) -> torch.Tensor:
-        if self._handed is not None:
-            return self._handed[1]
-        return super()._calculate_rewards(*args)
 
     def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
         corrects = "importance_sampling_ratio" in inputs  # else TRL's own engine is in use, or none
@@ -101,10 +91,12 @@ class TrlSeam(trl.GRPOTrainer):
             images=None,
             tool_images=[],
         )
+        scores = scores.to(self.accelerator.device)
         corrects = self.vllm_importance_sampling_correction and logprobs is not None
         with changed(
             self,
-            _handed=(generation, scores.to(self.accelerator.device)),
+            _generate=lambda _: generation,
+            _calculate_rewards=lambda *_: scores,
             # TRL takes whatever does not end with the tokenizer's own end token for truncated.
             mask_truncated_completions=False,
             # TRL corrects for the engine that gave log-probabilities only with it, whichever it is.
@@ -121,7 +113,7 @@ class TrlSeam(trl.GRPOTrainer):
         prompts = [prompt for prompt, _ in wanted]
         if self.use_vllm and self.vllm_mode == "server":
             self.check_multiples(prompts)
-        answer = super()._generate([prompt.row["prompt"] for prompt in prompts])
+        answer = self._generate([prompt.row["prompt"] for prompt in prompts])
         try:
             generation = Generation(*answer)
         except TypeError:
@@ -151,7 +143,7 @@ class TrlSeam(trl.GRPOTrainer):
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
         pairs = ranks.share(list(zip(prompts, rollouts, strict=True)))
-        table = super()._calculate_rewards(
+        table = self._calculate_rewards(
             [prompt.row for prompt, _ in pairs],
             [prompt.row["prompt"] for prompt, _ in pairs],
             [rollout.text for _, rollout in pairs],
@@ -178,10 +170,12 @@ class TrlSeam(trl.GRPOTrainer):
 
     @cached_property
     def data_order(self) -> DataOrder | None:
-        """TRL's order of the training rows; None for a streamed data set."""
-        if not hasattr(self.train_dataset, "__len__"):
+        """TRL's order of the training rows; None for a streamed data set, and if a subclass has a
+        sampler of its own: then the rows are those that TRL sends."""
+        own_sampler = type(self)._get_train_sampler is not TrlSeam._get_train_sampler
+        if own_sampler or not hasattr(self.train_dataset, "__len__"):
             return None
-        return DataOrder(self.train_dataset, super()._get_train_sampler())
+        return DataOrder(self.train_dataset, self._get_train_sampler())
 
     def mask_rows(self, batch: Tensors, rows: torch.Tensor) -> None:
         """These rows leave the loss and its number of tokens. The model still reads them, as for

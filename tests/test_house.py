@@ -146,7 +146,7 @@ def private_names() -> set[str]:
 
 def test_the_private_names_of_the_seam_exist(private_names):
     used = set(re.findall(r"\.(_[a-z]\w*)", SOURCES["pods/seam.py"]))
-    assert used - {"_handed", "_earlier"} <= private_names  # its own
+    assert used - {"_earlier"} <= private_names  # its own
 
 
 @pytest.mark.parametrize("file", sorted({*SOURCES} - {"pods/seam.py"}))

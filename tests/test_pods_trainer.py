@@ -15,6 +15,7 @@ import trl
 from datasets import Dataset, DatasetDict
 from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer, TrlParser
+from trl.trainer.utils import RepeatSampler
 
 from pods import PodsConfig, PodsTrainer
 from pods.algorithms import ALGORITHMS
@@ -604,6 +605,27 @@ def test_a_second_training_begins_with_the_first_prompts_again(tmp_path):
         trainer.train()
         seen[kind] = weights(trainer)
     assert same(*seen.values())
+
+
+class InOrder:
+    def _get_train_sampler(self, dataset=None):
+        return RepeatSampler(self.train_dataset, self.num_generations, batch_size=2, shuffle=False)
+
+
+class Squared:
+    def _calculate_rewards(self, *args):
+        return super()._calculate_rewards(*args) ** 2
+
+
+@pytest.mark.parametrize("own", [InOrder, Squared])
+def test_what_a_subclass_overrides_counts_as_in_trls_trainer(own, tmp_path):
+    theirs, ours = (type(own.__name__, (own, kind), {}) for kind in (GRPOTrainer, PodsTrainer))
+    theirs = trainer_of(theirs, tmp_path)
+    theirs.train()
+    ours = trainer_of(ours, tmp_path, algorithm="grpo")
+    ours.train()
+    assert same(weights(theirs), weights(ours))
+    assert ours.newest.batch.rewards.mean() == pytest.approx(theirs.state.log_history[3]["reward"])
 
 
 def test_one_process_on_several_cards_is_refused(monkeypatch):
