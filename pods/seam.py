@@ -58,8 +58,9 @@ class TrlSeam(trl.GRPOTrainer):
         """Read what write_state wrote; called on every rank."""
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As TRL's: a second training begins with the first prompts again."""
+        """As TRL's: a second training begins with the first prompts again, of whatever data set."""
         self._earlier = -self._step
+        vars(self).pop("data_order", None)
         return super().train(*args, **kwargs)
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> Tensors:

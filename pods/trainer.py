@@ -162,6 +162,7 @@ class PodsTrainer(TrlSeam):
         rows = rows[:: self.num_generations]  # TRL's sampler repeats each m times in a row
         if self.generation == 0:  # of a second training, too
             self.fresh_drawn = 0
+            self.history = {}
         place = self.generation * len(rows) + self.fresh_drawn
         stream = Stream(rows, place, self.data_order)
         step = Step(

@@ -597,14 +597,17 @@ def test_prompts_and_graders_have_their_own_names_before_the_model_too(tmp_path)
     assert trainer.history.keys() <= table.keys()
 
 
-def test_a_second_training_begins_with_the_first_prompts_again(tmp_path):
+@pytest.mark.parametrize("second", [PLAIN, PLAIN.select([4, 3, 2])], ids=["the same", "another"])
+def test_a_second_training_begins_anew_with_the_data_set_that_the_trainer_has(second, tmp_path):
     seen = {}
     for kind, changes in ((GRPOTrainer, {}), (PodsTrainer, {"algorithm": "grpo"})):
         trainer = trainer_of(kind, tmp_path / kind.__name__, **changes)
         trainer.train()
+        trainer.train_dataset = second
         trainer.train()
         seen[kind] = weights(trainer)
     assert same(*seen.values())
+    assert sum(map(len, trainer.history.values())) == 2 * SETTINGS["max_steps"]
 
 
 class InOrder:
