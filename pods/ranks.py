@@ -126,7 +126,11 @@ def share(items: Sequence[T]) -> list[T]:
 
 def split(work: Callable[[list[T]], list[U]], items: list[T]) -> list[U]:
     """work(items), one result for each: every rank does its share and receives all results."""
-    return gather(work(share(items)))[: len(items)]
+    mine = share(items)
+    results = work(mine)
+    if len(results) != len(mine):  # else they would be those of other items
+        raise ValueError(f"{work.__name__} returned {len(results)} values, not {len(mine)}")
+    return gather(results)[: len(items)]
 
 
 def gather(items: list[T]) -> list[T]:

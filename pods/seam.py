@@ -122,8 +122,11 @@ class TrlSeam(trl.GRPOTrainer):
                 f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
                 "PodsTrainer does not know; install a version that docs/trl.md names"
             ) from None
-        ends = {self._tokenizer.eos_token_id, self._tokenizer.pad_token_id}
-        ends |= set(getattr(self, "eos_token_ids", []))  # of the model, from TRL 1.16 on
+        ends = {
+            self._tokenizer.eos_token_id,
+            self._tokenizer.pad_token_id,
+            *getattr(self, "eos_token_ids", []),  # of the model, from TRL 1.16 on
+        }
         logprobs = generation.logprobs or [None] * len(prompts)
         completions = [
             Completion(token_ids, token_ids[-1] not in ends, values)

@@ -669,6 +669,17 @@ def test_an_evaluation_by_trl_follows_a_step_with_the_engines_log_probabilities(
     assert not same(*map(weights, trainers))
 
 
+@pytest.mark.parametrize("of_each", [0, 2])
+def test_a_generation_of_another_number_of_rollouts_is_refused(of_each, tmp_path):
+    class Own(PodsTrainer):
+        def draw_share(self, wanted):
+            return [rollout for rollout in super().draw_share(wanted) for _ in range(of_each)]
+
+    trainer = trainer_of(Own, tmp_path, rollouts_per_prompt=8)
+    with pytest.raises(ValueError, match=f"^draw_share returned {16 * of_each} values, not 16$"):
+        trainer.train()
+
+
 def test_a_generation_of_another_shape_names_trls_version(tmp_path, monkeypatch):
     trainer = trainer_of(PodsTrainer, tmp_path)
     monkeypatch.setattr(GRPOTrainer, "_generate", lambda *_: (1, 2, 3))
