@@ -12,8 +12,8 @@ import numpy as np
 
 Row = dict[str, Any]  # columns of the data set
 NO_FRESH = (
-    "a streamed data set has no fresh prompts, nor has a sampler of a subclass; load a "
-    "datasets.Dataset, and leave TRL's sampler"
+    "a streamed data set has no fresh prompts, nor has a subclass with its own sampler or loader; "
+    "load a datasets.Dataset, and leave TRL's order"
 )
 
 

@@ -43,7 +43,7 @@ class DataOrder:
         steps = max(1, math.ceil(length / args.gradient_accumulation_steps))
         epoch, steps_in_epoch = divmod(step, steps)
         if args.ignore_data_skip:  # a resumed run begins its epoch again
-            return epoch * length
+            steps_in_epoch = 0
         return epoch * length + steps_in_epoch * args.gradient_accumulation_steps
 
 
@@ -75,10 +75,9 @@ class Stream:
     def _next(self) -> Prompt:
         if len(self.indices) >= self.order.epoch_length:  # no other is left
             self.indices.clear()
-        index = self.order.index(self.next)
-        while index in self.indices:
+        while self.order.index(self.next) in self.indices:
             self.next += 1
-            index = self.order.index(self.next)
+        index = self.order.index(self.next)
         self.next += 1
         self.indices.add(index)
         row = self.order.dataset[index]

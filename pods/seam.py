@@ -92,12 +92,11 @@ class TrlSeam(trl.GRPOTrainer):
             images=None,
             tool_images=[],
         )
-        scores = scores.to(self.accelerator.device)
         corrects = self.vllm_importance_sampling_correction and logprobs is not None
         with changed(
             self,
             _generate=lambda _: generation,
-            _calculate_rewards=lambda *_: scores,
+            _calculate_rewards=lambda *_: scores.to(self.accelerator.device),
             # TRL takes whatever does not end with the tokenizer's own end token for truncated.
             mask_truncated_completions=False,
             # TRL corrects for the engine that gave log-probabilities only with it, whichever it is.
@@ -146,12 +145,13 @@ class TrlSeam(trl.GRPOTrainer):
 
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
-        pairs = ranks.share(list(zip(prompts, rollouts, strict=True)))
+        my_prompts = ranks.share(prompts)
+        my_rollouts = ranks.share(rollouts)
         table = self._calculate_rewards(
-            [prompt.row for prompt, _ in pairs],
-            [prompt.row["prompt"] for prompt, _ in pairs],
-            [rollout.text for _, rollout in pairs],
-            [rollout.completion.token_ids for _, rollout in pairs],
+            [prompt.row for prompt in my_prompts],
+            [prompt.row["prompt"] for prompt in my_prompts],
+            [rollout.text for rollout in my_rollouts],
+            [rollout.completion.token_ids for rollout in my_rollouts],
         )
         self._pending_extra_logs.clear()  # columns of n rollouts, where TRL's table has m
         return table[: len(prompts)].float().cpu().numpy()
@@ -174,10 +174,12 @@ class TrlSeam(trl.GRPOTrainer):
 
     @cached_property
     def data_order(self) -> DataOrder | None:
-        """TRL's order of the training rows; None for a streamed data set, and if a subclass has a
-        sampler of its own: then the rows are those that TRL sends."""
-        own_sampler = type(self)._get_train_sampler is not TrlSeam._get_train_sampler
-        if own_sampler or not hasattr(self.train_dataset, "__len__"):
+        """TRL's order of the training rows; None for a streamed data set, and for a subclass's."""
+        own_order = any(
+            getattr(type(self), name) is not getattr(TrlSeam, name)
+            for name in ("_get_train_sampler", "get_train_dataloader")
+        )
+        if own_order or not hasattr(self.train_dataset, "__len__"):
             return None
         return DataOrder(self.train_dataset, self._get_train_sampler())
 

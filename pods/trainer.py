@@ -66,8 +66,8 @@ class PodsTrainer(TrlSeam):
         model, reward_funcs, train_dataset, eval_dataset, processing_class,
         reward_processing_classes, callbacks, optimizers, quantization_config, peft_config:
             As of [`~trl.GRPOTrainer`]. The column `id` of the data set names a question; without
-            it the number of the row does, which in a streamed data set, or with a sampler of a
-            subclass, no row has twice.
+            it the number of the row does, which in a streamed data set, and with a subclass's
+            own sampler or loader, no row has twice.
         args ([`PodsConfig`], *optional*):
             Configuration. If `None`, one with default values is used.
         tools, rollout_func, environment_factory:

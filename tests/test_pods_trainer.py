@@ -615,12 +615,18 @@ class InOrder:
         return RepeatSampler(self.train_dataset, self.num_generations, batch_size=2, shuffle=False)
 
 
+class Loader:
+    def get_train_dataloader(self):
+        rows = [self.train_dataset[i] for i in (5, 5, 5, 5, 3, 3, 3, 3)]
+        return torch.utils.data.DataLoader(rows, batch_size=8, collate_fn=list)
+
+
 class Squared:
     def _calculate_rewards(self, *args):
         return super()._calculate_rewards(*args) ** 2
 
 
-@pytest.mark.parametrize("own", [InOrder, Squared])
+@pytest.mark.parametrize("own", [InOrder, Loader, Squared])
 def test_what_a_subclass_overrides_counts_as_in_trls_trainer(own, tmp_path):
     theirs, ours = (type(own.__name__, (own, kind), {}) for kind in (GRPOTrainer, PodsTrainer))
     theirs = trainer_of(theirs, tmp_path)
