@@ -158,19 +158,18 @@ import multiprocessing, os, signal, threading, time
 
 def act(step, signals):
     # In step 1, not in the made-up ones before the training, signals come in the first of two
-    # rounds; with 0 of them the engine dies after it.
+    # rounds; with 0 of them the engine is killed in it.
     metrics = "checkpoints/r/metrics.jsonl"
     now = step.number == 1 and os.path.isfile(metrics) and os.path.getsize(metrics) > 0
     def interrupt():
+        if not signals:
+            [child.kill() for child in multiprocessing.active_children()]
         for _ in range(signals):
             os.killpg(os.getpgrp(), signal.SIGINT)  # the engine too, as the terminal would
             time.sleep(0.2)
     if now:
         threading.Timer(0.03, interrupt).start()
     yield step.prompts, step.n
-    if now and not signals:
-        [child.kill() for child in multiprocessing.active_children()]
-        time.sleep(3)  # until vLLM knows
     yield step.prompts, step.n
     return range(step.budget)
 """

@@ -14,7 +14,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count, groupby, islice
 from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -38,6 +40,7 @@ if not torch.cuda.is_available():
 
 from vllm import LLM, RequestOutput, SamplingParams
 from vllm.lora.request import LoRARequest
+from vllm.v1.engine.core_client import SyncMPClient
 from vllm.v1.engine.exceptions import EngineDeadError
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values vLLM has kernels for
@@ -188,7 +191,7 @@ class VllmEngine(AbstractContextManager):
         key = f"gpu_memory_utilization={share:.2f}"
         lora_rank = self._lora_rank or 1
         with named_loading_errors(model, key), apart_from_the_launcher():
-            return LLM(
+            llm = LLM(
                 model=model,
                 enable_lora=bool(self._lora_rank),
                 max_lora_rank=next((rank for rank in RANKS if rank >= lora_rank), lora_rank),
@@ -203,6 +206,10 @@ class VllmEngine(AbstractContextManager):
                 generation_config="vllm",  # not the model's own repetition penalty and top-k
                 logprobs_mode="raw_logprobs" if sampling.temperature == 1 else "processed_logprobs",
             )
+        core = llm.llm_engine.engine_core
+        if isinstance(core, SyncMPClient):  # else VLLM_ENABLE_V1_MULTIPROCESSING=0
+            Thread(target=fail_at_its_end, args=[core], daemon=True).start()
+        return llm
 
     def _share(self) -> float:
         """Share of the card's memory: as configured, else the free share, at most SHARE."""
@@ -266,6 +273,13 @@ def apart_from_the_launcher() -> Iterator[None]:
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def fail_at_its_end(core: SyncMPClient) -> None:
+    """Whoever waits for completions hears that the engine's process ended. vLLM tells it only at
+    the next request: if the kernel, short of memory, kills the process, it waits for ever."""
+    wait(core.resources.engine_manager.sentinels())
+    core.outputs_queue.put(EngineDeadError())
 
 
 def _completion(output: RequestOutput) -> Completion:
