@@ -19,7 +19,12 @@ from tests.fake_run import TINY, add_checkpoint, live_model, quickstart_config
 
 SAMPLING = Sampling(temperature=0.9, top_p=1.0, top_k=0, max_tokens=4, max_prompt_length=8)
 TOKENIZER = policy.load_tokenizer(str(TINY))
-NAMES = ("vllm", "vllm.lora.request", "vllm.v1.engine.exceptions")
+NAMES = (
+    "vllm",
+    "vllm.lora.request",
+    "vllm.v1.engine.core_client",
+    "vllm.v1.engine.exceptions",
+)
 REASONS = {7: "length", 8: "abort"}  # by a seed's last digit, else "stop"
 
 
@@ -57,6 +62,7 @@ def engines(monkeypatch):
     fakes = {name: ModuleType(name) for name in NAMES}
     fakes["vllm"].LLM, fakes["vllm"].SamplingParams = llm, SimpleNamespace
     fakes["vllm"].RequestOutput = SimpleNamespace
+    fakes["vllm.v1.engine.core_client"].SyncMPClient = ModuleType  # no engine here is one
     fakes["vllm.v1.engine.exceptions"].EngineDeadError = RuntimeError
     fakes["vllm.lora.request"].LoRARequest = namedtuple("LoRA", "lora_name lora_int_id lora_path")
     for name, module in fakes.items():
