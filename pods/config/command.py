@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped,
 130 Ctrl-C, 143 SIGTERM.
 """
 
+import argparse
 import functools
 import os
 import re
@@ -38,6 +39,9 @@ HYDRA.defaults = [
     {group: QUIET.get(group, choice) for group, choice in entry.items()} for entry in HYDRA.defaults
 ]
 ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
+
+# Python 3.14 reads a flag's help when it is defined; one of Hydra 1.3's is no text (hydra#3121).
+argparse.ArgumentParser._check_help = lambda *_: None
 
 # Hydra's flags that take the next argument as their value.
 VALUED = {
