@@ -167,7 +167,7 @@ def d3s(step: Step):
     level). Simplified: without its token level and its schedule."""
     batch = yield step.prompts, step.n
     advantages = all_advantages(batch)
-    kept = max_variance(advantages, min(step.budget, len(batch)), step.rng)
+    kept = max_variance(advantages, step.budget, step.rng)
     return Selection(kept, advantages[kept])
 
 

@@ -29,10 +29,8 @@ def remember(history: History, visits: Iterable[tuple[Prompt, Visit]]) -> None:
 def streak(history: History, prompt: Prompt) -> tuple[bool, int]:
     """Whether the latest visit was all correct, and how many of the latest visits in a row ended
     alike without signal; 0 after a visit with signal, and before the first."""
-    newest_first = history.get(prompt, [])[::-1] if history else []
-    if not newest_first or newest_first[0].alive:
-        return False, 0
-    solved = newest_first[0].correct == 1
+    newest_first = history.get(prompt, [])[::-1]
+    solved = bool(newest_first) and newest_first[0].correct == 1
     count = 0
     for visit in newest_first:
         if visit.alive or (visit.correct == 1) != solved:

@@ -64,14 +64,13 @@ class MidRun:
         q = self.questions
         config = self.config
         version = config.rewards.version
-        deadline_seconds = config.rewards.deadline_seconds
 
         def graded(mine: list[Row]) -> list[GradedCompletion]:
             requests = questions.requests(q.task, mine, config.seed, f"step-{step}", repeat=0)
             work = Work(requests, live, evaluation=True, greedy=greedy)
             ((_, groups),) = self.engine.generate([work])
             records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
-            scores.grade(records, [version], q.kind, deadline_seconds)
+            scores.grade(records, [version], q.kind, config.rewards.deadline_seconds)
             return records
 
         records = ranks.split(graded, self.rows)

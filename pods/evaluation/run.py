@@ -288,5 +288,4 @@ def sum_up(plan: Plan, target: Target) -> Details:
 
 def share(details: dict[str, Any]) -> float:
     """Of correct completions by the first grader."""
-    first = next(iter(details["rewards"].values()))
-    return first["correct"]["mean"]
+    return next(iter(details["rewards"].values()))["correct"]["mean"]
