@@ -10,7 +10,7 @@ from fractions import Fraction
 from .tags import last_closed_answer
 from .verifier import Pair
 
-MAX_LENGTH = 600  # characters of an answer block; a longer one is wrong
+MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 MAX_ALGEBRA = 200  # characters of a text for math-verify
 
 SPELLINGS = str.maketrans({
@@ -25,7 +25,9 @@ WRAPPING = re.compile(
 )
 TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}(?:\^\{?[23]\}?$)?")
 UNIT = re.compile(TEXT.pattern + "$")
-FRACTION = re.compile(r"\\[tdc]?frac\s*(?:\{([^{}+*/]+)\}|([0-9]))\s*(?:\{([^{}+*/]+)\}|([0-9]))")
+FRACTION = re.compile(
+    r"\\[tdc]?frac\s*(?:\{ *(-? *[^{}+*/ ]+) *\}|([0-9]))\s*(?:\{ *([^{}+*/ ]+) *\}|([0-9]))"
+)
 PERCENT = re.compile(r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b")
 DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?|\.[0-9]+"
 NUMBER = rf"([+-]?)\s*(?:([0-9]+)\s+(?=[0-9]+\s*/))?({DECIMAL})(?:\s*/\s*({DECIMAL}))?"
@@ -43,19 +45,21 @@ DENIALS = (
 )
 DENYING = re.compile(rf"(?i)(?<![a-z])(?:{DENIALS})(?![a-z])")
 CHANGING = re.compile(  # words that deny, change or doubt the number beside them
-    rf"(?i)(?<![a-z])(?:{DENIALS}|and|unless|maybe|perhaps|might|may|could|should|guess|about|around"
-    r"|approximately|roughly|circa|close|almost|nearly|least|most|than|exceeds?|minimum|maximum"
-    r"|another|other|half|halves|twice|double|triple|times|thirds?|quarters?|fifths?"
-    r"|(?:ten|hundred|thousand)(?:th)?s?|dozens?|[mb]illion|trillion|divided|multiplied|modulo|mod"
-    r"|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|minus|plus|negative|below|under|zero"
-    r"|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse)(?![a-z])"
+    rf"(?i)(?<![a-z])(?:{DENIALS}|and|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt"
+    r"|might|may|could|should|guess|about|around|approx|approximately|roughly|circa|close|almost"
+    r"|nearly|over(?=\W*[0-9])|least|most|than|exceeds?|minimum|maximum|another|other|half|halves"
+    r"|twice|double|triple|times|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths"
+    r"|(?:ten|hundred|thousand)(?:th)?s?|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied"
+    r"|modulo|mod|(?:square|cube|power) of|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal"
+    r"|minus|plus|negative|below|under|zero|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower"
+    r"|behind|factorial|inverse)(?![a-z])"
 )
 
 
 def decide(completion: str, gold: str) -> bool | Pair:
     """Whether the last answer block states the gold answer; a pair needs computer algebra."""
     answer = last_closed_answer(completion)
-    if answer is None or len(answer) > MAX_LENGTH:
+    if answer is None or max(len(answer), len(gold)) > MAX_LENGTH:
         return False
     answer = _tidy(answer)
     gold = _tidy(gold)
@@ -63,9 +67,7 @@ def decide(completion: str, gold: str) -> bool | Pair:
         return False  # a percentage equals only a percentage
     if answer == gold:
         return True
-    if len(gold) > MAX_LENGTH:  # Python reads no number of more than 4,300 digits
-        return False
-    number = _number(NUMBER, TEXT.sub("", gold))
+    number = _number(NUMBER, _unitless(gold))
     if number is not None:
         return stated(answer) == number
     words = _words(gold)
@@ -81,7 +83,7 @@ def decide(completion: str, gold: str) -> bool | Pair:
         for equation in re.split(r",|\bor\b|\band\b", answer):
             if not all(map(_names_value, equation.split("=")[:-1])):
                 return False
-    return UNIT.sub("", answer), UNIT.sub("", gold)
+    return _unitless(answer), _unitless(gold)
 
 
 def stated(text: str) -> Fraction | None:
@@ -121,6 +123,14 @@ def _plain(text: str) -> str:
     text = PERCENT.sub(" ", text).replace("{", "").replace("}", "")
     text = text.replace("\\times", "*")
     return re.sub(r"-\s+(?=[0-9])", "-", text).strip()
+
+
+def _unitless(text: str) -> str:
+    """Without the \\text{...} at its end, unless that changes the value, as million does."""
+    unit = UNIT.search(text)
+    if unit and not CHANGING.search(unit[1]):
+        return text[: unit.start()]
+    return text
 
 
 def _words(text: str) -> str:
