@@ -15,12 +15,13 @@ MAX_ALGEBRA = 200  # characters of a text for math-verify
 
 SPELLINGS = str.maketrans({
     "π": "\\pi ", "∞": "\\infty ", "∪": "\\cup ", "θ": "\\theta ", "≤": "\\le ", "≥": "\\ge ",
-    "°": "", "×": "\\times ", "·": "\\cdot ", "√": "\\sqrt ", "²": "^2", "−": "-", "’": "'",
+    "°": "", "×": "\\times ", "·": "\\cdot ", "√": "\\sqrt ", "²": "^2", "³": "^3", "−": "-",
+    "’": "'",
 })  # fmt: skip
 BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3})")  # 1{,}000
 WRAPPING = re.compile(
-    r"(?i)^(?:the )?(?:final )?answer(?: is\b|:):?|(?<!\\)\\[\[\]();:!, ]|\\?[$€£]|\*\*|`"
+    r"(?i)^[*# ]*(?:the )?(?:final )?answer(?: is\b|:):?|(?<!\\)\\[\[\]();:!, ]|\\?[$€£]|\*\*|`"
     r"|\\(?:displaystyle|left|right|quad)(?![a-z])|\^\s*\{?\s*\\circ\s*\}?"
 )
 TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}(?:\^\{?[23]\}?$)?")
@@ -97,7 +98,7 @@ def stated(text: str) -> Fraction | None:
 
 def _names_value(side: str) -> bool:
     """Whether the side of an equation may name what is asked: x, 9 * 2; not 2x, x^2."""
-    side = re.sub(r"_\{?\w+\}?|\^\{?-1\}?(?=\()", "", side)  # x_1, f^{-1}(x)
+    side = re.sub(r"_\{?\w+\}?|\^\{?-1\}?(?=\()|(?<=\b[fgh])\([0-9.-]+\)", "", side)  # x_1, f(3)
     side = re.sub(r"(?<=[0-9a-z)]) x (?=[0-9(])", "*", side)
     numbers = re.findall("[0-9.]+", side)
     if len(numbers) > 1:
