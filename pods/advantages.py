@@ -47,8 +47,7 @@ def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
         return over_kept(batch, kept)
     total = np.zeros(len(kept))
     for name, rewards in batch.by_function.items():
-        advantages = over_kept(replace(batch, rewards=rewards), kept)
-        total += batch.weights.get(name, 1.0) * advantages
+        total += batch.weights.get(name, 1.0) * over_kept(replace(batch, rewards=rewards), kept)
     return total
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,16 @@ def test_a_baseline_that_never_scored_is_nothing_to_reach():
     assert result.time_to_target is None
     assert speedup.time_row("x", result)["times as fast"] == "-"
     assert result.level.difference == 0.25
+
+
+def test_a_resample_of_runs_without_a_common_mark_does_not_count():
+    """The baseline's first run ends before the other one begins: a draw of the second alone has no
+    mark up to there, and no threshold."""
+    gaps = arm("GRPO", [[0.2, 0.4, NAN], [NAN, NAN, 0.9]])
+    slow = replace(gaps, measured=True)
+    result = compare(slow, arm("PODS", [[0.5, 0.6, 0.7]] * 2))
+    assert result.baseline_hours == 1.0
+    assert result.ci95 == [2.0, 2.0]
 
 
 def test_a_base_that_is_at_the_target_leaves_no_time_to_compare():

@@ -81,7 +81,7 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     # (1 + resamples, marks): row 0 is the measured curve, the others are its resamples
     baseline_means = _with_resamples(baseline, how.resamples, rng)
     pods_means = _with_resamples(pods, how.resamples, rng)
-    thresholds = how.fraction_of_best * np.nanmax(baseline_means, axis=1)
+    thresholds = how.fraction_of_best * np.fmax.reduce(baseline_means, axis=1)
     measured = baseline_means[0][np.isfinite(baseline_means[0])]
     numbers = {
         "baseline_still_rising": bool(np.argmax(measured) == len(measured) - 1),
@@ -91,7 +91,8 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
         return numbers
     slow = _first_hours(baseline_means, thresholds, baseline.hours)
     fast = _first_hours(pods_means, thresholds, baseline.hours)
-    ratios = slow / fast  # 0 if pods never reaches the threshold
+    known = np.isfinite(slow)  # a resample may have no mark that all runs have
+    ratios = slow[known] / fast[known]  # 0 if pods never reaches the threshold
     numbers["baseline_hours"] = float(slow[0])
     if np.isfinite(fast[0]):
         numbers["pods_hours"] = float(fast[0])
@@ -130,8 +131,7 @@ def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
         runs = zip(*arm, strict=True)
         averages.append(np.array([statistics.time_average(*run, start, end) for run in runs]))
     levels = [statistics.level(values) for _, values in arms]
-    known_seeds = set(pods.seeds) - {None}
-    paired = baseline.seeds == pods.seeds and len(known_seeds) == len(pods.runs)
+    paired = baseline.seeds == pods.seeds and len({*pods.seeds} - {None}) == len(pods.runs)
     return {
         "compared_hours": end / 3600,
         "mean_accuracy": statistics.difference(*averages, paired),
