@@ -237,6 +237,20 @@ def test_a_resample_of_questions_without_signal_is_no_warning():
         assert not CellRanking({cell: own}, whole, cell).is_resolved(cell)
 
 
+@pytest.mark.parametrize(("alive", "resolved"), [(0, False), (6, True)])
+def test_a_resample_without_signal_is_one_in_which_the_cell_has_none(alive, resolved):
+    """With 6 of 30 questions that have signal 0.1 % of the resamples take none of them; without any
+    the row holds numbers, which JSON can write."""
+    own = updates_of(0.2, 2.0)
+    own.halves[:, alive:] = 0
+    own.squares[alive:] = 0
+    cell = Candidate("grpo", 1, 4, 4)
+    comparison = CellRanking({cell: own}, own.mean, cell)
+    assert comparison.is_resolved(cell) == resolved
+    row = json.loads(json.dumps(comparison.row(cell), allow_nan=False))
+    assert row["relative_ci95"] == ([1, 1] if resolved else None)
+
+
 def constant_whole(simulator: Simulator) -> np.ndarray:
     """The mean of each question's gradients, as `constant` weighs them."""
     return simulator.pool.sketches.mean(axis=1) / len(simulator.pool)

@@ -52,8 +52,8 @@ def resamples(questions: int) -> np.ndarray:
 
 
 def interval(samples: np.ndarray) -> list[float]:
-    """95 % of the resamples; the first sample is the estimate."""
-    return np.percentile(samples[1:], ENDS).tolist()
+    """95 % of the resamples that have a value; the first sample is the estimate."""
+    return np.nanpercentile(samples[1:], ENDS).tolist()
 
 
 class CellRanking:
@@ -74,7 +74,7 @@ class CellRanking:
         self.rates: dict[Candidate, np.ndarray] = {}
         self.along: dict[Candidate, np.ndarray] = {}
         length = np.einsum("bq,qk,bk->b", counts, whole @ whole.T, counts, optimize=True)
-        length[length == 0] = np.nan  # none of the resampled questions has signal
+        length[length == 0] = np.inf  # none of the resampled questions has signal: a = 0
         for cell, own in updates.items():
             products = own.mean @ whole.T
             along = ((counts @ products) * counts).sum(axis=1) / length
@@ -109,7 +109,7 @@ class CellRanking:
 
     def ratio(self, cell: Candidate, other: Candidate) -> tuple[float, list[float]]:
         """The rate of a cell over that of another, with its interval; both must be resolved."""
-        with np.errstate(divide="ignore"):  # a resample of few questions may have none that counts
+        with np.errstate(all="ignore"):  # a resample of few questions may have none that counts
             samples = self.rates[cell] / self.rates[other]
         return float(samples[0]), interval(samples)
 
