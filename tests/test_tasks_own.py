@@ -1,6 +1,7 @@
 """task=own: a data set of the user's from a file, a folder or the hub, and every mistake in it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,7 @@ def test_a_folder(tmp_path):
     assert len(own(str(tmp_path), "validation")) == 2
 
 
-def test_cells_of_a_csv_file_stay_as_they_are_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+def test_cells_of_a_csv_file_stay_as_they_are_written(tmp_path):
     answers = ["0007", "NA", "9007199254740993", "0.5", "12345678901234567890123", "27.0", "1e3"]
     lines = [f"q{i},{answer},{i},{i or 'NA'}" for i, answer in enumerate(answers)]
     path = tmp_path / "test.csv"
@@ -95,6 +95,36 @@ def test_cells_of_a_csv_file_stay_as_they_are_written(tmp_path, monkeypatch):
     (tmp_path / "gold.py").write_text("def half(row): return str(row['count'] / 2)")
     halves = own(str(tmp_path), "test", answer="count", gold=f"{tmp_path}/gold.py:half")
     assert halves["answer"][:2] == ["0.0", "0.5"]
+
+
+BROKEN = {
+    "q.csv": (b"problem,solution\nA sum, of 1 and 1?,2\nOf 2, and 1?,3\n", "rows have more cells"),
+    "a.csv": (b"problem,solution\n1+1?,2\n1,2?,3\n", "Error tokenizing .* in line 3, saw 3"),
+    "b.csv": (b'problem,solution\n"1+1?,2\n', "Error tokenizing .* EOF inside string"),
+    "c.tsv": (
+        b"problem\tsolution\n" + b"1+1?\t2\n" * 9999 + b"1+1?\t\xe9\n",
+        "'utf-8' codec can't decode byte 0xe9",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_table_is_refused_with_the_reason(name, tmp_path):
+    content, reason = BROKEN[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"^task\.source={path}: .*\({reason}"):
+        own(str(path))
+
+
+def test_a_file_is_read_anew(tmp_path):
+    """Not from the cache of the hub's library, which knows a file by its name and time."""
+    for question in ("1+1?", "2+2?"):
+        path = tmp_path / "q.json"
+        path.write_text(json.dumps([{"problem": question, "solution": "2024-05-01"}]))
+        os.utime(path, (0, 0))
+        assert own(str(path))["question"][:] == [question]
+        assert own(str(path))["answer"][:] == ["2024-05-01"]  # a text, no date
 
 
 def test_columns_that_rewards_get_otherwise_are_left_out(tmp_path):
@@ -113,8 +143,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_table_of_any_format_is_read(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+def test_a_table_of_any_format_is_read(name, tmp_path):
     table = pandas.DataFrame(rows(20)).assign(tags="a,\nb", solution=lambda t: t.solution / 1)
     FORMATS[name](tmp_path / name, table)
     part = own(str(tmp_path / name))

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ NEEDED = {  # key -> its value; all are null for the built-in tasks
     "kind": "math or choice",
 }
 GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
-FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
 GAPS = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]  # in a column of numbers
@@ -44,7 +43,7 @@ def local_files(source: str | None) -> dict[str, Path]:
         return {"": path}
     files: dict[str, Path] = {}
     for split in ("train", "validation", "test"):
-        for ending in FORMATS:
+        for ending in ENDINGS:
             file = path / f"{split}{ending}"
             if file.is_file() and files.setdefault(split, file) != file:
                 raise UserError(f"task.source={file}: is a second file of its split; remove one")
@@ -109,7 +108,7 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
     """Raise UserError for a source on this disk that is not there or lacks a column, by the head of
     its files."""
     path = Path(task.source)
-    is_local = path.suffix in FORMATS or path.is_absolute() or task.source.startswith(".")
+    is_local = path.suffix in ENDINGS or path.is_absolute() or task.source.startswith(".")
     if is_local and not path.exists():
         raise UserError(
             f"task.source={task.source}: no such file or folder (from {Path.cwd()}); "
@@ -150,19 +149,44 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
 
 
 def _rows(file: Path, task: keys.TaskKeys) -> Iterable[Placed]:
+    """The rows of a file, read here: the hub's library would copy them into its cache, and take
+    the copy for every later file of this name and time. Raises UserError."""
     if file.suffix == ".jsonl":
         return json_lines(file)
-    settings: dict[str, Any] = {"data_files": str(file), "split": "train"}
-    if file.suffix in DELIMITERS:
-        settings["sep"] = DELIMITERS[file.suffix]
-        # Else pandas makes a number of 007 and a gap of NA, which a gold function still gets.
-        texts = [task.question, *([task.answer] if task.gold in GOLDS else [])]
-        others = [name for name in columns_of(file) if name not in texts]
-        settings["converters"] = dict.fromkeys(texts, as_written)
-        settings |= {"keep_default_na": False, "na_values": dict.fromkeys(others, GAPS)}
-    format = FORMATS[file.suffix]
-    rows = download(f"task.source={file}", format, None, f"give {READABLE}", **settings)
+    try:
+        if file.suffix == ".json":
+            rows = json.loads(file.read_bytes())
+        elif file.suffix == ".parquet":
+            from pyarrow import parquet
+
+            rows = parquet.read_table(file).to_pylist()
+        else:
+            rows = _rows_of_table(file, task)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"task.source={file}: cannot be read ({one_line(error)}); correct the file"
+        ) from None
     return numbered(str(file), rows)
+
+
+def _rows_of_table(file: Path, task: keys.TaskKeys) -> list[Row]:
+    """The rows of a CSV or TSV file. Raises ValueError if it is none."""
+    import pandas  # takes half a second
+    import pyarrow
+
+    # Else pandas makes a number of 007 and a gap of NA, which a gold function still gets.
+    texts = {task.question, task.answer} if task.gold in GOLDS else {task.question}
+    table = pandas.read_csv(
+        file,
+        sep=DELIMITERS[file.suffix],
+        converters=dict.fromkeys(texts, as_written),
+        keep_default_na=False,
+        na_values=dict.fromkeys({*columns_of(file)} - texts, GAPS),
+        low_memory=False,  # one type for a whole column
+    )
+    if not isinstance(table.index, pandas.RangeIndex):  # the first cells have no column
+        raise ValueError("rows have more cells than the head; quote cells that hold a delimiter")
+    return pyarrow.Table.from_pandas(table, preserve_index=False).to_pylist()
 
 
 def as_written(cell: str) -> str:
