@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.config.functions import load, place
+from pods.config.functions import FAILURES, load, place
 from pods.config.keys import RewardsKeys, grader, reward_weights
 from pods.rewards import Scorer
 
@@ -131,7 +131,7 @@ class Reward:
         step = f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"
         try:
             values = self.values(arguments)
-        except Exception as error:
+        except FAILURES as error:
             raise RewardError(
                 f"{name} raised {error!r}{place(error)} on {self.failing(arguments)} of {step}"
             ) from error
@@ -163,7 +163,7 @@ class Reward:
                 row[key] = value[i : i + 1] if isinstance(value, list) else value
             try:
                 self.values(row)
-            except Exception:
+            except FAILURES:
                 return f"completion {i} ({completion!r})"
         return "all completions"
 

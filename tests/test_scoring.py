@@ -82,6 +82,7 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
         ("[1.0, [2.0], 3.0]", r"returned \[2.0\]"),
         ("[1 / (len(c) - 1) for c in completions]", "raised ZeroDivisionError.* completion 1 "),
         ("None", "raised TypeError"),
+        ("exit()", "raised SystemExit"),
     ],
 )
 def test_an_error_names_function_completion_and_step(tmp_path, returned, line):

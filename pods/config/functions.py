@@ -21,6 +21,7 @@ NOT_THE_USERS = (  # folders
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
     "<frozen",
 )
+FAILURES = (Exception, SystemExit)  # of the user's code: completions that it runs call exit()
 OURS = str(PACKAGE / "tasks" / "arithmetic.py")
 
 
@@ -69,7 +70,7 @@ def load(key: str, value: str) -> Callable:
         raise UserError(f"{key}={value}: no file {path} in {os.getcwd()}; correct the path")
     try:
         function = getattr(_module(file), name, None)
-    except Exception as error:
+    except FAILURES as error:
         raise UserError(
             f"{key}={value}: {path} cannot be imported ({type(error).__name__}: {error}); "
             "correct the file"
