@@ -253,6 +253,15 @@ def test_scores_of_other_weights_under_the_name_leave_the_summary_and_choose_not
     assert facts["weights"]["checkpoint-2"] == "of other weights"
 
 
+def test_two_commands_at_a_time_keep_the_details_of_one_base_model():
+    scores = results.Entry(), {"rewards": {"v2": {}}}
+    stores = [Store(Path("two"), "base-tiny") for _ in range(2)]
+    for task, store in zip(("gsm8k", "math500"), stores, strict=True):
+        Target(store).publish({task: scores})
+    details = results.facts_of(stores[0].facts_path)["details"]
+    assert [*details["scores"]] == [*details["pass@k"]] == ["gsm8k", "math500"]
+
+
 def test_a_copy_of_a_repeat_is_none():
     shutil.copytree("results", "copied")
     target = Target(Store(Path("copied"), "fake"), "checkpoint-2", 2)

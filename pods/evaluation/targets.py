@@ -39,6 +39,7 @@ class Store:
         self.facts: dict[str, Any] = {"tasks": {}, "weights": {}}
         if self.summary.exists() or self.facts_path.exists():
             self.facts = results.facts_of(self.facts_path)
+            self.facts.pop("details", None)  # of a base model: those in the file are the newest
         try:
             Facts.model_validate(self.facts)
         except ValidationError:
@@ -110,7 +111,8 @@ class Target:
         store, path = self.store, self.store.summary
         if self.weights is None:
             run = policy = results.read_base(path) if path.exists() else results.Scores()
-            policy.meta = store.facts.setdefault("details", {})
+            policy.meta = results.facts_of(store.facts_path).get("details", {})
+            store.facts["details"] = policy.meta
         else:
             run = results.read(path) if path.exists() else {}
             policy = run.setdefault(self.step, results.Scores())
