@@ -223,7 +223,8 @@ def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
         ),
         (
             "{run}/../other/checkpoint-3",
-            "resume={run}/../other/checkpoint-3: of another run than run=r; set run=other",
+            "resume={run}/../other/checkpoint-3: is not in {run}, the folder of this run; "
+            "set output_dir and run to those of the checkpoint",
         ),
     ],
     ids=["auto", "never", "another run"],

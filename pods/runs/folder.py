@@ -85,8 +85,8 @@ class RunFolder:
             pattern = path.name
             if path.parent.resolve() != self.path.resolve():
                 raise UserError(
-                    f"resume={resume}: of another run than run={self.config.run}; "
-                    f"set run={path.parent.name}"
+                    f"resume={resume}: is not in {self.path}, the folder of this run; "
+                    "set output_dir and run to those of the checkpoint"
                 )
         start, problems = checkpoints.newest_intact(self.path, pattern)
         if problems and start is None:
