@@ -85,22 +85,19 @@ def test_a_folder(tmp_path):
 
 def test_cells_of_a_csv_file_stay_as_they_are_written(tmp_path):
     answers = ["0007", "NA", "9007199254740993", "0.5", "12345678901234567890123", "27.0", "1e3"]
-    lines = [f"q{i},{answer},{i},{i or 'NA'}" for i, answer in enumerate(answers)]
+    lines = [f"q{i},{answer},{i}" for i, answer in enumerate(answers)]
     path = tmp_path / "test.csv"
-    path.write_text("\n".join(["problem,solution,count,level", *lines]) + "\n")
+    path.write_text("\n".join(["problem,solution,count", *lines]) + "\n")
     part = own(str(tmp_path), "test")
     assert part["answer"][:] == [*answers[:5], "27", "1e3"]
-    assert part["count"][:] == [*range(7)]  # other columns are typed, for reward functions
-    assert part["level"][:] == [None, *map(float, range(1, 7))]
-    (tmp_path / "gold.py").write_text("def half(row): return str(row['count'] / 2)")
-    halves = own(str(tmp_path), "test", answer="count", gold=f"{tmp_path}/gold.py:half")
-    assert halves["answer"][:2] == ["0.0", "0.5"]
+    assert part["count"][:] == [*"0123456"]
 
 
 BROKEN = {
-    "q.csv": (b"problem,solution\nA sum, of 1 and 1?,2\nOf 2, and 1?,3\n", "rows have more cells"),
-    "a.csv": (b"problem,solution\n1+1?,2\n1,2?,3\n", "Error tokenizing .* in line 3, saw 3"),
-    "b.csv": (b'problem,solution\n"1+1?,2\n', "Error tokenizing .* EOF inside string"),
+    "q.csv": (b"problem,solution\nA sum, of 1 and 1?,2\nOf 2, and 1?,3\n", "line 2 has more or"),
+    "a.csv": (b"problem,solution\n1+1?,2\n1,2?,3\n", "line 3 has more or fewer cells"),
+    "b.csv": (b"problem,solution\n1+1?,2\n2+2?\n", "line 3 has more or fewer cells"),
+    "d.csv": (b'problem,solution\n"1+1?,2\n', "unexpected end of data"),
     "c.tsv": (
         b"problem\tsolution\n" + b"1+1?\t2\n" * 9999 + b"1+1?\t\xe9\n",
         "'utf-8' codec can't decode byte 0xe9",

@@ -6,7 +6,7 @@ uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=s
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,6 @@ GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
-GAPS = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]  # in a column of numbers
 SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
 LARGEST_TEST = 256
 
@@ -132,9 +131,9 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     refuse_unreadable(task)
     files = local_files(source)
     if "" in files:
-        return _divided(source, list(_rows(files[""], task)))
+        return _divided(source, list(_rows(files[""])))
     if files or Path(source).is_dir():
-        return {split: _rows(file, task) for split, file in files.items()}
+        return {split: _rows(file) for split, file in files.items()}
     hub, _, subset = source.partition(":")
     splits = download(
         f"task.source={source}",
@@ -148,7 +147,7 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     return _divided(source, list(*parts.values()))
 
 
-def _rows(file: Path, task: keys.TaskKeys) -> Iterable[Placed]:
+def _rows(file: Path) -> Iterable[Placed]:
     """The rows of a file, read here: the hub's library would copy them into its cache, and take
     the copy for every later file of this name and time. Raises UserError."""
     if file.suffix == ".jsonl":
@@ -161,32 +160,25 @@ def _rows(file: Path, task: keys.TaskKeys) -> Iterable[Placed]:
 
             rows = parquet.read_table(file).to_pylist()
         else:
-            rows = _rows_of_table(file, task)
-    except (OSError, ValueError) as error:
+            rows = list(_rows_of_table(file))
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(
             f"task.source={file}: cannot be read ({one_line(error)}); correct the file"
         ) from None
     return numbered(str(file), rows)
 
 
-def _rows_of_table(file: Path, task: keys.TaskKeys) -> list[Row]:
-    """The rows of a CSV or TSV file. Raises ValueError if it is none."""
-    import pandas  # takes half a second
-    import pyarrow
-
-    # Else pandas makes a number of 007 and a gap of NA, which a gold function still gets.
-    texts = {task.question, task.answer} if task.gold in GOLDS else {task.question}
-    table = pandas.read_csv(
-        file,
-        sep=DELIMITERS[file.suffix],
-        converters=dict.fromkeys(texts, as_written),
-        keep_default_na=False,
-        na_values=dict.fromkeys({*columns_of(file)} - texts, GAPS),
-        low_memory=False,  # one type for a whole column
-    )
-    if not isinstance(table.index, pandas.RangeIndex):  # the first cells have no column
-        raise ValueError("rows have more cells than the head; quote cells that hold a delimiter")
-    return pyarrow.Table.from_pandas(table, preserve_index=False).to_pylist()
+def _rows_of_table(file: Path) -> Iterator[Row]:
+    """The rows of a CSV or TSV file; every cell is a text. Raises ValueError or csv.Error."""
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines, delimiter=DELIMITERS[file.suffix], strict=True)
+        for row in reader:
+            if None in row or None in row.values():
+                raise ValueError(
+                    f"line {reader.line_num} has more or fewer cells than the head; "
+                    "quote cells that hold a delimiter"
+                )
+            yield {name: as_written(cell) for name, cell in row.items()}
 
 
 def as_written(cell: str) -> str:
