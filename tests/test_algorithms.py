@@ -385,7 +385,7 @@ def test_thin_keeps_the_largest_advantages_of_twice_the_prompts_and_may_draw_sol
     assert asked == [(["p1", "f0", "f1", "f2"], 4)]
     assert kept_of(value) == [4, 8, 9, 10]
     assert value.advantages.tolist() == over_all(batch, np.arange(16))[value.kept].tolist()
-    _, value = drive("thin", step_of(2, 4, 4, history), batch, look=2)
+    _, value = drive("thin", step_of(4, 4, 4, history), batch, look=2)
     assert kept_of(value) == [*range(4, 12)], "rows without signal are no part of the update"
     ((prompts, _),), _ = drive("thin", step_of(2, 4, 2, history), batch)
     assert prompts == ["p1", "f0", "f1", "p0"]

@@ -58,6 +58,7 @@ UNEQUAL = {
     "\\frac{1}{2}": ["2/4"],  # fractions match as written
     "0.25": ["1/4"],
     "(1,2)": ["[1,2]", "(2,1)", "(1,2,3)"],
+    "(1/2,3/4)": ["(1/2,3/4]", "[1/2,3/4)"],
     "x+1": ["1+x"],
     "x": ["\\mathsf{x}"],  # a macro that the converter drops with its argument
     "3\\pi": ["3π"],  # unicode is not read without LaTeX
