@@ -153,16 +153,19 @@ def test_a_table_of_any_format_is_read(name, tmp_path):
 
 
 WRONG = {
-    "q.xlsx": (b"PK", "cannot be read; give a .jsonl, .json, .csv, .tsv or .parquet file, a fold"),
-    "q.png": (b"\x89PNG", "cannot be read; give a .jsonl"),
-    "a.jsonl": (b"problem,solution\n1+1?,2\n", "is no .jsonl file with columns (Expecting value"),
-    "b.jsonl": (b"", "is no .jsonl file with columns (it is empty); give"),
-    "c.jsonl": (b"[1]\n", "is no .jsonl file with columns"),
-    "d.jsonl": (b"\xff\xfe", "is no .jsonl file with columns"),
-    "a.json": (b"{}", "is no .json file with columns"),
-    "a.csv": (b"", "is no .csv file with columns (it is empty)"),
-    "b.csv": (b"\x89PNG\r\n", "is no .csv file with columns"),
-    "a.parquet": (b"PAR1", "is no .parquet file with columns"),
+    "q.xlsx": (b"PK", "task.source={}: cannot be read (unknown ending); give a .jsonl, .json, .cs"),
+    "q.png": (b"\x89PNG", "task.source={}: cannot be read (unknown ending); give a .jsonl"),
+    "a.jsonl": (b"problem,solution\n1+1?,2\n", "{}:1: not a JSON object (Expecting value"),
+    "b.jsonl": (b"", "task.source={}: has no row with columns; give a .jsonl"),
+    "c.jsonl": (b"[1]\n", "task.source={}: has no row with columns; give"),
+    "d.jsonl": (b"\xff\xfe", "{}:1: not a JSON object ("),
+    "a.json": (b"{}", "task.source={}: has no row with columns; give"),
+    "b.json": (b'{"problem": "1+1?"}', "task.source={}: has no row with columns; give"),
+    "c.json": (b"1", "task.source={}: cannot be read ("),
+    "a.csv": (b"", "task.source={}: has no row with columns; give"),
+    "b.csv": (b"\x89PNG\r\n", "task.source={}: cannot be read ('utf-8' codec"),
+    "c.csv": (b"problem,solution\n", "task.source={}: has no row with columns; give"),
+    "a.parquet": (b"PAR1", "task.source={}: cannot be read (Parquet file size is 4 bytes"),
 }
 
 
@@ -173,7 +176,7 @@ def test_a_file_of_another_form_is_refused_with_what_can_be_read(name, tmp_path,
     Path(name).write_bytes(content)
     with pytest.raises(UserError) as error:
         compose("task=own", f"task.source={name}", "task.question=problem", "task.answer=solution")
-    assert str(error.value).startswith(f"task.source={name}: {line}")
+    assert str(error.value).startswith(line.format(name))
     assert "\n" not in str(error.value)
 
 

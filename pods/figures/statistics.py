@@ -53,7 +53,8 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
     """Mean curves of draws with replacement, (runs, marks) -> (resamples, marks); NaN is a gap."""
     n = len(values)
-    weights = rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
+    share = np.full(n, 1 / n)
+    weights = rng.multinomial(n, share, size=resamples).astype(float)
     known = np.isfinite(values).astype(float)
     count = weights @ known
     total = weights @ np.nan_to_num(values)

@@ -50,25 +50,12 @@ def local_files(source: str | None) -> dict[str, Path]:
 
 
 def columns_of(file: Path) -> list[str]:
-    """The columns of a file by its head or first row. Raises UserError if it cannot be read."""
-    try:
-        if file.suffix == ".parquet":
-            from pyarrow import parquet
-
-            return parquet.read_schema(file).names
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            if file.suffix in DELIMITERS:
-                return next(csv.reader(lines, delimiter=DELIMITERS[file.suffix]))
-            if file.suffix == ".json":
-                return list(dict(json.load(lines)[0]))
-            if file.suffix == ".jsonl":
-                return list(dict(json.loads(next(filter(str.strip, lines)))))
-    except (OSError, ValueError, TypeError, LookupError, StopIteration, csv.Error) as error:
-        raise UserError(
-            f"task.source={file}: is no {file.suffix} file with columns "
-            f"({one_line(error) or 'it is empty'}); give {READABLE}"
-        ) from None
-    raise UserError(f"task.source={file}: cannot be read; give {READABLE}")
+    """The columns of a file by its first row. Raises UserError if it cannot be read."""
+    for _, _, row in _rows(file):
+        if isinstance(row, dict):
+            return list(row)
+        break
+    raise UserError(f"task.source={file}: has no row with columns; give {READABLE}")
 
 
 def columns(task: keys.TaskKeys) -> str:
@@ -147,38 +134,42 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     return _divided(source, list(*parts.values()))
 
 
-def _rows(file: Path) -> Iterable[Placed]:
+def _rows(file: Path) -> Iterator[Placed]:
     """The rows of a file, read here: the hub's library would copy them into its cache, and take
     the copy for every later file of this name and time. Raises UserError."""
     if file.suffix == ".jsonl":
-        return json_lines(file)
+        yield from json_lines(file)
+        return
     try:
-        if file.suffix == ".json":
-            rows = json.loads(file.read_bytes())
-        elif file.suffix == ".parquet":
-            from pyarrow import parquet
-
-            rows = parquet.read_table(file).to_pylist()
-        else:
-            rows = list(_rows_of_table(file))
-    except (OSError, ValueError, csv.Error) as error:
+        yield from numbered(str(file), _objects(file))
+    except (OSError, ValueError, TypeError, csv.Error) as error:
         raise UserError(
-            f"task.source={file}: cannot be read ({one_line(error)}); correct the file"
+            f"task.source={file}: cannot be read ({one_line(error)}); give {READABLE}"
         ) from None
-    return numbered(str(file), rows)
 
 
-def _rows_of_table(file: Path) -> Iterator[Row]:
-    """The rows of a CSV or TSV file; every cell is a text. Raises ValueError or csv.Error."""
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, delimiter=DELIMITERS[file.suffix], strict=True)
-        for row in reader:
-            if None in row or None in row.values():
-                raise ValueError(
-                    f"line {reader.line_num} has more or fewer cells than the head; "
-                    "quote cells that hold a delimiter"
-                )
-            yield {name: as_written(cell) for name, cell in row.items()}
+def _objects(file: Path) -> Iterator[Row]:
+    """The rows of a file that is not JSONL; every cell of a CSV or TSV file is a text. Raises
+    OSError, ValueError, TypeError or csv.Error."""
+    if file.suffix == ".json":
+        yield from json.loads(file.read_bytes())
+    elif file.suffix == ".parquet":
+        from pyarrow.parquet import ParquetFile
+
+        for batch in ParquetFile(file).iter_batches():
+            yield from batch.to_pylist()
+    elif file.suffix in DELIMITERS:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines, delimiter=DELIMITERS[file.suffix], strict=True)
+            for row in reader:
+                if None in row or None in row.values():
+                    raise ValueError(
+                        f"line {reader.line_num} has more or fewer cells than the head; "
+                        "quote cells that hold a delimiter"
+                    )
+                yield {name: as_written(cell) for name, cell in row.items()}
+    else:
+        raise ValueError("unknown ending")
 
 
 def as_written(cell: str) -> str:
