@@ -353,9 +353,12 @@ def engine_settings(folder):
         return_args=True,
         **unsloth.engine_arguments(config),
     )
-    engine.LLM = lambda **arguments: EngineArgs(**arguments).create_engine_config()
+    engine.LLM = lambda **arguments: SimpleNamespace(
+        config=EngineArgs(**arguments).create_engine_config(),
+        llm_engine=SimpleNamespace(engine_core=None),
+    )
     parts = SimpleNamespace(eos_token_id=1), sampling(config), Limits(gpu_memory_utilization=0.5)
-    ours = engine.VllmEngine(config, *parts, config.lora.rank)._llm
+    ours = engine.VllmEngine(config, *parts, config.lora.rank)._llm.config
     names = ("max_num_seqs", "max_loras", "max_lora_rank", "max_logprobs", "logprobs_mode")
     model = ours.model_config.quantization, ours.model_config.logprobs_mode
     return {
