@@ -8,10 +8,11 @@ TRL's own code builds the tensors: it is answered with rollouts and rewards.
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
     deleted         Unsloth's notes on packing, after the warm-up"""
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,11 +122,8 @@ class TrlSeam(trl.GRPOTrainer):
                 f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
                 "PodsTrainer does not know; install a version that docs/trl.md names"
             ) from None
-        ends = {
-            self._tokenizer.eos_token_id,
-            self._tokenizer.pad_token_id,
-            *getattr(self, "eos_token_ids", []),  # of the model, from TRL 1.16 on
-        }
+        ends = {self._tokenizer.eos_token_id, self._tokenizer.pad_token_id}
+        ends.update(getattr(self, "eos_token_ids", []))  # of the model, from TRL 1.16 on
         logprobs = generation.logprobs or [None] * len(prompts)
         completions = [
             Completion(token_ids, token_ids[-1] not in ends, values)
@@ -204,11 +202,10 @@ class TrlSeam(trl.GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            step = self.state.global_step
             if self.data_order is None:
-                micro_steps = step * self.args.gradient_accumulation_steps
+                micro_steps = self.state.global_step * self.args.gradient_accumulation_steps
             else:
-                micro_steps = self.data_order.micro_steps(step, self.args)
+                micro_steps = self.data_order.micro_steps(self.state.global_step, self.args)
             self._earlier = micro_steps - self._step
             self.read_state(Path(checkpoint))
 
@@ -222,14 +219,17 @@ class TrlSeam(trl.GRPOTrainer):
         self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """A completion of each prompt by TRL's own generation; an evaluation's prompts differ."""
+        draw = self._generate_single_turn
+        if "num_generations" in inspect.signature(draw).parameters:  # from TRL 1.16 on
+            draw = partial(draw, num_generations=1)  # each is asked for by itself
         if not evaluation:
-            return self._generate_single_turn(prompts, None, {})
+            return draw(prompts, None, {})
         training = self.model.training
         sampler = self.vllm_generation if self.use_vllm else self.generation_config
         top_k = 1 if greedy else sampler.top_k
         self.model.eval()
         with changed(self, num_generations_eval=1), changed(sampler, top_k=top_k):
-            drawn = self._generate_single_turn(prompts, None, {})
+            drawn = draw(prompts, None, {})
         self.model.train(training)
         self._last_loaded_step = -1  # the next training step loads and pays for its weights
         return drawn

@@ -37,9 +37,9 @@ def record(
 ) -> Pool:
     """The pool with the rollouts of these prompts, of which the first may be in it; saved in `path`
     as it grows. at_once: questions whose rollouts are drawn together."""
-    trained = [p for p in trainer.model.parameters() if p.requires_grad]
     count, size = pool.sketches.shape[1:]
-    sketch = Sketch(sum(p.numel() for p in trained), size, trained[0].device)
+    elements = trainer.get_num_trainable_parameters()
+    sketch = Sketch(elements, size, trainer.accelerator.device)
     saved = time.monotonic()
     with tqdm(prompts, "rollouts and gradients", unit=" questions", disable=None) as bar:
         bar.update(len(pool))

@@ -24,12 +24,9 @@ class Sketch:
         self.size = size
         rows = math.ceil(elements / size)
         random = torch.Generator().manual_seed(SEED)  # of the CPU: the same on every device
-        shifts = torch.randint(size, (rows, 1), generator=random)
-        row_signs = 2.0 * torch.randint(2, (rows, 1), generator=random) - 1
-        column_signs = 2.0 * torch.randint(2, (size,), generator=random) - 1
-        self.shifts = shifts.to(device)
-        self.row_signs = row_signs.to(device)
-        self.column_signs = column_signs.to(device)
+        self.shifts = torch.randint(size, (rows, 1), generator=random).to(device)
+        self.row_signs = (2.0 * torch.randint(2, (rows, 1), generator=random) - 1).to(device)
+        self.column_signs = (2.0 * torch.randint(2, (size,), generator=random) - 1).to(device)
         self.places = torch.arange(size, device=device)
 
     def __call__(self, gradients: Iterable[torch.Tensor]) -> torch.Tensor:

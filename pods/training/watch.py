@@ -32,13 +32,13 @@ class Watch:
         reward = steps["all/reward_mean"].mean()
         self.best = max(self.best, reward)
         if not self.problem:
-            self.problem = self.sign(steps)
+            self.problem = self.sign(steps, reward)
         metrics["watch/reward_lost"] = float(self.best - reward)
         return metrics
 
-    def sign(self, steps: pd.DataFrame) -> str:
-        """What is wrong with a full window of steps, and what to change; "" if nothing is."""
-        reward = steps["all/reward_mean"].mean()
+    def sign(self, steps: pd.DataFrame, reward: float) -> str:
+        """What is wrong with a full window of steps, and what to change; "" if nothing is. reward:
+        their mean."""
         noise = 3 * steps["all/reward_mean"].std() / WINDOW**0.5
         if self.best - reward > max(noise, abs(self.best) / 2):
             rate = self.config.optimizer.learning_rate
