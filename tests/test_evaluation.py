@@ -569,7 +569,7 @@ def only_long_questions(_: Path) -> None:
     Path("data/gsm8k/test.jsonl").write_text(2 * (json.dumps(row) + "\n"))
 
 
-SCORED = "results_dir=results: gsm8k of fake was scored with "
+SCORED = "results_dir=results: gsm8k of fake was scored with another "
 SAME = "; ask for the same, or choose another results_dir"
 NOT_OURS = (
     "results_dir=results: results/fake.json was not written by evaluate_run.py "
@@ -599,8 +599,8 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
         "tasks=gsm8k: all 2 prompts are longer than the run's sampling.max_prompt_length=512; "
         "name another task",
     ),
-    (None, "temperature=0.3", f"{SCORED}temperature=1.0, now 0.3{SAME}"),
-    (None, "seed=7 top_p=0.5", f"{SCORED}seed=0, now 7; top_p=1.0, now 0.5{SAME}"),
+    (None, "temperature=0.3", f"{SCORED}temperature (1.0 -> 0.3){SAME}"),
+    (None, "seed=7 top_p=0.5", f"{SCORED}seed (0 -> 7), top_p (1.0 -> 0.5){SAME}"),
     (lambda _: FACTS.unlink(), "", NOT_OURS),
     (lambda _: FACTS.write_text('{"tasks": {}}'), "", NOT_OURS),
     (lambda _: FACTS.write_text('{"weights": {}}'), "", NOT_OURS),
@@ -646,7 +646,7 @@ def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
     evaluate("repeats=3", "checkpoints=2")
     evaluate("tasks=math500", "checkpoints=2")
     error = capsys.readouterr().err
-    assert 'gsm8k of base-tiny was scored with model="another", now "tiny_policy"' in error
+    assert "gsm8k of base-tiny was scored with another model (another -> tiny_policy)" in error
     datasets = results.read_base("results/base-tiny.json").datasets
     assert [len(entry.ans_acc) for entry in datasets.values()] == [2, 1]
 

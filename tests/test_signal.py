@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -182,8 +183,17 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     pool = record.record(trainer, prompts, pool, file, at_once=1)
     np.testing.assert_array_equal(pool.sketches, undisturbed.sketches)
     assert [row["id"] for row in pool_file.load(file).rows] == prompts
-    with pytest.raises(UserError, match="recorded with another digest"):
-        pool_file.stored(file, pool.facts | {"digest": "other"}, (4, 1, 64))
+    facts = {**pool.facts, "training": {"seed": 0, "max_steps": 9, "task": {"system": None}}}
+    replace(pool, facts=facts).save(file)
+    gone_on = {"seed": 1, "max_steps": 10, "task": {"system": "Add."}}
+    changed = r"another digest \(.* -> other\), training.seed \(0 -> 1\), training.task.system \("
+    with pytest.raises(UserError, match=changed):
+        pool_file.stored(file, facts | {"digest": "other", "training": gone_on}, (4, 1, 64))
+    gone_on = facts["training"] | {"max_steps": 10}  # the same policy, of a run that went on
+    assert len(pool_file.stored(file, facts | {"training": gone_on}, (4, 1, 64))) == 3
+    file.write_bytes(file.read_bytes()[:-100])  # a copy that was cut off
+    with pytest.raises(UserError, match=r"no recorded rollouts .*; name a file that plan"):
+        pool_file.load(file)
 
 
 def test_a_question_that_comes_twice_in_a_step_is_two_prompts():

@@ -61,6 +61,16 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
+def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
+    """Dotted key -> "key (before -> now)", of every key whose values differ."""
+    before, now = flat(before), flat(now)
+    return {
+        key: f"{key} ({before.get(key)} -> {now.get(key)})"
+        for key in sorted(before | now)
+        if before.get(key) != now.get(key)
+    }
+
+
 def written(value: Any) -> str:
     """A value as it is typed on the command line."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pods.config.errors import UserError
+from pods.config.keys import changes
 from pods.evaluation.records import save
 from pods.files import write_atomic
 from pods.runs import checkpoints, results
@@ -57,15 +58,12 @@ class Store:
             before = {**settings, "model": model}  # one for all tasks
             if any(self.folder.glob(f"*/{task}/repeat-*.jsonl")):
                 before = self.facts["tasks"].get(task, before)
-            changes = "; ".join(
-                f"{key}={json.dumps(before.get(key))}, now {json.dumps(settings.get(key))}"
-                for key in sorted(before | settings)
-                if before.get(key) != settings.get(key)
-            )
-            if changes:
+            changed = changes(before, settings)
+            if changed:
                 raise UserError(
                     f"results_dir={self.summary.parent}: {task} of {self.folder.name} was scored "
-                    f"with {changes}; ask for the same, or choose another results_dir"
+                    f"with another {', '.join(changed.values())}; "
+                    "ask for the same, or choose another results_dir"
                 )
             self.facts["tasks"][task] = settings
 

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from pods import files, ranks
 from pods.config.command import load_config
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, flat
+from pods.config.keys import TrainConfig, changes, flat
 from pods.config.sweeps import may_change
 from pods.files import aside, write_atomic
 from pods.runs import checkpoints
@@ -128,23 +128,20 @@ class RunFolder:
         run = self.config.run
         if not self.saved_config.is_file():
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
-        before = flat(load_config(self.saved_config).model_dump())
-        now = flat(self.config.model_dump())
-        if before["run"] != run:
+        saved = load_config(self.saved_config)
+        if saved.run != run:
             raise UserError(
-                f"run={run}: {self.saved_config} has run={before['run']}: the folder was renamed; "
-                f"rename it to {before['run']}, or set run={run} in that file"
+                f"run={run}: {self.saved_config} has run={saved.run}: the folder was renamed; "
+                f"rename it to {saved.run}, or set run={run} in that file"
             )
         refused = []
-        for key in sorted(before | now):
-            if before.get(key) == now.get(key):
-                continue
-            change = f"{key} ({before.get(key)} -> {now.get(key)})"
-            if key == "optimizer.schedule_by":
-                change += f" by max_steps ({before['max_steps']} -> {now['max_steps']})"
+        changed = changes(saved.model_dump(), self.config.model_dump())
+        for key, change in changed.items():
+            if key == "optimizer.schedule_by" and "max_steps" in changed:
+                change += f" by {changed['max_steps']}"
             if not may_change(key):
                 refused.append(change)
-            elif key.startswith(ENGINE) and before.get(key) != "auto":
+            elif key.startswith(ENGINE) and "(auto ->" not in change:
                 ranks.say(f"run={run} resumes with another engine: {change}")
         if refused:
             raise UserError(

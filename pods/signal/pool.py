@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
+from pods.config.keys import TrainConfig, changes
+from pods.config.sweeps import may_change
 from pods.files import write_atomic
 
 ARRAYS = ("scores", "lengths", "clipped", "logprobs", "sketches")
@@ -49,7 +50,7 @@ def load(path: Path) -> Pool:
         with np.load(path) as file:
             texts = [json.loads(str(file[name])) for name in ("facts", "rows")]
             return Pool(*texts, **{name: file[name] for name in ARRAYS})
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except Exception as error:  # of a broken archive, half a dozen types
         raise UserError(
             f"recorded={path}: no recorded rollouts ({error}); name a file that plan.py wrote"
         ) from None
@@ -70,12 +71,13 @@ def stored(path: Path, facts: dict[str, Any], shape: tuple[int, ...]) -> Pool:
             sketches=np.zeros((0, count, size), np.float32),
         )
     pool = load(path)
-    for key, value in facts.items():
-        if pool.facts.get(key) != value:
-            raise UserError(
-                f"{path} was recorded with another {key} ({pool.facts.get(key)}, now {value}); "
-                "remove it, or set recorded=<it> to use it as it is"
-            )
+    changed = changes(pool.facts, facts)
+    refused = [changed[key] for key in changed if not may_change(key.removeprefix("training."))]
+    if refused:
+        raise UserError(
+            f"{path} was recorded with another {', '.join(refused)}; "
+            "remove it, or set recorded=<it> to use it as it is"
+        )
     return pool
 
 
