@@ -68,7 +68,7 @@ def train(config: TrainConfig) -> None:
                 stack.enter_context(engine)
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             evaluate = None
-            if config.evaluation.every_seconds is not None:
+            if config.evaluation.every_seconds:
                 evaluate = midrun.MidRun(config, trainer.engine, tokenizer, folder.evaluations)
             callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start)
             trainer.add_callback(callback)

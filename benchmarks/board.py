@@ -113,9 +113,10 @@ def tune(config: BoardConfig, arms: list[str], world: str, seeds: int) -> None:
             cells = [cell for cell in beside if cell not in tried]
             if cells:
                 missing[arm] = cells
-    finalists = {}
-    for arm, tried in scores.items():
-        finalists[arm] = sorted(tried, key=lambda cell: -tried[cell])[:FINALISTS]
+    finalists = {
+        arm: sorted(tried, key=tried.__getitem__, reverse=True)[:FINALISTS]
+        for arm, tried in scores.items()
+    }
     run(config, trainings(config, finalists, others, world))
 
 

@@ -218,7 +218,7 @@ def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
         ),
         (
             "never",
-            "resume=never: {run} holds 3 checkpoints; "
+            "resume=never: {run} holds checkpoints; "
             "set run=<another name>, or resume=auto to continue",
         ),
         (

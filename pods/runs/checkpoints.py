@@ -139,7 +139,7 @@ def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
 
 def damage(checkpoint: Checkpoint) -> str | None:
     """The fault in a checkpoint's files, or None. Removed training state is no damage."""
-    for name, expected in checkpoint.meta.get("files", {}).items():
+    for name, expected in checkpoint.meta["files"].items():
         path = checkpoint.path / name
         if not path.is_file():
             top = Path(name).parts[0]

@@ -74,10 +74,9 @@ class RunFolder:
         resume = self.config.resume
         pattern = "checkpoint-*"
         if resume == "never":
-            existing = len([*self.path.glob(pattern)])
-            if existing:
+            if any(self.path.glob(pattern)):
                 raise UserError(
-                    f"resume=never: {self.path} holds {existing} checkpoints; "
+                    f"resume=never: {self.path} holds checkpoints; "
                     "set run=<another name>, or resume=auto to continue"
                 )
         elif resume != "auto":
@@ -110,13 +109,13 @@ class RunFolder:
         """Raise UserError if this run would have ended before `start`: a finished run of a larger
         budget never stands in for it."""
         run, limit, budget = self.config.run, self.config.max_steps, self.config.budget
-        if limit is not None and start.step > limit:
+        if limit and start.step > limit:
             raise UserError(
                 f"run={run}: {start.path} has more steps than max_steps={limit}; "
                 f"set run=<another name>, or max_steps={start.step}"
             )
         seconds = start.meta.get("seconds_before_step", 0.0)  # when it decided to go on
-        if budget.train_seconds is not None and seconds >= budget.train_seconds:
+        if budget.train_seconds and seconds >= budget.train_seconds:
             raise UserError(
                 f"run={run}: {start.path} has more seconds of training than "
                 f"budget.train_seconds={budget.train_seconds:g}; "
@@ -178,8 +177,8 @@ class RunFolder:
 
 def config_hash(config: TrainConfig) -> str:
     """A short hash of the keys that a resume may not change."""
-    keys = flat(config.model_dump())
-    fixed = {key: value for key, value in keys.items() if not may_change(key)}
+    keys = flat(config.model_dump()).items()
+    fixed = {key: value for key, value in keys if not may_change(key)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -116,11 +116,11 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     """The rows of each split that the source has; a source of one part is divided."""
     source = task.source
     refuse_unreadable(task)
-    files = local_files(source)
-    if "" in files:
-        return _divided(source, list(_rows(files[""])))
-    if files or Path(source).is_dir():
-        return {split: _rows(file) for split, file in files.items()}
+    path = Path(source)
+    if path.is_file():
+        return _divided(source, list(_rows(path)))
+    if path.is_dir():
+        return {split: _rows(file) for split, file in local_files(source).items()}
     hub, _, subset = source.partition(":")
     splits = download(
         f"task.source={source}",

@@ -176,7 +176,7 @@ def end(config: TrainConfig) -> Iterator[str]:
         "checkpoint.every_steps": config.checkpoint.every_steps,
     }
     for key, count in counts.items():
-        if count is not None and count % updates:
+        if count and count % updates:
             yield (
                 f"{key}={count}: must be a multiple of updates_per_generation={updates}; "
                 f"set e.g. {count + -count % updates}"

@@ -87,7 +87,7 @@ class Save:
 
     def due(self, step: int) -> bool:
         keys = self.config.checkpoint
-        if keys.every_steps is not None and step % keys.every_steps == 0:
+        if keys.every_steps and step % keys.every_steps == 0:
             return True
         return self.trainer.clock.passed_mark(keys.every_seconds)
 
