@@ -173,7 +173,7 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
 def train_all(config: BoardConfig, trainings: list[Training], results: Accuracies) -> None:
     """Train, store each result and add it to `results`."""
     published, private = result_files(config, config.stage)
-    own_algorithm = config.algorithm is not None and config.algorithm not in config.arms
+    own_algorithm = config.algorithm and config.algorithm not in config.arms
     file = private if own_algorithm else published
     facts = {"commit": commit()}
     started = time.monotonic()

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 
 from pods.config.command import CONFIG_DIR, command, load_config
 from pods.config.errors import UserError
-from pods.config.keys import ModelKeys, Text, TrainConfig
+from pods.config.keys import ModelKeys, Text, TrainConfig, typed_as
 from pods.evaluation.lookup import SAVED, OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.files import remove_old
@@ -142,7 +142,7 @@ def scores(folder: Path, run: str, base: str) -> str:
         seconds = policy.meta.get("train_seconds")
         lines += scoreboard.lines(run, f"checkpoint-{step}", seconds, by_task)
     if not lines:
-        return f"Not scored: `uv run evaluate_run.py run={run}`"
+        return f"Not scored: `uv run evaluate_run.py {typed_as('run', run)}`"
     base_path = folder / f"base-{base}.json"
     facts = results.facts_of(base_path.with_suffix(".meta.json"))
     alike = {

@@ -109,10 +109,12 @@ def test_pythons_own_inspect_is_found_beside_it(tmp_path):
     assert "run: ???" in done.stdout
 
 
-def test_without_scores_it_names_the_command(tmp_path, capsys):
+def test_without_scores_it_names_the_command_with_its_quotes(run, tmp_path, capsys):
     (tmp_path / "results").rename(tmp_path / "elsewhere")
-    assert in_process(INSPECT, "run=r") == 0
-    assert "no scores of r yet: uv run evaluate_run.py run=r" in capsys.readouterr().out
+    run.rename(run.with_name("my run"))
+    assert in_process(INSPECT, "run=my run") == 0
+    command = "uv run evaluate_run.py 'run=\"my run\"'"
+    assert f"no scores of my run yet: {command}" in capsys.readouterr().out
 
 
 def test_a_ledger_without_a_record_hides_no_scores(run, capsys):

@@ -16,7 +16,7 @@ from pods import files
 from pods.config.command import command, load_config
 from pods.config.errors import UserError
 from pods.config.functions import code_of
-from pods.config.keys import Location, Section, Text
+from pods.config.keys import Location, Section, Text, typed_as
 from pods.evaluation.lookup import SAVED
 from pods.ranks import printable
 from pods.runs import ledger
@@ -119,7 +119,9 @@ def show_signal(config: InspectConfig, visits: pandas.DataFrame) -> None:
 def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
     """The most frequent wrong answers of the last checkpoint, by task."""
     if answers.empty:
-        print(f"no scores of {config.run} yet: uv run evaluate_run.py run={config.run}")
+        print(
+            f"no scores of {config.run} yet: uv run evaluate_run.py {typed_as('run', config.run)}"
+        )
         return
     last = answers["checkpoint"].iloc[-1]
     for task, own in answers.query("checkpoint == @last").groupby("task", sort=False):

@@ -96,7 +96,7 @@ def load(
     (kind,) = set(data["kind"])
     label = name if split == "test" else f"{name}.{split}"
     total = None
-    if sample is not None and sample < len(data):
+    if sample and sample < len(data):
         order = sorted(range(len(data)), key=lambda i: seed_of(seed, name, split, data[i]["id"]))
         total = len(data)
         data = data.select(sorted(order[:sample]))
