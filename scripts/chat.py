@@ -42,6 +42,7 @@ def main(config: ChatConfig) -> None:
     name, _ = choose.for_evaluation(config.engine, training)
     with choose.build(name, training, tokenizer, sampling, Limits(), training.lora.rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
+            line = line.encode(errors="replace").decode()  # bytes of another encoding: ?
             question, _, gold = line.strip().partition(" => ")
             text = tasks.render_for(question, tokenizer, task, training.model)
             (prompt,) = tasks.encode_prompts([text], tokenizer)

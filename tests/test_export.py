@@ -138,7 +138,7 @@ def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(run, mon
 
     engine = nullcontext(SimpleNamespace(generate=generate))
     monkeypatch.setattr(choose, "build", lambda *_: engine)
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"\n{QUESTION} => 14\n{QUESTION}\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"\n{QUESTION} => 14\n{QUESTION}\udce9\n"))
     assert in_process("scripts/chat.py", "run=fake", "checkpoint=2") == 0
     (first, second) = asked
     assert [work.weights for work in first] == [None, run / "checkpoint-2"]

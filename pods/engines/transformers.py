@@ -103,7 +103,7 @@ class TransformersEngine(AbstractContextManager):
         self._disk, self._merged = NOTHING, None  # free the one before
         if isinstance(model, PeftModel):
             model = model.unload()  # base weights were never touched
-        adapted = weights is not None and is_adapter(weights)
+        adapted = weights and is_adapter(weights)
         path = self._config.model.path if adapted or not weights else str(weights)
         if path != self._path:
             model, self._path = None, ""  # free the one before

@@ -222,7 +222,7 @@ class RunCallback(TrainerCallback):
     def step_metrics(self, step: int) -> Metrics:
         """The metric line of the step; says it when the run begins not to learn."""
         others = self.trainer.packing()
-        if self.trainer.guard is not None:
+        if self.trainer.guard:
             others |= self.trainer.guard.metrics
         metrics = self.meter.line(self.trainer.newest, self.clock, others)
         known = self.watch.problem
