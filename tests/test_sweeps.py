@@ -59,7 +59,7 @@ def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_p
     [
         ("--cfg job seed=1", "--cfg job", "++seed=1", "seed"),
         ("seed=1 -c all --package task", "-c all --package task", "++seed=1", "seed"),
-        ("--info seed=1", "--info", "++seed=1", "seed"),
+        ("seed=1 --info", "--info", "++seed=1", "seed"),
         ("--info config seed=1", "--info config", "++seed=1", "seed"),
         ("--config-dir a=b task=own", "--config-dir a=b", "task=own", "task"),
         ("-cn train --hydra-help", "-cn train --hydra-help", "", ""),

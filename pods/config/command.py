@@ -15,6 +15,7 @@ from pathlib import Path
 
 import hydra
 import yaml
+from hydra._internal.utils import get_args_parser
 from hydra.conf import HydraConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -43,16 +44,6 @@ ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 # Python 3.14 reads a flag's help when it is defined; one of Hydra 1.3's is no text (hydra#3121).
 argparse.ArgumentParser._check_help = lambda *_: None
 
-# Hydra's flags that take the next argument as their value.
-VALUED = {
-    *("--cfg", "-c"),
-    *("--package", "-p"),
-    *("--config-path", "-cp"),
-    *("--config-name", "-cn"),
-    *("--config-dir", "-cd"),
-    "--experimental-rerun",
-}
-INFO = {"--info", "-i"}  # its value may be left out
 TEXTS = {"run", "question", "search"}  # keys whose value stays as it is typed
 
 # The algorithm of a config -> values of the keys that follow from it where nobody types them.
@@ -125,27 +116,11 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
             raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
         if key.startswith("~") and key[1:] in known:
             raise UserError(f"{key}: the command needs this key; set {key[1:]}=<value>")
-    flags, overrides = split(arguments)
-    multirun = bool({"-m", "--multirun"} & set(flags))
-    settings = settable(overrides, command.folder)
-    unnamed = ",".join(sweeps.unnamed(settings, multirun))
+    parsed = get_args_parser().parse_intermixed_args(arguments)
+    flags = [argument for argument in arguments if argument not in parsed.overrides]
+    settings = settable(parsed.overrides, command.folder)
+    unnamed = ",".join(sweeps.unnamed(settings, parsed.multirun))
     return [*flags, *settings, f"++{sweeps.UNNAMED}=[{unnamed}]"]
-
-
-def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Hydra's flags with their values, and the overrides."""
-    flags: list[str] = []
-    overrides: list[str] = []
-    for previous, argument in zip(["", *arguments], arguments, strict=False):
-        if (
-            argument.startswith("-")
-            or previous in VALUED
-            or (previous in INFO and "=" not in argument)
-        ):
-            flags.append(argument)
-        else:
-            overrides.append(argument)
-    return flags, overrides
 
 
 def run_hydra(command: Command) -> None:
