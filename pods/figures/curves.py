@@ -1,10 +1,11 @@
 """The arms of a figure on one time grid: runs x marks, gaps as NaN; unlike runs are refused."""
 
+import io
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ from pods.config.errors import Skipped, UserError
 from pods.config.keys import flat, written
 from pods.config.sweeps import may_change
 from pods.figures import reading
-from pods.figures.figure import Absent, Figure, FigureConfig, Note, Series, Unlike
+from pods.figures.figure import Absent, Figure, FigureConfig, Series, Unlike, warn
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error
 from pods.files import few
@@ -39,31 +40,35 @@ def read_all(
     drawable: list[tuple[Figure, list[Series]]] = []
     left_out: list[str] = []
     for figure in wanted:
-        notes: list[Note] = []
         try:
-            drawable.append((figure, read(figure, folder, notes, fewest)))
-            with suppress(Absent):
-                if greedy:
-                    drawable.append((figure.greedy, read(figure.greedy, folder, [], fewest=2)))
+            drawable.append((figure, read(figure, folder, left_out, fewest)))
         except Absent as error:
             if len(wanted) == 1:
                 raise
+            warn(f"{error}; skipped")
             # Absent files are no fault; runs that must not be compared end with exit code 3.
-            name = figure.name if isinstance(error, Unlike) else ""
-            notes.append(Note(f"{error}; skipped", name))
-        finally:
-            for note in notes:
-                print(f"warning: {note.text}", file=sys.stderr)  # stdout is for results
-        left_out += [note.left_out for note in notes if note.left_out]
+            if isinstance(error, Unlike):
+                left_out.append(figure.name)
+            continue
+        greedily = read_greedy(figure, folder, fewest=2) if greedy else []
+        if greedily:
+            drawable.append((figure.greedy, greedily))
     return drawable, left_out
+
+
+def read_greedy(figure: Figure, folder: Path, fewest: int) -> list[Series]:
+    """The arms by greedy completions, without the warnings of the sampled ones; [] if too few have
+    any."""
+    with suppress(Absent), redirect_stderr(io.StringIO()):
+        return read(figure.greedy, folder, [], fewest)
+    return []
 
 
 def by_both(figure: Figure, series: list[Series], folder: Path) -> list[Series]:
     """The only arm of a figure by sampled completions, and by greedy ones where it has them."""
     arm = series[0]
     lines = [replace(arm, label=f"{arm.label}, sampled")]
-    with suppress(Absent):
-        greedy = read(figure.greedy, folder, [])[0]
+    for greedy in read_greedy(figure, folder, fewest=1):
         lines.append(replace(greedy, label=f"{arm.label}, greedy", colour=None))
     return lines
 
@@ -99,15 +104,16 @@ def finish(left_out: list[str]) -> None:
         raise Skipped(f"left out, for the reasons above: {names}; the rest is done")
 
 
-def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> list[Series]:
-    """The arms that have files; Absent if too few have, Unlike if runs must not be compared."""
+def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> list[Series]:
+    """The arms that have files; Absent if too few have, Unlike if runs must not be compared.
+    left_out: gets the names of files and runs that are not used."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     name = f"figure={figure.name}"
-    runs = reading.runs(figure, folder, notes)
+    runs = reading.runs(figure, folder, left_out)
     of_runs = [run.settings for group in runs.values() for run in group]
-    base = reading.base_point(figure, folder, of_runs[0], notes) if of_runs else {}
-    arms = {label: _series(figure, label, group, base, notes) for label, group in runs.items()}
+    base = reading.base_point(figure, folder, of_runs[0], left_out) if of_runs else {}
+    arms = {label: _series(figure, label, group, base, left_out) for label, group in runs.items()}
     present = [arm for arm in arms.values() if arm]
     if not present:
         wanted = chain(figure.wandb_export or [], *(arm.runs for arm in figure.series.values()))
@@ -120,9 +126,10 @@ def read(figure: Figure, folder: Path, notes: list[Note], fewest: int = 1) -> li
     by_arm = [(label, run.settings) for label, group in runs.items() for run in group]
     for key, parts in differences(by_arm).items():
         if key.startswith("scored."):
-            notes.append(Note(f"{name}: arms differ in {key}: {parts}"))
-    missing = [label for label, arm in arms.items() if arm is None]
-    notes += [Note(f"figure {figure.name}: no results of {x}, drawn without it") for x in missing]
+            warn(f"{name}: arms differ in {key}: {parts}")
+    for label, arm in arms.items():
+        if arm is None:
+            warn(f"figure {figure.name}: no results of {label}, drawn without it")
     if len({arm.clock for arm in present}) > 1:
         parts = ", ".join(f"{arm.clock} of {arm.label}" for arm in present)
         raise Unlike(
@@ -150,7 +157,7 @@ def to_json(series: list[Series]) -> dict[str, Any]:
 
 
 def _series(
-    figure: Figure, label: str, runs: list[Run], base: dict[str, float], notes: list[Note]
+    figure: Figure, label: str, runs: list[Run], base: dict[str, float], left_out: list[str]
 ) -> Series | None:
     """One arm; None without a usable run."""
     used = []
@@ -158,23 +165,21 @@ def _series(
         if np.isfinite(run.quantities["value"]).any():
             used.append(run)
         else:
-            notes.append(
-                Note(
-                    f"{run.name}: has no {figure.dataset} {figure.metric} within the budget; the "
-                    "run is left out",
-                    run.name,
-                )
+            left_out.append(run.name)
+            warn(
+                f"{run.name}: has no {figure.dataset} {figure.metric} within the budget; the run "
+                "is left out"
             )
     if not used:
         return None
-    _compare_settings(figure, label, used, notes)
+    _compare_settings(figure, label, used)
     used.sort(key=lambda run: run.settings.get("seed", 0))  # published runs stay as they are
     ends = pandas.Series(
         {run.name: run.quantities["seconds"].max() for run in used if run.measured}, dtype=float
     )
     if ends.max() > ends.min() + figure.grid_seconds / 2:
         first = ends.idxmin()
-        notes.append(Note(f"{first}: ends first of {label}, whose mean is drawn up to there"))
+        warn(f"{first}: ends first of {label}, whose mean is drawn up to there")
     arm = figure.series[label]
     return Series(
         label=label,
@@ -191,8 +196,8 @@ def _series(
     )
 
 
-def _compare_settings(figure: Figure, label: str, runs: list[Run], notes: list[Note]) -> None:
-    """Note in what the runs of one arm differ; Unlike if they are ours and must not be averaged."""
+def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
+    """Warn in what the runs of one arm differ; Unlike if they are ours and must not be averaged."""
     ours = all("seed" in run.settings for run in runs)
     for key, parts in differences([(run.name, run.settings) for run in runs]).items():
         is_like = key in LIKE or key.startswith("scored.")
@@ -200,7 +205,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run], notes: list[N
             difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
             if ours and is_like:
                 raise Unlike(f"{difference}; compare them as arms: runs={{A: [...], B: [...]}}")
-            notes.append(Note(f"{difference}; averaged"))
+            warn(f"{difference}; averaged")
 
 
 def differences(settings: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, str]:

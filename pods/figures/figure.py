@@ -1,7 +1,8 @@
 """The keys of a figure (config/figure/<name>.yaml), and the errors that leave one out."""
 
+import sys
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -139,11 +140,9 @@ class FigureConfig(Section):
         return figure if task == dataset else figure.greedy
 
 
-class Note(NamedTuple):
-    """A warning; left_out names the file or figure that the command goes on without."""
-
-    text: str
-    left_out: str = ""
+def warn(text: str) -> None:
+    """A line on stderr; stdout is for results."""
+    print(f"warning: {text}", file=sys.stderr)
 
 
 class Absent(UserError):

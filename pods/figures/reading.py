@@ -19,7 +19,7 @@ import pandas
 
 from pods.config.errors import UserError
 from pods.config.keys import flat
-from pods.figures.figure import Absent, Figure, Note
+from pods.figures.figure import Absent, Figure, warn
 from pods.files import few
 from pods.runs import results
 from pods.runs.results import Entry, Results, Scores
@@ -45,23 +45,25 @@ class Run:
     first: dict[str, float] = field(default_factory=dict)  # exported: drawn at time 0 too
 
 
-def runs(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
-    """label -> runs, from the wandb export if it exists, else from results/<run>.json."""
+def runs(figure: Figure, folder: Path, left_out: list[str]) -> dict[str, list[Run]]:
+    """label -> runs, from the wandb export if it exists, else from results/<run>.json. left_out:
+    gets the names of files that are not used."""
     if any((folder / name).is_file() for name in figure.wandb_export or ()):
-        return _from_export(figure, folder, notes)
+        return _from_export(figure, folder)
     arms: dict[str, list[Run]] = {}
     for label, arm in figure.series.items():
         arms[label] = []
         for path in results.find(folder, arm.runs):
             try:
-                arms[label].append(_from_file(path, results.read(path), figure, notes))
+                arms[label].append(_from_file(path, results.read(path), figure))
             except UserError as error:
-                notes.append(Note(f"{error}; the run is left out", path.name))
+                warn(f"{error}; the run is left out")
+                left_out.append(path.name)
     return arms
 
 
 def base_point(
-    figure: Figure, folder: Path, settings: dict[str, Any], notes: list[Note]
+    figure: Figure, folder: Path, settings: dict[str, Any], left_out: list[str]
 ) -> dict[str, float]:
     """Accuracy and length of the first base file that has the figure's metric, and was scored as
     the run with these settings; {} without one."""
@@ -70,7 +72,8 @@ def base_point(
         try:
             base = results.read_base(path)
         except UserError as error:
-            notes.append(Note(f"{error}; not used", path.name))
+            warn(f"{error}; not used")
+            left_out.append(path.name)
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
         details = results.facts_of(path.with_suffix(".meta.json")).get("details") or {}
@@ -82,12 +85,11 @@ def base_point(
             if settings.get(key, value) != value
         }
         if others:
-            notes.append(Note(f"{path.stem}: {few(sorted(others))}; no point at time 0"))
+            warn(f"{path.stem}: {few(sorted(others))}; no point at time 0")
         elif math.isfinite(point["value"]):
             return point
         else:
-            missing = f"{figure.dataset} {figure.metric}"
-            notes.append(Note(f"{path.stem}: no {missing}; no point at time 0"))
+            warn(f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0")
     return {}
 
 
@@ -114,7 +116,7 @@ def at_marks(samples: pandas.DataFrame, grid: np.ndarray, reach: float) -> panda
     return rows.where(rows["seconds"] < rows.pop("mark") + reach)
 
 
-def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) -> Run:
+def _from_file(path: Path, content: Results, figure: Figure) -> Run:
     """A result file with its train_seconds, or without any with those of the published grid."""
     entries = [scores.datasets.get(figure.dataset) for scores in content.values()]
     if not any(entries):
@@ -129,17 +131,16 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
         seconds = _mean([content[step].meta.get("train_seconds")])
         points.append(_point(content[step], figure) | {"seconds": seconds, "steps": step})
     samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
-    texts = ["checkpoint-0 is dropped; time 0 is the base file's"] if 0 in content else []
+    if 0 in content:
+        warn(f"{path.stem}: checkpoint-0 is dropped; time 0 is the base file's")
     measured = bool(samples["seconds"].notna().any())
     end = samples["seconds"].max()
     if not measured:
-        marks, remarks = by_index(steps, figure.checkpoints or len(steps))
-        texts += remarks
+        marks = by_index(path.stem, steps, figure.checkpoints or len(steps))
         samples["seconds"] = figure.grid_seconds * marks
         end = 0.0
     rows = at_marks(samples, figure.grid, figure.grid_seconds / 2)
-    texts += faults_of(rows, figure.grid, end)
-    notes += [Note(f"{path.stem}: {text}") for text in texts]
+    warn_of_gaps(path.stem, rows, figure.grid, end)
     # What the runs of one arm must share: the config, and how they were scored.
     settings = flat(results.facts_of(path.with_suffix(".meta.json")).get("train") or {})
     settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries if entry)
@@ -147,7 +148,7 @@ def _from_file(path: Path, content: Results, figure: Figure, notes: list[Note]) 
     return Run(path.stem, rows, measured, settings)
 
 
-def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, list[Run]]:
+def _from_export(figure: Figure, folder: Path) -> dict[str, list[Run]]:
     """label -> runs, from the two files of the wandb export."""
     key = f"figure={figure.name}"
     if figure.metric != "ans_acc":
@@ -161,34 +162,32 @@ def _from_export(figure: Figure, folder: Path, notes: list[Note]) -> dict[str, l
     accuracies, lengths = (read_csv(folder / name) for name in figure.wandb_export)
     one_file = sorted(accuracies.keys() ^ lengths.keys())
     if one_file:
-        notes.append(Note(f"{few(one_file)}: only in one file of the export; left out"))
+        warn(f"{few(one_file)}: only in one file of the export; left out")
     runs = []
     for name in sorted(accuracies.keys() & lengths.keys(), key=results.run_order):
         samples = at_marks(lengths[name], accuracies[name]["seconds"], math.inf)
         samples = accuracies[name].assign(length=samples["value"])
         rows = at_marks(samples, figure.grid, EXPORT_REACH)
-        notes += [Note(f"{name}: {text}") for text in faults_of(rows, figure.grid, math.inf)]
+        warn_of_gaps(name, rows, figure.grid, math.inf)
         runs.append(Run(name, rows, False, {}, samples.iloc[0].to_dict()))
     arms = {}
     for label, arm in figure.series.items():
         arms[label] = [run for run in runs if any(fnmatchcase(run.name, p) for p in arm.runs)]
         unused = [path.stem for path in results.find(folder, arm.runs)]
         if unused:
-            notes.append(Note(f"{key}: drawn from its export, without {few(unused)} of {label}"))
+            warn(f"{key}: drawn from its export, without {few(unused)} of {label}")
     return arms
 
 
-def faults_of(rows: pandas.DataFrame, grid: np.ndarray, end: float) -> list[str]:
-    """The irregularities of the rows at the grid times, up to `end` s, in words."""
+def warn_of_gaps(run: str, rows: pandas.DataFrame, grid: np.ndarray, end: float) -> None:
+    """Name the irregularities of the rows at the grid times, up to `end` s."""
     known = rows["seconds"].notna()
     empty = grid[~known & (grid < end)]
     blank = rows["steps"][known & rows["value"].isna()]
-    texts = []
     if len(empty):
-        texts.append(f"no checkpoint near {few(empty)} s; the marks stay empty")
+        warn(f"{run}: no checkpoint near {few(empty)} s; the marks stay empty")
     if len(blank):
-        texts.append(f"no value at steps {few(blank)}; left empty")
-    return texts
+        warn(f"{run}: no value at steps {few(blank)}; left empty")
 
 
 def _point(checkpoint: Scores, figure: Figure) -> dict[str, float]:
@@ -208,17 +207,18 @@ def _mean(values: list[Any]) -> float:
     return float(np.mean(finite)) if finite else math.nan
 
 
-def by_index(steps: list[int], expected: int) -> tuple[np.ndarray, list[str]]:
-    """Grid mark (1, 2, ...) or NaN of each ascending step, and the decisions in words."""
+def by_index(run: str, steps: list[int], expected: int) -> np.ndarray:
+    """Grid mark (1, 2, ...) or NaN of each ascending step; a warning names each decision."""
     marks = np.arange(1.0, len(steps) + 1)
     if len(steps) == expected or not steps:
-        return marks, []
+        return marks
     stale = _stale(steps) if len(steps) > expected else ()  # indices of an aborted attempt
     if stale is None:
-        return np.full(len(steps), np.nan), [
-            f"{len(steps)} checkpoints where {expected} are expected, at increments that fit no "
-            "single attempt; the run is left out"
-        ]
+        warn(
+            f"{run}: {len(steps)} checkpoints where {expected} are expected, at increments that "
+            "fit no single attempt; the run is left out"
+        )
+        return np.full(len(steps), np.nan)
     own = np.delete(np.array(steps), stale)
     jumps = np.ones(len(own))  # marks from one checkpoint to the next
     if len(own) < expected:
@@ -226,21 +226,18 @@ def by_index(steps: list[int], expected: int) -> tuple[np.ndarray, list[str]]:
         jumps = np.where(relative > LONG, relative.round(), 1.0)
     marks[list(stale)] = np.nan
     marks[~np.isnan(marks)] = np.cumsum(jumps)
-    notes = []
     if stale:
         dropped = few(steps[i] for i in stale)
-        notes.append(f"steps {dropped} are left from an aborted attempt and are dropped")
+        warn(f"{run}: steps {dropped} are left from an aborted attempt and are dropped")
     if jumps.max() > 1:
         late = few(own[jumps > 1].tolist())
-        notes.append(f"a checkpoint is missing before step {late}; its mark stays empty")
-    last = np.nanmax(marks)
-    if last < expected:
-        notes.append(f"{last:g} checkpoints where {expected} are expected; the curve ends early")
-    if last > expected:
-        notes.append(
-            f"{last:g} checkpoints where {expected} are expected; the first {expected} count"
-        )
-    return marks, notes
+        warn(f"{run}: a checkpoint is missing before step {late}; its mark stays empty")
+    count = f"{run}: {np.nanmax(marks):g} checkpoints where {expected} are expected"
+    if np.nanmax(marks) < expected:
+        warn(f"{count}; the curve ends early")
+    if np.nanmax(marks) > expected:
+        warn(f"{count}; the first {expected} count")
+    return marks
 
 
 def read_csv(path: Path) -> dict[str, pandas.DataFrame]:
