@@ -521,6 +521,7 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monke
     def write(path: Path, content: str) -> None:
         written.append(path)
         if len(written) > writes:
+            error.filename = str(path)
             raise error
         files.write_atomic(path, content)
 

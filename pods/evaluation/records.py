@@ -1,11 +1,9 @@
 """The record of a completion with its grades, and the files of records."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from pods.config.errors import RunFailed
 from pods.files import write_atomic
 
 
@@ -22,17 +20,6 @@ class GradedCompletion(TypedDict):
     rewards: NotRequired[dict[str, float]]  # by reward function of the training
 
 
-def save(write: Callable[[Path, Any], None], path: Path, content: Any) -> None:
-    """write(path, content); a full or read-only disk is one line."""
-    try:
-        write(path, content)
-    except OSError as error:
-        raise RunFailed(
-            f"{path}: {error.strerror}; make room there and run the same command again, finished "
-            "repeats stay"
-        ) from error
-
-
 def write(path: Path, records: list[GradedCompletion]) -> None:
-    """Replace a file of records, a line each. Raises RunFailed as `save`."""
-    save(write_atomic, path, "".join(json.dumps(record) + "\n" for record in records))
+    """Replace a file of records, a line each. Raises OSError."""
+    write_atomic(path, "".join(json.dumps(record) + "\n" for record in records))

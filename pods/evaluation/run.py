@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from pods import files
-from pods.config.errors import OutOfMemory, UserError
+from pods.config.errors import OutOfMemory, RunFailed, UserError
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights
 from pods.engines import Engine, Limits, Sampling, Work, choose
@@ -62,6 +62,11 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
             "gpu_memory_utilization if vllm shares the card"
+        ) from error
+    except OSError as error:  # a full or read-only disk
+        raise RunFailed(
+            f"{error.filename}: {error.strerror}; make room there and run the same command again, "
+            "finished repeats stay"
         ) from error
 
 

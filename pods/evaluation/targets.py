@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 
 from pods.config.errors import UserError
 from pods.config.keys import changes
-from pods.evaluation.records import save
 from pods.files import write_atomic
 from pods.runs import checkpoints, results
 
@@ -72,7 +71,7 @@ class Store:
         for key, value in results.facts_of(self.facts_path).items():
             if isinstance(value, dict):
                 self.facts[key] = value | self.facts.get(key, {})
-        save(write_atomic, self.facts_path, json.dumps(self.facts, indent=1) + "\n")
+        write_atomic(self.facts_path, json.dumps(self.facts, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Target:
             if store.summary.exists():
                 run = results.read(store.summary)
                 run.pop(self.step, None)
-                save(results.write, store.summary, run)
+                results.write(store.summary, run)
             best = facts.get("best", {})
             facts["best"] = {key: None if best[key] == self.name else best[key] for key in best}
         facts["weights"][self.name] = self.digest
@@ -122,7 +121,7 @@ class Target:
             policy.meta.setdefault("scores", {})[task] = details
             policy.meta.setdefault("pass@k", {})[task] = by_k
         store.write_facts()
-        save(results.write, path, run)
+        results.write(path, run)
 
 
 def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
