@@ -9,7 +9,6 @@ minus that over the others, and a factor that `products` names has the sign of a
 """
 
 from itertools import combinations, product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from pods.figures.statistics import difference
 from pods.signal.pool import load
 
 SIZES = ("P", "n", "m")
-Signs = dict[str, int]  # factor -> -1 for its first form, 1 for its second
+Design = pandas.DataFrame  # (cells, factors) -1 for the first form of a factor, 1 for its second
 
 
 class FactorsConfig(predictions.SignalConfig):
@@ -40,7 +39,7 @@ class FactorsConfig(predictions.SignalConfig):
 def main(config: FactorsConfig) -> None:
     cells = design(config)
     sizes = []
-    for arm, signs in cells.items():
+    for arm, signs in cells.iterrows():
         config.arms[arm] = arm_of(config, signs)
         sizes.append((arm, *sizes_of(config, signs)))
     for point, path in config.recorded.items():
@@ -61,23 +60,23 @@ def main(config: FactorsConfig) -> None:
                 print(f"{predictions.correlations(predicted, trained)}\n")
 
 
-def complete(config: FactorsConfig, metric: str, cells: dict[str, Signs]) -> np.ndarray:
+def complete(config: FactorsConfig, metric: str, cells: Design) -> np.ndarray:
     """(seeds, cells) mean accuracies on test questions, at the best of a cell's rates in tuning; of
     seeds with all cells."""
     lines = board.means(config, "report").query(f"world == @config.world and {board.PRICES}")
     by_cell = lines.pivot(index="seed", columns=["arm", "cell"], values=metric)
-    best = [(arm, cell) for arm in cells for cell in rated_cells(config, arm)[:1]]
+    best = [(arm, cell) for arm in cells.index for cell in rated_cells(config, arm)[:1]]
     return by_cell.reindex(columns=best).dropna().to_numpy()
 
 
-def train(config: FactorsConfig, cells: dict[str, Signs]) -> None:
+def train(config: FactorsConfig, cells: Design) -> None:
     """Every cell at each rate on validation questions, then at its best one on test questions."""
-    grid = {arm: rates_of(config, signs) for arm, signs in cells.items()}
+    grid = {arm: rates_of(config, signs) for arm, signs in cells.iterrows()}
     config.stage = "tune"
     seeds = TUNING[: config.tuning_seeds]
     board.run(config, board.trainings(config, grid, seeds, config.world))
     config.stage = "report"
-    best = {arm: rated_cells(config, arm)[:1] for arm in cells}
+    best = {arm: rated_cells(config, arm)[:1] for arm in cells.index}
     seeds = UNSEEN[: config.seeds]
     board.run(config, board.trainings(config, best, seeds, config.world))
 
@@ -88,22 +87,18 @@ def rated_cells(config: FactorsConfig, arm: str) -> list[ranking.Cell]:
     return [cell for cell in every if cell.rate in config.learning_rates]
 
 
-def design(config: FactorsConfig) -> dict[str, Signs]:
-    """Every combination of the factors that are no products: name of a cell -> signs."""
+def design(config: FactorsConfig) -> Design:
+    """Every combination of the factors that are no products, by the name of its cell."""
     free = [name for name in config.factors if name not in config.products]
-    cells = {}
-    for combination in product((-1, 1), repeat=len(free)):
-        signs = dict(zip(free, combination, strict=True))
-        for name, others in config.products.items():
-            signs[name] = prod(signs[other] for other in others)
-        code = ""
-        for name in config.factors:
-            code += "+" if signs[name] > 0 else "-"
-        cells[f"parts{code}"] = signs
+    cells = pandas.DataFrame(product((-1, 1), repeat=len(free)), columns=free)
+    for name, others in config.products.items():
+        cells[name] = cells[others].prod(axis=1)
+    cells = cells[list(config.factors)]
+    cells.index = "parts" + cells.map({-1: "-", 1: "+"}.get).sum(axis=1)
     return cells
 
 
-def forms(config: FactorsConfig, signs: Signs) -> dict[str, Any]:
+def forms(config: FactorsConfig, signs: pandas.Series) -> dict[str, Any]:
     """The values of a cell, those of all its forms together."""
     values: dict[str, Any] = {}
     for name, sign in signs.items():
@@ -111,7 +106,7 @@ def forms(config: FactorsConfig, signs: Signs) -> dict[str, Any]:
     return values
 
 
-def arm_of(config: FactorsConfig, signs: Signs) -> Arm:
+def arm_of(config: FactorsConfig, signs: pandas.Series) -> Arm:
     """The algorithm of a cell: benchmarks/parts.py with the parameters of its forms."""
     pairs = []
     for name, value in forms(config, signs).items():
@@ -124,31 +119,25 @@ def arm_of(config: FactorsConfig, signs: Signs) -> Arm:
     return Arm(what="a cell of the design", sizes=[], overrides=overrides)
 
 
-def sizes_of(config: FactorsConfig, signs: Signs) -> list[int]:
+def sizes_of(config: FactorsConfig, signs: pandas.Series) -> list[int]:
     """P, n and m of a cell."""
     values = forms(config, signs)
     return [values[name] for name in SIZES]
 
 
-def rates_of(config: FactorsConfig, signs: Signs) -> list[ranking.Cell]:
+def rates_of(config: FactorsConfig, signs: pandas.Series) -> list[ranking.Cell]:
     """The sizes of a cell with each learning rate."""
     return [ranking.Cell(*sizes_of(config, signs), rate) for rate in config.learning_rates]
 
 
-def table(
-    values: np.ndarray, cells: dict[str, Signs], predicted: pandas.Series | None = None
-) -> str:
+def table(values: np.ndarray, cells: Design, predicted: pandas.Series | None = None) -> str:
     """Main effects and those of pairs in points with intervals over seeds, the largest first;
     pairs that the design cannot tell apart stand in one row. values: (seeds, cells); predicted:
     (cells,) logarithms of the signal a second, of which an effect is a factor."""
-    names = list(next(iter(cells.values())))
     columns: dict[tuple[int, ...], list[str]] = {}  # signs of an effect -> what has it
-    for count in (1, 2):
-        for group in combinations(names, count):
-            column = []
-            for signs in cells.values():
-                column.append(prod(signs[name] for name in group))
-            columns.setdefault(tuple(column), []).append(" x ".join(group))
+    for group in [*combinations(cells, 1), *combinations(cells, 2)]:
+        column = cells[list(group)].prod(axis=1)
+        columns.setdefault(tuple(column), []).append(" x ".join(group))
     effects = []
     for column, aliases in columns.items():
         contrast = 2 * np.array(column) / len(cells)

@@ -5,6 +5,7 @@ import re
 from itertools import combinations
 
 import numpy as np
+import pandas
 import pytest
 
 from benchmarks import factors
@@ -23,7 +24,7 @@ def write(file, lines):
 
 
 def test_the_design_is_balanced_and_no_main_effect_is_that_of_a_pair():
-    signs = np.array([list(cell.values()) for cell in CELLS.values()])
+    signs = CELLS.to_numpy()
     assert signs.shape == (16, 6)
     assert not signs.sum(axis=0).any()
     np.testing.assert_array_equal(signs.T @ signs, 16 * np.eye(6))
@@ -40,7 +41,7 @@ def test_known_effects_are_shown_with_intervals_that_hold_them():
     values = []
     for seed in range(5):
         values.append([])
-        for signs in CELLS.values():
+        for _, signs in CELLS.iterrows():
             value = 0.7 + 0.02 * signs["prompts"] - 0.01 * signs["rollouts"]
             value += 0.015 * signs["prompts"] * signs["both_kinds"] + 0.05 * seed
             values[-1].append(value + rng.normal(0, 0.001))
@@ -57,15 +58,15 @@ def test_known_effects_are_shown_with_intervals_that_hold_them():
 
 
 def test_the_predicted_effect_is_a_factor_of_the_signal_a_second():
-    values = np.array([[0.1 * signs["rollouts"] for signs in CELLS.values()]])
-    doubled = np.array([np.log(2) * (signs["rollouts"] > 0) for signs in CELLS.values()])
+    values = np.array([[0.1 * signs["rollouts"] for _, signs in CELLS.iterrows()]])
+    doubled = np.array([np.log(2) * (signs["rollouts"] > 0) for _, signs in CELLS.iterrows()])
     rows = factors.table(values, CELLS, doubled).splitlines()[2:]
     assert re.fullmatch(r"\| rollouts .*\| \+20.0 \[one run\] *\| x 2.00 *\|", rows[0])
     assert [row for row in rows[1:] if "x 1.00" not in row] == []
 
 
 def test_a_cell_has_the_sizes_and_parameters_of_its_forms():
-    signs = dict.fromkeys(CONFIG.factors, 1)
+    signs = pandas.Series(1, CONFIG.factors)
     assert factors.rates_of(CONFIG, signs)[0][:3] == (16, 16, 2)
     kwargs = factors.arm_of(CONFIG, signs).overrides[1]
     assert kwargs == "algorithm_kwargs={alive: true, look: 2, rows: kinds, advantages: all}"
@@ -76,7 +77,7 @@ def test_only_seeds_with_all_cells_count(tmp_path):
     lines = [
         line | {"arm": arm, "seed": seed, "accuracy": [0.5 + seed / 1000], "greedy": [0.5]}
         for seed in (0, 100, 101, 102)
-        for arm in [*CELLS][: 3 if seed == 102 else 16]
+        for arm in CELLS.index[: 3 if seed == 102 else 16]
     ]
     write(tmp_path / "tune.jsonl", lines[:16])
     write(tmp_path / "report.jsonl", lines[16:])
@@ -94,7 +95,7 @@ def test_a_cell_counts_at_the_rate_of_its_tuning(tmp_path):
     for name, seed, by_rate in (("tune", 0, tuned), ("report", 100, tested)):
         lines = [
             line | {"arm": arm, "seed": seed, "cell": [8, 8, 4, rate], "accuracy": [value]}
-            for arm in CELLS
+            for arm in CELLS.index
             for rate, value in by_rate.items()
         ]
         write(tmp_path / f"{name}.jsonl", lines)
