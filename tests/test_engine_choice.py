@@ -175,6 +175,7 @@ def test_a_command_chooses_before_anything_loads(
         (True, True, False, ["engine=unsloth"], {}, "set engine=vllm, or backend=unsloth"),
         (True, True, True, ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
         (True, True, False, ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
+        (True, True, False, [], ZERO3, "engine=vllm: ZeRO-3 divides"),  # an adapter's too
         (True, True, False, ["engine=vllm", *FULL], {}, "set engine=trl trl.vllm_mode=coloc"),
         (True, True, False, ["engine=trl", "trl.vllm_mode=server"], {}, "set engine=vllm"),
         (True, False, False, ["engine=vllm"], {}, "installed (uv sync --extra gpu); set engine=tr"),
@@ -197,6 +198,17 @@ def test_the_engine_of_a_training(
     config.backend = "unsloth" if unsloth else "transformers"
     machine(cuda, packages, environment)
     assert expected in outcome(choose.for_training, config)
+
+
+def test_every_parameter_is_trained_by_transformers_where_unsloth_is_installed_too(machine):
+    machine(True, True, {})
+    config = compose(*FULL, "model.dtype=bfloat16")
+    config.backend = "auto"
+    line = choose.settle(config)
+    assert line.startswith("backend transformers (Unsloth trains adapters (lora.rank=null)), ")
+    assert config.engine == "transformers"
+    config.backend = "unsloth"
+    assert outcome(choose.settle, config).endswith("(lora.rank=null); set backend=transformers")
 
 
 def test_auto_is_settled_and_said_in_one_line(machine, monkeypatch):

@@ -91,6 +91,8 @@ def backend(name: str, config: TrainConfig) -> tuple[str, str]:
         obstacle = f"unsloth is not installed ({GPU_EXTRA})"
     elif config.model.dtype == "float32":
         obstacle = "Unsloth takes no model.dtype=float32"
+    elif config.lora.rank is None:
+        obstacle = "Unsloth trains adapters (lora.rank=null)"
     if name == "auto":
         return ("transformers", obstacle) if obstacle else ("unsloth", "found CUDA and unsloth")
     if name == "unsloth" and obstacle:
@@ -142,7 +144,7 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
         yield "it shares its weights with Unsloth's trainer; set engine=vllm, or backend=unsloth"
     if name == "transformers" and unsloth:
         yield "Unsloth's model takes no cache but its own; set engine=unsloth, vllm or trl"
-    if name == "transformers" and ranks.zero_stage() == 3:
+    if name in ("transformers", "vllm") and ranks.zero_stage() == 3:
         yield "ZeRO-3 divides the weights among the processes; set engine=trl"
     if name == "vllm" and full:
         yield "it needs an adapter (lora.rank=null); set engine=trl trl.vllm_mode=colocate"

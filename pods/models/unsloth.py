@@ -68,8 +68,6 @@ def check_pad(path: str, tokenizer: Tokenizer) -> None:
 
 def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     """The policy with its adapter applied; with engine=unsloth vLLM is in `model.vllm_engine`."""
-    if config.lora.rank is None:
-        raise UserError("lora.rank=null: backend=unsloth trains adapters; set lora.rank=64")
     check_pad(config.model.path, tokenizer)
     from unsloth import FastLanguageModel
 

@@ -40,9 +40,6 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     """PodsConfig's arguments: every value that a library could default differently is passed."""
     rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()  # of a step
     accumulation = rows // config.micro_batch_size
-    epsilon_high = config.loss.epsilon_high
-    if epsilon_high is None:
-        epsilon_high = config.loss.epsilon
     names = {"arguments": OmegaConf.load(CONFIG_DIR / "_trl.yaml")}  # TRL's, with our keys
     table = OmegaConf.create(config.model_dump() | names).arguments
     arguments = OmegaConf.to_container(table, resolve=True)
@@ -50,7 +47,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "max_steps": config.max_steps or 10**9,  # a run without max_steps is ended by its budget
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation,  # every update trains on the whole generation
-        "epsilon_high": epsilon_high,
+        "epsilon_high": config.loss.epsilon_high or config.loss.epsilon,
         "bf16": config.model.dtype == "bfloat16",
         "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
         "ddp_backend": "gloo" if policy.device == "cpu" and ranks.zero_stage() else None,
