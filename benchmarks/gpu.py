@@ -71,12 +71,11 @@ def main() -> None:
         sys.exit(f"{' '.join(arguments)}: set output_dir=<folder>, or nothing")
     folder = Path(value).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
+    end = time.monotonic() + CALL_SECONDS
     failed = []
     for name, (seconds, _, _) in PARTS.items():
         file = folder / f"{name}.txt"
-        seconds_left = CALL_SECONDS - (time.monotonic() - started)
-        if not file.exists() and seconds <= seconds_left:
+        if not file.exists() and time.monotonic() + seconds <= end:
             run(commands(name, folder), seconds, file)
             if not file.exists():
                 failed.append(name)

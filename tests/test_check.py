@@ -32,6 +32,10 @@ def functions(tmp_path, monkeypatch):
             "lora.alpha=null",
             ["lora.alpha=null: an adapter needs one; leave it out, and it is lora.rank="],
         ),
+        (
+            "lora.rank=null model.load_in_4bit=true",
+            ["model.load_in_4bit=true: 4-bit weights are not trained", "set model.load_in_4bit=f"],
+        ),
         ("rule=all", ["rule=all", "kept_per_prompt=4", "set 8", "max_variance"]),
         ("rule=best", ["rule=best", "percentile", "path/to/file.py:function"]),
         ("algorithm=best", ["algorithm=best", "greso", "speed"]),

@@ -228,8 +228,7 @@ def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
     if name == "trl":
         return None
     rollouts = config.rollouts_per_prompt * config.prompts_per_step // ranks.world_size()
-    share = config.vllm.gpu_memory_utilization
-    limits = Limits(config.max_sequences or rollouts, gpu_memory_utilization=share)
+    limits = Limits(config.max_sequences or rollouts, config.vllm.gpu_memory_utilization)
     settings = replace(sampling(config), ends=tuple(policy.end_tokens))
     shared = policy.tokenizer, settings, limits, config.lora.rank
     if name == "unsloth":

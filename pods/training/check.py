@@ -90,6 +90,11 @@ def sizes(config: TrainConfig) -> Iterator[str]:
             f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
             f"set {m}, as kept_per_prompt, or algorithm=pods"
         )
+    if config.model.load_in_4bit and not config.lora.rank:
+        yield (
+            "model.load_in_4bit=true: 4-bit weights are not trained, and lora.rank=null has no "
+            "adapter; set model.load_in_4bit=false"
+        )
     if config.lora.rank and config.lora.alpha is None:
         yield (
             "lora.alpha=null: an adapter needs one; leave it out, and it is "

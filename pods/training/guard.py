@@ -44,7 +44,7 @@ class Guard:
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
         """Compare the first completions of a round, if due, and probe once. Raises RunFailed if
         the rollouts are not the policy's."""
-        gaps = {}
+        self.metrics = {}
         if self.due(step):
             gap = self.gap(work.requests, groups)
             if not gap <= self.max_gap:  # also if it is NaN
@@ -54,14 +54,13 @@ class Guard:
                     f"policy; {FALLBACK}"
                 )
             if self.regular(step):
-                gaps = {"engine/logprob_gap": gap}
+                self.metrics["engine/logprob_gap"] = gap
         # Without an adapter all weights are handed over.
         if self.calls == 0 and is_peft_model(work.weights.model):
             self.proof = self.probe(work.requests, work.weights)
         self.calls += 1
-        self.metrics = gaps
         if step == 0:
-            self.metrics = gaps | self.proof
+            self.metrics |= self.proof
 
     def probe(self, requests: Sequence[Request], policy: LivePolicy) -> Metrics:
         """Generate with a random adapter: a fresh one is zero, so the first gap proves nothing."""
