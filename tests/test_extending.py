@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from pods import files
 from tests import processes
@@ -19,7 +20,8 @@ PAGE = (ROOT / "docs" / "extending.md").read_text()
 PARTS = re.split(r"^## (.+)$", PAGE, flags=re.M)[1:]
 # heading -> (language, text) of its code blocks
 SECTIONS = {name: BLOCK.findall(text) for name, text in zip(PARTS[::2], PARTS[1::2], strict=True)}
-FILES = {text.split()[1]: text for language, text in BLOCK.findall(PAGE) if language == "python"}
+NAME = re.compile(r"^# (\S+\.\w+)$", re.MULTILINE)
+FILES = {name[1]: text for _, text in BLOCK.findall(PAGE) if (name := NAME.search(text))}
 
 
 def name_of(heading: str) -> str:
@@ -31,6 +33,7 @@ def run(request, tmp_path):
     """The run of the section's command, in a folder with all files of the page."""
     texts = next(dict(SECTIONS[name]) for name in SECTIONS if name_of(name) == request.node.name)
     for name, text in (FILES | {"countdown.jsonl": texts.get("json", "")}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     command = shlex.split(texts["bash"].replace("\\\n", " "))
     assert command[:3] == ["uv", "run", "train.py"]
@@ -94,6 +97,16 @@ def test_a_reward_and_a_data_set_countdown(run):
     texts = ["<answer>7+3+5</answer>", "<answer>15</answer>", "<answer>7+7+1</answer>", "7+3+5"]
     grades = namespace["countdown"](texts, [15] * 4, [[7, 3, 5]] * 4)
     assert grades == [1, 0, 0, 0]
+
+
+def test_an_experiment_in_a_folder_of_yours(run):
+    keys = yaml.safe_load((run / ".hydra" / "config.yaml").read_text())
+    assert (keys["experiment"], keys["optimizer"]["learning_rate"]) == ("mine", 1e-3)
+    command = next(re.finditer(r"`uv run (evaluate_run.py) (--config-dir .+?)`", PAGE))
+    keys = [*command[2].split(), "questions=2", "repeats=1", "max_tokens=4"]
+    evaluation = processes.Process(run.parents[1], *keys, script=command[1])
+    assert evaluation.end() == 0, evaluation.stderr
+    assert (run.parents[1] / "results" / "base-tiny.json").is_file()
 
 
 def test_an_engine(run):

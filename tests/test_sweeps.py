@@ -10,6 +10,7 @@ import pytest
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig, keys
+from pods.evaluation.config import EvaluateConfig
 from tests.configs import composed
 
 NAME = "quickstart-pods-max_variance-n8-m4-seed0"
@@ -79,6 +80,23 @@ def test_flags_of_hydra_take_their_values_with_a_space(typed, flags, overrides, 
     train = command.Command(print, "train", TrainConfig, CONFIG_DIR)
     expected = [*flags.split(), *overrides.split(), f"++{sweeps.UNNAMED}=[{unnamed}]"]
     assert command.hydra_arguments(train, typed.split()) == expected
+
+
+def test_a_command_without_groups_looks_for_configs_in_a_folder_of_the_users(tmp_path, monkeypatch):
+    """Hydra would take its keys `experiment` and `model` for groups if the folder had them."""
+    for group, values in {"experiment": "experiment: mine", "model": "name: mine"}.items():
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "mine.yaml").write_text(f"# @package _global_\n{values}\n")
+    arguments = ["--config-dir", str(tmp_path), "run=null", "experiment=mine", "model=mine"]
+    monkeypatch.setattr(sys, "argv", ["evaluate_run.py", *arguments])
+    seen = []
+
+    def main(config):
+        seen.append(command.compose("train", [f"experiment={config.experiment}"]).experiment)
+
+    command.command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")(main)()
+    del command.SEARCHED[1:]
+    assert seen == ["mine"]
 
 
 def test_the_summary_of_a_sweep_names_what_failed():

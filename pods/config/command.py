@@ -45,6 +45,7 @@ ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 argparse.ArgumentParser._check_help = lambda *_: None
 
 TEXTS = {"run", "question", "search"}  # keys whose value stays as it is typed
+SEARCHED = [CONFIG_DIR]  # by `compose`; in a job the folder of --config-dir too
 
 # The algorithm of a config -> values of the keys that follow from it where nobody types them.
 Implied = Callable[[str], dict[str, str | None]]
@@ -64,6 +65,7 @@ class Command:
     schema: type[Config]
     folder: Path
     implied: Implied = nothing
+    searched: list[Path] = field(default_factory=list)  # the folder of --config-dir
     jobs: list[tuple[str, str]] = field(default_factory=list)  # run, error of those in this process
 
     @property
@@ -118,6 +120,10 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
             raise UserError(f"{key}: the command needs this key; set {key[1:]}=<value>")
     parsed = get_args_parser().parse_intermixed_args(arguments)
     flags = [argument for argument in arguments if argument not in parsed.overrides]
+    if parsed.config_dir:
+        command.searched = [Path(parsed.config_dir).absolute()]
+        if command.folder != CONFIG_DIR:  # it has no groups, but keys of the same names
+            flags.append(f"--config-dir={command.folder}")
     settings = settable(parsed.overrides, command.folder)
     unnamed = ",".join(sweeps.unnamed(settings, parsed.multirun))
     return [*flags, *settings, f"++{sweeps.UNNAMED}=[{unnamed}]"]
@@ -145,6 +151,7 @@ def run_job(command: Command, config: DictConfig) -> None:
     overrides = list(facts.overrides.task)
     line = " ".join(text.lstrip("+") for text in overrides)
     run = ""
+    SEARCHED[1:] = command.searched
     try:
         if command.trains:
             complete(config, overrides, command.implied)
@@ -197,7 +204,8 @@ def compose(
     GlobalHydra.instance().hydra = None
     try:
         with hydra.initialize_config_dir(str(folder), version_base=None):
-            config = hydra.compose(name, overrides=settable(overrides, folder))
+            searchpath = f"hydra.searchpath={[f'file://{searched}' for searched in SEARCHED[1:]]}"
+            config = hydra.compose(name, [*settable(overrides, folder), searchpath])
     finally:
         GlobalHydra.instance().hydra = outer
     if name == "train":

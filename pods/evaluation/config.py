@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from pods.config.command import CONFIG_DIR, compose, load_config, typed
+from pods.config.command import CONFIG_DIR, SEARCHED, compose, load_config, typed
 from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
 from pods.config.keys import Location, Section, Share, Text, TrainConfig, listed
@@ -86,7 +86,7 @@ def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:
     first = config.tasks[0]
     if (CONFIG_DIR / "task" / f"{first}.yaml").is_file():  # test sets have none
         overrides.append(f"task={first}")  # its system text
-    if (CONFIG_DIR / "model" / f"{config.model}.yaml").is_file():
+    if any((folder / "model" / f"{config.model}.yaml").is_file() for folder in SEARCHED):
         composed = compose("train", [*overrides, f"model={config.model}"])
     else:
         composed = compose("train", overrides)
