@@ -64,6 +64,22 @@ def test_a_file_is_divided(expected, tmp_path, capsys):
             own(source, "validation")
 
 
+def test_a_file_may_get_further_rows_in_any_order(tmp_path):
+    before, after = rows(1536), rows(2000)[::-1]  # from 1,536 on both limits hold
+    source = write(tmp_path / "q.jsonl", before)
+    trained = {*own(source)["question"]}
+    assert len(trained) == 1536 - 2 * 256
+    write(tmp_path / "q.jsonl", after)
+    for split in ("validation", "test"):
+        assert trained.isdisjoint(own(source, split)["question"])
+
+
+def test_equal_questions_fall_into_one_split(tmp_path):
+    source = write(tmp_path / "q.jsonl", [*rows(20), *rows(20)])  # 8 for test, 6 for validation
+    parts = {split: {*own(source, split)["question"]} for split in ("train", "validation", "test")}
+    assert [len(part) for part in parts.values()] == [13, 3, 4]
+
+
 def test_a_folder(tmp_path):
     with pytest.raises(UserError, match=r"^task.source=./absent: no such file or folder"):
         own("./absent")

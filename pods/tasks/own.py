@@ -4,12 +4,11 @@ uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=s
 """
 
 import csv
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from pods import ranks
 from pods.batch import Row
@@ -30,7 +29,6 @@ GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
-SPLIT_SEED = 42  # fixed: runs with different seeds must share one test split
 LARGEST_TEST = 256
 
 
@@ -118,7 +116,7 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     refuse_unreadable(task)
     path = Path(source)
     if path.is_file():
-        return _divided(source, list(_rows(path)))
+        return _divided(task, list(_rows(path)))
     if path.is_dir():
         return {split: _rows(file) for split, file in local_files(source).items()}
     hub, _, subset = source.partition(":")
@@ -131,7 +129,7 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
     if len(parts) > 1:
         return parts
-    return _divided(source, list(*parts.values()))
+    return _divided(task, list(*parts.values()))
 
 
 def _rows(file: Path) -> Iterator[Placed]:
@@ -177,10 +175,17 @@ def as_written(cell: str) -> str:
     return re.sub(r"^(-?[0-9]+)\.0$", r"\1", cell)
 
 
-def _divided(source: str, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
+def _divided(task: keys.TaskKeys, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
     """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows)."""
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
+    order = by_digest([isinstance(row, dict) and row.get(task.question) for *_, row in rows])
     size = min(LARGEST_TEST, len(rows) // 5)
-    ranks.say(f"task=own: {size} of the {len(rows)} questions of {source} are its test split")
+    ranks.say(f"task=own: {size} of the {len(rows)} questions of {task.source} are its test split")
     indices = {"train": order[size:], "test": order[:size]}
     return {split: [rows[i] for i in sorted(part)] for split, part in indices.items() if len(part)}
+
+
+def by_digest(questions: Sequence[object]) -> list[int]:
+    """The indices of the questions in an order that their texts alone decide: equal ones stand
+    together, the order of the rows does not count, and further rows change no two others."""
+    digests = [hashlib.sha256(ascii(question).encode()).digest() for question in questions]
+    return sorted(range(len(digests)), key=digests.__getitem__)
