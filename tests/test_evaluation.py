@@ -539,6 +539,15 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monke
     assert tree("stopped") == tree("results")
 
 
+def test_an_error_of_another_kind_than_the_disks_keeps_its_words(monkeypatch):
+    def fail(*_):
+        raise OSError("no route to the hub")
+
+    monkeypatch.setattr(records, "write_atomic", fail)
+    with pytest.raises(OSError, match=r"^no route to the hub$"):
+        evaluate("results_dir=stopped")
+
+
 BAD = {
     "checkpoint-2: adapter_model.safetensors has 1000 bytes, not {size}": lambda p: os.truncate(
         p / ADAPTER, 1000

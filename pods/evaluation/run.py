@@ -3,6 +3,7 @@
 A finished repeat is on disk at once, and a restart generates only the missing ones.
 """
 
+import errno
 import json
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from pods.runs.results import GREEDY
 from pods.scoring import Reward
 
 Details = dict[str, dict[str, Any]]  # task -> scores
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
             "gpu_memory_utilization if vllm shares the card"
         ) from error
-    except OSError as error:  # a full or read-only disk
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
         raise RunFailed(
             f"{error.filename}: {error.strerror}; make room there and run the same command again, "
             "finished repeats stay"
