@@ -38,14 +38,18 @@ def main(config: ChatConfig) -> None:
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sampling = choose.sampling(training, config)
     task = training.task
-    kind = tasks.kind_of(task)
+    keys = training.rewards
     name, _ = choose.for_evaluation(config.engine, training)
     with choose.build(name, training, tokenizer, sampling, Limits(), training.lora.rank) as engine:
         for number, line in enumerate(filter(str.strip, sys.stdin)):
-            line = line.encode(errors="replace").decode()  # bytes of another encoding: ?
-            question, _, gold = line.strip().partition(" => ")
-            text = tasks.render_for(question, tokenizer, task, training.model)
-            (prompt,) = tasks.encode_prompts([text], tokenizer)
+            line = line.strip().encode(errors="replace")  # bytes of another encoding: ?
+            question, _, gold = line.decode().partition(" => ")
+            (prompt,) = tasks.encode_prompts(
+                [tasks.render_for(question, tokenizer, task, training.model)], tokenizer
+            )
+            if len(prompt) > sampling.max_prompt_length:  # vLLM has no room for it
+                print("not asked: longer than sampling.max_prompt_length")
+                continue
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None), Work(requests, trained.weights)]
             table = Table(title=Text(printable(question)), show_footer=True)
@@ -55,9 +59,8 @@ def main(config: ChatConfig) -> None:
                 (text,) = texts(tokenizer, [completion], sampling.stop)
                 verdict = ""
                 if gold:
-                    keys = training.rewards
                     (correct,) = rewards.grades(
-                        [text], [gold], keys.version, kind, keys.deadline_seconds
+                        [text], [gold], keys.version, tasks.kind_of(task), keys.deadline_seconds
                     )
                     verdict = VERDICTS[correct]
                 table.add_column(name, footer=verdict, ratio=1, overflow="fold")

@@ -138,15 +138,17 @@ def test_base_and_checkpoint_get_the_same_prompt_and_seed_and_a_verdict(run, mon
 
     engine = nullcontext(SimpleNamespace(generate=generate))
     monkeypatch.setattr(choose, "build", lambda *_: engine)
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"\n{QUESTION} => 14\n{QUESTION}\udce9\n"))
+    lines = "", f"{QUESTION} => 14", "1+" * 400, f"{QUESTION}\udce9", ""
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     assert in_process("scripts/chat.py", "run=fake", "checkpoint=2") == 0
-    (first, second) = asked
+    (first, second) = asked  # and not the long one, at which vLLM would end the command
     assert [work.weights for work in first] == [None, run / "checkpoint-2"]
     assert first[0].requests == first[1].requests != second[0].requests  # asked again: other seed
     assert tokenizer.decode(first[0].requests[0].prompt) == f"<user>{QUESTION}<assistant>"
     shown = capsys.readouterr().out
     assert (shown.count("wrong"), shown.count("correct")) == (1, 1), "the second has no gold answer"
     assert "[bold]a[2J" in shown, "neither markup nor control characters"
+    assert shown.count("not asked: longer than sampling.max_prompt_length") == 1
 
 
 def test_a_prompt_cannot_end_its_block_of_the_card():

@@ -53,9 +53,9 @@ class Stop:
 
     def finished(self, step: int) -> bool:
         """Whether nothing is left to do, also for a later process."""
-        steps = self.config.max_steps or math.inf
-        seconds = self.config.budget.train_seconds or math.inf
-        return step >= steps or self.clock.train_seconds >= seconds
+        if step >= (self.config.max_steps or math.inf):
+            return True
+        return self.clock.train_seconds >= (self.config.budget.train_seconds or math.inf)
 
     def after(self, step: int) -> bool:
         """Whether every rank ends here: one rank's time or signal is every rank's."""
