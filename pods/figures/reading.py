@@ -77,7 +77,7 @@ def base_point(
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
         details = results.facts_of(path.with_suffix(".meta.json")).get("details") or {}
-        base = Scores(base.datasets, base.meta or details)
+        base.meta = base.meta or details
         point = _point(base, figure)
         others = {
             f"{key}={value}, there {settings[key]}"

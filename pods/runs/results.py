@@ -9,11 +9,11 @@ checkpoint level. `meta` is ours: the published reader looks datasets up by name
 
 import json
 import re
-from dataclasses import asdict, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SkipValidation, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from pods.config.errors import UserError
@@ -21,7 +21,7 @@ from pods.files import JsonObject, write_atomic
 
 META = "meta"
 GREEDY = ".greedy"  # ends the name of a data set that is scored by greedy completions
-Numbers = list[SkipValidation[float]]  # of other programs: any of them may be null
+Numbers = list[Any]  # of other programs: any of them may be null
 
 
 @dataclass
@@ -32,32 +32,26 @@ class Entry:
     for_acc: Numbers = field(default_factory=list)
     both_acc: Numbers = field(default_factory=list)
     lengths: Numbers = field(default_factory=list)
-    examples: list[SkipValidation[dict[str, Any]]] = field(default_factory=list)
+    examples: list[Any] = field(default_factory=list)
 
 
-@dataclass
-class Scores:
-    """Of one checkpoint: all datasets, and the measurements in its `meta`."""
+class Scores(BaseModel, extra="allow"):
+    """Of one checkpoint: the measurements in its `meta`, and a field for each dataset."""
 
-    datasets: dict[str, Entry] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = {}
+    __pydantic_extra__: dict[str, Entry]
 
-
-def _divided(content: Any) -> Any:
-    """The keys of a checkpoint's object as fields; another type is refused later."""
-    if not isinstance(content, dict):
-        return content
-    datasets = {name: entry for name, entry in content.items() if name != META}
-    return {"datasets": datasets, "meta": content.get(META, {})}
+    @property
+    def datasets(self) -> dict[str, Entry]:
+        return self.__pydantic_extra__
 
 
-Scored = Annotated[Scores, BeforeValidator(_divided)]
 Results = dict[int, Scores]  # by step, in ascending order
 
 
 def read(path: Path | str) -> Results:
     """Every checkpoint of a run. Raises UserError when the file is another or half of one."""
-    by_name = _parsed(path, dict[Annotated[str, Field(pattern=r"^checkpoint-\d+$")], Scored])
+    by_name = _parsed(path, dict[Annotated[str, Field(pattern=r"^checkpoint-\d+$")], Scores])
     by_step = {int(name.removeprefix("checkpoint-")): scores for name, scores in by_name.items()}
     return dict(sorted(by_step.items()))
 
@@ -65,20 +59,19 @@ def read(path: Path | str) -> Results:
 def write(path: Path, results: Results | Scores) -> None:
     """Replace the file atomically; Scores: of a base model. ValueError on NaN and infinity."""
     if isinstance(results, Scores):
-        content = asdict(results)["datasets"]
+        content = results.model_dump(exclude={META})
     else:
         content = {}
         for step, scores in sorted(results.items()):
-            checkpoint = asdict(scores)["datasets"]
-            if scores.meta:
-                checkpoint[META] = scores.meta
-            content[f"checkpoint-{step}"] = checkpoint
+            checkpoint = scores.model_dump()
+            meta = checkpoint.pop(META)
+            content[f"checkpoint-{step}"] = checkpoint | ({META: meta} if meta else {})
     write_atomic(path, json.dumps(content, indent=1, allow_nan=False))
 
 
 def read_base(path: Path | str) -> Scores:
     """The base model's scores: datasets at the top level, no checkpoints."""
-    base = _parsed(path, Scored)
+    base = _parsed(path, Scores)
     if any(key.startswith("checkpoint-") for key in base.datasets):
         raise UserError(f"{path}: has checkpoint-<step> keys, and a base file has none")
     return base
