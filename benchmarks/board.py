@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,11 @@ def compare(config: BoardConfig, world: str) -> dict[str, ranking.Marks]:
     cells = {arm: cell_of(config, arm, world) for arm in arms}
     seeds = UNSEEN[: config.seeds]
     wanted = trainings(config, {arm: [cell] for arm, cell in cells.items()}, seeds, world)
-    marks = ranking.marks_of(run(config, wanted), wanted)
+    results = run(config, wanted)
+    marks: dict[str, ranking.Marks] = defaultdict(dict)
+    for metric, arm in product(ranking.METRICS, arms):
+        own = [results[training][metric] for training in wanted if training.arm == arm]
+        marks[metric][arm] = np.array(own)
     print(f"World {world}\n\n{ranking.text(cells, marks)}\n")
     seconds = config.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
     panels = {ranking.TITLES[name]: ranking.shown(marks, name) for name in ranking.METRICS}
@@ -165,13 +170,13 @@ def run(config: BoardConfig, trainings: list[Training]) -> Accuracies:
     if missing:
         with workers.alone(config.output_dir):
             results = stored(config, config.stage)  # also those of a board that was waited for
-            missing = [training for training in trainings if training not in results]
-            train_all(config, missing, results)
+            train_all(config, [training for training in trainings if training not in results])
+        results = stored(config, config.stage)
     return results
 
 
-def train_all(config: BoardConfig, trainings: list[Training], results: Accuracies) -> None:
-    """Train, store each result and add it to `results`."""
+def train_all(config: BoardConfig, trainings: list[Training]) -> None:
+    """Train, and store each result."""
     published, private = result_files(config, config.stage)
     own_algorithm = config.algorithm and config.algorithm not in config.arms
     file = private if own_algorithm else published
@@ -179,7 +184,6 @@ def train_all(config: BoardConfig, trainings: list[Training], results: Accuracie
     started = time.monotonic()
     with closing(workers.results(partial(train, config), trainings, config.jobs)) as finished:
         for count, (training, accuracies) in enumerate(finished, 1):
-            results[training] = accuracies
             facts["date"] = time.strftime("%Y-%m-%d", time.gmtime())
             files.append(file, training._asdict() | accuracies | facts)
             shutil.rmtree(folder_of(config, training))  # a changed algorithm must not find it done

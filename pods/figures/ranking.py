@@ -1,7 +1,8 @@
 """The tables of the board: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,25 +41,13 @@ class Cell(NamedTuple):
     rate: float
 
 
-def marks_of(results: Mapping[Any, dict], trainings: Iterable[Any]) -> dict[str, Marks]:
-    """Results of trainings, each with an arm, by metric and arm, in the order of the trainings."""
-    marks: dict[str, Marks] = {}
-    for metric in METRICS:
-        lines: dict[str, list] = {}
-        for training in trainings:
-            lines.setdefault(training.arm, []).append(results[training][metric])
-        marks[metric] = {arm: np.array(values) for arm, values in lines.items()}
-    return marks
-
-
 def over_worlds(worlds: dict[str, dict[str, Marks]]) -> dict[str, Marks]:
     """The mean over the worlds of every arm, seed and mark, by metric."""
-    mean: dict[str, Marks] = {}
-    for metric in METRICS:
-        arms = next(iter(worlds.values()))[metric]
-        mean[metric] = {
-            arm: np.mean([marks[metric][arm] for marks in worlds.values()], axis=0) for arm in arms
-        }
+    mean: dict[str, Marks] = defaultdict(dict)
+    first = next(iter(worlds.values()))
+    for metric, arm in product(METRICS, first["accuracy"]):
+        every = [marks[metric][arm] for marks in worlds.values()]
+        mean[metric][arm] = np.mean(every, axis=0)
     return mean
 
 
