@@ -29,19 +29,19 @@ def main(config: ReportConfig) -> None:
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure and config.figure.name == "all":
         raise UserError("figure=all: a page shows one figure; set figure=<name>")
-    sections: list[str] = []
+    sections: list[page.PageSection] = []
     left_out: list[str] = []
     if config.figure or config.runs:
         drawable, left_out = curves.read_all(config, greedy=True)
         for figure, series in drawable:
             pairs = speedup.pairs(figure, series, config)
-            text = drawing.caption(figure, series)
             picture = page.svg(drawing.main_figure(figure, series))
-            sections.append(page.section(figure.title, picture, text))
+            caption = drawing.caption(figure, series)
+            sections.append({"title": figure.title, "note": caption, "picture": picture})
             if pairs:
                 for title, note, row in speedup.TABLES:
                     rows = [row(figure.name, pair) for pair in pairs]
-                    sections.append(page.section(title, page.table(rows), note))
+                    sections.append({"title": title, "note": note, "rows": rows})
         sections += page.step_sections({arm.label: arm.runs for arm in series}, config.output_dir)
     if config.run:
         sections += page.run_sections(config.output_dir / config.run, config.max_megabytes)

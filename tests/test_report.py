@@ -109,9 +109,10 @@ def test_arms_stand_side_by_side():
 
 def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
     records = [record(step) for step in range(1, 11)]
-    whole = page.rollouts_section(records, 1e6)
+    whole = page.page("", [page.rollouts_section(records, 1e6)])
     assert (len(parts(whole)[0]), "evenly spaced" in whole) == (10, False)
-    thinned = page.rollouts_section(records, 0.6 * len(whole))
+    size = sum(map(len, parts(whole)[0].values()))
+    thinned = page.page("", [page.rollouts_section(records, 0.6 * size)])
     assert list(parts(thinned)[0]) == [f"step-{step}" for step in (2, 4, 6, 8, 10)]
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
@@ -127,8 +128,9 @@ def test_labels_are_data():
     hostile = "_<b>$x$</b>"  # matplotlib hides labels that begin with _
     lines = [{"step": k, "train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)]
     steps = [DataFrame(lines).assign(arm=arm, run="r") for arm in (hostile, "B")]
-    assert "<b>" not in page.section(hostile, page.table([{hostile: hostile}]), hostile)
-    picture = page.charts(concat(steps))
+    part = {"title": hostile, "note": hostile, "rows": [{hostile: hostile}]}
+    assert "<b>" not in page.page(hostile, [part])
+    (picture,) = page.charts(concat(steps))["large"]
     assert "_&lt;b&gt;$x$&lt;/b&gt;</text>" in picture, "neither markup nor a formula"
 
 

@@ -1,9 +1,8 @@
 """One self-contained HTML page: curves, seconds by phase and rollouts of a run, or several arms.
 
-Everything that comes from a run is escaped.
+page.html escapes everything that comes from a run.
 """
 
-import html
 import io
 import itertools
 import json
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+from jinja2 import Template
 from matplotlib import style
 from matplotlib.figure import Figure as Canvas
 
@@ -23,6 +23,7 @@ from pods.config.mistakes import nearest
 from pods.figures import COLOURS, STYLE
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step of a run of an arm; or a row a value
+PageSection = dict[str, Any]  # what page.html shows of it: title, note, picture, rows, ...
 LINE = ["arm", "run", "metric"]
 SINGLE = {
     **dict.fromkeys(["eval/accuracy", "eval/greedy_accuracy"], "accuracy"),
@@ -44,24 +45,20 @@ LARGE = ("accuracy", "reward, mean")  # the first charts
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
 
 
-def page(title: str, sections: list[str]) -> str:
-    """The whole document, from page.html in one pass: inserted text is not searched."""
-    values = {"title": html.escape(title), "sections": "\n".join(sections)}
-    template = Path(__file__).with_suffix(".html").read_text()
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
+def page(title: str, sections: list[PageSection]) -> str:
+    """The whole document."""
+    template = Template(Path(__file__).with_suffix(".html").read_text(), autoescape=True)
+    return template.render(title=title, sections=sections)
 
 
-def run_sections(folder: Path, megabytes: float) -> list[str]:
+def run_sections(folder: Path, megabytes: float) -> list[PageSection]:
     """Config, curves, seconds and rollouts of a run, as far as its folder has the files."""
     if not folder.is_dir():
         names = nearest(folder.name, sorted(path.name for path in folder.parent.glob("*/")))
         raise UserError(f"run={folder.name}: no folder {folder}; output_dir has {names}")
-    facts = ""
-    for path in (folder / ".hydra" / "config.yaml", folder / "meta.json"):
-        if path.is_file():
-            text = html.escape(path.read_text())
-            facts += f"<details><summary>{path.name}</summary><pre>{text}</pre></details>"
-    sections = [section("Config and origin", facts)]
+    paths = (folder / ".hydra" / "config.yaml", folder / "meta.json")
+    texts = [(path.name, path.read_text()) for path in paths if path.is_file()]
+    sections = [{"title": "Config and origin", "files": texts}]
     sections += step_sections({folder.name: [folder.name]}, folder.parent)
     path = folder / "rollouts.jsonl.gz"
     if path.is_file():
@@ -69,7 +66,7 @@ def run_sections(folder: Path, megabytes: float) -> list[str]:
     return sections
 
 
-def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
+def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[PageSection]:
     """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine."""
     tables = []
     notes: set[str] = set()
@@ -83,8 +80,8 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[str]:
         return []
     note = " ".join(sorted(notes))
     return [
-        section("Curves", charts(steps), note),
-        section("Seconds of a step, by phase", table(phase_rows(steps)), note),
+        {"title": "Curves", "note": note, **charts(steps)},
+        {"title": "Seconds of a step, by phase", "note": note, "rows": phase_rows(steps)},
     ]
 
 
@@ -95,9 +92,9 @@ def note_of_clock(folder: Path) -> str:
     return f"Seconds of {folder.name} are priced: {name[1]}." if name else ""
 
 
-def charts(steps: Steps) -> str:
+def charts(steps: Steps) -> PageSection:
     """A chart for each quantity against training time, accuracy and reward first and large; what
-    never changes is a list, folded. HTML."""
+    never changes is a list."""
     values = steps.melt(["arm", "run", "step", "train_seconds"], var_name="metric").dropna()
     values["title"] = values["metric"].map(title_of)
     colours = dict(zip(steps["arm"].unique(), itertools.cycle(COLOURS), strict=False))
@@ -109,16 +106,11 @@ def charts(steps: Steps) -> str:
             numbers = sorted({f"{value:.4g}" for value in own["value"]})
             constant.append({"quantity": title, "value": ", ".join(numbers)})
         elif title in LARGE:
-            picture = svg(chart(title, own, colours, (4.4, 2.9)))
-            large[title] = f'<div class="large">{picture}</div>'
+            large[title] = svg(chart(title, own, colours, (4.4, 2.9)))
         else:
-            small.append(f"<div>{svg(chart(title, own, colours, (3.5, 2.6)))}</div>")
+            small.append(svg(chart(title, own, colours, (3.5, 2.6))))
     first = [large[title] for title in LARGE if title in large]
-    body = f'<div class="charts">{"".join(first + small)}</div>'
-    if constant:
-        summary = f"{len(constant)} that never changed"
-        body += f"<details><summary>{summary}</summary>{table(constant)}</details>"
-    return body
+    return {"large": first, "small": small, "constant": constant}
 
 
 def chart(title: str, values: Steps, colours: dict[str, str], size: Any) -> Canvas:
@@ -170,7 +162,7 @@ def phase_rows(steps: Steps) -> list[dict[str, str]]:
     return rows
 
 
-def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
+def rollouts_section(records: list[dict[str, Any]], most: float) -> PageSection:
     """Every rollout by step and prompt, at most `most` bytes: one JSON block a step."""
     groups: dict[int, list[str]] = defaultdict(list)
     for record in records:
@@ -178,16 +170,15 @@ def rollouts_section(records: list[dict[str, Any]], most: float) -> str:
         text = text.replace("<", "\\u003c")  # closes no element
         groups[record["step"]].append(text)
     newest_first = [
-        f'<script type="application/json" id="step-{step}">[{",".join(texts)}]</script>'
-        for step, texts in sorted(groups.items(), reverse=True)
+        (step, f"[{','.join(texts)}]") for step, texts in sorted(groups.items(), reverse=True)
     ]
     count = len(newest_first)
     every = 1
-    while every < count and sum(map(len, newest_first[::every])) > most:
+    while every < count and sum(len(text) for _, text in newest_first[::every]) > most:
         every += 1  # browsers cannot open a page of gigabytes
     shown = newest_first[::every][::-1]
     note = f"{len(shown)} of {count} steps are shown, evenly spaced" if every > 1 else ""
-    return section("Rollouts, kept and dropped", "\n".join(shown), note)
+    return {"title": "Rollouts, kept and dropped", "note": note, "steps": shown}
 
 
 def svg(canvas: Canvas) -> str:
@@ -197,15 +188,3 @@ def svg(canvas: Canvas) -> str:
         canvas.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     return text[text.index("<svg") :]
-
-
-def section(title: str, body: str, note: str = "") -> str:
-    """body is HTML; title and note are text."""
-    below = f"<p>{html.escape(note)}</p>" if note else ""
-    return f"<section><h2>{html.escape(title)}</h2>{below}{body}</section>"
-
-
-def table(rows: list[dict[str, str]]) -> str:
-    """An HTML table; the keys of the first row are its head."""
-    with pandas.option_context("display.max_colwidth", None):
-        return f'<div class="scroll">{pandas.DataFrame(rows).to_html(index=False, border=0)}</div>'
