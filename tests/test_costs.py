@@ -22,6 +22,7 @@ def step(number, lengths, generate, score=0.0, select=0.0, update=0.2, kept=2, r
         "all/completion_length_max": float(np.max(lengths)),
         "generate/rollouts": float(np.size(lengths)),
         "generate/rounds": float(rounds),
+        "rollouts/generated": np.size(lengths) * number,
         "rollouts/trained": kept * number,
     }
 
@@ -42,6 +43,14 @@ def test_mean_costs_are_recovered():
     assert prices.fixed == pytest.approx(0.01 + 0.002 * flat.max(axis=(1, 2)).mean())
     assert prices.generate == pytest.approx(1e-3 + 1e-4 * flat.mean())
     assert prices.update == pytest.approx(0.05)
+
+
+def test_lost_lines_of_a_broken_file_change_no_price():
+    metrics = pandas.DataFrame(step(number, [3, 5], 0.5, kept=1) for number in range(1, 31))
+    prices = costs.fit(metrics[10:])
+    assert prices.model_dump(exclude={"name"}) == pytest.approx(
+        costs.fit(metrics).model_dump(exclude={"name"})
+    )
 
 
 def test_every_round_has_the_fixed_seconds():

@@ -47,7 +47,9 @@ def fit(steps: pd.DataFrame) -> Prices:
     mean = steps.mean()
     per_round = (constant + of_longest) / mean["generate/rounds"]
     per_generated = of_tokens + mean["seconds/score"] + mean["seconds/select"]
-    trained = steps["rollouts/trained"].iloc[-1] / len(steps)  # of a step; it counts those before
+    counted = steps.iloc[-1]  # with steps whose lines were lost
+    share = counted["rollouts/trained"] / counted["rollouts/generated"]
+    trained = share * mean["generate/rollouts"]
     return Prices(
         name="measured",
         fixed=float(per_round),
